@@ -21,7 +21,7 @@ from support.pravega import (
     streams_of,
     wait_until,
 )
-from support.pravega_relay import NOBODY, Relay
+from support.pravega_relay import NO_TARGET, Relay
 from support.process import BASIN, GatewayProcess, running_gateway
 from support.s2_http import S2Client
 from support.segment import pull
@@ -323,7 +323,7 @@ def test_kill_nine_during_pipelined_appends(peer: Peer, scope: str) -> None:
         wait_until(lambda: len(stored(peer, scope)) > acknowledged())
         peer.gateway.kill()
         told = acknowledged()
-        port, peer.relay.target, peer.relay.swallows = peer.relay.target, NOBODY, False
+        port, peer.relay.target, peer.relay.swallows = peer.relay.target, NO_TARGET, False
         peer.gateway.start()
         found = stored(peer, scope)
         assert found[:told] == list(range(told))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 from support.pravega import Found, PravegaClient, advertising, bodies_by_s2s, need_pravega, streams_of, wait_until
-from support.pravega_relay import NOBODY, Relay
+from support.pravega_relay import NO_TARGET, Relay
 from support.process import GatewayProcess
 from support.reloads import churn
 from support.rounds import each_number_of_rounds
@@ -120,7 +120,7 @@ def test_kill_nine_during_appends(behind: Behind, writer: PravegaClient, rounds:
             time.sleep(dice.uniform(0, 0.1))
         gateway.kill()
         acknowledged = writer.progress
-        port, behind.segments.target, behind.segments.swallows = behind.segments.target, NOBODY, False
+        port, behind.segments.target, behind.segments.swallows = behind.segments.target, NO_TARGET, False
         gateway.start()
         found = check_order(stored(gateway))
         assert found[:acknowledged] == list(range(acknowledged))

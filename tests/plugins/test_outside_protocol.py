@@ -162,9 +162,9 @@ def test_its_back_is_routed_to(pair: Pair, played: str) -> None:
 def test_reports_and_positions(pair: Pair, played: str) -> None:
     report = penstock("check", "--config", str(pair.config))
     words = " ".join(report.split())
-    assert "Numbered Lines (lf) on 127.0.0.1:0, for anybody" in words
+    assert "Numbered Lines (lf) on 127.0.0.1:0, for any client" in words
     assert "far: Numbered Lines at 127.0.0.1:" in words
-    assert "What Numbered Lines cannot carry" in words and "bodies with a line feed: refused" in words
+    assert "Records that Numbered Lines cannot carry" in words and "bodies with a line feed: refused" in words
     assert "Route there, clients of lines.main" in words and "at most once for each try" in words
     url = f"http://127.0.0.1:{pair.near.management_port}"
     with urllib.request.urlopen(f"{url}/positions?lines=orders&seq_num=1") as answer:

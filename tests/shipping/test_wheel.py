@@ -202,7 +202,7 @@ def test_another_distribution_adds_a_protocol(environment: Path, tmp_path: Path)
     program, config, log = environment / "bin" / "penstock", tmp_path / "lines.toml", tmp_path / "log"
     config.write_text(LINES)
     checked = subprocess.run([program, "check", "--config", config], capture_output=True, text=True, check=True)
-    assert "Numbered Lines (lf) on 127.0.0.1:0, for anybody" in checked.stdout
+    assert "Numbered Lines (lf) on 127.0.0.1:0, for any client" in checked.stdout
     command = [program, "serve", "--config", config, "--record", tmp_path / "recordings"]
     with log.open("wb") as output, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=output) as gateway:
         try:

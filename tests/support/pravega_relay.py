@@ -13,18 +13,18 @@ import time
 from types import TracebackType
 from typing import Self
 
-__all__ = ["NOBODY", "Relay"]
+__all__ = ["NO_TARGET", "Relay"]
 
 PIECE = 1 << 16
 RETRY_SECONDS = 0.005
-NOBODY = 0
+NO_TARGET = 0
 """A target that never listens."""
 
 
 class Relay:
     """A relay that listens at `port` from the start and connects clients to `target`; use it as a context manager."""
 
-    def __init__(self, target: int = NOBODY) -> None:
+    def __init__(self, target: int = NO_TARGET) -> None:
         self.target = target
         self.said: list[bytearray] = []
         """Bytes from clients, by connection, in the order in which they connected."""

@@ -108,7 +108,7 @@ __all__ = ["replay_command"]
     metavar="BASIN",
     help="Basin for recorded S3P and segment clients that name none.",
 )
-@click.option("--loss", type=click.Choice(LOSS_WORDS), help="How to handle what the server's protocol cannot carry.")
+@click.option("--loss", type=click.Choice(LOSS_WORDS), help="Treatment of records that the server cannot store.")
 @click.option(
     "--through",
     is_flag=True,

@@ -46,7 +46,7 @@ def tls_lines(config: Config) -> Iterator[str]:
         yield from _listener("management", config.management)
     for name, back in config.backs.items():
         if back.tls and back.tls_certificate is not None:
-            yield f"backs.{name} is shown {_shown(back.tls_certificate)}"
+            yield f"backs.{name} gets {_shown(back.tls_certificate)}"
     for identity in config.identities:
         if identity.certificates:
             yield f"Identity {identity.name}: certificates with {' or '.join(identity.certificates)}"
@@ -65,10 +65,10 @@ def _listener(name: str, listener: TlsListener) -> Iterator[str]:
 def _asked(listener: TlsListener) -> str:
     if listener.tls_client_ca is None:
         return "clients are not asked for certificates"
-    revoked = f" and is not in {listener.tls_client_crl}" if listener.tls_client_crl else ""
+    revoked = f" and not revoked in {listener.tls_client_crl}" if listener.tls_client_crl else ""
     if listener.tls_client_auth == "required":
-        return f"clients must show a certificate that {listener.tls_client_ca} vouches for{revoked}"
-    return f"clients may show a certificate, which {listener.tls_client_ca} must vouch for{revoked}"
+        return f"clients must present a certificate from an authority in {listener.tls_client_ca}{revoked}"
+    return f"clients may present a certificate, from an authority in {listener.tls_client_ca}{revoked}"
 
 
 def _shown(path: str) -> str:
@@ -87,12 +87,12 @@ def recorder_lines(table: RecorderTable | None) -> Iterator[str]:
     if table.start:
         yield f"From the start, {_which(table)}: plaintext, as pcapng files in {directory}"
     else:
-        yield f"Nothing from the start; what `penstock record start` asks for, as pcapng files in {directory}"
+        yield f"Only after `penstock record start`, as pcapng files in {directory}"
     yield f"A file ends {_ends(table)}; {_stays(table)}"
-    flushed = {"never": "never", "close": "once it is closed", "interval": f"every {table.fsync_seconds:g} s"}
+    flushed = {"never": "never", "close": "when it is closed", "interval": f"every {table.fsync_seconds:g} s"}
     packed = "; closed files are compressed (zstd)" if table.compress == "zstd" else ""
-    yield f"A file is flushed to the disk {flushed[table.fsync]}{packed}"
-    yield f"Blanked in it: {'; '.join(_blanked(table.redact)) or 'NOTHING'}"
+    yield f"A file is synchronised to disk {flushed[table.fsync]}{packed}"
+    yield f"Redacted: {'; '.join(_blanked(table.redact)) or 'NOTHING'}"
 
 
 def _which(table: RecorderTable) -> str:
@@ -113,7 +113,7 @@ def _ends(table: RecorderTable) -> str:
 def _stays(table: RecorderTable) -> str:
     bounds = [f"{table.keep_files} files"] if table.keep_files else []
     bounds += [_size(table.keep_bytes)] if table.keep_bytes else []
-    return f"the newest stay, up to {' and '.join(bounds)}" if bounds else "all stay"
+    return f"the newest are kept, up to {' and '.join(bounds)}" if bounds else "all are kept"
 
 
 def _size(size: int) -> str:
@@ -130,7 +130,7 @@ def _blanked(redact: RedactTable) -> Iterator[str]:
     if redact.record_headers:
         yield f"the values of record headers {', '.join(redact.record_headers)}"
     if redact.patterns:
-        yield f"what matches {', '.join(redact.patterns)}"
+        yield f"matches of {', '.join(redact.patterns)}"
 
 
 def back_lines(config: Config) -> Iterator[str]:
@@ -159,12 +159,12 @@ def _about(config: Config, route: RouteTable) -> Iterator[str]:
     to = route.back if route.back == EMBEDDED else f"back {route.back}"
     yield f"{route.in_words}: to {to}{named if route.to_basin or route.to_stream else ''}"
     if route.mirror is not None:
-        yield f"mirrored to {route.mirror}, whose records are compared; a cut-over makes that the route's back"
+        yield f"mirrored to {route.mirror}, and compared record by record; a cut-over makes it the route's back"
     if route.permissions == ("read",):
-        yield "only for reading: whatever changes something is refused"
+        yield "read-only: all other operations are refused"
         return
     if len(set(route.permissions)) < len(Permission):
-        yield f"clients may {' and '.join(dict.fromkeys(route.permissions))}; the rest is refused"
+        yield f"clients may only {' and '.join(dict.fromkeys(route.permissions))}"
     if not route.create_streams:
         yield "clients cannot create streams there"
         return
@@ -209,7 +209,7 @@ WIDTH = 110
 def report(config: Config, source: str) -> str:
     """Return a description of what would run with `config`; `source` is where it was read from."""
     parts = [
-        (f"{source} is valid. With it, this would run:", []),
+        (f"{source} is valid. It describes this gateway:", []),
         ("Processes", list(_processes(config))),
         ("Listeners", list(_listeners(config))),
         ("TLS", list(tls_lines(config))),
@@ -218,13 +218,13 @@ def report(config: Config, source: str) -> str:
         *route_parts(config),
         ("Names", list(_each(config, lambda kind, listener: kind.describe_names(listener)))),
         *(
-            (f"What {kind.title} cannot carry", list(_each(config, _losses, kind)))
+            (f"Records that {kind.title} cannot carry", list(_each(config, _losses, kind)))
             for kind in listener_kinds().values()
         ),
         ("Store", list(_store(config))),
         ("Recorder", list(recorder_lines(config.recorder))),
         ("Traces", [] if config.tracing is None else [config.tracing.in_words]),
-        ("Faults, on purpose", [fault.in_words for fault in config.faults]),
+        ("Injected faults", [fault.in_words for fault in config.faults]),
         ("Shutdown", [f"On SIGTERM or SIGINT clients have {config.drain.deadline_seconds:g} s to finish."]),
         ("Attention", [("INSECURE: " if insecure else "") + text for insecure, text in advice(config)]),
     ]
@@ -246,7 +246,7 @@ def _each(
 
 def _processes(config: Config) -> Iterator[str]:
     if config.workers > 1:
-        yield f"{config.workers} workers serve clients; one more process has the store"
+        yield f"{config.workers} workers serve clients; another process owns the store"
 
 
 def _listeners(config: Config) -> Iterator[str]:
@@ -258,7 +258,7 @@ def _listeners(config: Config) -> Iterator[str]:
         yield "Management: off"
     else:
         tokens = len(config.management.auth_tokens)
-        who = f"those with one of {tokens} bearer tokens" if tokens else "anybody, without a token"
+        who = f"clients with one of {tokens} bearer tokens" if tokens else "any client, without a token"
         who = config.management.clients(who)
         carrier = "HTTPS" if config.management.tls_certificate else "HTTP"
         what = f"health, routes, positions, cut-overs, recordings; {carrier}"
@@ -271,9 +271,9 @@ def _part(title: str, lines: list[str]) -> str:
 
 
 _LOSSES = {
-    "refuse": "refused: the read fails and names the record",
+    "refuse": "refused: the read fails with an error that names the record",
     "envelope": "carried whole, in an envelope inside the body (docs/loss.md)",
-    "drop": "left out, and counted in the log",
+    "drop": "dropped, and counted in the log",
 }
 
 
@@ -289,8 +289,8 @@ def _losses(kind: ListenerKind[Any], listener: ListenerTable) -> Iterator[str]:
 
 def _store(config: Config) -> Iterator[str]:
     directory = Path(config.store.directory).absolute()
-    state = "is there" if directory.is_dir() else "would be created"
-    yield f"SQLite in {directory}, which {state}; an acknowledgement means on disk"
+    state = "exists" if directory.is_dir() else "would be created"
+    yield f"SQLite in {directory}, which {state}; an acknowledgement means that the records are on disk"
     for basin in config.store.basins:
         yield _basin(basin)
 
@@ -300,7 +300,7 @@ def _basin(basin: Basin) -> str:
     by = " or ".join(name for name, does in creators.items() if does)
     created = f"{by} creates a missing stream" if by else "streams must be created first"
     kept = f"for {_duration(basin.retention_seconds)}" if basin.retention_seconds else "for ever"
-    return f"Basin {basin.name}: {created}; records are kept {kept}; timestamps are {basin.timestamping_mode}"
+    return f"Basin {basin.name}: {created}; records are kept {kept}; timestamping mode {basin.timestamping_mode}"
 
 
 def _duration(seconds: int) -> str:

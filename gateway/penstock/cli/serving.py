@@ -44,7 +44,7 @@ def _address_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Lowest level that is logged."
 )
-@click.option("--anonymous", is_flag=True, help="Serve clients from other machines too, whoever they are.")
+@click.option("--anonymous", is_flag=True, help="Serve clients from other machines without authentication.")
 @click.option(
     "--allow-host", metavar="NAME", multiple=True, help="A host name that clients may use over HTTP; * for any."
 )

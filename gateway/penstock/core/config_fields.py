@@ -70,7 +70,7 @@ def check_server(name: str, text: str) -> None:
     """Raise ValueError, with the key's name, unless the text is HOST:PORT of a server that can be connected to."""
     check_address(name, text)
     if Address.parse(text).port == 0:
-        raise ValueError(f"{name}: nobody listens on port 0, got {text!r}")
+        raise ValueError(f"{name}: a server cannot listen on port 0, got {text!r}")
 
 
 def check_basin(name: str, basin: str) -> None:

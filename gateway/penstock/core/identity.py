@@ -22,7 +22,7 @@ from penstock.core.certificate_names import CertificateName, CertificatePattern
 if TYPE_CHECKING:
     from penstock.core.grants import Grant
 
-__all__ = ["ANYBODY", "CLIENT", "NOBODY", "Client", "Identities"]
+__all__ = ["ANONYMOUS", "CLIENT", "NO_IDENTITIES", "Client", "Identities"]
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -45,9 +45,9 @@ class Client:
     gateway: bool = False
 
 
-ANYBODY: Final = Client()
-CLIENT: ContextVar[Client] = ContextVar("penstock.client", default=ANYBODY)
-"""The client that the current task works for; `ANYBODY` while the gateway works for itself."""
+ANONYMOUS: Final = Client()
+CLIENT: ContextVar[Client] = ContextVar("penstock.client", default=ANONYMOUS)
+"""The client that the current task works for; `ANONYMOUS` outside the tasks of clients."""
 
 
 class Identities:
@@ -105,5 +105,5 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-NOBODY: Final = Identities({}, ())
-"""No identities."""
+NO_IDENTITIES: Final = Identities({}, ())
+"""The identities if none are configured."""

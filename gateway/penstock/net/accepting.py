@@ -16,7 +16,7 @@ from penstock.core.address import Address
 from penstock.core.back import SwappableBack
 from penstock.core.certificate_names import names_in
 from penstock.core.errors import CannotStart
-from penstock.core.identity import CLIENT, NOBODY, Client, Identities
+from penstock.core.identity import CLIENT, NO_IDENTITIES, Client, Identities
 from penstock.net.cutting import CUT
 from penstock.net.limits import CONNECTION_QUOTA, Limiter
 from penstock.net.limits.arrivals import AT_ONCE, REST_SECONDS, Arrivals
@@ -86,7 +86,7 @@ class Listener:
     begin_drain: Callable[[], None]
     bound: Callable[[Sequence[Address]], None] = lambda _addresses: None
     duties: Callable[[], Awaitable[None]] | None = None
-    identities: Identities = NOBODY
+    identities: Identities = NO_IDENTITIES
     tls: ServerTls | None = None
     refuse: Refuse = close_at_once
     private: bool = False
@@ -118,9 +118,8 @@ def check_private(listener: Listener, bound: Sequence[Address]) -> None:
     for address in bound:
         if listener.private and not address.is_loopback:
             raise CannotStart(
-                f"{listener.name}: it is to be bound to {listener.address}, which is {address}: other machines reach "
-                "that, and its clients need not prove who they are (docs/access.md). Or say that everybody may use "
-                "it: anonymous = true"
+                f"{listener.name}: its address {listener.address} is {address}, which other machines can reach, and "
+                "its clients need not authenticate (docs/access.md). To open it to all clients: anonymous = true"
             )
 
 

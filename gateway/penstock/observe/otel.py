@@ -44,7 +44,7 @@ _KINDS: Final = {
     SpanKind.CLIENT: OtelKind.CLIENT,
     SpanKind.INTERNAL: OtelKind.INTERNAL,
 }
-_NOBODY: Final = Context()
+_EMPTY: Final = Context()
 """An empty context, instead of the SDK's current one: a task gives the parent of each span itself."""
 _EXPORT_SECONDS: Final = 5.0
 """Timeout for one request to the collector, and for sending the remaining spans when the gateway ends."""
@@ -79,7 +79,7 @@ class OtelSpans(Tracer):
         self._inner = inner
 
     def start(self, name: str, kind: SpanKind, parent: TraceContext | None, attributes: Attributes) -> _Span:
-        context = _NOBODY if parent is None else set_span_in_context(_as_span(parent), _NOBODY)
+        context = _EMPTY if parent is None else set_span_in_context(_as_span(parent), _EMPTY)
         return _Span(self._inner.start_span(name, context, _KINDS[kind], dict(attributes)))
 
 

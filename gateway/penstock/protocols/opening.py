@@ -13,7 +13,7 @@ from penstock.backends.byte_view import BytesSettings, SourceBacks, open_bytes_o
 from penstock.backends.sequence_numbering import IndexedBack, IndexedSettings, open_indexed
 from penstock.core.address import Address
 from penstock.core.back import Back, SwappableBack
-from penstock.core.identity import NOBODY, Identities
+from penstock.core.identity import NO_IDENTITIES, Identities
 from penstock.core.native import Native
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
 from penstock.net.http.front_server import HttpFront, HttpServer
@@ -56,7 +56,7 @@ class ListenerContext:
     config: ConfigView
     router: Router
     faults: Faults = field(default_factory=Faults)
-    identities: Identities = NOBODY
+    identities: Identities = NO_IDENTITIES
     users: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     access: Authority | None = None
     drain_seconds: float = 0.0

@@ -97,12 +97,12 @@ class ListenerKind(Generic[L]):
     proved_by_routes: ClassVar[bool] = False
     """Whether it is enough for exposure to other machines that all its routes require an identity."""
     at_limits: ClassVar[tuple[tuple[str, str, str], ...]] = ()
-    """For docs/limits.md: each key of its `limits`, what happens at it, and the `limit` label of its metric ("": it is
+    """For docs/limits.md: each key of its `limits`, its effect, and the `limit` label of its metric ("": refusals are
     counted with the protocol's errors, or nothing is refused)."""
     refusals: ClassVar[Mapping[str, str]] = {}
-    """For docs/limits.md: what clients are told at each key of `[limits]`."""
+    """For docs/limits.md: the refusal at each key of `[limits]`."""
     proofs: ClassVar[str] = "tls_client_ca"
-    """Keys by which its clients can be made to prove who they are, in words."""
+    """Keys that make its clients authenticate, in words."""
 
     def check(self, table: L, config: ConfigView) -> None:
         """Check a table together with the others. Raises ValueError."""
@@ -143,7 +143,7 @@ class ListenerKind(Generic[L]):
 
     def describe(self, table: L, config: ConfigView) -> Iterator[str]:
         """Yield lines for reports: what it speaks, where, and to which clients."""
-        yield f"{self.title} on {table.bind}, for {table.clients('anybody')}"
+        yield f"{self.title} on {table.bind}, for {table.clients('any client')}"
 
     def describe_names(self, table: L) -> Iterator[str]:
         """Yield lines for reports on how its clients name streams."""

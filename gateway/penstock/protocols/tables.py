@@ -43,21 +43,22 @@ L = TypeVar("L", bound="ListenerTable")
 Anonymous = Annotated[
     bool,
     key(
-        "Serve every client that reaches the listener, without authentication. Otherwise a listener that other "
+        "Serve every client that reaches the listener, without authentication. If false, a listener that other "
         "machines can reach starts only if its clients must authenticate."
     ),
 ]
 """The key `anonymous` of every listener."""
 ListenerName = Annotated[
     Annotated[str, Meta(pattern="^[a-z0-9-]+$")] | None,
-    key("What tells it from others of its kind, which [[listeners.KIND]] makes room for.", example="public"),
+    key("Name of the listener among several of its kind, which are written as [[listeners.KIND]].", example="public"),
 ]
 MAX_CONNECTIONS: Final = key(
-    "Connections at once. One more closes the one that has been at rest longest; where none is at rest it is refused.",
+    "Most open connections. A further connection closes the one that has been idle for longest; if none is "
+    "idle, it is refused.",
     least=1,
 )
 STREAMS_BEFORE_AUTH: Final = key(
-    "HTTP/2: the same until the first that is not refused for want of authentication.", least=1
+    "HTTP/2: most concurrent requests on one connection until a request passes authentication.", least=1
 )
 
 
@@ -65,14 +66,17 @@ _HostName = Annotated[str, Meta(pattern=r"^([*][.])?[A-Za-z0-9_-]+([.][A-Za-z0-9
 
 
 class NamedCertificate(Table, frozen=True, kw_only=True):
-    """A further certificate of a listener, for clients that ask for one of its names (SNI). All others get the
-    listener's own tls_certificate."""
+    """A further certificate of a listener, for clients that ask for one of its host names (SNI). All other clients get
+    the listener's own tls_certificate."""
 
     certificate: Annotated[str, key("PEM file with the certificate chain.", example="other.pem", path=True)]
-    key: Annotated[str, key("PEM file with its private key.", example="other-key.pem", path=True)]
+    key: Annotated[str, key("PEM file with the private key of the certificate.", example="other-key.pem", path=True)]
     names: Annotated[
         tuple[_HostName, ...],
-        key("Host names that it is for, also *.example.org; none: those that stand in the certificate."),
+        key(
+            "Host names that select the certificate, such as store.example.org or *.example.org; empty: the names "
+            "in the certificate."
+        ),
     ] = ()
 
 
@@ -83,30 +87,36 @@ class TlsListener(Table, frozen=True, kw_only=True):
         str | None, key("PEM file with the certificate chain; absent: no TLS.", example="certificate.pem", path=True)
     ] = None
     tls_key: Annotated[
-        str | None, key("PEM file with the private key; goes with tls_certificate.", example="key.pem", path=True)
+        str | None, key("PEM file with the private key of tls_certificate.", example="key.pem", path=True)
     ] = None
     tls_client_ca: Annotated[
         str | None,
         key(
-            "PEM file with the authorities of clients' certificates; absent: clients are not asked for one.",
+            "PEM file with the authorities that sign clients' certificates; absent: clients are not asked for "
+            "certificates.",
             example="clients.pem",
             path=True,
         ),
     ] = None
     tls_client_auth: Annotated[
         Literal["required", "optional"],
-        key('With tls_client_ca. "required": who shows no certificate is refused; "optional": is served without one.'),
+        key(
+            'With tls_client_ca: treatment of clients without a certificate. "required": they are refused; '
+            '"optional": they are served.'
+        ),
     ] = "required"
     tls_client_crl: Annotated[
         str | None,
         key(
-            "PEM file with the revocation lists of those authorities; who stands in one is refused, and so is "
-            "everybody of an authority whose list is missing or out of date.",
+            "PEM file with the revocation lists of the authorities in tls_client_ca. Revoked certificates are "
+            "refused, and so are all certificates of an authority whose list is missing or out of date.",
             example="revoked.pem",
             path=True,
         ),
     ] = None
-    tls_handshake_seconds: Annotated[float, key("A TLS handshake must be complete within this.", least=0.1)] = 10.0
+    tls_handshake_seconds: Annotated[float, key("Time within which a TLS handshake must be complete.", least=0.1)] = (
+        10.0
+    )
     tls_certificates: tuple[NamedCertificate, ...] = ()
 
     def check_tls(self) -> None:
@@ -131,8 +141,8 @@ class TlsListener(Table, frozen=True, kw_only=True):
         """Return which clients are served, in words; `otherwise` describes the requirements besides certificates."""
         if not self.proves_clients:
             return otherwise
-        known = f"those who show a certificate of {self.tls_client_ca}"
-        return known if otherwise.startswith("anybody") else f"{known}, and {otherwise}"
+        known = f"clients with a certificate of {self.tls_client_ca}"
+        return known if otherwise.startswith("any client") else f"{known}, and {otherwise}"
 
 
 class ListenerLimits(Table, frozen=True, kw_only=True):
@@ -206,45 +216,51 @@ class LossTable(Table, frozen=True, kw_only=True):
 # ---- backs -----------------------------------------------------------------------------------------------------------
 
 Recover = Annotated[
-    float, key("How long what was under way when a server was lost waits for it before it fails.", least=0)
+    float, key("Time that operations in flight wait for a lost server to return before they fail.", least=0)
 ]
-LOST_ACK: Final = "What is done with an append whose acknowledgement got lost (docs/guarantees.md)."
+LOST_ACK: Final = "Treatment of an append whose acknowledgement was lost (docs/guarantees.md)."
 
 
 class BackTable(Table, frozen=True, kw_only=True):
     """Base of the tables of all kinds of backs: connections to a server."""
 
-    tls: Annotated[bool, key("Whether the server is spoken to over TLS.")] = False
+    tls: Annotated[bool, key("Connect to the server over TLS.")] = False
     tls_ca: Annotated[
         str | None,
         key(
-            "PEM file with the authorities that may have signed its certificate; absent: the system's.",
+            "PEM file with the authorities that may sign the server's certificate; absent: those of the system.",
             example="ca.pem",
             path=True,
         ),
     ] = None
     tls_server_name: Annotated[
         str | None,
-        key("Name that its certificate must have; absent: the host of its address.", example="store.example"),
+        key(
+            "Name that the server's certificate must have; absent: the host of the server's address.",
+            example="store.example",
+        ),
     ] = None
     tls_certificate: Annotated[
         str | None,
-        key("PEM file with a certificate that the gateway shows to the server.", example="client.pem", path=True),
+        key("PEM file with the certificate that the gateway presents to the server.", example="client.pem", path=True),
     ] = None
     tls_key: Annotated[
         str | None,
-        key("PEM file with its private key; goes with tls_certificate.", example="client-key.pem", path=True),
+        key("PEM file with the private key of tls_certificate.", example="client-key.pem", path=True),
     ] = None
-    connect_seconds: Annotated[float, key("To connect, the TLS handshake included.", least=0.01)] = 3.0
+    connect_seconds: Annotated[float, key("Time to connect, including the TLS handshake.", least=0.01)] = 3.0
     request_seconds: Annotated[
-        float, key("For an answer, and for an acknowledgement; reads that follow a stream may wait longer.", least=0.01)
+        float,
+        key(
+            "Time to wait for an answer or an acknowledgement; reads that follow a stream may wait longer.", least=0.01
+        ),
     ] = 5.0
-    idle_seconds: Annotated[float, key("A connection that nobody used for so long is closed.", least=1)] = 60.0
+    idle_seconds: Annotated[float, key("Time after which an unused connection is closed.", least=1)] = 60.0
     max_connections: Annotated[
         int,
         key(
-            "Connections at once; who needs one more waits its turn. Over HTTP/1.1 and S3P, and for appends to "
-            "segments, each session has one of its own.",
+            "Most open connections; requests that need another one wait. Over HTTP/1.1 and S3P, and for appends to "
+            "segments, each session has a connection of its own.",
             least=1,
         ),
     ] = 1000
@@ -252,13 +268,13 @@ class BackTable(Table, frozen=True, kw_only=True):
     breaker_failures: Annotated[
         int,
         key(
-            "So many failures in a row to connect, or requests in a row that are not answered in time, open the "
-            "circuit: requests then fail at once.",
+            "Number of consecutive failures that open the circuit breaker, so that requests fail at once. Failures "
+            "to connect and requests without an answer in time count.",
             least=1,
         ),
     ] = 5
     breaker_open_seconds: Annotated[
-        float, key("How long the circuit stays open before one request is let through.", least=0.01)
+        float, key("Time that the circuit breaker stays open before one request is let through.", least=0.01)
     ] = 1.0
 
     def check(self) -> None:
@@ -275,10 +291,10 @@ class NumberedBackTable(BackTable, frozen=True, kw_only=True):
     exclusive: Annotated[
         bool,
         key(
-            "True if no other client appends to the server's streams or trims them. The gateway then does not look for "
-            "records of others before it acknowledges an append."
+            "Promise that no other client appends to the server's streams or trims them. The gateway then "
+            "acknowledges an append without looking for records of other clients first."
         ),
     ] = False
     create_streams: Annotated[
-        bool, key("Whether an append to a stream that is missing creates it, where its client allows that.")
+        bool, key("Create a missing stream when a client appends to it, if the client's request allows that.")
     ] = False

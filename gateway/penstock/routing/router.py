@@ -287,7 +287,7 @@ async def _about_stream(decision: Decision, operation: Any) -> Any:
         if isinstance(operation, CreateStream | EnsureStream):
             raise fail(
                 FailureCode.PERMISSION_DENIED,
-                f"route {decision.route.name} lets nobody create streams (create_streams)",
+                f"route {decision.route.name} does not let clients create streams (create_streams)",
             )
         if isinstance(operation, Append):
             changes["create_if_missing"] = False

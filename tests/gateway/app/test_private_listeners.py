@@ -53,7 +53,7 @@ def text(data: Path, guarded: bool) -> str:
 
 @pytest.fixture
 def public() -> Iterator[socket.socket]:
-    """It listens for everybody."""
+    """It listens for all machines."""
     with socket.create_server(("0.0.0.0", 0)) as one:
         yield one
 
@@ -67,7 +67,7 @@ def listener(host: str, *, private: bool) -> Listener:
 
 
 async def test_what_a_name_stands_for_counts() -> None:
-    with pytest.raises(CannotStart, match=r"listeners\.s2: .* which is 0\.0\.0\.0:[0-9]+: other machines reach"):
+    with pytest.raises(CannotStart, match=r"listeners\.s2: .* is 0\.0\.0\.0:[0-9]+, which other machines can reach"):
         await ListenerServer.listen(listener("0.0.0.0", private=True), [], Limiter(), Connections())
     for host, private in (("0.0.0.0", False), ("127.0.0.1", True)):
         place = await ListenerServer.listen(listener(host, private=private), [], Limiter(), Connections())
@@ -76,7 +76,7 @@ async def test_what_a_name_stands_for_counts() -> None:
 
 async def test_a_socket_that_is_given_counts_too(public: socket.socket) -> None:
     given = socket.socket(fileno=socket.dup(public.fileno()))
-    with pytest.raises(CannotStart, match="other machines reach"):
+    with pytest.raises(CannotStart, match="other machines can reach"):
         await ListenerServer.listen(listener("127.0.0.1", private=True), [given], Limiter(), Connections())
 
 
@@ -94,6 +94,6 @@ async def test_a_reload_does_not_open_one(nursery: trio.Nursery, public: socket.
     given = {"listeners.s2": [socket.socket(fileno=socket.dup(public.fileno()))]}
     started = parse_config(text(tmp_path, guarded=True))
     running: Running = await nursery.start(serve, started, HostServices(sockets=given))
-    with pytest.raises(CannotReload, match=r"listeners\.s2: .* other machines reach"):
+    with pytest.raises(CannotReload, match=r"listeners\.s2: .* other machines can reach"):
         await running.reload(parse_config(text(tmp_path, guarded=False)))
     nursery.cancel_scope.cancel()

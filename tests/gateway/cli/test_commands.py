@@ -52,26 +52,26 @@ def test_each_shipped_configuration_runs_as_it_is(file: Path) -> None:
     assert (result.exit_code, result.output.startswith(f"{file} is valid.")) == (0, True), result.output
 
 
-ANYBODY = "anonymous = true"
+ANONYMOUS = "anonymous = true"
 DELEGATING = "[listeners.segment]\ndelegation_tokens = true\n"
 
 
 @pytest.mark.parametrize(
     ("listeners", "said", "insecure"),
     [
-        (f"[listeners.s2]\nbind = '0.0.0.0:1'\n{ANYBODY}", "0.0.0.0:1 can read, write and delete everything", True),
-        (f"[listeners.s2]\nbind = '[::]:1'\n{ANYBODY}", "every client that reaches [::]:1 can", True),
+        (f"[listeners.s2]\nbind = '0.0.0.0:1'\n{ANONYMOUS}", "0.0.0.0:1 can read, write and delete everything", True),
+        (f"[listeners.s2]\nbind = '[::]:1'\n{ANONYMOUS}", "every client that reaches [::]:1 can", True),
         ("[listeners.s2]\nbind = 'example.org:1'\nauth_tokens = ['t']", "cross the network", True),
-        (f"[listeners.s3p]\nbind = '0.0.0.0:1'\n{ANYBODY}", "delete every stream of basin penstock", True),
+        (f"[listeners.s3p]\nbind = '0.0.0.0:1'\n{ANONYMOUS}", "delete every stream of basin penstock", True),
         ("[listeners.s2]\ncors_origins = ['*']", "any web page that is open in a browser that reaches", True),
         ("[listeners.s2]\ncors_origins = ['*']\nauth_tokens = ['t']", "any web page may use it, with a token", False),
         ("[listeners.s2]\nhosts = ['*']", "pages can reach it by DNS rebinding", True),
         ("[listeners.s2]\ndefault_basin = 'not-there'", "listeners.s2.default_basin: basin not-there is not in", False),
         ("[listeners.s3p]\nbasin = 'not-there'", "listeners.s3p.basin: basin not-there is not in", False),
-        (f"[listeners.segment]\nbind = '0.0.0.0:1'\n{ANYBODY}", "delete everything, as anonymous = true says", True),
+        (f"[listeners.segment]\nbind = '0.0.0.0:1'\n{ANONYMOUS}", "delete everything, as anonymous = true says", True),
         (DELEGATING + "bind = '0.0.0.0:1'", "passwords and tokens cross the network to 0.0.0.0:1 in clear text", True),
         (
-            SEGMENT + f"[listeners.controller]\nbind = '[::]:1'\n{ANYBODY}",
+            SEGMENT + f"[listeners.controller]\nbind = '[::]:1'\n{ANONYMOUS}",
             "listeners.controller: every client that reaches [::]:1",
             True,
         ),

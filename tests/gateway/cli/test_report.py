@@ -23,8 +23,8 @@ FILES = "tls_certificate = 'c.pem'\ntls_key = 'k.pem'\n"
         (SEGMENT, "Pravega's controller: off"),
         (SEGMENT, "of a scope whose name is no basin's are in basin penstock, as scope/stream"),
         (SEGMENT, "records with headers: refused: the read fails"),
-        (SEGMENT, "records with an empty body: left out"),
-        (SEGMENT, "command records (fence, trim): left out"),
+        (SEGMENT, "records with an empty body: dropped"),
+        (SEGMENT, "command records (fence, trim): dropped"),
         (SEGMENT + "[listeners.segment.loss]\nheaders = 'drop'", "records with headers: the headers are dropped"),
         (SEGMENT + "[listeners.segment.loss]\nempty_body = 'envelope'", "records with an empty body: carried whole"),
         (SEGMENT + FILES, "by TLS on 127.0.0.1:12345"),
@@ -35,31 +35,31 @@ FILES = "tls_certificate = 'c.pem'\ntls_key = 'k.pem'\n"
         (CONTROLLER, "sends its clients to the segment listener, on the host by which they reached the controller"),
         (CONTROLLER + "advertise = 'gateway.example:1'", "sends its clients to gateway.example:1"),
         (CONTROLLER, "several segments: each segment is a stream of its own"),
-        (CONTROLLER + "segments = 'single'", "several segments: it gets one segment all the same"),
+        (CONTROLLER + "segments = 'single'", "several segments: it has one segment all the same"),
         (SEGMENT + "[management]\nenabled = false", "Management: off"),
-        (SEGMENT, "HTTP) on 127.0.0.1:9600, for anybody, without a token"),
-        (SEGMENT + "[management]\nauth_tokens = ['a', 'b']", "for those with one of 2 bearer tokens"),
+        (SEGMENT, "HTTP) on 127.0.0.1:9600, for any client, without a token"),
+        (SEGMENT + "[management]\nauth_tokens = ['a', 'b']", "for clients with one of 2 bearer tokens"),
         (
             SEGMENT + "[management]\nbind = '0.0.0.0:9600'",
             "INSECURE: management: every client that reaches 0.0.0.0:9600",
         ),
         (SEGMENT + "[management]\nbind = '0.0.0.0:9600'", "cut routes over, and clients need not authenticate"),
         (CONTROLLER + "segments = 'refuse'", "several segments: it is not created"),
-        (S2 + "auth_tokens = ['t']\n[access]", "S2 clients: those with one of 1 bearer tokens or an access token"),
-        (S2 + "anonymous = true\n[access]", "S2 clients: anybody without a token, and those with an access token"),
+        (S2 + "auth_tokens = ['t']\n[access]", "S2 clients: clients with one of 1 bearer tokens or an access token"),
+        (S2 + "anonymous = true\n[access]", "S2 clients: any client without a token, and clients with an access token"),
         (S2 + "[access]\nfile = 'tokens'", "access tokens are in tokens, as hashes"),
         (
             SEGMENT + "delegation_tokens = true",
-            "for the password of an identity with a username, and there is none",
+            "for the password of an identity with a username, but none is configured",
         ),
         (
             SEGMENT + "delegation_tokens = true",
-            "good for 600 s, which its controllers give for the password of an identity",
+            "valid for 600 s, which its controllers issue for the password of an identity",
         ),
-        (SEGMENT + "delegation_tokens = true\n" + ANA, "give for the password of ana"),
-        (SEGMENT + "delegation_tokens = true\n" + ANA, "Clients of segments: those with a delegation token"),
-        (GUARDED, "(gRPC by HTTP/2) on 127.0.0.1:9090, for those with a user name and password"),
-        (CONTROLLER, "(gRPC by HTTP/2) on 127.0.0.1:9090, for anybody"),
+        (SEGMENT + "delegation_tokens = true\n" + ANA, "issue for the password of ana"),
+        (SEGMENT + "delegation_tokens = true\n" + ANA, "Clients of segments: clients with a delegation token"),
+        (GUARDED, "(gRPC by HTTP/2) on 127.0.0.1:9090, for clients with a user name and password"),
+        (CONTROLLER, "(gRPC by HTTP/2) on 127.0.0.1:9090, for any client"),
     ],
 )
 def test_what_is_said(text: str, said: str) -> None:
@@ -82,5 +82,5 @@ def test_what_a_route_refuses_is_not_explained(allowed: str, said: list[str], ke
 
 def test_what_is_off_is_not_explained() -> None:
     told = report(parse_config("[listeners.s3p]"), "a file")
-    assert "What segments cannot carry" not in told
+    assert "Records that Segments cannot carry" not in told
     assert "scope" not in told

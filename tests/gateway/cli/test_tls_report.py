@@ -37,31 +37,31 @@ def day(days: int) -> str:
         "[listeners.s2]\n" + FILES,
         f"listeners.s2: TLS 1.2 or newer, with server.pem (until {day(10)}); clients are not asked for certificates",
     ),
-    ("[listeners.s3p]\n" + FILES, "S3P 0.2.0 by TLS on 127.0.0.1:7500, for anybody"),
-    ("[listeners.s3p]\n" + FILES + ASKING, "S3P 0.2.0 by TLS on 127.0.0.1:7500, for those who show a certificate of"),
+    ("[listeners.s3p]\n" + FILES, "S3P 0.2.0 by TLS on 127.0.0.1:7500, for any client"),
+    ("[listeners.s3p]\n" + FILES + ASKING, "S3P 0.2.0 by TLS on 127.0.0.1:7500, for clients with a certificate of"),
     (
         "[listeners.s3p]\n" + FILES + ASKING + "tls_client_crl = 'revoked.pem'",
-        "clients must show a certificate that clients.pem vouches for and is not in revoked.pem",
+        "clients must present a certificate from an authority in clients.pem and not revoked in revoked.pem",
     ),
     (
         "[listeners.s2]\n" + FILES + ASKING + "tls_client_auth = 'optional'",
-        "clients may show a certificate, which clients.pem must vouch for",
+        "clients may present a certificate, from an authority in clients.pem",
     ),
-    ("[listeners.s2]\n" + FILES + ASKING + "tls_client_auth = 'optional'", "S2 clients: anybody, without a token"),
+    ("[listeners.s2]\n" + FILES + ASKING + "tls_client_auth = 'optional'", "S2 clients: any client, without a token"),
     (
         "[listeners.s2]\nauth_tokens = ['t']\n" + FILES + ASKING,
-        "S2 clients: those who show a certificate of clients.pem, and those with one of 1 bearer tokens",
+        "S2 clients: clients with a certificate of clients.pem, and clients with one of 1 bearer tokens",
     ),
     (
         "[listeners.s2]\n" + FILES + "[[listeners.s2.tls_certificates]]\ncertificate = 'o.pem'\nkey = 'k'\n"
         "names = ['b.example', '*.c.example']",
         "; for b.example, *.c.example: o.pem; clients",
     ),
-    ("[listeners.segment]\n" + FILES + ASKING, "Clients of segments: those who show a certificate of clients.pem"),
-    ("[listeners.s2]\n[management]\n" + FILES + ASKING, "HTTPS) on 127.0.0.1:9600, for those who show a certificate"),
+    ("[listeners.segment]\n" + FILES + ASKING, "Clients of segments: clients with a certificate of clients.pem"),
+    ("[listeners.s2]\n[management]\n" + FILES + ASKING, "HTTPS) on 127.0.0.1:9600, for clients with a certificate"),
     (
         "[listeners.s2]\n[backs.far]\nkind = 's2'\naddress = 'a:1'\ntls = true\n" + FILES,
-        f"backs.far is shown server.pem (until {day(10)})",
+        f"backs.far gets server.pem (until {day(10)})",
     ),
     (
         "[listeners.s2]\n[[identities]]\nname = 'web'\ncertificates = ['dns:web.example', 'cn:web']",

@@ -94,7 +94,7 @@ class _Listener(ListenerKind[LinesListener]):
         return open_listener(context, label, table)
 
     def describe(self, table: LinesListener, config: ConfigView) -> Iterator[str]:
-        yield f"Numbered Lines ({table.dialect}) on {table.bind}, for {table.clients('anybody')}"
+        yield f"Numbered Lines ({table.dialect}) on {table.bind}, for {table.clients('any client')}"
 
     def terms(self, table: LinesListener) -> Terms:
         return LinesTerms(table.basin)

@@ -25,7 +25,7 @@ from penstock.app.management.settings import ManagementSettings
 from penstock.app.management.traffic import Traffic
 from penstock.core.address import Address
 from penstock.core.errors import CannotStart
-from penstock.core.identity import NOBODY, Identities
+from penstock.core.identity import NO_IDENTITIES, Identities
 from penstock.net.accepting import Listener
 from penstock.net.breaker import Breaker
 from penstock.net.http.front_server import HttpServer
@@ -50,7 +50,7 @@ def management_listener(
     table: Management,
     router: Router,
     traffic: Traffic | None = None,
-    identities: Identities = NOBODY,
+    identities: Identities = NO_IDENTITIES,
     controls: Controls | None = None,
 ) -> Listener:
     """Build the management listener, not yet bound."""

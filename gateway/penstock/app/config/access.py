@@ -12,13 +12,13 @@ FILE_NAME: Final = "access.sqlite3"
 
 
 class Access(Table, frozen=True, kw_only=True):
-    """Access tokens with scopes, for clients of S2; `penstock token` issues and revokes them. Without the table there
-    are none."""
+    """Access tokens with scopes for S2 clients; `penstock token` issues and revokes them. Without this table there are
+    none."""
 
     file: Annotated[
         str | None,
         key(
-            "Where they are kept, as hashes; absent: access.sqlite3 in store.directory.",
+            "File that stores the tokens, as hashes; absent: access.sqlite3 in store.directory.",
             example="access.sqlite3",
             path=True,
         ),

@@ -88,9 +88,7 @@ def _about_recorder(recorder: RecorderTable) -> Iterator[Advice]:
 def _about_faults(config: Config) -> Iterator[Advice]:
     if config.faults:
         names = ", ".join(fault.name for fault in config.faults)
-        yield Advice(
-            False, f"faults: clients are served badly on purpose, by {names}. Leave [[faults]] out in earnest."
-        )
+        yield Advice(False, f"faults: clients are disturbed on purpose, by {names}. Remove [[faults]] in production.")
 
 
 def _about_basins(config: Config) -> Iterator[Advice]:
@@ -103,6 +101,6 @@ def _about_basins(config: Config) -> Iterator[Advice]:
             if basin not in ensured:
                 yield Advice(
                     False,
-                    f"listeners.{label}.{key}: basin {basin} is not in [[store.basins]]; until somebody creates it, "
-                    "requests for its streams fail.",
+                    f"listeners.{label}.{key}: basin {basin} is not in [[store.basins]]; until a client creates "
+                    "it, requests for its streams fail.",
                 )

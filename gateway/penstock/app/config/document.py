@@ -122,7 +122,7 @@ def _sections(table: msgspec.Struct, path: str, header: str = "") -> Iterator[_S
 def _examples(tables: Tables, path: str) -> Iterator[_Section]:
     """Yield examples of tables that do not exist by default."""
     for kind, struct in tables.kinds.items():
-        yield from _example_of(struct, f"{path}.{kind}", f"[{path}.{kind}]", f"Which kind of back it is: {kind}.")
+        yield from _example_of(struct, f"{path}.{kind}", f"[{path}.{kind}]", f"Kind of the back: {kind}.")
     if tables.struct is not None:
         yield from _example_of(tables.struct, path, f"[[{path}]]" if tables.many else f"[{path}]")
 

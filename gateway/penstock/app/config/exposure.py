@@ -44,14 +44,14 @@ def open_by_mistake(config: Config) -> Iterator[str]:
         kind = listener_kinds()[kind_of(label)]
         if is_exposed(listener) and is_private(config, label, listener):
             yield (
-                f"listeners.{label}: other machines reach {listener.bind}, and its clients need not prove who they "
-                f"are. Give {kind.proofs}; or say that everybody may use it: anonymous = true (--anonymous)"
+                f"listeners.{label}: other machines reach {listener.bind}, and its clients need not authenticate. "
+                f"Give {kind.proofs}; or open it to all clients: anonymous = true (--anonymous)"
             )
     management = config.management
     if management.enabled and is_exposed(management) and is_private(config, "management", management):
         yield (
-            f"management: other machines reach {management.bind}, and its clients need not prove who they are. "
-            f"Give auth_tokens or tls_client_ca; or say that everybody may use it: anonymous = true"
+            f"management: other machines reach {management.bind}, and its clients need not authenticate. "
+            f"Give auth_tokens or tls_client_ca; or open it to all clients: anonymous = true"
         )
 
 

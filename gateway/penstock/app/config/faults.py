@@ -48,63 +48,84 @@ _ONLY_OUT: Final = "terminal"
 
 
 class FaultTable(Table, frozen=True, kw_only=True):
-    """A fault that is injected on purpose, to test clients: docs/faults.md. None by default. A rule applies to messages
-    that match everything it says; all rules that apply are tried, in order."""
+    """A rule that injects faults, to test clients (docs/faults.md); there is none by default. A rule applies to the
+    messages that meet all its conditions. Every rule that applies to a message is tried, in the order of the file."""
 
-    name: Annotated[str, key("By which logs, metrics and `penstock check` call it.", example="slow-acks")]
+    name: Annotated[str, key("Name of the rule in logs, metrics and `penstock check`.", example="slow-acks")]
     action: Annotated[
         Literal["delay", "drop", "duplicate", "cut", "throttle", "error", "terminal"],
         key(
-            'What is done. "delay": it waits, and what is behind it too; "drop": it is never sent, or never taken; '
-            '"duplicate": it is sent, or taken, twice; "cut": the connection is closed in the middle of it; '
-            '"throttle": it goes slowly; "error": it fails; "terminal": the session ends with an error.',
+            'Effect on the message. "delay": the message waits, and so do those behind it; "drop": it is never '
+            'sent, or never processed; "duplicate": it is sent or processed twice; "cut": the connection is closed '
+            'in the middle of it; "throttle": it is transferred at a limited rate; "error": it fails; "terminal": '
+            "the session ends with an error.",
             example="delay",
         ),
     ]
     direction: Annotated[
         Literal["in", "out"] | None,
         key(
-            'Messages from clients ("in": requests, records to be stored) or to them ("out": acknowledgements, '
-            'records, answers). Absent: "in" for delay, and for error, which then comes before anything is done; else '
-            '"out".',
+            'Direction of the messages. "in": from clients (requests, records to append); "out": to clients '
+            '(acknowledgements, records, answers). Absent: "in" for delay and for error, which fails the request '
+            'before it is executed; else "out".',
             example="out",
         ),
     ] = None
     listeners: Annotated[
         tuple[str, ...],
-        key('Clients who came by these: "s2", "s3p", "segment" for all of a kind, "s2.NAME" for one; none: by any.'),
+        key(
+            'Listeners whose clients are affected: "s2", "s3p", "segment" for all of a kind, "s2.NAME" for one; '
+            "empty: all."
+        ),
     ] = ()
-    routes: Annotated[tuple[str, ...], key("Streams that these routes take, by name; none: all.")] = ()
-    identity: Annotated[tuple[str, ...], key("Clients who are one of these identities; none: anybody.")] = ()
+    routes: Annotated[tuple[str, ...], key("Names of the routes whose streams are affected; empty: all.")] = ()
+    identity: Annotated[tuple[str, ...], key("Identities of the affected clients; empty: all clients.")] = ()
     operations: Annotated[
         tuple[Literal["append", "read", "control"], ...],
-        key('What messages are about: "control" is whatever neither appends nor reads records; none: anything.'),
+        key('Kinds of messages: "append", "read", or "control" for every other kind; empty: all.'),
     ] = ()
-    match: Annotated[Literal["exact", "prefix", "glob", "regex"], key("How `stream` is meant, as for routes.")] = (
-        "exact"
-    )
-    basin: Annotated[str | None, key("Streams of this basin, a glob; absent: of any.", example="telemetry")] = None
-    stream: Annotated[
-        str | None, key("Streams that clients call so; absent: all, and what is about none.", example="orders")
+    match: Annotated[Literal["exact", "prefix", "glob", "regex"], key("Meaning of `stream`, as for routes.")] = "exact"
+    basin: Annotated[
+        str | None, key("Glob of the basins whose streams are affected; absent: all.", example="telemetry")
     ] = None
-    seed: Annotated[int, key("The same seed and the same traffic give the same faults.")] = 0
-    probability: Annotated[float, key("How likely it is for each message.", least=0, most=1)] = 1.0
-    every: Annotated[int, key("Only at each so manieth message.", least=1)] = 1
-    after: Annotated[int, key("Not at the first so many messages.", least=0)] = 0
-    times: Annotated[int, key("At most so many times; 0: without end.", least=0)] = 0
-    delay_ms: Annotated[float, key("For delay: how long, in ms.", least=0, most=3_600_000)] = 100.0
-    jitter_ms: Annotated[float, key("For delay: up to so many ms more, at random.", least=0, most=3_600_000)] = 0.0
+    stream: Annotated[
+        str | None,
+        key(
+            "Streams that are affected, by the names that clients use (see `match`); absent: all, and messages "
+            "that concern no stream.",
+            example="orders",
+        ),
+    ] = None
+    seed: Annotated[int, key("Seed of random choices: the same seed and the same traffic give the same faults.")] = 0
+    probability: Annotated[
+        float, key("Probability of the fault for each message that the rule matches.", least=0, most=1)
+    ] = 1.0
+    every: Annotated[int, key("Interval of the faults, in matching messages: 3 affects every third one.", least=1)] = 1
+    after: Annotated[int, key("Number of matching messages to skip first.", least=0)] = 0
+    times: Annotated[int, key("Most faults that the rule injects; 0: unlimited.", least=0)] = 0
+    delay_ms: Annotated[
+        float, key("For delay: time that a message waits, in milliseconds.", least=0, most=3_600_000)
+    ] = 100.0
+    jitter_ms: Annotated[
+        float, key("For delay: largest random addition to delay_ms, in milliseconds.", least=0, most=3_600_000)
+    ] = 0.0
     cut_after_bytes: Annotated[
         int,
-        key("For cut: so many bytes of the message go out before it; a message that comes in is never begun.", least=0),
+        key(
+            "For cut: bytes of an outgoing message to send before the connection is closed; an incoming message is "
+            "not processed at all.",
+            least=0,
+        ),
     ] = 3
-    bytes_per_second: Annotated[int, key("For throttle: how fast it goes.", least=1)] = 1024
+    bytes_per_second: Annotated[int, key("For throttle: rate in bytes per second.", least=1)] = 1024
     records: Annotated[
-        int, key("For terminal: how many records the session still carries; see docs/faults.md.", least=0)
+        int, key("For terminal: records that the session carries before it ends (docs/faults.md).", least=0)
     ] = 100
-    code: Annotated[Code, key("For error and terminal: what went wrong, in each protocol's own words.")] = "unavailable"
+    code: Annotated[
+        Code, key("For error and terminal: kind of the error, which each protocol reports in its own terms.")
+    ] = "unavailable"
     message: Annotated[
-        str | None, key("For error and terminal: what clients are told; absent: the rule's name.", example="not today")
+        str | None, key("For error and terminal: message of the error; absent: the rule's name.", example="not today")
     ] = None
 
     def __post_init__(self) -> None:

@@ -11,19 +11,28 @@ __all__ = ["Management"]
 
 
 class Management(TlsListener, frozen=True, kw_only=True):
-    """HTTP listener for operators, their tools and their browsers (docs/management.md). It runs even without this
-    table."""
+    """HTTP listener for operators, their tools and their browsers (docs/management.md). It runs even if this table is
+    absent."""
 
-    enabled: Annotated[bool, key("false: there is no such listener.")] = True
+    enabled: Annotated[bool, key("Run the management listener.")] = True
     bind: Annotated[
-        str, key("HOST:PORT; port 0 lets the system choose. Of several gateways on one machine each needs its own.")
+        str,
+        key(
+            "Address, as HOST:PORT; port 0 lets the system choose. Several gateways on one machine need different "
+            "addresses."
+        ),
     ] = "127.0.0.1:9600"
     auth_tokens: Annotated[
         tuple[Token, ...],
-        key("Bearer tokens, each good for everything; none: no authentication. Probes need none (docs/management.md)."),
+        key(
+            "Bearer tokens, each of which permits everything; empty: no authentication. Probes need none "
+            "(docs/management.md)."
+        ),
     ] = ()
     anonymous: Anonymous = False
-    max_connections: Annotated[int, key("Connections at once; more wait in the system's queue.", least=1)] = 100
+    max_connections: Annotated[int, key("Most open connections; further ones wait in the system's queue.", least=1)] = (
+        100
+    )
 
     def __post_init__(self) -> None:
         check_address("bind", self.bind)

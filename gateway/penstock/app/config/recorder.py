@@ -22,24 +22,25 @@ else:
 
 
 class RedactTable(Table, frozen=True, kw_only=True):
-    """Secrets that are blanked before anything is recorded, or shown by `penstock tail`. Lengths stay. An empty array
-    switches a rule off."""
+    """Secrets that are replaced by asterisks of the same length before traffic is recorded or shown by `penstock tail`.
+    An empty array switches a rule off."""
 
     headers: Annotated[
-        tuple[str, ...], key("Headers of HTTP and metadata of gRPC whose values are secret, in any case.")
+        tuple[str, ...], key("Names of HTTP headers and gRPC metadata whose values are secret; case is ignored.")
     ] = SECRET_HEADERS
-    parameters: Annotated[tuple[str, ...], key("Parameters of a URL's query whose values are secret, in any case.")] = (
-        SECRET_PARAMETERS
-    )
+    parameters: Annotated[
+        tuple[str, ...], key("Names of URL query parameters whose values are secret; case is ignored.")
+    ] = SECRET_PARAMETERS
     tokens: Annotated[
-        bool, key("Access and delegation tokens inside messages: S2's, the segment protocol's, the controller's.")
+        bool,
+        key("Replace access and delegation tokens inside messages of S2, the segment protocol and the controller."),
     ] = True
-    record_headers: Annotated[tuple[str, ...], key("Headers of records whose values are secret.")] = ()
+    record_headers: Annotated[tuple[str, ...], key("Names of record headers whose values are secret.")] = ()
     patterns: Annotated[
         tuple[str, ...],
         key(
-            "Regular expressions of Python, without backreferences and lookaround, for what is secret wherever it "
-            "stands; a match of at most 1024 bytes."
+            "Regular expressions for secrets anywhere in the traffic, in Python's syntax without backreferences "
+            "and lookaround; a match has at most 1024 bytes."
         ),
     ] = ()
 
@@ -58,19 +59,25 @@ class RedactTable(Table, frozen=True, kw_only=True):
 
 
 class RecorderTable(Table, frozen=True, kw_only=True):
-    """Recordings of the traffic, as pcapng files that Wireshark reads (docs/management.md). `penstock tail` works
-    without this table. A connection must match every array below that is not empty, each by one of its values."""
+    """Recorder of the traffic, into pcapng files that Wireshark reads (docs/recorder.md); `penstock tail` works without
+    it. A connection is recorded if, for every array below that is not empty, it matches one of the values."""
 
     directory: Annotated[
-        str, key("Where files go; created where it is missing, for its owner alone.", example="./recordings", path=True)
+        str,
+        key(
+            "Directory of the files; created if it is missing, with access for its owner only.",
+            example="./recordings",
+            path=True,
+        ),
     ]
-    start: Annotated[bool, key("Record from the start; else only when `penstock record start` says so.")] = True
+    start: Annotated[bool, key("Record from the start; false: only after `penstock record start`.")] = True
     listeners: Annotated[
         tuple[str, ...],
-        key('Connections of clients by these: "s2" for all of a kind, "s2.NAME" for one.'),
+        key('Connections of clients to these listeners: "s2" for all of a kind, "s2.NAME" for one.'),
     ] = ()
     backs: Annotated[
-        tuple[str, ...], key("Connections with the servers of these backs; with `listeners`: those of either.")
+        tuple[str, ...],
+        key("Connections to the servers of these backs; if `listeners` is given too, connections of both kinds."),
     ] = ()
     protocols: Annotated[
         tuple[_Protocol, ...],
@@ -78,42 +85,56 @@ class RecorderTable(Table, frozen=True, kw_only=True):
     ] = ()
     routes: Annotated[
         tuple[str, ...],
-        key("Connections with a request that took one of these routes, and those with its backs; globs."),
+        key(
+            "Globs of route names: connections with a request on such a route, and connections to the backs of "
+            "such a route."
+        ),
     ] = ()
     streams: Annotated[
         tuple[str, ...],
         key(
-            "Connections of clients with a request about one of these: BASIN/STREAM, or without a slash of any basin; "
-            "globs."
+            "Globs of streams, as BASIN/STREAM, or STREAM for any basin: connections of clients with a request "
+            "about such a stream."
         ),
     ] = ()
     rotate_bytes: Annotated[
-        int, key("A file that has grown so long is closed, and another begun; 0: never.", least=0)
+        int, key("Size of a file at which it is closed and the next one begins; 0: unlimited.", least=0)
     ] = 256 * MIB
     rotate_seconds: Annotated[
-        float, key("A file that is so old is closed, if anything was recorded in it; 0: never.", least=0)
+        float,
+        key("Age of a file at which it is closed and the next one begins, unless it is empty; 0: unlimited.", least=0),
     ] = 0.0
-    keep_files: Annotated[int, key("So many files stay, and the oldest go; 0: all.", least=0)] = 0
-    keep_bytes: Annotated[int, key("So much they take together, as above; 0: as much as there is.", least=0)] = (
-        16 * 1024 * MIB
-    )
+    keep_files: Annotated[int, key("Number of files to keep: the oldest ones are deleted; 0: all.", least=0)] = 0
+    keep_bytes: Annotated[
+        int, key("Total size of the files to keep: the oldest ones are deleted; 0: unlimited.", least=0)
+    ] = 16 * 1024 * MIB
     compress: Annotated[
-        Literal["none", "zstd"], key('What becomes of a closed file. "zstd": FILE.zst takes its place.')
+        Literal["none", "zstd"],
+        key(
+            'Treatment of a closed file. "none": it is kept as it is; "zstd": it is compressed and replaced by '
+            "FILE.zst."
+        ),
     ] = "none"
     fsync: Annotated[
         Literal["never", "close", "interval"],
-        key('When files are flushed to the disk itself. "close": once closed; "interval": every fsync_seconds too.'),
+        key(
+            'Times at which files are synchronised to disk. "never": left to the system; "close": when a file is '
+            'closed; "interval": also every fsync_seconds.'
+        ),
     ] = "close"
-    fsync_seconds: Annotated[float, key('How often, where fsync is "interval".', least=0.1)] = 5.0
+    fsync_seconds: Annotated[float, key('Interval between synchronisations, if fsync is "interval".', least=0.1)] = 5.0
     queue_bytes: Annotated[
         int,
-        key("How much may wait for the disk; then whole connections are dropped from the recording.", least=1 * MIB),
+        key(
+            "Most bytes that may wait to be written; beyond it, whole connections are dropped from the recording.",
+            least=1 * MIB,
+        ),
     ] = 64 * MIB
     priority: Annotated[
         Literal["traffic", "recording"],
         key(
-            'Who goes first where processors are short. "traffic": recording takes a small share, and drops whole '
-            'connections, bulk first; "recording": it takes what it needs, and traffic is the slower for it.'
+            'Preference when processors are busy. "traffic": the recorder takes a small share and drops whole '
+            'connections, those with bulk data first; "recording": it takes what it needs and slows the traffic.'
         ),
     ] = "traffic"
     redact: RedactTable = RedactTable()

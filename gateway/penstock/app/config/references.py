@@ -28,9 +28,9 @@ def check_references(
     """Raise ValueError for a name that is unknown, used twice, or malformed."""
     for name in backs:
         if name == EMBEDDED:
-            raise ValueError("[backs.embedded]: the name embedded belongs to the store in this process")
+            raise ValueError("[backs.embedded]: the name is reserved for the embedded store")
         if not _NAME.fullmatch(name):
-            raise ValueError(f"[backs]: {name!r} is no name: A-Z, a-z, 0-9, '.', '_' and '-'")
+            raise ValueError(f"[backs]: {name!r} is not a name: use A-Z, a-z, 0-9, '.', '_' and '-'")
     _check_unique("route", [route.name for route in routes])
     _check_unique("identity", [identity.name for identity in identities])
     _check_unique("username", [identity.username for identity in identities if identity.username is not None])
@@ -92,14 +92,14 @@ def _check_reads(where: str, listener: str, name: str, back: BackTable) -> None:
         if capability not in kind.side(back).capabilities:
             raise ValueError(
                 f"{where}clients of {needs.title} cannot read from {name}, since a back of kind {kind.kind} has no "
-                f"{missing}; let `listeners` name the others"
+                f"{missing}; exclude its listeners with `listeners`"
             )
 
 
 def _check_unique(what: str, names: Sequence[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"{what} {name} is there twice: give each a name of its own")
+            raise ValueError(f"{what} {name} is defined twice: give each a name of its own")
 
 
 def _check_known(where: str, wanted: Iterable[str], known: Collection[str]) -> None:

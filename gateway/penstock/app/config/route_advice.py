@@ -18,18 +18,20 @@ def about_routes(config: Config) -> Iterator[Advice]:
     for index, route in enumerate(config.routes):
         wider = next((one for one in config.routes[:index] if _covers(one, route)), None)
         if wider is not None:
-            yield Advice(False, f"route {route.name}: it never takes anything: route {wider.name} before it takes all.")
+            yield Advice(
+                False, f"route {route.name}: unreachable, since route {wider.name} before it takes all its streams."
+            )
         yield from _about_others(config.routes[:index], route)
     yield from _about_listings(config)
     yield from _about_mirrors(config)
     used = {name for route in config.routes for name in (route.back, route.mirror)}
     for name, back in config.backs.items():
         if name not in used:
-            yield Advice(False, f"backs.{name}: no route leads there.")
+            yield Advice(False, f"backs.{name}: no route uses it.")
         kind = back_kinds()[kind_of_back(back)]
         host = kind.address(back)
         if kind.sends_secrets(back) and not back.tls and not Address.parse(host).is_loopback:
-            yield Advice(True, f"backs.{name}: credentials cross the network to {host} in clear text. Say tls = true.")
+            yield Advice(True, f"backs.{name}: credentials cross the network to {host} in clear text. Set tls = true.")
 
 
 def _about_others(before: tuple[RouteTable, ...], route: RouteTable) -> Iterator[Advice]:
@@ -42,7 +44,8 @@ def _about_others(before: tuple[RouteTable, ...], route: RouteTable) -> Iterator
         if same_place and met and (route.takes_all_names or _same_names(route, one)):
             who, what = ", ".join(one.identity), _may(route)
             yield Advice(
-                False, f"route {route.name}: others than {who} can {what} the streams of route {one.name} by it."
+                False,
+                f"route {route.name}: other clients than {who} can {what} the streams of route {one.name} by it.",
             )
 
 
@@ -51,7 +54,7 @@ def _about_mirrors(config: Config) -> Iterator[Advice]:
         for name in (route.back, route.mirror) if route.mirror is not None else ():
             back = config.backs.get(name)
             if back is not None and back_kinds()[kind_of_back(back)].needs_client(back):
-                why = f"its mirror copies in nobody's name, for whom back {name} is shown no token"
+                why = f"its mirror copies without an identity, for which back {name} has no token"
                 yield Advice(False, f"route {route.name}: {why}.")
 
 
@@ -62,7 +65,7 @@ def _about_listings(config: Config) -> Iterator[Advice]:
         if not rewriting.changes:
             continue
         if not rewriting.injective:
-            yield Advice(False, f"route {route.name}: several streams of clients may become one, named {there}.")
+            yield Advice(False, f"route {route.name}: several streams of clients may become {there}.")
         if not rewriting.shows_streams:
             why = f"clients' names cannot be told from {there}, so listings leave its streams out"
             yield Advice(False, f"route {route.name}: {why}.")

@@ -17,64 +17,76 @@ __all__ = ["IdentityTable", "RouteTable"]
 
 
 class RouteTable(Table, frozen=True, kw_only=True):
-    """A route from clients to a back. The first route that matches a stream takes it; without any route the embedded
-    store has all streams. All conditions of a route must hold."""
+    """A route from clients to a back. The first route whose conditions all match a client and a stream takes the
+    stream. Without routes, all streams are in the embedded store."""
 
-    name: Annotated[str, key("By which logs, `penstock check` and the management listener call it.", example="orders")]
+    name: Annotated[
+        str, key("Name of the route in logs, `penstock check` and on the management listener.", example="orders")
+    ]
     listeners: Annotated[
         tuple[str, ...],
-        key('Those who came by these: "s2", "s3p", "segment" for all of a kind, "s2.NAME" for one; none: by any.'),
+        key(
+            'Listeners whose clients may use the route: "s2", "s3p", "segment" for all of a kind, "s2.NAME" for '
+            "one; empty: all."
+        ),
     ] = ()
-    identity: Annotated[tuple[str, ...], key("Those who are one of these identities; none: anybody.")] = ()
+    identity: Annotated[
+        tuple[str, ...], key("Identities of the clients that may use the route; empty: all clients.")
+    ] = ()
     match: Annotated[
         Literal["exact", "prefix", "glob", "regex"],
         key(
-            'How `stream` is meant. "glob": `*` for anything without a slash, `**` for anything, `?` for one '
-            'character; "regex": a regular expression of Python for the whole name, without backreferences and '
-            "lookaround."
+            'Meaning of `stream`. "exact": the whole name; "prefix": the beginning of the name; "glob": a pattern '
+            'with `*` for any text without a slash, `**` for any text and `?` for one character; "regex": a '
+            "regular expression for the whole name, in Python's syntax without backreferences and lookaround."
         ),
     ] = "exact"
-    basin: Annotated[
-        str | None, key("Streams of this basin, a glob whatever `match` says; absent: of any.", example="telemetry")
-    ] = None
-    stream: Annotated[str | None, key("Streams with such a name; absent: all.", example="orders")] = None
-    back: Annotated[str, key("Which back has them: the NAME of a [backs.NAME], or the embedded store.")] = EMBEDDED
+    basin: Annotated[str | None, key("Glob of the basins, whatever `match` is; absent: all.", example="telemetry")] = (
+        None
+    )
+    stream: Annotated[str | None, key("Names of the streams (see `match`); absent: all.", example="orders")] = None
+    back: Annotated[
+        str, key('Back of the streams: the NAME of a [backs.NAME], or "embedded" for the embedded store.')
+    ] = EMBEDDED
     to_basin: Annotated[
         str | None,
         key(
-            "The basin on the back, with captures in braces: {basin}, {stream}, {1} for the first wildcard or group, "
-            "{name} for a group with a name, {rest} behind a prefix; absent: the same.",
+            "Basin on the back. Parts in braces are replaced: {basin}, {stream}, {1} by the first wildcard or "
+            "group, {name} by a named group, {rest} by the text behind a prefix. Absent: the same basin.",
             example="prod-{basin}",
         ),
     ] = None
     to_stream: Annotated[
         str | None,
-        key("The stream on the back, with captures as in to_basin; absent: the same.", example="eu/{stream}"),
+        key(
+            "Name of the stream on the back, with replacements as in to_basin; absent: the same name.",
+            example="eu/{stream}",
+        ),
     ] = None
     mirror: Annotated[
         str | None,
         key(
-            "A second back: streams are copied there and compared record by record, and may be cut over to it "
-            "(docs/management.md).",
+            "Second back. The streams are copied there and compared record by record, and a cut-over can exchange "
+            "the two backs (docs/management.md).",
             example="embedded",
         ),
     ] = None
     mirror_on_refused: Annotated[
         Literal["stop", "skip"],
         key(
-            'What becomes of the copy of a stream at a record that the mirror cannot carry. "stop": it ends there; '
-            '"skip": it goes on behind it, with smaller sequence numbers.'
+            'Treatment of a record that the mirror cannot carry. "stop": the copy of the stream ends before the '
+            'record; "skip": the copy omits the record, and later records have smaller sequence numbers there.'
         ),
     ] = "stop"
     allow: Annotated[
         tuple[Literal["read", "append", "manage"], ...],
         key(
-            'What clients may do. "manage": create, configure, trim, seal and delete; an append may create its stream '
-            "without it (create_streams). The rest is refused."
+            'Operations that clients may perform; all others are refused. "manage": create, configure, trim, seal '
+            'and delete. An append that creates its stream does not need "manage" (see create_streams).'
         ),
     ] = ("read", "append", "manage")
-    read_only: Annotated[bool, key('Whether clients may only read; the same as allow = ["read"].')] = False
-    create_streams: Annotated[bool, key("Whether clients may create streams on the back.")] = True
+    read_only: Annotated[bool, key('Allow only reads; the same as allow = ["read"].')] = False
+    create_streams: Annotated[bool, key("Allow clients to create streams on the back.")] = True
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -116,29 +128,33 @@ class RouteTable(Table, frozen=True, kw_only=True):
 
 
 class IdentityTable(Table, frozen=True, kw_only=True):
-    """The identity of a client, from what it presents: a bearer token (S2), a certificate (docs/tls.md), or the address
-    that it connects from. Tokens come before certificates and these before addresses; among the same kind, the first in
-    the file wins."""
+    """An identity of clients, which they prove by a bearer token (S2), a certificate (docs/tls.md), or the address from
+    which they connect. Tokens take precedence over certificates, and certificates over addresses; among several of the
+    same kind, the first in the file decides."""
 
-    name: Annotated[str, key("By which routes and backs call it.", example="analytics")]
-    tokens: Annotated[tuple[Token, ...], key("Bearer tokens; a listener with auth_tokens takes them too.")] = ()
+    name: Annotated[str, key("Name of the identity in routes and backs.", example="analytics")]
+    tokens: Annotated[tuple[Token, ...], key("Bearer tokens; a listener with auth_tokens accepts them too.")] = ()
     username: Annotated[
         str | None,
-        key("User name of Pravega's clients, with password_hash; for delegation_tokens.", example="analytics"),
+        key("User name for Pravega's clients, with password_hash; for delegation_tokens.", example="analytics"),
     ] = None
     password_hash: Annotated[
         str | None,
-        key("What `penstock token password` makes of the password.", example="scrypt:16384:8:1:c2FsdA==:aGFzaA=="),
+        key(
+            "Hash of the password, as `penstock token password` prints it.",
+            example="scrypt:16384:8:1:c2FsdA==:aGFzaA==",
+        ),
     ] = None
     certificates: Annotated[
         tuple[str, ...],
         key(
-            "Names in its clients' certificates, as globs behind their kind: `dns:*.apps.example`, "
-            "`email:*@example.org`, `cn:collector`, `uri:urn:app:*`; `spiffe://example.org/ns/*/sa/web` needs none."
+            "Globs of names in clients' certificates, each after its kind: `dns:*.apps.example`, "
+            "`email:*@example.org`, `cn:collector`, `uri:urn:app:*`. SPIFFE names need no kind: "
+            "`spiffe://example.org/ns/*/sa/web`."
         ),
     ] = ()
     addresses: Annotated[
-        tuple[str, ...], key("Networks that its clients connect from, as 10.1.0.0/16 or 127.0.0.1.")
+        tuple[str, ...], key("Networks from which clients connect, such as 10.1.0.0/16 or 127.0.0.1.")
     ] = ()
 
     def __post_init__(self) -> None:

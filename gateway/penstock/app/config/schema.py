@@ -61,18 +61,24 @@ class Drain(Table, frozen=True, kw_only=True):
     accept_seconds: Annotated[
         float,
         key(
-            "How long it still accepts and serves, once it has said that it is not ready: for as long as balancers "
-            "take to send new clients elsewhere.",
+            "Time to accept and serve clients after readiness is withdrawn: as long as load balancers take to send "
+            "new clients elsewhere.",
             least=0,
         ),
     ] = 0.0
     grace_seconds: Annotated[
-        float, key("How long S2 sessions, advised to reconnect, go on before they are ended in order.", least=0)
+        float,
+        key(
+            "Time that S2 sessions may continue after they are advised to reconnect; then they are ended in order.",
+            least=0,
+        ),
     ] = 3.0
     deadline_seconds: Annotated[
         float,
         key(
-            "How long clients have to finish in all, once nothing is accepted; then their connections are cut.", least=0
+            "Total time that clients have to finish after the gateway stops accepting them; then their connections "
+            "are cut.",
+            least=0,
         ),
     ] = 10.0
 
@@ -81,27 +87,33 @@ class Reload(Table, frozen=True, kw_only=True):
     """Reload of the configuration when its file changes (docs/operations.md). SIGHUP and `POST /reload` always
     reload."""
 
-    watch: Annotated[bool, key("Read it again whenever its file has changed.")] = False
-    watch_seconds: Annotated[float, key("How often the file is looked at.", least=0.1)] = 2.0
+    watch: Annotated[bool, key("Reload the configuration whenever its file changes.")] = False
+    watch_seconds: Annotated[float, key("Interval between checks of the file.", least=0.1)] = 2.0
 
 
 class Basin(Table, frozen=True, kw_only=True):
-    """A basin that is created at the start. Its settings here replace those it had before; existing streams keep the
-    retention and the timestamping that they were created with."""
+    """A basin that is created at the start. Its settings here replace earlier ones; existing streams keep the retention
+    and the timestamping that they were created with."""
 
-    name: Annotated[str, key("8 to 48 of a-z, 0-9 and -, with a letter or digit at both ends.")]
-    create_stream_on_append: Annotated[bool, key("An append to a stream that is not there creates it.")] = True
-    create_stream_on_read: Annotated[bool, key("A read of a stream that is not there creates it.")] = True
+    name: Annotated[
+        str, key("Name of the basin: 8 to 48 characters of a-z, 0-9 and -, with a letter or digit at both ends.")
+    ]
+    create_stream_on_append: Annotated[bool, key("Create a missing stream when a client appends to it.")] = True
+    create_stream_on_read: Annotated[bool, key("Create a missing stream when a client reads it.")] = True
     retention_seconds: Annotated[
         int,
         key(
-            "How long new streams keep their records, unless they are created with another retention; 0: for ever.",
+            "Time that new streams keep their records, unless they are created with another retention; 0: unlimited.",
             least=0,
         ),
     ] = 604_800
     timestamping_mode: Annotated[
         Literal["client-prefer", "client-require", "arrival"],
-        key("Whose clock stamps the records of new streams, unless they are created with another mode."),
+        key(
+            'Timestamps of records in new streams, unless they are created with another mode. "client-prefer": '
+            'those of the client, or the time of arrival for a record without one; "client-require": those of the '
+            'client, and an append without them is refused; "arrival": the time of arrival.'
+        ),
     ] = "client-prefer"
 
     def __post_init__(self) -> None:
@@ -111,20 +123,31 @@ class Basin(Table, frozen=True, kw_only=True):
 class Store(Table, frozen=True, kw_only=True):
     """The embedded store."""
 
-    directory: Annotated[str, key("Where its files are; created where it is missing.", path=True)] = "./data"
+    directory: Annotated[str, key("Directory of the store's files; created if it is missing.", path=True)] = "./data"
     append_inflight_bytes: Annotated[
-        int, key("Appends that are not yet on disk, over all streams; more wait their turn.", least=1 * MIB)
+        int,
+        key("Most bytes of appends that are not on disk yet, over all streams; further appends wait.", least=1 * MIB),
     ] = 128 * MIB
-    tail_cache_bytes: Annotated[int, key("The newest batches, kept in memory for those who follow.", least=1 * MIB)] = (
-        32 * MIB
-    )
+    tail_cache_bytes: Annotated[
+        int, key("Memory for the newest batches, from which readers that follow a stream are served.", least=1 * MIB)
+    ] = 32 * MIB
     read_ahead_batches: Annotated[
-        int, key("Batches, of up to 1 MiB each, that are read ahead of slow readers, over all reads.", least=1)
+        int, key("Most batches, of up to 1 MiB each, that are read ahead of slow readers, over all reads.", least=1)
     ] = 64
-    cached_streams: Annotated[int, key("Idle streams whose heads stay in memory, about 1 KiB each.", least=1)] = 10_000
-    reader_threads: Annotated[int, key("Catch-up reads that use the disk at once.", least=1, most=64)] = 4
+    cached_streams: Annotated[
+        int, key("Most idle streams whose state is kept in memory, about 1 KiB each.", least=1)
+    ] = 10_000
+    reader_threads: Annotated[
+        int,
+        key("Most threads that read older records from the disk at the same time.", least=1, most=64),
+    ] = 4
     sweep_interval_seconds: Annotated[
-        float, key("How often records past their retention, and empty streams, are looked for.", least=0.1)
+        float,
+        key(
+            "Interval between removals of records past their retention and of streams that are to be deleted when "
+            "they are empty.",
+            least=0.1,
+        ),
     ] = 30.0
     basins: tuple[Basin, ...] = ()
 
@@ -138,19 +161,26 @@ class Store(Table, frozen=True, kw_only=True):
 class Log(Table, frozen=True, kw_only=True):
     """The log, on standard error."""
 
-    level: Annotated[Literal["debug", "info", "warning", "error"], key("The least that is logged.")] = "info"
+    level: Annotated[Literal["debug", "info", "warning", "error"], key("Lowest level that is logged.")] = "info"
     format: Annotated[
         Literal["auto", "json", "console"],
-        key('"json": one object a line; "auto": console on a terminal, else json.'),
+        key(
+            'Format of the log. "json": one object per line; "console": text for people; "auto": console on a '
+            "terminal, else json."
+        ),
     ] = "auto"
 
 
 class Config(Table, frozen=True, kw_only=True):
-    """The whole configuration of one gateway. Keys before all tables:"""
+    """The whole configuration of one gateway. These keys stand before all tables."""
 
     workers: Annotated[
         int,
-        key("Processes that serve clients; where there are several, one more has the store.", least=1, most=64),
+        key(
+            "Number of processes that serve clients; if there are several, one more process owns the store.",
+            least=1,
+            most=64,
+        ),
     ] = 1
     listeners: Listeners = Listeners()
     limits: Limits = Limits()

@@ -12,20 +12,25 @@ __all__ = ["Tracing"]
 
 
 class Tracing(Table, frozen=True, kw_only=True):
-    """OpenTelemetry traces (docs/observing.md). Without the table none are made. Needs the extra `otel`."""
+    """OpenTelemetry traces (docs/observing.md); without this table there are none. They need the extra `otel`."""
 
     endpoint: Annotated[
         str,
         key(
-            "Where spans are sent, as OTLP over HTTP in protobuf; a collector's path is `/v1/traces`.",
+            "URL to which spans are sent, as OTLP over HTTP in protobuf; the path of a collector is `/v1/traces`.",
             example="http://127.0.0.1:4318/v1/traces",
         ),
     ]
     sample_ratio: Annotated[
         float,
-        key("The share of traces that are recorded. Clients that say so themselves are followed.", least=0, most=1),
+        key(
+            "Share of the traces that are recorded. If a client sends its own sampling decision, that decision is "
+            "followed.",
+            least=0,
+            most=1,
+        ),
     ] = 1.0
-    service_name: Annotated[str, key("What the spans' resource is called.")] = "penstock"
+    service_name: Annotated[str, key("Name of the service in the spans' resource (`service.name`).")] = "penstock"
 
     @property
     def in_words(self) -> str:

@@ -502,7 +502,7 @@ class Limiter:
         self.held = 0
         """Bytes in flight."""
         self._accounts: OrderedDict[str, ClientQuota] = OrderedDict()
-        self._everybody = EvictionPool()
+        self._all = EvictionPool()
         self._listeners: dict[str, EvictionPool] = {}
         self._leader: ConnectionQuota | None = None
         self._waiting = trio.lowlevel.ParkingLot()
@@ -515,7 +515,7 @@ class Limiter:
     @property
     def connections(self) -> int:
         """Number of connections."""
-        return len(self._everybody)
+        return len(self._all)
 
     def account(self, host: str, identity: str = "") -> ClientQuota:
         """Return the account that a new connection is charged to."""
@@ -560,19 +560,19 @@ class Limiter:
         for crowd, limit, key in (
             (account.crowd, self.table.max_connections_per_client, "max_connections_per_client"),
             (own, most, "listener.max_connections"),
-            (self._everybody, self._most(), "max_connections"),
+            (self._all, self._most(), "max_connections"),
         ):
             if len(crowd) >= limit and not self._shed(crowd, key, listener):
                 self._forget(account)
                 return key
         seat = ConnectionQuota(self, listener, account, own, trio.current_time())
-        for crowd in (account.crowd, own, self._everybody):
+        for crowd in (account.crowd, own, self._all):
             crowd.enter(seat)
         return seat
 
     def leave(self, seat: ConnectionQuota) -> None:
         """Remove a connection that has ended. An evicted one was removed before."""
-        self._everybody.leave(seat)
+        self._all.leave(seat)
         self._listeners[seat.listener].leave(seat)
         seat.account.crowd.leave(seat)
         self._forget(seat.account)
@@ -580,7 +580,7 @@ class Limiter:
     def shed(self, listener: str) -> bool:
         """Close the connection that has been idle for longest, because descriptors have run out. Return False if none
         is idle."""
-        return self._shed(self._everybody, "max_connections", listener)
+        return self._shed(self._all, "max_connections", listener)
 
     def _shed(self, crowd: EvictionPool, key: str, listener: str) -> bool:
         self._told_of(listener, key)
@@ -599,7 +599,7 @@ class Limiter:
 
     def known(self, seat: ConnectionQuota, own: EvictionPool) -> None:
         """Record that a request of the connection was admitted."""
-        crowds = [crowd for crowd in (seat.account.crowd, own, self._everybody) if crowd.has(seat)]
+        crowds = [crowd for crowd in (seat.account.crowd, own, self._all) if crowd.has(seat)]
         for crowd in crowds:
             crowd.leave(seat)
         seat.known = True

@@ -11,50 +11,79 @@ __all__ = ["Limits"]
 
 
 class Limits(Table, frozen=True, kw_only=True):
-    """Limits of the whole process, over all listeners but the management one, and of each client. A client is the
-    identity that it proved, else its address (of IPv6 the first 64 bits). Each worker applies the limits separately.
-    What happens at each limit: docs/limits.md."""
+    """Limits of the whole process, over all listeners except the management listener, and of each client. A client is
+    an authenticated identity, else an address (for IPv6 its first 64 bits). Each worker applies the limits separately.
+    docs/limits.md describes the effect of each limit."""
 
     max_connections: Annotated[
         int,
         key(
-            "Connections at once, but never so many that descriptors run out. One more closes the one that has been at "
-            "rest longest; where none is at rest it is refused.",
+            "Most open connections; fewer if file descriptors would run out. A further connection closes the one "
+            "that has been idle for longest; if none is idle, it is refused.",
             least=1,
         ),
     ] = 20_000
     max_connections_per_client: Annotated[
-        int, key("The same for one client: it is its own connections that make room.", least=1)
+        int,
+        key(
+            "Most open connections of one client. A further one closes the client's connection that has been idle "
+            "for longest; if none is idle, it is refused.",
+            least=1,
+        ),
     ] = 5_000
     max_inflight_bytes: Annotated[
         int,
         key(
-            "Of requests that are not complete or wait to be carried out, and of answers that wait for their clients. "
-            "Beyond it nobody is read who holds more than 64 KiB.",
+            "Most bytes of requests that are incomplete or wait to be executed, and of answers that wait for their "
+            "clients. Beyond it, connections that hold more than 64 KiB are not read.",
             least=64 * MIB,
         ),
     ] = 256 * MIB
-    max_inflight_bytes_per_client: Annotated[int, key("The same for one client.", least=32 * MIB)] = 128 * MIB
+    max_inflight_bytes_per_client: Annotated[
+        int, key("Most bytes of one client, counted as for max_inflight_bytes.", least=32 * MIB)
+    ] = 128 * MIB
     inflight_wait_seconds: Annotated[
-        float, key("How long a client waits for room for such bytes before it is refused.", least=0.1)
+        float, key("Time a client may wait for room for such bytes before it is refused.", least=0.1)
     ] = 10.0
     connections_per_second: Annotated[
-        float, key("New connections of one client; more of them wait before they are served. 0: any.", least=0)
+        float,
+        key(
+            "New connections of one client per second; further ones wait before they are served. 0: unlimited.", least=0
+        ),
     ] = 1000.0
     requests_per_second: Annotated[
         float,
-        key("Requests, commands and calls of one client, refused beyond it (segment requests wait); 0: any.", least=0),
+        key(
+            "Requests, commands and calls of one client per second; further ones are refused (requests to segments "
+            "wait). 0: unlimited.",
+            least=0,
+        ),
     ] = 0.0
-    bytes_per_second: Annotated[float, key("What one client may send; more is read later. 0: any.", least=0)] = 0.0
+    bytes_per_second: Annotated[
+        float, key("Bytes received from one client per second; further ones are read later. 0: unlimited.", least=0)
+    ] = 0.0
     burst_seconds: Annotated[
-        float, key("A client that was quiet may use this many seconds' worth of each rate at once.", least=0.1)
+        float,
+        key(
+            "Seconds' worth of each rate that a client may use at once after it was idle.",
+            least=0.1,
+        ),
     ] = 2.0
     first_byte_seconds: Annotated[
-        float, key("A connection must say something within this. Over TLS: from the handshake on.", least=0.1)
+        float,
+        key(
+            "Time within which a connection must send its first byte; with TLS, counted from the end of the handshake.",
+            least=0.1,
+        ),
     ] = 30.0
     receive_grace_seconds: Annotated[
-        float, key("How long a message, command or frame may take to come at any rate.", least=0.1)
+        float, key("Time that a message, command or frame may take to arrive at any rate.", least=0.1)
     ] = 30.0
     min_receive_rate: Annotated[
-        int, key("After that it must have come at so many bytes a second, or the client is cut off.", least=1)
+        int,
+        key(
+            "Lowest average rate, in bytes per second, of a message, command or frame that takes longer than "
+            "receive_grace_seconds; a slower client is disconnected.",
+            least=1,
+        ),
     ] = 1024

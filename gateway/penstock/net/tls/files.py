@@ -89,7 +89,7 @@ def _host_names(certificate: x509.Certificate) -> Iterator[str]:
 
 def no_password() -> str:
     """Raise OSError instead of letting OpenSSL ask for a password on the terminal, where a service would hang."""
-    raise OSError("the key is encrypted, and nobody is there to give the password")
+    raise OSError("the key is encrypted, and there is no terminal to ask for its password")
 
 
 def text_of(error: OSError, otherwise: str | None = None, files: Sequence[str | None] = ()) -> str:

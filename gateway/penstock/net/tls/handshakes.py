@@ -12,7 +12,7 @@ import structlog
 import trio
 
 from penstock.core.certificate_names import names_in
-from penstock.core.identity import CLIENT, NOBODY, Identities
+from penstock.core.identity import CLIENT, NO_IDENTITIES, Identities
 from penstock.net.draining import Draining
 from penstock.net.limits import current_quota
 from penstock.observe.metrics.families import CONNECTIONS_REFUSED, LIMITED
@@ -52,7 +52,7 @@ class HandshakeSettings:
     `identities`: maps certificates to clients' identities."""
 
     seconds: float = 10.0
-    identities: Identities = NOBODY
+    identities: Identities = NO_IDENTITIES
 
 
 class Handshakes:

@@ -25,40 +25,45 @@ class ControllerLimits(ListenerLimits, frozen=True, kw_only=True):
 
     max_connections: Annotated[int, MAX_CONNECTIONS] = 10_000
     keep_alive_seconds: Annotated[
-        float, key("A connection without a call under way is closed after this.", least=1)
+        float, key("Time after which a connection without a call in progress is closed.", least=1)
     ] = 3600.0
-    head_timeout_seconds: Annotated[float, key("The head of a call must be complete within this.", least=0.1)] = 30.0
+    head_timeout_seconds: Annotated[float, key("Time within which the head of a call must be complete.", least=0.1)] = (
+        30.0
+    )
     slow_reader_seconds: Annotated[
-        float, key("A client that takes nothing for this long, while there is something for it, is cut off.", least=1)
+        float,
+        key("Time after which a client is disconnected if it accepts none of the data that waits for it.", least=1),
     ] = 60.0
-    max_streams: Annotated[int, key("Calls at once on one connection.", least=1)] = 1000
+    max_streams: Annotated[int, key("Most concurrent calls on one connection.", least=1)] = 1000
     max_streams_before_auth: Annotated[int, STREAMS_BEFORE_AUTH] = 100
 
 
 class ControllerListener(ListenerTable, frozen=True, kw_only=True):
-    """Pravega's controller, gRPC over HTTP/2: scopes, streams, and the location of their segments, which is always the
-    segment listener. Leave the table out to switch it off."""
+    """Pravega's controller, gRPC over HTTP/2: it manages scopes and streams, and sends clients to the segment listener
+    for all segments. Omit the table to switch the listener off."""
 
     name: ListenerName = None
     segment_listener: Annotated[
         str | None,
-        key("Name of the segment listener that it sends its clients to; absent: the first one.", example="public"),
+        key("Name of the segment listener that clients are sent to; absent: the first one.", example="public"),
     ] = None
-    bind: Annotated[str, key("HOST:PORT; [::1]:9090 for IPv6; port 0 lets the system choose.")] = "127.0.0.1:9090"
+    bind: Annotated[str, key("Address, as HOST:PORT, or [::1]:9090 for IPv6; port 0 lets the system choose.")] = (
+        "127.0.0.1:9090"
+    )
     advertise: Annotated[
         str | None,
         key(
-            "HOST:PORT of the segment listener as clients reach it; absent: the host by which they reached the "
-            "controller, and the port that the segment listener is bound to.",
+            "HOST:PORT at which clients reach the segment listener; absent: the host at which they reached the "
+            "controller, and the port to which the segment listener is bound.",
             example="gateway.example:12345",
         ),
     ] = None
     segments: Annotated[
         Literal["separate", "single", "refuse"],
         key(
-            'What becomes of a stream that is to have several segments. "separate": each is a stream of its own, and '
-            'order holds within it only; "single": it has one all the same, one order for all protocols; "refuse": it '
-            "is not created."
+            'Treatment of a stream that is created with several segments. "separate": each segment is a stream of '
+            'its own, and order holds within each only; "single": the stream has one segment all the same, so that '
+            'all protocols see one order; "refuse": the stream is not created.'
         ),
     ] = "separate"
     anonymous: Anonymous = False

@@ -35,9 +35,9 @@ class _Listener(ListenerKind[ControllerListener]):
         "requests_per_second": "RESOURCE_EXHAUSTED",
     }
     at_limits = (
-        ("keep_alive_seconds", "closed", ""),
-        ("head_timeout_seconds", "closed", "head_timeout_seconds"),
-        ("slow_reader_seconds", "HTTP/2 stream reset, or connection closed", "slow_reader_seconds"),
+        ("keep_alive_seconds", "the connection is closed", ""),
+        ("head_timeout_seconds", "the connection is closed", "head_timeout_seconds"),
+        ("slow_reader_seconds", "the HTTP/2 stream is reset, or the connection is closed", "slow_reader_seconds"),
         ("max_streams", "HTTP/2 GOAWAY", ""),
         ("max_streams_before_auth", "REFUSED_STREAM", "max_streams_before_auth"),
     )

@@ -14,8 +14,8 @@ from penstock.protocols.tables import ConfigView
 __all__ = ["commands", "describe"]
 
 _SEGMENTS: Final = {
-    "separate": "each segment is a stream of its own, and order holds within it only",
-    "single": "it gets one segment all the same: one order, for the clients of all protocols",
+    "separate": "each segment is a stream of its own, and order holds within each only",
+    "single": "it has one segment all the same, so clients of all protocols see one order",
     "refuse": "it is not created",
 }
 
@@ -24,11 +24,11 @@ def describe(listener: ControllerListener, config: ConfigView) -> Iterator[str]:
     """See `penstock.protocols.plugin.ListenerKind.describe`."""
     carrier = "HTTPS" if listener.tls_certificate else "HTTP"
     guarded = segment_of(listener, config)[1].delegation_tokens
-    needed = listener.clients("those with a user name and password" if guarded else "anybody")
+    needed = listener.clients("clients with a user name and password" if guarded else "any client")
     yield f"Pravega's controller (gRPC by {carrier}/2) on {listener.bind}, for {needed}"
     where = listener.advertise or "the segment listener, on the host by which they reached the controller"
     yield f"The controller sends its clients to {where}"
-    yield f"A stream that is to have several segments: {_SEGMENTS[listener.segments]}"
+    yield f"A stream created with several segments: {_SEGMENTS[listener.segments]}"
 
 
 def commands(listener: ControllerListener, address: Address, example: Example) -> Iterator[str]:

@@ -30,25 +30,31 @@ class S2Limits(ListenerLimits, frozen=True, kw_only=True):
 
     max_connections: Annotated[int, MAX_CONNECTIONS] = 10_000
     keep_alive_seconds: Annotated[
-        float, key("A connection without a request under way is closed after this.", least=1)
+        float, key("Time after which a connection without a request in progress is closed.", least=1)
     ] = 120.0
-    head_timeout_seconds: Annotated[float, key("A request head must be complete within this.", least=0.1)] = 30.0
+    head_timeout_seconds: Annotated[
+        float, key("Time within which the head of a request must be complete.", least=0.1)
+    ] = 30.0
     slow_reader_seconds: Annotated[
-        float, key("A client that takes nothing for this long, while there is something for it, is cut off.", least=1)
+        float,
+        key("Time after which a client is disconnected if it accepts none of the data that waits for it.", least=1),
     ] = 60.0
-    max_head_bytes: Annotated[int, key("Largest request line with all its headers.", least=4 * KIB)] = 64 * KIB
-    max_streams: Annotated[int, key("HTTP/2: requests at once on one connection.", least=1)] = 1000
+    max_head_bytes: Annotated[int, key("Most bytes of a request line with all its headers.", least=4 * KIB)] = 64 * KIB
+    max_streams: Annotated[int, key("HTTP/2: most concurrent requests on one connection.", least=1)] = 1000
     max_streams_before_auth: Annotated[int, STREAMS_BEFORE_AUTH] = 100
     receive_buffer_bytes: Annotated[
-        int, key("HTTP/1.1: with this much unread request body the socket is not read any further.", least=16 * KIB)
+        int,
+        key("HTTP/1.1: bytes of an unread request body at which the gateway stops reading the socket.", least=16 * KIB),
     ] = 256 * KIB
     send_buffer_bytes: Annotated[
-        int, key("A reader is fed no further while more than this is on its way.", least=16 * KIB)
+        int, key("Bytes on their way to one reader at which the gateway pauses its read.", least=16 * KIB)
     ] = 1 * MIB
     max_unsent_bytes: Annotated[
         int,
         key(
-            "HTTP/2: answers of one connection that wait for the client's window; beyond it reads wait.", least=1 * MIB
+            "HTTP/2: bytes of answers on one connection, waiting for the client's window, at which the gateway "
+            "pauses reads.",
+            least=1 * MIB,
         ),
     ] = 8 * MIB
 
@@ -59,36 +65,46 @@ _Host = Annotated[str, Meta(pattern=r"^([*]|([*][.])?[^/?#@:*\s]+)\Z")]
 
 
 class S2Listener(ListenerTable, frozen=True, kw_only=True):
-    """S2 over HTTP/1.1 and HTTP/2: S2S sessions, SSE, JSON and protobuf. Leave the table out to switch it off."""
+    """S2 over HTTP/1.1 and HTTP/2: S2S sessions, SSE, JSON and protobuf. Omit the table to switch the listener off."""
 
     name: ListenerName = None
-    bind: Annotated[str, key("HOST:PORT; [::1]:8080 for IPv6; port 0 lets the system choose.")] = "127.0.0.1:8080"
+    bind: Annotated[str, key("Address, as HOST:PORT, or [::1]:8080 for IPv6; port 0 lets the system choose.")] = (
+        "127.0.0.1:8080"
+    )
     default_basin: Annotated[str | None, key("Basin of requests that name none.", example="penstock")] = None
     basin_host_suffixes: Annotated[
         tuple[_HostSuffix, ...],
-        key("A host `<basin><suffix>` names its basin, for browsers, whose EventSource cannot send headers."),
+        key(
+            "Suffixes of host names that begin with a basin: `<basin><suffix>`. They are for browsers, whose "
+            "EventSource cannot send headers."
+        ),
     ] = (".localhost",)
     cors_origins: Annotated[
         tuple[_Origin, ...],
         key(
-            "Origins whose web pages may use it, as https://app.example:8443; * for any. Pages of other origins are "
-            "refused."
+            "Origins of web pages that may use the listener, such as https://app.example:8443, or * for any. Pages "
+            "of other origins are refused."
         ),
     ] = ()
     hosts: Annotated[
         tuple[_Host, ...],
         key(
-            "Host names that requests may use, beside localhost, addresses and basin_host_suffixes: a name, "
-            "*.example.org, or * for any. Checked where clients need no token and there is no TLS, against DNS "
-            "rebinding."
+            "Host names that requests may use, besides localhost, addresses and basin_host_suffixes: a name, "
+            "*.example.org, or * for any. They are checked, against DNS rebinding, if clients need no token and "
+            "there is no TLS."
         ),
     ] = ()
     auth_tokens: Annotated[
-        tuple[Token, ...], key("Bearer tokens, each good for everything; none, and no [access]: no authentication.")
+        tuple[Token, ...],
+        key("Bearer tokens, each of which permits everything; empty, and without [access]: no authentication."),
     ] = ()
     anonymous: Anonymous = False
     sse_dialect: Annotated[
-        Literal["s2", "seed"], key('"s2" is what S2 clients speak; "seed": colon ids, empty ping, `done` event.')
+        Literal["s2", "seed"],
+        key(
+            'Format of server-sent events. "s2": that of S2 clients; "seed": that of older pages about S2 '
+            "(docs/protocols/s2.md)."
+        ),
     ] = "s2"
     compress: Annotated[bool, key("Compress answers for clients that accept it.")] = True
     limits: S2Limits = S2Limits()
@@ -102,15 +118,23 @@ class S2Listener(ListenerTable, frozen=True, kw_only=True):
 
 _Http = Annotated[
     Literal["auto", "h1", "h2"],
-    key('"h1": HTTP/1.1; "h2": HTTP/2; "auto": what TLS agrees on, and HTTP/1.1 in plaintext.'),
+    key(
+        'Version of HTTP. "h1": HTTP/1.1; "h2": HTTP/2; "auto": the version that TLS negotiates, or HTTP/1.1 '
+        "without TLS."
+    ),
 ]
 _BasinStyle = Annotated[
     Literal["header", "host"],
-    key('How requests name their basin. "header": s2-basin; "host": also as the first label of the host\'s name.'),
+    key(
+        'Place of the basin\'s name in requests. "header": the header s2-basin; "host": also the first '
+        "label of the host name."
+    ),
 ]
 _BasinAuthority = Annotated[
     str | None,
-    key('With basin_style = "host": what follows the basin\'s label; absent: the address.', example="b.s2.dev"),
+    key(
+        'With basin_style = "host": host name that follows the basin\'s label; absent: the address.', example="b.s2.dev"
+    ),
 ]
 _AUTHORITY: Final = re.compile(r"[A-Za-z0-9._-]+(:[0-9]+)?")
 
@@ -122,18 +146,29 @@ class _WithCredentials(BackTable, frozen=True, kw_only=True):
     credentials: Annotated[
         Literal["none", "static", "pass", "swap"],
         key(
-            'The bearer token that it is sent. "static": the one given here; "pass": the client\'s own; "swap": the '
-            "one that [backs.NAME.tokens] has for the client's identity, the one given here for those without any."
+            'Bearer token that the gateway sends to the server. "static": that of `token` or `token_file`; "pass": '
+            "the client's own; \"swap\": that of the client's identity in [backs.NAME.tokens], or `token` or "
+            "`token_file` for all others."
         ),
     ] = "none"
-    token: Annotated[Token | None, key("The token; better in a file.", example="secret")] = None
+    token: Annotated[
+        Token | None,
+        key("Bearer token for the server; token_file keeps it out of the configuration.", example="secret"),
+    ] = None
     token_file: Annotated[
         str | None,
-        key("File that holds the token, read at the start; blanks around it do not count.", example="token", path=True),
+        key(
+            "File with the bearer token for the server, read at the start, without blanks around it.",
+            example="token",
+            path=True,
+        ),
     ] = None
-    tokens: Annotated[dict[str, Token], key("For each identity its token.", example={"analytics": "secret-2"})] = (
-        msgspec.field(default_factory=dict)
-    )
+    tokens: Annotated[
+        dict[str, Token],
+        key(
+            'Bearer tokens by the identity of the client, for credentials = "swap".', example={"analytics": "secret-2"}
+        ),
+    ] = msgspec.field(default_factory=dict)
 
     def check(self) -> None:
         """Raise ValueError for keys that do not go together."""
@@ -158,13 +193,13 @@ class _WithCredentials(BackTable, frozen=True, kw_only=True):
 
 
 class S2Back(_WithCredentials, frozen=True, kw_only=True, tag_field="kind", tag="s2"):
-    """Another S2 server: S2S sessions for appends and reads, protobuf and JSON for the rest."""
+    """Another S2 server. It gets appends and reads in S2S sessions, and all other requests in protobuf and JSON."""
 
     http: _Http = "auto"
     basin_style: _BasinStyle = "header"
     basin_authority: _BasinAuthority = None
     compression: Annotated[
-        Literal["none", "zstd", "gzip"], key("What sessions and messages to the server are compressed with.")
+        Literal["none", "zstd", "gzip"], key("Compression of sessions and messages to the server.")
     ] = "none"
     recover_seconds: Recover = 30.0
     delivery: Annotated[Literal["exactly-once", "at-least-once", "refuse"], key(LOST_ACK)] = "exactly-once"
@@ -174,13 +209,13 @@ class S2Back(_WithCredentials, frozen=True, kw_only=True, tag_field="kind", tag=
 
 
 class S2SseBack(_WithCredentials, frozen=True, kw_only=True, tag_field="kind", tag="s2-sse"):
-    """Another S2 server that is only read, over SSE, for example through proxies that let nothing else pass."""
+    """Another S2 server that is only read, over SSE, for example through proxies that pass nothing else."""
 
     http: _Http = "auto"
     basin_style: _BasinStyle = "header"
     basin_authority: _BasinAuthority = None
     sse_dialect: Annotated[
-        Literal["s2", "seed"], key('How the server spells events; "seed": as a listener with sse_dialect = "seed".')
+        Literal["s2", "seed"], key("Format of the server's events, as for sse_dialect of a listener.")
     ] = "s2"
     recover_seconds: Recover = 30.0
 

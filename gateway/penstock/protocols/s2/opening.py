@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.core.address import Address
 from penstock.core.delivery import Delivery
-from penstock.core.identity import NOBODY, Identities
+from penstock.core.identity import NO_IDENTITIES, Identities
 from penstock.net.http.client.settings import HttpVersion
 from penstock.net.http.front_server import refuse_http
 from penstock.net.http.serving import HttpSettings
@@ -47,7 +47,7 @@ def open_listener(context: ListenerContext, label: str, table: S2Listener) -> Op
 
 
 def s2_settings(
-    listener: S2Listener, drain_seconds: float, identities: Identities = NOBODY, access: Authority | None = None
+    listener: S2Listener, drain_seconds: float, identities: Identities = NO_IDENTITIES, access: Authority | None = None
 ) -> S2Settings:
     """Return the settings of the S2 front."""
     return S2Settings(
@@ -120,8 +120,8 @@ def credentials(name: str, table: S2Back | S2SseBack) -> Credentials:
     """Return the credentials to present to a server. Raises CannotStart for a file that cannot be used."""
     mode = CredentialsMode(table.credentials)
     own = table.token if table.token_file is None else secret_in(f"backs.{name}.token_file", table.token_file)
-    for_nobody = {"": own} if own is not None and mode is CredentialsMode.SWAP else {}
-    return Credentials(back=name, mode=mode, secret=own, by_identity={**table.tokens, **for_nobody})
+    without_identity = {"": own} if own is not None and mode is CredentialsMode.SWAP else {}
+    return Credentials(back=name, mode=mode, secret=own, by_identity={**table.tokens, **without_identity})
 
 
 _COMPRESSION: Final = {"none": Compression.NONE, "zstd": Compression.ZSTD, "gzip": Compression.GZIP}

@@ -34,18 +34,18 @@ class _Listener(ListenerKind[S2Listener]):
         "max_connections": "HTTP 503 with `Retry-After` and `rate_limited`",
         "max_inflight_bytes": "429 `rate_limited` with `Retry-After`",
         "requests_per_second": "429 `rate_limited` with `Retry-After` and `retry-after-ms`",
-        "min_receive_rate": "408 `request_timeout`, in a session as its terminal frame",
+        "min_receive_rate": "408 `request_timeout`, or in a session a terminal frame",
     }
     at_limits = (
-        ("keep_alive_seconds", "closed", ""),
-        ("head_timeout_seconds", "closed", "head_timeout_seconds"),
-        ("slow_reader_seconds", "HTTP/2 stream reset, or connection closed", "slow_reader_seconds"),
+        ("keep_alive_seconds", "the connection is closed", ""),
+        ("head_timeout_seconds", "the connection is closed", "head_timeout_seconds"),
+        ("slow_reader_seconds", "the HTTP/2 stream is reset, or the connection is closed", "slow_reader_seconds"),
         ("max_head_bytes", "431, or HTTP/2 GOAWAY", ""),
         ("max_streams", "HTTP/2 GOAWAY", ""),
         ("max_streams_before_auth", "REFUSED_STREAM", "max_streams_before_auth"),
-        ("receive_buffer_bytes", "the client waits: no more is read from it", ""),
-        ("send_buffer_bytes", "the source is read no further", ""),
-        ("max_unsent_bytes", "the source is read no further", ""),
+        ("receive_buffer_bytes", "the gateway reads no more from the client", ""),
+        ("send_buffer_bytes", "the gateway pauses its reads of the source", ""),
+        ("max_unsent_bytes", "the gateway pauses its reads of the source", ""),
     )
 
     def open(self, context: ListenerContext, label: str, table: S2Listener) -> OpenListener:

@@ -25,7 +25,7 @@ _JSON: Final = "-H 'content-type: application/json'"
 
 
 class S2Side(FrontSide):
-    """Clients of S2, which can say everything that records have."""
+    """Clients of S2, which can express all parts of a record."""
 
     def __init__(self) -> None:
         super().__init__(passes="S2S")
@@ -55,9 +55,9 @@ def served(listener: S2Listener, config: ConfigView) -> str:
     if config.access_file is not None:
         tokens.append("an access token")
     if not tokens:
-        return "anybody, without a token"
-    those = f"those with {' or '.join(tokens)}"
-    return f"anybody without a token, and {those}" if listener.anonymous else those
+        return "any client, without a token"
+    those = f"clients with {' or '.join(tokens)}"
+    return f"any client without a token, and {those}" if listener.anonymous else those
 
 
 def describe(listener: S2Listener, config: ConfigView) -> Iterator[str]:
@@ -65,12 +65,12 @@ def describe(listener: S2Listener, config: ConfigView) -> Iterator[str]:
     carrier = "HTTPS" if listener.tls_certificate else "HTTP"
     yield f"S2 by {carrier} (S2S, SSE, JSON, protobuf; HTTP/1.1 and HTTP/2) on {listener.bind}"
     yield f"S2 clients: {listener.clients(served(listener, config))}"
-    unnamed = f"meant for basin {listener.default_basin}" if listener.default_basin else "refused"
-    yield f"S2 requests that name no basin: {unnamed}"
+    unnamed = f"sent to basin {listener.default_basin}" if listener.default_basin else "refused"
+    yield f"S2 requests without a basin: {unnamed}"
     pages = "any origin" if "*" in listener.cors_origins else ", ".join(listener.cors_origins) or "its own origin only"
     yield f"S2 in browsers: pages of {pages}"
     if listener.sse_dialect != "s2":
-        yield f"SSE is spelled in the dialect {listener.sse_dialect!r}, which S2's own clients do not read"
+        yield f"SSE uses the dialect {listener.sse_dialect!r}, which S2's own clients cannot read"
 
 
 def commands(listener: S2Listener, address: Address, example: Example) -> Iterator[str]:
@@ -79,7 +79,10 @@ def commands(listener: S2Listener, address: Address, example: Example) -> Iterat
     curl = f"curl --cacert {shlex.quote(listener.tls_certificate)}" if listener.tls_certificate else "curl"
     if listener.proves_clients:
         curl += " --cert client.pem --key client-key.pem"
-        yield from ("", f"  # client.pem and client-key.pem: yours, that {listener.tls_client_ca} vouches for")
+        yield from (
+            "",
+            f"  # client.pem, client-key.pem: a certificate from an authority in {listener.tls_client_ca}",
+        )
     in_basin = f"-H 's2-basin: {example.basin}'"
     if listener.auth_tokens:
         in_basin += ' -H "authorization: Bearer $TOKEN"'

@@ -23,26 +23,26 @@ __all__ = ["S3PBack", "S3PBackLimits", "S3PBackLoss", "S3PLimits", "S3PListener"
 
 
 class S3PLimits(ListenerLimits, frozen=True, kw_only=True):
-    """Limits of one S3P listener. A command over these limits is answered ERR_LIMITS."""
+    """Limits of one S3P listener. A command that exceeds one of them is answered with ERR_LIMITS."""
 
     max_connections: Annotated[int, MAX_CONNECTIONS] = 10_000
-    max_name_bytes: Annotated[int, key("Longest stream name.", least=1, most=512)] = 256
-    max_records_per_append: Annotated[int, key("Most records of one APPEND.", least=1, most=1000)] = 1000
-    max_record_bytes: Annotated[int, key("Largest record.", least=1, most=1 * MIB - 8)] = 1 * MIB - 8
-    max_append_bytes: Annotated[int, key("Most bytes of the records of one APPEND.", least=1, most=1 * MIB)] = 1 * MIB
-    default_count: Annotated[int, key("Most records that a READ without COUNT gives.", least=1)] = 1000
+    max_name_bytes: Annotated[int, key("Longest name of a stream, in bytes.", least=1, most=512)] = 256
+    max_records_per_append: Annotated[int, key("Most records in one APPEND.", least=1, most=1000)] = 1000
+    max_record_bytes: Annotated[int, key("Largest record, in bytes.", least=1, most=1 * MIB - 8)] = 1 * MIB - 8
+    max_append_bytes: Annotated[int, key("Most bytes of all records in one APPEND.", least=1, most=1 * MIB)] = 1 * MIB
+    default_count: Annotated[int, key("Most records that a READ without COUNT returns.", least=1)] = 1000
     max_count: Annotated[int, key("Largest COUNT of a READ.", least=1)] = 1000
     max_read_bytes: Annotated[
-        int, key("Most bytes of records that one READ gives, whatever its COUNT.", least=1 * MIB)
+        int, key("Most bytes of records that one READ returns, whatever its COUNT.", least=1 * MIB)
     ] = 2 * MIB
     max_block_ms: Annotated[int, key("Longest BLOCK of a READ, in milliseconds.", least=0)] = 10_000
-    max_option_pairs: Annotated[int, key("Most options of one command.", least=4)] = 64
-    max_option_bytes: Annotated[int, key("Longest command name, option key or option value.", least=41)] = 256
+    max_option_pairs: Annotated[int, key("Most options in one command.", least=4)] = 64
+    max_option_bytes: Annotated[int, key("Longest command name, option key or option value, in bytes.", least=41)] = 256
     idle_timeout_seconds: Annotated[
-        float, key("A client that sends nothing for this long, while a command is awaited, is cut off.", least=1)
+        float, key("Time after which a client is disconnected if it sends no command.", least=1)
     ] = 300.0
     send_timeout_seconds: Annotated[
-        float, key("A client that takes none of its replies for this long is cut off.", least=1)
+        float, key("Time after which a client is disconnected if it accepts none of its replies.", least=1)
     ] = 30.0
 
     def __post_init__(self) -> None:
@@ -51,24 +51,30 @@ class S3PLimits(ListenerLimits, frozen=True, kw_only=True):
 
 
 class S3PLoss(LossTable, frozen=True, kw_only=True):
-    """Reads of records that S3P cannot carry: "refuse" fails the READ with an error that names the record, "envelope"
-    carries the whole record inside the body (docs/loss.md), "drop" leaves out what cannot be carried."""
+    """Treatment of records that S3P cannot carry, when clients read them. "refuse": the READ fails with an error that
+    names the record; "envelope": the body contains the whole record (docs/loss.md); "drop": the headers, or the whole
+    record, are left out."""
 
     headers: Annotated[LossWord, key("Records with headers.")] = "refuse"
     empty_body: Annotated[LossWord, key("Records with an empty body.")] = "refuse"
-    command_records: Annotated[LossWord, key("Records that command the stream: fence, trim.")] = "drop"
+    command_records: Annotated[LossWord, key("Command records: fence and trim.")] = "drop"
 
 
 class S3PListener(ListenerTable, frozen=True, kw_only=True):
-    """S3P 0.2.0 over TCP or TLS. Leave the table out to switch it off."""
+    """S3P 0.2.0 over TCP or TLS. Omit the table to switch the listener off."""
 
     name: ListenerName = None
-    bind: Annotated[str, key("HOST:PORT; [::1]:7500 for IPv6; port 0 lets the system choose.")] = "127.0.0.1:7500"
+    bind: Annotated[str, key("Address, as HOST:PORT, or [::1]:7500 for IPv6; port 0 lets the system choose.")] = (
+        "127.0.0.1:7500"
+    )
     names: Annotated[
         Literal["fixed", "path"],
-        key('"fixed": the whole name is a stream of `basin`; "path": names are basin/stream (docs/names.md).'),
+        key(
+            'Meaning of S3P names (docs/names.md). "fixed": the whole name is that of a stream of `basin`; "path": '
+            "the name is basin/stream."
+        ),
     ] = "fixed"
-    basin: Annotated[str, key('Basin that holds the streams where names is "fixed".')] = DEFAULT_BASIN
+    basin: Annotated[str, key('Basin of all streams, if names is "fixed".')] = DEFAULT_BASIN
     anonymous: Anonymous = False
     loss: S3PLoss = S3PLoss()
     limits: S3PLimits = S3PLimits()
@@ -80,47 +86,51 @@ class S3PListener(ListenerTable, frozen=True, kw_only=True):
 
 
 class S3PBackLoss(LossTable, frozen=True, kw_only=True):
-    """Appends of records that S3P cannot carry: "refuse" fails the append, "envelope" carries the whole record inside
-    the body (docs/loss.md), "drop" leaves out what cannot be carried."""
+    """Treatment of records that S3P cannot carry, when clients append them. "refuse": the append fails; "envelope": the
+    body contains the whole record (docs/loss.md); "drop": the headers are left out."""
 
-    headers: Annotated[LossWord, key("Records with headers; dropped: their bodies are appended without.")] = "refuse"
+    headers: Annotated[LossWord, key("Records with headers.")] = "refuse"
     empty_body: Annotated[
-        CommandLossWord, key("Records with an empty body. They cannot be left out: an acknowledgement counts them.")
+        CommandLossWord,
+        key("Records with an empty body. They cannot be dropped, because an acknowledgement counts them."),
     ] = "refuse"
     command_records: Annotated[
-        CommandLossWord, key("Records that command the stream. They cannot be left out either.")
+        CommandLossWord, key("Command records: fence and trim. They cannot be dropped either.")
     ] = "refuse"
 
 
 class S3PBackLimits(Table, frozen=True, kw_only=True):
-    """Limits of the S3P server. The gateway never sends more."""
+    """Limits of the S3P server. The gateway never sends more than they allow."""
 
-    max_records_per_append: Annotated[int, key("Most records of one APPEND.", least=1, most=1000)] = 1000
-    max_record_bytes: Annotated[int, key("Largest record.", least=1, most=1 * MIB)] = 1 * MIB - 8
-    max_append_bytes: Annotated[int, key("Most bytes of the records of one APPEND.", least=1, most=1 * MIB)] = 1 * MIB
+    max_records_per_append: Annotated[int, key("Most records in one APPEND.", least=1, most=1000)] = 1000
+    max_record_bytes: Annotated[int, key("Largest record, in bytes.", least=1, most=1 * MIB)] = 1 * MIB - 8
+    max_append_bytes: Annotated[int, key("Most bytes of all records in one APPEND.", least=1, most=1 * MIB)] = 1 * MIB
 
 
 class S3PBack(NumberedBackTable, frozen=True, kw_only=True, tag_field="kind", tag="s3p"):
-    """An S3P server. The gateway numbers its records, and keeps the numbers in the embedded store."""
+    """An S3P server. The gateway assigns sequence numbers to its records, and keeps them in the embedded store."""
 
     address: Annotated[str, key("HOST:PORT of the server.", example="127.0.0.1:7600")]
     names: Annotated[
         Literal["fixed", "path"],
-        key('"fixed": a stream of `basin` has its own name there; "path": basin/stream (docs/names.md).'),
+        key(
+            'Names of streams on the server (docs/names.md). "fixed": a stream of `basin` has its own name; '
+            '"path": basin/stream.'
+        ),
     ] = "fixed"
-    basin: Annotated[str, key('Basin whose streams the server has where names is "fixed".')] = DEFAULT_BASIN
+    basin: Annotated[str, key('Basin of all streams on the server, if names is "fixed".')] = DEFAULT_BASIN
     split_appends: Annotated[
         bool,
         key(
-            "Whether a batch that is larger than one APPEND may be goes in several, which are not applied together; "
-            "else it is refused."
+            "Send a batch that is too large for one APPEND as several, which are not stored together as one; "
+            "false: such a batch is refused."
         ),
     ] = False
     trim_keeps_last: Annotated[
         bool,
         key(
-            "Trimming all records leaves the last one at the server, unseen by the gateway's clients: for servers that "
-            "forget with it which identifier was the last, as the Go reference does."
+            "Keep the last record on the server, hidden from clients, when all records are trimmed. It is for "
+            "servers that would otherwise forget the last identifier, as the Go reference does."
         ),
     ] = False
     delivery: Annotated[Literal["at-least-once", "refuse"], key(LOST_ACK)] = "refuse"

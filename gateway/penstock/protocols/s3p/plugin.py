@@ -46,8 +46,8 @@ class _Listener(ListenerKind[S3PListener]):
         ("max_option_pairs", "`ERR_LIMITS`", ""),
         ("max_option_bytes", "`ERR_LIMITS`", ""),
         ("max_read_bytes", "the reply has fewer records", ""),
-        ("idle_timeout_seconds", "closed", "idle_timeout_seconds"),
-        ("send_timeout_seconds", "closed", "send_timeout_seconds"),
+        ("idle_timeout_seconds", "the connection is closed", "idle_timeout_seconds"),
+        ("send_timeout_seconds", "the connection is closed", "send_timeout_seconds"),
     )
     reads_need = {Capability.RECORD_IDS: "identifiers"}
 

@@ -24,16 +24,16 @@ class S3PSide(FrontSide):
 def describe(listener: S3PListener) -> Iterator[str]:
     """See `penstock.protocols.plugin.ListenerKind.describe`."""
     carrier = " by TLS" if listener.tls_certificate else ""
-    yield f"S3P 0.2.0{carrier} on {listener.bind}, for {listener.clients('anybody')}"
+    yield f"S3P 0.2.0{carrier} on {listener.bind}, for {listener.clients('any client')}"
 
 
 def describe_names(listener: S3PListener) -> Iterator[str]:
     """See `penstock.protocols.plugin.ListenerKind.describe_names`."""
     if listener.names == "fixed":
-        yield f"An S3P name is a stream of basin {listener.basin}, the only one that S3P clients see"
+        yield f"An S3P name is a stream of basin {listener.basin}, the only basin for S3P clients"
     else:
-        yield "An S3P name is basin/stream, parted at the first slash; every basin is there for S3P clients"
-    yield "What an S2 name cannot hold stands as %XX in it: bytes that are not UTF-8, NUL, and % itself (docs/names.md)"
+        yield "An S3P name is basin/stream, split at the first slash; S3P clients can use every basin"
+    yield "%XX stands for each byte that an S2 name cannot hold: invalid UTF-8, NUL, and % itself (docs/names.md)"
 
 
 def commands(listener: S3PListener, address: Address, example: Example) -> Iterator[str]:

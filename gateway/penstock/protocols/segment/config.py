@@ -31,20 +31,21 @@ class SegmentLimits(ListenerLimits, frozen=True, kw_only=True):
     max_message_bytes: Annotated[
         int,
         key(
-            "Largest message of a client, without its header. The Python client sends events of up to 8 MiB in one.",
+            "Largest message of a client, in bytes without its header. The Python client sends events of up to 8 "
+            "MiB in one message.",
             least=64 * KIB,
             most=SEGMENT_MAX_LENGTH,
         ),
     ] = SEGMENT_MAX_LENGTH
-    max_writers: Annotated[int, key("Most writers that are set up on one connection.", least=1)] = 10_000
+    max_writers: Annotated[int, key("Most writers on one connection.", least=1)] = 10_000
     max_read_bytes: Annotated[
-        int, key("Most bytes that one read gives, whatever the client suggests.", least=4 * KIB, most=8 * MIB)
+        int, key("Most bytes that one read returns, whatever the client suggests.", least=4 * KIB, most=8 * MIB)
     ] = 2 * MIB
     read_hold_seconds: Annotated[
         float,
         key(
-            "A read at the end of a segment waits this long for more before it is answered without any. "
-            "Clients give up after 30.",
+            "Time that a read at the end of a segment waits for data before it is answered without any. Clients "
+            "give up after 30 s.",
             least=1,
             most=120,
         ),
@@ -52,51 +53,54 @@ class SegmentLimits(ListenerLimits, frozen=True, kw_only=True):
     idle_timeout_seconds: Annotated[
         float,
         key(
-            "A client that sends nothing for this long, while nothing is under way for it, is cut off. Clients keep "
-            "connections for later.",
+            "Time after which a client is disconnected if it sends nothing and no operation is in progress. "
+            "Clients keep idle connections for later use.",
             least=1,
         ),
     ] = 3600.0
     send_timeout_seconds: Annotated[
-        float, key("A client that takes none of its replies for this long is cut off.", least=1)
+        float, key("Time after which a client is disconnected if it accepts none of its replies.", least=1)
     ] = 30.0
 
 
 class SegmentLoss(LossTable, frozen=True, kw_only=True):
-    """Reads of records that are not events: "refuse" fails the read at such a record, "envelope" makes an event of the
-    whole record (docs/loss.md), "drop" leaves out what cannot be carried. A record's bytes are fixed when it is
-    appended, since byte offsets never change: "envelope" applies to records appended from then on, and records
-    enveloped before stay so."""
+    """Treatment of records that an event cannot carry, when clients read them. "refuse": the read fails at such a
+    record; "envelope": the event contains the whole record (docs/loss.md); "drop": the headers, or the whole record,
+    are left out. A record's bytes are fixed when it is appended, since byte offsets never change: "envelope" applies to
+    records that are appended from then on, and earlier envelopes remain."""
 
     headers: Annotated[LossWord, key("Records with headers.")] = "refuse"
     empty_body: Annotated[
-        LossWord, key("Records with an empty body; an event without any bytes stops Pravega's Python client for ever.")
+        LossWord, key("Records with an empty body. An event without bytes stops Pravega's Python client for ever.")
     ] = "drop"
-    command_records: Annotated[LossWord, key("Records that command the stream: fence, trim.")] = "drop"
+    command_records: Annotated[LossWord, key("Command records: fence and trim.")] = "drop"
 
 
 class SegmentListener(ListenerTable, frozen=True, kw_only=True):
-    """Pravega's segment store protocol over TCP or TLS: wire versions 5 to 16, and the draft. Clients of Pravega find
-    it through the controller. Leave the table out to switch it off."""
+    """Pravega's segment store protocol over TCP or TLS: wire versions 5 to 16, and the draft. Pravega's clients find
+    the listener through the controller. Omit the table to switch the listener off."""
 
     name: ListenerName = None
-    bind: Annotated[str, key("HOST:PORT; [::1]:12345 for IPv6; port 0 lets the system choose.")] = "127.0.0.1:12345"
-    basin: Annotated[str, key("Basin that holds the streams of scopes whose names are no basins' (docs/names.md).")] = (
-        DEFAULT_BASIN
+    bind: Annotated[str, key("Address, as HOST:PORT, or [::1]:12345 for IPv6; port 0 lets the system choose.")] = (
+        "127.0.0.1:12345"
     )
+    basin: Annotated[
+        str, key("Basin of the streams in scopes whose names are not valid for basins (docs/names.md).")
+    ] = DEFAULT_BASIN
     delegation_tokens: Annotated[
         bool,
         key(
-            "Requests need a delegation token. The controllers of this listener give it to clients that show the "
-            "username and password of one of the [[identities]], which all their calls then need (docs/access.md)."
+            "Require a delegation token for each request. The controllers of this listener issue tokens to clients "
+            "with the username and password of one of the [[identities]], and then require these for all calls "
+            "(docs/access.md)."
         ),
     ] = False
-    delegation_token_seconds: Annotated[int, key("How long one is good for.", least=10, most=86_400)] = 600
+    delegation_token_seconds: Annotated[int, key("Lifetime of a delegation token.", least=10, most=86_400)] = 600
     delegation_key_file: Annotated[
         str | None,
         key(
-            "The key that they are signed with, at least 32 bytes; absent: delegation.key in store.directory, which is "
-            "made where it is missing.",
+            "File with the key that signs delegation tokens, at least 32 bytes; absent: delegation.key in "
+            "store.directory, created if it is missing.",
             example="delegation.key",
             path=True,
         ),
@@ -112,17 +116,20 @@ class SegmentListener(ListenerTable, frozen=True, kw_only=True):
 
 
 class SegmentBackLoss(LossTable, frozen=True, kw_only=True):
-    """Appends of records that an event cannot carry: "refuse" fails the append, "envelope" makes an event of the whole
-    record (docs/loss.md), "drop" leaves out what cannot be carried."""
+    """Treatment of records that an event cannot carry, when clients append them. "refuse": the append fails;
+    "envelope": the event contains the whole record (docs/loss.md); "drop": the headers are left out."""
 
-    headers: Annotated[LossWord, key("Records with headers; dropped: their bodies are appended without.")] = "refuse"
+    headers: Annotated[LossWord, key("Records with headers.")] = "refuse"
     empty_body: Annotated[
         Literal["refuse", "envelope", "keep"],
-        key('Records with an empty body; "keep": as an event without bytes, at which Pravega\'s Python client stops.'),
+        key(
+            'Records with an empty body; "keep": they become events without bytes, at which Pravega\'s Python '
+            "client stops."
+        ),
     ] = "refuse"
     command_records: Annotated[
         CommandLossWord,
-        key("Records that command the stream. They cannot be left out: an acknowledgement counts them."),
+        key("Command records: fence and trim. They cannot be dropped, because an acknowledgement counts them."),
     ] = "refuse"
 
     @property
@@ -138,28 +145,37 @@ class SegmentBackLoss(LossTable, frozen=True, kw_only=True):
 
 
 class SegmentBack(NumberedBackTable, frozen=True, kw_only=True, tag_field="kind", tag="segment"):
-    """A segment store: Pravega's, or any that speaks its protocol. The gateway numbers its records, and keeps the
-    numbers in the embedded store."""
+    """A segment store: Pravega's, or any that speaks its protocol. The gateway assigns sequence numbers to its records,
+    and keeps them in the embedded store."""
 
     address: Annotated[
         str | None,
-        key("HOST:PORT of the segment store; absent: the controller says it.", example="127.0.0.1:12346", usual=True),
+        key("HOST:PORT of the segment store; absent: the controller gives it.", example="127.0.0.1:12346", usual=True),
     ] = None
     controller: Annotated[
-        str | None, key("HOST:PORT of its controller, which creates streams and finds them.", example="127.0.0.1:9091")
+        str | None,
+        key("HOST:PORT of the controller, which creates streams and locates their segments.", example="127.0.0.1:9091"),
     ] = None
     dialect: Annotated[
-        Literal["released", "draft"], key("Pravega's released protocol, or the draft, which knows no controller.")
+        Literal["released", "draft"],
+        key(
+            'Dialect of the protocol. "released": that of Pravega\'s releases; "draft": the draft, which has no '
+            "controller."
+        ),
     ] = "released"
-    basin: Annotated[str, key("Basin that holds the streams of scopes whose names are no basins' (docs/names.md).")] = (
-        DEFAULT_BASIN
-    )
+    basin: Annotated[
+        str, key("Basin of the streams in scopes whose names are not valid for basins (docs/names.md).")
+    ] = DEFAULT_BASIN
     username: Annotated[
-        str | None, key("Who the gateway is to the controller (Basic); absent: nobody.", example="penstock")
+        str | None,
+        key(
+            "User name of the gateway at the controller (Basic authentication); absent: no authentication.",
+            example="penstock",
+        ),
     ] = None
     password_file: Annotated[
         str | None,
-        key("File that holds its password, read at the start; goes with username.", example="password", path=True),
+        key("File with the password of username, read at the start.", example="password", path=True),
     ] = None
     delivery: Annotated[Literal["exactly-once", "at-least-once", "refuse"], key(LOST_ACK)] = "exactly-once"
     loss: SegmentBackLoss = SegmentBackLoss()

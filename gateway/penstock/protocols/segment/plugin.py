@@ -35,13 +35,17 @@ class _Listener(ListenerKind[SegmentListener]):
     # Pravega's clients delete their own internal streams; no retention applies to them.
     basins = {INTERNAL_BASIN: BasinConfig(default_stream_config=StreamConfig(retention=Retention(None)))}
     proofs = "delegation_tokens of [listeners.segment], or tls_client_ca"
-    refusals = {"max_inflight_bytes": "closed", "requests_per_second": "waits", "min_receive_rate": "closed"}
+    refusals = {
+        "max_inflight_bytes": "the connection is closed",
+        "requests_per_second": "waits",
+        "min_receive_rate": "the connection is closed",
+    }
     at_limits = (
-        ("max_message_bytes", "closed", ""),
-        ("max_writers", "closed", ""),
+        ("max_message_bytes", "the connection is closed", ""),
+        ("max_writers", "the connection is closed", ""),
         ("max_read_bytes", "the reply has fewer bytes", ""),
-        ("idle_timeout_seconds", "closed", "idle_timeout_seconds"),
-        ("send_timeout_seconds", "closed", "send_timeout_seconds"),
+        ("idle_timeout_seconds", "the connection is closed", "idle_timeout_seconds"),
+        ("send_timeout_seconds", "the connection is closed", "send_timeout_seconds"),
     )
 
     def open(self, context: ListenerContext, label: str, table: SegmentListener) -> OpenListener:

@@ -24,7 +24,7 @@ class SegmentSide(FrontSide):
         if not back.byte_offsets:
             whole = Capability.HEADERS in back.capabilities
             yield Item(
-                "larger events, and bytes that are no events",
+                "larger events, and bytes that are not events",
                 Fate.KEPT if whole else Fate.REFUSED,
                 "as pieces, which have headers" if whole else "pieces of them need headers",
             )
@@ -43,15 +43,15 @@ def describe(listener: SegmentListener) -> Iterator[str]:
     """See `penstock.protocols.plugin.ListenerKind.describe`."""
     carrier = "TLS" if listener.tls_certificate else "TCP"
     yield f"Segments (Pravega's protocol, wire versions 5 to 16, and the draft) by {carrier} on {listener.bind}"
-    needed = "those with a delegation token" if listener.delegation_tokens else "anybody"
+    needed = "clients with a delegation token" if listener.delegation_tokens else "any client"
     yield f"Clients of segments: {listener.clients(needed)}"
 
 
 def describe_access(listener: SegmentListener, config: ConfigView) -> Iterator[str]:
     """See `penstock.protocols.plugin.ListenerKind.describe_access`."""
     if listener.delegation_tokens:
-        users = " or ".join(config.usernames) or "an identity with a username, and there is none"
+        users = " or ".join(config.usernames) or "an identity with a username, but none is configured"
         yield (
-            f"all requests need a delegation token, good for {listener.delegation_token_seconds} s, which its "
-            f"controllers give for the password of {users}"
+            f"all requests need a delegation token, valid for {listener.delegation_token_seconds} s, which its "
+            f"controllers issue for the password of {users}"
         )

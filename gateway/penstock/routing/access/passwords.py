@@ -88,7 +88,7 @@ class Passwords:
     def __init__(self, users: Mapping[str, tuple[str, str]]) -> None:
         """`users`: identity and password hash by user name. Raises ValueError for an invalid hash."""
         self._users = {name: (identity, _Hash.parse(hashed)) for name, (identity, hashed) in users.items()}
-        self._nobody = _Hash.parse(hash_password(secrets.token_hex(16)))
+        self._unknown_user = _Hash.parse(hash_password(secrets.token_hex(16)))
         self._known: dict[bytes, str] = {}
         self._guesses = trio.CapacityLimiter(1)  # a client that guesses must not keep all threads busy
 
@@ -104,7 +104,7 @@ class Passwords:
             return known
         if self._guesses.statistics().tasks_waiting >= MOST_WAITING:
             raise fail(FailureCode.RATE_LIMITED, "too many passwords are being checked, try again later")
-        identity, hashed = self._users.get(name, (None, self._nobody))
+        identity, hashed = self._users.get(name, (None, self._unknown_user))
         right = await trio.to_thread.run_sync(hashed.matches, password, limiter=self._guesses)
         if identity is None or not right:
             return None

@@ -120,7 +120,7 @@ def plan(front: FrontSide, back: BackSide) -> Plan:
 # ---- appends -------------------------------------------------------------------------------------------------
 
 
-_COMMANDS: Final = "a trim is carried out, a fence is data: it holds nobody back"
+_COMMANDS: Final = "a trim is executed; a fence is stored as data and fences no writer"
 
 
 def carried(back: BackSide) -> Iterator[Item]:

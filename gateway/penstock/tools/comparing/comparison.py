@@ -79,11 +79,11 @@ def compare(
     for one in pairs.only_b:
         if wanted(one, globs):
             found.streams.append(StreamComparison(None, one, counts=Counter({DiffKind.ADDED: one.records})))
-    found.streams.sort(key=lambda one: (one.a or one.b or _NOBODY).name)
+    found.streams.sort(key=lambda one: (one.a or one.b or _NO_STREAM).name)
     return found
 
 
-_NOBODY: Final = ComparedStream((), Input.A, "", False, 0, frozenset())
+_NO_STREAM: Final = ComparedStream((), Input.A, "", False, 0, frozenset())
 
 
 def _compare(table: RecordTable, a: ComparedStream, b: ComparedStream, by: str, most_shown: int) -> StreamComparison:

@@ -29,7 +29,7 @@ MOST_UNHEARD: Final = 10_000
 """Messages of a client beyond the recorded ones, above which it is not read."""
 _READ_BYTES: Final = 256 * KIB
 _NANOSECONDS: Final = 1_000_000_000
-_NOBODY: Final = Endpoint("0.0.0.0", 0)
+_NO_ENDPOINT: Final = Endpoint("0.0.0.0", 0)
 
 
 class _Over(Exception):
@@ -58,7 +58,7 @@ class MockConnection:
         self._strict = strict
         self._speed = speed
         self._repeat = repeat
-        self._conversation = Conversation(report.connections, _NOBODY, _NOBODY, Side.FRONT, protocol=protocol)
+        self._conversation = Conversation(report.connections, _NO_ENDPOINT, _NO_ENDPOINT, Side.FRONT, protocol=protocol)
         self._dialogue = dialogue_for(self._conversation)
         self._offsets = dict.fromkeys(Sender, 0)
         self._first = b""

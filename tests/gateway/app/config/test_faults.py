@@ -27,7 +27,7 @@ def faults(text: str) -> str:
         ('action = "drop"\nroutes = ["main"]', "fault one: routes: main is unknown"),
         ('action = "drop"\nidentity = ["ann"]', "fault one: identity: ann is unknown"),
         ('action = "drop"\nmatch = "regex"\nstream = "("', "not a regular expression"),
-        ('action = "drop"\n[[faults]]\nname = "one"\naction = "cut"', "fault one is there twice"),
+        ('action = "drop"\n[[faults]]\nname = "one"\naction = "cut"', "fault one is defined twice"),
         ('action = "drop"\nanswer = 42', "answer"),
     ],
 )
@@ -40,12 +40,12 @@ def test_what_is_refused(text: str, words: str) -> None:
 def test_check_says_what_is_done_on_purpose() -> None:
     text = 'action = "error"\nstream = "orders"\noperations = ["append"]\nafter = 10\nprobability = 0.5\nseed = 7'
     said = " ".join(report(parse_config(faults(text)), "it").split())
-    assert "Faults, on purpose" in said
+    assert "Injected faults" in said
     assert (
         "one: fails with unavailable; append messages from clients of streams orders; "
         "at each with probability 0.5 (seed 7) after the first 10" in said
     )
-    assert "clients are served badly on purpose, by one" in said
+    assert "clients are disturbed on purpose, by one" in said
 
 
 def test_check_says_how_often() -> None:

@@ -162,19 +162,19 @@ def test_check_says_what_is_recorded_and_what_is_blanked() -> None:
     assert "Recorder" not in said_by_check("")
     said = said_by_check("[recorder]\ndirectory = '/r'")
     assert "From the start, all connections, of clients and with servers: plaintext, as pcapng files in /r" in said
-    assert "A file ends at 256 MiB; the newest stay, up to 16384 MiB" in said
-    assert "Blanked in it: the values of headers authorization, proxy-authorization" in said
+    assert "A file ends at 256 MiB; the newest are kept, up to 16384 MiB" in said
+    assert "Redacted: the values of headers authorization, proxy-authorization" in said
     assert "tokens inside messages" in said
     said = said_by_check(
         "[recorder]\ndirectory = '/r'\nlisteners = ['s2']\nbacks = ['lite']\nroutes = ['o*']\nrotate_seconds = 60\n"
         "keep_files = 3\ncompress = 'zstd'\n[recorder.redact]\nheaders = []\nparameters = []\ntokens = false"
     )
     assert "connections of listener s2 or back lite, used by route o* (or with its backs): plaintext" in said
-    assert "at 256 MiB or after 60 s; the newest stay, up to 3 files and 16384 MiB" in said
+    assert "at 256 MiB or after 60 s; the newest are kept, up to 3 files and 16384 MiB" in said
     assert "closed files are compressed (zstd)" in said
-    assert "Blanked in it: NOTHING" in said
+    assert "Redacted: NOTHING" in said
     said = said_by_check("[recorder]\ndirectory = '/r'\nstart = false")
-    assert "Nothing from the start; what `penstock record start` asks for" in said
+    assert "Only after `penstock record start`" in said
 
 
 @pytest.mark.parametrize("weaker", ["tokens = false", "headers = ['cookie']", "parameters = []"])

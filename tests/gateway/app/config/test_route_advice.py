@@ -39,7 +39,7 @@ KNOWN = "[[identities]]\nname = 'known'\n"
 )
 def test_a_route_that_never_takes_anything(earlier: str, later: str) -> None:
     assert remarks(KNOWN + before(earlier) + ROUTE + later) == [
-        "route later: it never takes anything: route first before it takes all."
+        "route later: unreachable, since route first before it takes all its streams."
     ]
 
 
@@ -72,14 +72,17 @@ def test_routes_that_both_take_something(earlier: str, later: str) -> None:
 )
 def test_a_route_for_some_whose_streams_others_get_by_a_later_one(earlier: str, later: str, what: str) -> None:
     assert remarks(KNOWN + before("identity = ['known']\n" + earlier) + ROUTE + later) == [
-        f"route later: others than known can {what} the streams of route first by it."
+        f"route later: other clients than known can {what} the streams of route first by it."
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("to_basin = 'one-basin'", "route later: several streams of clients may become one, named one-basin/{stream}."),
+        (
+            "to_basin = 'one-basin'",
+            "route later: several streams of clients may become one-basin/{stream}.",
+        ),
         (
             "match = 'glob'\nstream = '*/*'\nto_stream = '{1}-{2}'",
             "route later: clients' names cannot be told from {basin}/{1}-{2}, so listings leave its streams out.",
@@ -102,9 +105,9 @@ FAR = "[backs.far]\nkind = 's2'\naddress = '{0}:1'\ncredentials = 'static'\ntoke
 
 
 def test_backs() -> None:
-    assert remarks(FAR.format("127.0.0.1")) == ["backs.far: no route leads there."]
+    assert remarks(FAR.format("127.0.0.1")) == ["backs.far: no route uses it."]
     assert remarks(FAR.format("192.0.2.1") + ROUTE + "back = 'far'") == [
-        "INSECURE backs.far: credentials cross the network to 192.0.2.1:1 in clear text. Say tls = true."
+        "INSECURE backs.far: credentials cross the network to 192.0.2.1:1 in clear text. Set tls = true."
     ]
     assert remarks(FAR.format("192.0.2.1") + "tls = true\n" + ROUTE + "back = 'far'") == []
     assert remarks(FAR.format("127.0.0.1") + ROUTE + "mirror = 'far'") == []
@@ -133,5 +136,5 @@ def test_every_listener_of_a_kind_is_looked_at() -> None:
 @pytest.mark.parametrize("ways", ["back = 'far'\nmirror = 'embedded'", "mirror = 'far'"])
 def test_a_mirror_that_has_no_token_of_its_own(credentials: str, remarked: bool, ways: str) -> None:
     far = f"[backs.far]\nkind = 's2'\naddress = '127.0.0.1:1'\n{credentials}\n"
-    said = "route later: its mirror copies in nobody's name, for whom back far is shown no token."
+    said = "route later: its mirror copies without an identity, for which back far has no token."
     assert remarks(KNOWN + far + ROUTE + ways) == [said] * remarked

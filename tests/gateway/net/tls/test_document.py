@@ -15,7 +15,7 @@ EXPECTED = {
     "gateway.ext": [],
     "touch index.txt": [],
     "penstock check": [
-        "S3P 0.2.0 by TLS on 127.0.0.1:", "for those who show a certificate of authority.pem", "gateway.pem (until",
+        "S3P 0.2.0 by TLS on 127.0.0.1:", "for clients with a certificate of authority.pem", "gateway.pem (until",
     ],
     "--cert ingest.pem": ['"end":{"seq_num":1'],
     "READ": ["$5 first"],

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from support.authority import Authority, Issued
 from support.tls import client_context, greet
 
-from penstock.core.identity import NOBODY, Identities
+from penstock.core.identity import NO_IDENTITIES, Identities
 from penstock.net.limits import CONNECTION_QUOTA, Limiter
 from penstock.net.limits.limiter import ConnectionQuota, client_key
 from penstock.net.tls import Pair, ServerFiles, ServerTls, tls_stream
@@ -302,7 +302,7 @@ async def test_a_stream_without_tls_is_passed_on_as_it_is() -> None:
     async def front(stream: trio.abc.Stream) -> None:
         served.append(stream)
 
-    await Handshakes("listeners.test", HandshakeSettings(identities=NOBODY), front, lambda: None).serve(theirs)
+    await Handshakes("listeners.test", HandshakeSettings(identities=NO_IDENTITIES), front, lambda: None).serve(theirs)
     assert served == [theirs]
 
 

@@ -10,7 +10,7 @@ from support.walking import Walk, blocks_of
 from penstock.app.config import parse_config
 
 EXPECTED = {
-    "penstock check": ["Faults, on purpose", "busy: fails with rate_limited", "broken-off: the connection is cut"],
+    "penstock check": ["Injected faults", "busy: fails with rate_limited", "broken-off: the connection is cut"],
     "for number in 1 2 3 4": ['"seq_num":1', '"code":"rate_limited"', '"seq_num":3'],
     "seq_num=0": ['{"records" curl: 18', '"body":"4"'],
     "/metrics": ['rule="busy"', 'rule="broken-off"'],

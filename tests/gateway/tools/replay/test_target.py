@@ -46,7 +46,7 @@ def test_what_a_url_says(url: str, target: Server) -> None:
         ("127.0.0.1:8080", "is no server"),
         ("s2://h", "HOST:PORT is missing"),
         ("s3p://:7500", "HOST:PORT is missing"),
-        ("s2://h:0", "nobody listens on port 0"),
+        ("s2://h:0", "a server cannot listen on port 0"),
         ("s2://h:99999", "Port out of range"),
         ("s2://h:1/a/b", "the name of a basin or scope, and no more"),
         ("s2://h:1/Orders", "8 to 48"),

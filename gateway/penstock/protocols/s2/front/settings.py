@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.core.identity import NOBODY, Identities
+from penstock.core.identity import NO_IDENTITIES, Identities
 from penstock.routing.access.authority import Authority
 from penstock_codecs.limits import S2_HEARTBEAT_SECONDS
 
@@ -25,7 +25,7 @@ class S2Settings:
     """Host names that requests may use, see `penstock.net.http.browsers`; None: any."""
     bearer_tokens: frozenset[str] = frozenset()
     """If there are any, a request must carry one of them, or an identity's."""
-    identities: Identities = NOBODY
+    identities: Identities = NO_IDENTITIES
     """The identities that tokens belong to."""
     access: Authority | None = None
     """If set, a request must carry one of its tokens, or one of the others."""

@@ -47,8 +47,8 @@ class S3PBackSettings:
     def __post_init__(self) -> None:
         if self.delivery is Delivery.EXACTLY_ONCE:
             raise ValueError(
-                "S3P has neither conditions nor writers, so nobody can say whether an append whose acknowledgement was "
-                'lost is there: delivery is "at-least-once" or "refuse"'
+                "S3P has neither conditions nor writers, so the gateway cannot know whether an append "
+                'was stored if its acknowledgement is lost: delivery must be "at-least-once" or "refuse"'
             )
         if Loss.DROP in (self.loss.empty_body, self.loss.command_records):
             raise ValueError("records that an acknowledgement counts cannot be dropped")

@@ -292,7 +292,7 @@ class StoreConnection:
             now = trio.current_time()
             idle_since = None if self.users else idle_since or now
             if idle_since is not None and now - idle_since >= upstream.idle_seconds:
-                self.give_up("nobody used it")
+                self.give_up("it was idle")
                 return
             if self.users and not self.exclusive and now - self._heard >= alive:
                 await self._ask_for_life(upstream.request_seconds)
