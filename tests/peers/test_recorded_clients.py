@@ -21,7 +21,7 @@ from support.s2_sdk_client import connector
 from support.s3p import S3PClient
 from support.tshark import ROOT, layers, need_tshark, tshark
 
-from penstock.recorder.captures import Captures
+from penstock.recorder.captures import CaptureEvents
 from penstock_analysis.capture import Chunk, Opened, Sender
 from penstock_codecs.s2s.frames import encode_frame
 from penstock_proto import s2_pb2
@@ -208,7 +208,7 @@ def test_conversations_can_be_followed(recorded: Recorded) -> None:
     """`-z follow,tcp` gives each side's bytes, exactly as our reader does."""
     wanted: dict[int, dict[Sender, bytearray]] = {}
     ports = {}
-    for event in Captures([recorded.file]):
+    for event in CaptureEvents([recorded.file]):
         if isinstance(event, Opened):
             wanted[event.conversation.number] = {sender: bytearray() for sender in Sender}
             ports[event.conversation.number] = event.conversation.client.port

@@ -15,7 +15,7 @@ from support.pravega import Found, PravegaClient, need_pravega
 from support.process import GatewayProcess, running_gateway
 from support.s3p import S3PClient
 
-from penstock.recorder.captures import Captures
+from penstock.recorder.captures import CaptureEvents
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
 from penstock_analysis.dialogue.dialogues import Dialogues
@@ -48,7 +48,7 @@ def recording(directory: Path) -> Iterator[GatewayProcess]:
 
 def read(directory: Path, layer: str) -> Recorded:
     dialogues = Dialogues(lambda conversation: conversation.protocol == layer)
-    captures = Captures([directory])
+    captures = CaptureEvents([directory])
     heard = [each for event in captures for each in dialogues.receive(event)]
     heard += dialogues.end()
     assert not captures.warnings

@@ -15,7 +15,7 @@ from support.process import BASIN, GatewayProcess, running_gateway
 from support.s2_http import S2Client
 from support.s2_sdk_client import EVERY_COMPRESSION, connector
 
-from penstock.recorder.captures import Captures
+from penstock.recorder.captures import CaptureEvents
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
 from penstock_analysis.dialogue.dialogues import Dialogues
 
@@ -26,7 +26,7 @@ HEADERS = [(b"k", b"v"), (b"k", b"\xff\x00")]
 def recorded(directory: Path) -> list[SeenRecord]:
     """The records in a recording in which nothing is wrong."""
     dialogues = Dialogues()
-    heard = [each for event in Captures([directory]) for each in dialogues.receive(event)]
+    heard = [each for event in CaptureEvents([directory]) for each in dialogues.receive(event)]
     heard += dialogues.end()
     assert not [each for each in heard if isinstance(each, Problem)]
     return [record for each in heard if isinstance(each, Message) for record in each.records]

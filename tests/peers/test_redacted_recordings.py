@@ -14,7 +14,7 @@ from support.redaction import leaks
 from support.s2_sdk_client import connector
 from support.s3p import S3PClient
 
-from penstock.recorder.captures import Captures
+from penstock.recorder.captures import CaptureEvents
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
 from penstock_analysis.dialogue.dialogues import Dialogues
 from penstock_analysis.dialogue.records import records_in
@@ -47,7 +47,7 @@ def read(directory: Path) -> tuple[list[Message], list[Problem]]:
         assert not leaks(file.read_bytes(), SECRET)
         assert not leaks(file.read_bytes(), b"a-token")
     dialogues = Dialogues(lambda _: True)
-    captures = Captures([directory])
+    captures = CaptureEvents([directory])
     heard = [each for event in captures for each in dialogues.receive(event)]
     heard += dialogues.end()
     assert not captures.warnings

@@ -12,7 +12,7 @@ from pathlib import Path
 from support.recording import Talk
 
 from penstock.recorder.files import FileRecording
-from penstock.recorder.settings import Compression, FileSettings, Priority
+from penstock.recorder.settings import FileCompression, FileSettings, Priority
 from penstock_analysis.capture import Sender
 
 CONVERSATIONS = 5
@@ -25,7 +25,7 @@ def main(directory: Path) -> None:
         directory=directory,
         rotate_bytes=3_000_000,
         flush_seconds=0.001,
-        compress=Compression.ZSTD,
+        compress=FileCompression.ZSTD,
         keep_bytes=None,
         priority=Priority.RECORDING,
     )

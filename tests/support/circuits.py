@@ -22,11 +22,11 @@ from penstock.net import upstream
 from penstock.net.http.serving import serve_http
 from penstock.protocols.opening import BackContext
 from penstock.protocols.plugin import back_kinds
-from penstock.protocols.s2.config import S2Back
+from penstock.protocols.s2.config import S2BackTable
 from penstock.protocols.s2.front import S2Front, S2Settings
-from penstock.protocols.s3p.config import S3PBack
+from penstock.protocols.s3p.config import S3PBackTable
 from penstock.protocols.s3p.front import S3PFront
-from penstock.protocols.segment.config import SegmentBack
+from penstock.protocols.segment.config import SegmentBackTable
 from penstock.protocols.segment.front import SegmentFront
 from penstock.routing.target import Target
 from penstock_codecs.model import RecordId, StreamRef
@@ -48,9 +48,9 @@ OPEN_SECONDS: Final = 4.0
 """Seconds that a circuit stays open: a number that no pause has by itself."""
 _COMMON: Final[dict[str, Any]] = {"address": "127.0.0.1:1", "breaker_open_seconds": OPEN_SECONDS, "recover_seconds": 10}
 BACKS: Final[dict[str, BackTable]] = {
-    "s2": S2Back(**_COMMON),
-    "s3p": S3PBack(**_COMMON),
-    "segment": SegmentBack(**_COMMON),
+    "s2": S2BackTable(**_COMMON),
+    "s3p": S3PBackTable(**_COMMON),
+    "segment": SegmentBackTable(**_COMMON),
 }
 
 

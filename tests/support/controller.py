@@ -14,7 +14,7 @@ from penstock.core.back import Back, BackWrapper
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentName, SegmentNames
 from penstock.protocols.controller.controller import Advertised, ControllerSettings, SegmentsMode
 from penstock.protocols.controller.controller.controller import Controller
-from penstock.protocols.controller.controller.problems import Problem, Refused
+from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import Configuration
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, SegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -85,7 +85,7 @@ def segments(count: int, **more: Any) -> Configuration:
 class RefusedWith:
     """`with RefusedWith(Problem.STREAM_EXISTS):` the block is refused so."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: ControllerProblem) -> None:
         self.problem = problem
 
     def __enter__(self) -> RefusedWith:
@@ -93,9 +93,9 @@ class RefusedWith:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         assert error is not None, f"nothing was refused; expected {self.problem}"
-        if isinstance(error, Refused):
+        if isinstance(error, ControllerRefusal):
             assert error.problem is self.problem, error
-        return isinstance(error, Refused)
+        return isinstance(error, ControllerRefusal)
 
 
 class Interrupted(Exception):

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from penstock.net.http.exchange import Handler
-from penstock.net.http.serving import Drain, HttpSettings, serve_http
+from penstock.net.http.serving import DrainSignal, HttpSettings, serve_http
 from penstock_codecs.codec import Role
 from penstock_codecs.http import (
     Body,
@@ -161,7 +161,7 @@ async def serving(
     alpn: str,
     pair: StreamPair = memory_pair,
     settings: HttpSettings | None = None,
-    drain: Drain | None = None,
+    drain: DrainSignal | None = None,
 ) -> AsyncIterator[HttpClient]:
     """A client whose other end is served; at the end the client closes and the server must end too."""
     near, far = pair()

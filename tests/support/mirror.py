@@ -18,7 +18,7 @@ from penstock.core.back import Back
 from penstock.routing.mirror.mirror import Mirror
 from penstock.routing.mirror.route import MirroredRoute
 from penstock.routing.mirror.settings import MirrorSettings
-from penstock.routing.mirror.state import StateTable, StreamState
+from penstock.routing.mirror.state import MirroredStream, StateTable
 from penstock.routing.route import Route
 from penstock.routing.router import Router
 from penstock.routing.target import Target, TargetHolder
@@ -107,7 +107,7 @@ class Two:
     def states(self) -> StateTable:
         return StateTable(self.tables, ROUTE)
 
-    async def state(self, stream: StreamRef = STREAM) -> StreamState:
+    async def state(self, stream: StreamRef = STREAM) -> MirroredStream:
         """Return the stored state of a stream."""
         found = await self.states.load(stream)
         assert found is not None

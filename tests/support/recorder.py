@@ -10,7 +10,7 @@ from support.listening import Heard, tapped_front
 from penstock.net.upstream import UpstreamSettings
 from penstock.observe.taps.connections import Connections
 from penstock.observe.taps.tap import CONNECTION, Tap, note_use
-from penstock.recorder.pending import Holding
+from penstock.recorder.pending import PendingConnections
 from penstock.recorder.recorder import Recorder
 from penstock.recorder.selection import Selection
 from penstock_codecs.model import StreamRef
@@ -25,7 +25,7 @@ class Process:
 
     def __init__(self, backs_of_routes: Mapping[str, tuple[str, ...]] | None = None, **holding: int) -> None:
         self.connections = Connections()
-        self.holding = Holding(**holding)
+        self.holding = PendingConnections(**holding)
         self.recorder = Recorder(self.connections, backs_of_routes or {}, self.holding)
         self._numbers = iter(range(1, 1_000_000))
 

@@ -11,7 +11,7 @@ import trio.testing
 
 from penstock.net.upstream import Dial
 from penstock.tools.replay.replaying import Replay, ReplaySettings
-from penstock.tools.replay.report import Summary
+from penstock.tools.replay.report import ReplaySummary
 from penstock.tools.replay.target import parse_target
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender, Side
 from penstock_codecs.codec import Pull
@@ -217,7 +217,9 @@ class S3PDouble:
         return [time for time, _ in self.heard]
 
 
-async def played(events: Iterable[CaptureEvent], server: S3PDouble, settings: ReplaySettings | None = None) -> Summary:
+async def played(
+    events: Iterable[CaptureEvent], server: S3PDouble, settings: ReplaySettings | None = None
+) -> ReplaySummary:
     """Replay these events to a server and return the summary."""
     kept: Sequence[CaptureEvent] = list(events)
 

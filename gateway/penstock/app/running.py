@@ -20,7 +20,7 @@ from penstock.core.errors import CannotReload
 from penstock.observe.levels import set_level
 from penstock.observe.metrics.families import DRAINING, READY, RELOADED_SECONDS, RELOADS
 
-__all__ = ["Running"]
+__all__ = ["RunningGateway"]
 
 log = structlog.get_logger()
 
@@ -29,7 +29,7 @@ async def _alone() -> Sequence[bytes]:
     return ()
 
 
-class Running:
+class RunningGateway:
     """A gateway that has begun to listen."""
 
     def __init__(

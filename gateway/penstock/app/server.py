@@ -18,7 +18,7 @@ from penstock.app.config import Config
 from penstock.app.host import ALONE, HostServices
 from penstock.app.management.traffic import Traffic
 from penstock.app.reload import Parts, Reloader
-from penstock.app.running import Running
+from penstock.app.running import RunningGateway
 from penstock.app.workers.supervisor import Supervisor
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back
@@ -30,7 +30,7 @@ from penstock.net.tls import CERTIFICATES
 from penstock.observe.taps.connections import Connections
 from penstock.routing.faults.rules import Faults
 
-__all__ = ["Running", "serve"]
+__all__ = ["RunningGateway", "serve"]
 
 log = structlog.get_logger()
 
@@ -42,13 +42,13 @@ async def serve(
     config: Config,
     surroundings: HostServices | None = None,
     *,
-    task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
+    task_status: trio.TaskStatus[RunningGateway] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a gateway until it is drained or cancelled.
 
-    `task_status` passes a `Running` once every listener accepts. Raises CannotStart. When drained, the gateway reports
-    that it is not ready, accepts for `drain.accept_seconds`, stops accepting, tells each front, and gives connections
-    `drain.deadline_seconds` to end.
+    `task_status` passes a `RunningGateway` once every listener accepts. Raises CannotStart. When drained, the gateway
+    reports that it is not ready, accepts for `drain.accept_seconds`, stops accepting, tells each front, and gives
+    connections `drain.deadline_seconds` to end.
     """
     surroundings = surroundings or ALONE
     _raise_descriptor_limit()
@@ -77,7 +77,7 @@ async def serve(
                 open_listeners(config, router, traffic, running.controls, faults), supervisor is not None
             ),
         )
-        running = Running(Reloader(config, parts), parts, surroundings, supervisor)
+        running = RunningGateway(Reloader(config, parts), parts, surroundings, supervisor)
         opened = [await places.open(listener) for listener in parts.build(config, routing.router)]
         stack.enter_context(out_of_groups())
         async with trio.open_nursery() as nursery:

@@ -18,7 +18,7 @@ from penstock.recorder.captures.text import counted, printable
 from penstock.tools.comparing import Comparison, DiffKind, Fields, RecordDifference, StreamComparison, compare
 from penstock.tools.comparing.comparison import NotComparable
 from penstock.tools.comparing.pairing import called, joined, wanted
-from penstock.tools.comparing.record_table import ComparedStream, Input, RecordTable, Row
+from penstock.tools.comparing.record_table import ComparedStream, Input, RecordRow, RecordTable
 from penstock_analysis.dialogue import APPENDED, DELIVERED
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
@@ -224,13 +224,13 @@ def _in_words(difference: RecordDifference) -> str:
     return f"  {difference.kind.value:<9}  {joint.join(sides)}{fields}"
 
 
-def _row(row: Row) -> str:
+def _row(row: RecordRow) -> str:
     place = row.place or "no position"
     where = f", connection {row.conversation}" if row.conversation else ""
     return f"#{row.ordinal} ({place}{where}) {_body(row)}"
 
 
-def _body(row: Row) -> str:
+def _body(row: RecordRow) -> str:
     text = printable(row.preview[:_MOST_BODY].decode("utf-8", "backslashreplace"))
     return f"'{text}'{'...' if row.size > _MOST_BODY else ''} ({counted(row.size, 'byte')})"
 
@@ -262,7 +262,7 @@ def _side_json(stream: ComparedStream | None) -> dict[str, Any] | None:
     return None if stream is None else {"name": stream.name, "action": _action(stream), "records": stream.records}
 
 
-def _row_json(row: Row | None) -> dict[str, Any] | None:
+def _row_json(row: RecordRow | None) -> dict[str, Any] | None:
     if row is None:
         return None
     return {

@@ -10,13 +10,13 @@ from typing import Final
 
 import click
 
-from penstock.app.doctor.findings import Finding, State
+from penstock.app.doctor.findings import Finding, Severity
 from penstock.cli.output import say
 
 __all__ = ["doctor_command"]
 
 _WIDTH: Final = 120
-_COLOURS: Final = {State.FINE: "green", State.NOTABLE: "yellow", State.WRONG: "red"}
+_COLOURS: Final = {Severity.FINE: "green", Severity.NOTABLE: "yellow", Severity.WRONG: "red"}
 
 
 @click.command("doctor")
@@ -42,7 +42,7 @@ def doctor_command(path: Path | None, as_json: bool) -> None:
             say(_line(finding))
     if as_json:
         say(json.dumps([{**one._asdict(), "state": one.state.value} for one in findings], indent=2))
-    sys.exit(any(one.state is State.WRONG for one in findings))
+    sys.exit(any(one.state is Severity.WRONG for one in findings))
 
 
 def _line(finding: Finding) -> str:

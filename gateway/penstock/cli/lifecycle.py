@@ -19,7 +19,7 @@ from penstock.app.config import Config
 from penstock.app.config.advice import advice
 from penstock.app.host import HostServices
 from penstock.app.reload import watch_file
-from penstock.app.server import Running, serve
+from penstock.app.server import RunningGateway, serve
 from penstock.app.systemd import Notifier, activated
 from penstock.cli.banner import banner
 from penstock.cli.overrides import BadConfig, configured
@@ -75,11 +75,11 @@ async def serve_until_signalled(config: Config, surroundings: HostServices, path
             signalled, reloads = trio.Event(), Reloads()
             nursery.start_soon(_hear, signals, signalled, reloads)
 
-            async def serve_then_stop(*, task_status: trio.TaskStatus[Running]) -> None:
+            async def serve_then_stop(*, task_status: trio.TaskStatus[RunningGateway]) -> None:
                 await serve(config, surroundings, task_status=task_status)
                 nursery.cancel_scope.cancel()
 
-            running: Running = await nursery.start(serve_then_stop)
+            running: RunningGateway = await nursery.start(serve_then_stop)
             nursery.start_soon(_drain_when, signalled, running)
             nursery.start_soon(reloads.run, running)
             nursery.start_soon(surroundings.notifier.watchdog)
@@ -104,7 +104,7 @@ class Reloads:
         self.ask()
         await trio.lowlevel.checkpoint()
 
-    async def run(self, running: Running) -> None:
+    async def run(self, running: RunningGateway) -> None:
         """Carry out requested reloads, until cancelled."""
         while True:
             await self._asked.wait()
@@ -113,7 +113,7 @@ class Reloads:
                 await running.reread()
 
 
-def _watched(running: Running) -> float | None:
+def _watched(running: RunningGateway) -> float | None:
     table = running.config.reload
     return table.watch_seconds if table.watch else None
 
@@ -136,6 +136,6 @@ async def _hear(signals: AsyncIterator[int], signalled: trio.Event, reloads: Rel
         signalled.set()
 
 
-async def _drain_when(signalled: trio.Event, running: Running) -> None:
+async def _drain_when(signalled: trio.Event, running: RunningGateway) -> None:
     await signalled.wait()
     running.drain()

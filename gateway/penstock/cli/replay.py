@@ -16,14 +16,14 @@ from penstock.cli.captures.opened import capture_argument, one_side, side_option
 from penstock.cli.output import say
 from penstock.cli.progress import watched
 from penstock.core.errors import CannotStart
-from penstock.recorder.captures import Captures, UnreadableCapture
+from penstock.recorder.captures import CaptureEvents, UnreadableCapture
 from penstock.tools.replay import AS_RECORDED, LOSS_WORDS, PATIENCE_SECONDS
 from penstock_analysis.capture import CaptureEvent
 
 if TYPE_CHECKING:
     from penstock.protocols.servers import Server
     from penstock.tools.replay.replaying import ReplaySettings
-    from penstock.tools.replay.report import Summary
+    from penstock.tools.replay.report import ReplaySummary
 
 __all__ = ["replay_command"]
 
@@ -179,17 +179,17 @@ def _rename(text: str) -> tuple[str, str]:
     return glob, name
 
 
-async def _replay(captures: tuple[Path, ...], target: Server, settings: ReplaySettings) -> Summary:
+async def _replay(captures: tuple[Path, ...], target: Server, settings: ReplaySettings) -> ReplaySummary:
     from penstock.cli.signals import until_signalled
     from penstock.tools.replay.events import capture_events
     from penstock.tools.replay.replaying import Replay
 
     damage: dict[str, None] = {}
-    size = Captures(captures).size
+    size = CaptureEvents(captures).size
     with watched("replaying", None if size is None else size * settings.loops) as seen:
 
         async def events() -> AsyncGenerator[CaptureEvent, None]:
-            opened = Captures(captures, seen)
+            opened = CaptureEvents(captures, seen)
             async with aclosing(capture_events(opened)) as found:
                 async for event in found:
                     yield event

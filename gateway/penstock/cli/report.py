@@ -11,7 +11,7 @@ from typing import Any
 from penstock.app.config import (
     EMBEDDED,
     BackTable,
-    Basin,
+    BasinTable,
     Config,
     RecorderTable,
     RedactTable,
@@ -295,7 +295,7 @@ def _store(config: Config) -> Iterator[str]:
         yield _basin(basin)
 
 
-def _basin(basin: Basin) -> str:
+def _basin(basin: BasinTable) -> str:
     creators = {"an append": basin.create_stream_on_append, "a read": basin.create_stream_on_read}
     by = " or ".join(name for name, does in creators.items() if does)
     created = f"{by} creates a missing stream" if by else "streams must be created first"

@@ -7,7 +7,7 @@ the rest to a task, and senders wait in `room` above their high-water mark. A pe
 closes, within bounds, so that no reset destroys the last bytes on their way.
 
 `FrontTransport` adds the rules for a client of the gateway: its bytes count against its quota, a message must come at
-the least rate (`Pace`), and the wait for the next one ends when the client is silent for too long or the gateway
+the least rate (`MessagePace`), and the wait for the next one ends when the client is silent for too long or the gateway
 drains. Fronts of HTTP keep these rules for each exchange instead (`penstock.net.http.server`).
 """
 
@@ -25,7 +25,7 @@ import trio
 
 from penstock.net.draining import Draining
 from penstock.net.limits import current_quota
-from penstock.net.limits.limiter import Holding
+from penstock.net.limits.limiter import HeldBytes
 from penstock.net.limits.settings import Limits
 from penstock.observe.metrics.clients import Pauses
 from penstock.observe.metrics.series import Count
@@ -34,7 +34,7 @@ from penstock.observe.taps.tapped import TappedStream
 from penstock_codecs.http import Buffer, HttpCodec
 from penstock_codecs.limits import KIB, MIB
 
-__all__ = ["WRITE_ROOM", "FrontTransport", "Pace", "SlowSender", "TooSlow", "Transport"]
+__all__ = ["WRITE_ROOM", "FrontTransport", "MessagePace", "SlowSender", "TooSlow", "Transport"]
 
 WRITE_ROOM: Final = 512 * KIB
 """Bytes that wait for the socket, up to which a source is asked for more."""
@@ -351,7 +351,7 @@ class Transport:
         await trio.aclose_forcefully(self._stream)
 
 
-class Pace:
+class MessagePace:
     """The pace of one connection or session: a message that has begun must be complete in time, or keep coming at a
     rate."""
 
@@ -400,13 +400,13 @@ class FrontTransport(Transport):
         self._idle = idle
         self._draining = draining
         self._finishes = finishes
-        self._pace = Pace()
+        self._pace = MessagePace()
         self._pauses = Pauses()
         self._listening: trio.CancelScope | None = None
         self._moved = self._count_unsent
         self.seat = current_quota()
-        self._received = Holding(self.seat)
-        self._unsent = Holding(self.seat)
+        self._received = HeldBytes(self.seat)
+        self._unsent = HeldBytes(self.seat)
         self.finished = False
         """True once the client has finished sending."""
         self.stopped = False

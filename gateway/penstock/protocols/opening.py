@@ -22,7 +22,7 @@ from penstock.net.limits.refusals import Refuse, close_at_once
 from penstock.net.upstream import Watch, unwatched
 from penstock.protocols.tables import ConfigView, NumberedBackTable
 from penstock.routing.access.authority import Authority
-from penstock.routing.access.guard import Guarded
+from penstock.routing.access.guard import GuardedBack
 from penstock.routing.faults.back import FaultyBack
 from penstock.routing.faults.exchange import FaultyFront
 from penstock.routing.faults.rules import Faults
@@ -65,7 +65,7 @@ class ListenerContext:
     def back(self, label: str, names: SegmentNames | None = None, *, tokens: bool = False) -> SwappableBack:
         """Return the router's view for a listener. `tokens`: its clients may have access tokens, which bound it."""
         view = self.router.for_listener(label, names)
-        return SwappableBack(view if self.access is None or not tokens else Guarded(view, self.access.vigil))
+        return SwappableBack(view if self.access is None or not tokens else GuardedBack(view, self.access.vigil))
 
     def faulty(self, back: Back, label: str) -> Back:
         """Return a back with the configured faults injected into its operations, which the front is built on."""

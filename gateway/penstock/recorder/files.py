@@ -15,8 +15,8 @@ from penstock.core.errors import CannotStart
 from penstock.recorder.naming import Naming
 from penstock.recorder.output import CaptureFile
 from penstock.recorder.queue import EventQueue
-from penstock.recorder.recording import Recording
-from penstock.recorder.retention import Keeper
+from penstock.recorder.recording import RecordingSink
+from penstock.recorder.retention import FileRetention
 from penstock.recorder.settings import FileSettings, Priority, Sync
 from penstock_analysis.capture import CaptureEvent
 from penstock_analysis.capture.writing import CaptureWriter
@@ -36,7 +36,7 @@ _LOOK_SECONDS: Final = 1.0
 lock."""
 
 
-class FileRecording(Recording):
+class FileRecording(RecordingSink):
     """A Sink that writes pcapng files; to be started and closed once. `rules`: redactions made before writing; None:
     none.
 
@@ -51,7 +51,7 @@ class FileRecording(Recording):
         self._directory = settings.directory
         naming = Naming(settings.directory, settings.prefix, clock)
         queue = EventQueue(settings.queue_bytes)
-        self._keeper = Keeper(settings, naming, lambda: outlet.file)
+        self._keeper = FileRetention(settings, naming, lambda: outlet.file)
         outlet = _Files(settings, naming, rotated=queue.admit, closed=self._keeper.closed)
         super().__init__(
             outlet,

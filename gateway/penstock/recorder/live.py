@@ -15,7 +15,7 @@ import trio
 from penstock.recorder.files import APPLICATION
 from penstock.recorder.output import GATHER_BYTES, Piece
 from penstock.recorder.queue import EventQueue
-from penstock.recorder.recording import Recording
+from penstock.recorder.recording import RecordingSink
 from penstock_analysis.capture import CaptureEvent
 from penstock_analysis.capture.writing import CaptureWriter
 from penstock_analysis.redaction import RedactionRules
@@ -39,7 +39,7 @@ class LiveWriter(Protocol):
         """Return the encoded event, which may be empty."""
 
 
-class LiveRecording(Recording):
+class LiveRecording(RecordingSink):
     """A Sink, and an async iterator of the bytes of one endless pcapng file, for one trio task:
 
         async with LiveRecording(rules) as live:

@@ -11,7 +11,7 @@ from penstock.observe.taps.sink import Sink
 from penstock_analysis.capture import CaptureEvent, Chunk, Joined, Opened, Sender
 from penstock_codecs.limits import KIB, MIB
 
-__all__ = ["MOST_OF_ALL", "MOST_OF_ONE", "HeldBack", "Holding"]
+__all__ = ["MOST_OF_ALL", "MOST_OF_ONE", "HeldBack", "PendingConnections"]
 
 MOST_OF_ONE: Final = 256 * KIB
 """Maximum number of bytes held back per connection."""
@@ -21,7 +21,7 @@ _EACH: Final = 200
 """Approximate size of an event besides its data, in bytes."""
 
 
-class Holding:
+class PendingConnections:
     """All connections that are held back. Beyond the bounds the oldest bytes are dropped: of the connection itself, or
     all of the connection that has held bytes for the longest time."""
 
@@ -57,7 +57,7 @@ class Holding:
 class HeldBack(Sink):
     """A Sink that keeps the last bytes of one connection for other sinks."""
 
-    def __init__(self, holding: Holding) -> None:
+    def __init__(self, holding: PendingConnections) -> None:
         self._holding = holding
         self._opened: Opened | None = None
         self._joined: Joined | None = None

@@ -13,7 +13,7 @@ import trio
 from penstock.observe.taps.connections import Connections
 from penstock.observe.taps.sink import Sink
 from penstock.observe.taps.tap import Tap, Use, Watcher
-from penstock.recorder.pending import HeldBack, Holding
+from penstock.recorder.pending import HeldBack, PendingConnections
 from penstock.recorder.selection import Selection, Verdict
 
 __all__ = ["Recorder", "Recording"]
@@ -49,12 +49,12 @@ class Recorder(Watcher):
         self,
         connections: Connections,
         backs_of_routes: Mapping[str, Collection[str]],
-        holding: Holding | None = None,
+        holding: PendingConnections | None = None,
     ) -> None:
         """`backs_of_routes`: the backs that each route leads to, mirrors included."""
         self._connections = connections
         self.backs_of_routes = backs_of_routes
-        self._holding = holding or Holding()
+        self._holding = holding or PendingConnections()
         self._recordings: dict[Sink, Recording] = {}
         self._late: list[Recording] = []
         self._held: dict[Tap, HeldBack] = {}

@@ -27,7 +27,7 @@ from penstock_analysis.capture import CaptureEvent
 from penstock_analysis.redaction import RedactionRules, Redactor
 from penstock_codecs.limits import MIB
 
-__all__ = ["Outlet", "Recording", "keep_freed_memory"]
+__all__ = ["Outlet", "RecordingSink", "keep_freed_memory"]
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
@@ -89,7 +89,7 @@ class Outlet(Protocol):
         """End the output. Raises OSError."""
 
 
-class Recording:
+class RecordingSink:
     """A Sink that passes events through the redactor to an outlet, in a thread of its own."""
 
     def __init__(

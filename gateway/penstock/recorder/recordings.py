@@ -31,7 +31,7 @@ from penstock.recorder.status import RecordingState, RecordingStatus
 from penstock_analysis.redaction import RedactionRules
 from penstock_codecs.failures import FailureCode, fail
 
-__all__ = ["MOST_RECORDINGS", "PAGE", "Recordings", "Running"]
+__all__ = ["MOST_RECORDINGS", "PAGE", "Recordings", "RunningRecording"]
 
 log = structlog.get_logger()
 
@@ -43,7 +43,7 @@ _CLOSE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningRecording:
     """A running recording as it is listed. `kind`: `file` or `live`."""
 
     recording: Recording
@@ -73,10 +73,12 @@ class Recordings:
         self._recorder.backs_of_routes = backs_of_routes
 
     @property
-    def running(self) -> Sequence[Running]:
+    def running(self) -> Sequence[RunningRecording]:
         """Running recordings, the oldest first, without viewers of the management page."""
-        found = [Running(one, "file", sink.status()) for one, sink in self._written.items()]
-        found += [Running(one, sink.kind, sink.status()) for one, sink in self._live.items() if sink.kind != PAGE]
+        found = [RunningRecording(one, "file", sink.status()) for one, sink in self._written.items()]
+        found += [
+            RunningRecording(one, sink.kind, sink.status()) for one, sink in self._live.items() if sink.kind != PAGE
+        ]
         return sorted(found, key=lambda running: running.recording.id)
 
     def samples(self) -> Iterator[Sample]:
@@ -90,7 +92,7 @@ class Recordings:
 
     # ---- into files ----------------------------------------------------------------------------------------------
 
-    async def start(self, selection: Selection, *, configured: bool = False) -> Running:
+    async def start(self, selection: Selection, *, configured: bool = False) -> RunningRecording:
         """Record into files until it is stopped. A `configured` recording uses the configured prefix; others get a
         prefix of their own, so that their retention does not delete each other's files.
 
@@ -112,9 +114,9 @@ class Recordings:
         with trio.CancelScope(shield=True):  # it is listed and running already
             await self._attach_open(recording)
         log.info("recording_started", recording=recording.id, directory=str(self._files.directory))
-        return Running(recording, "file", sink.status())
+        return RunningRecording(recording, "file", sink.status())
 
-    async def stop(self, number: int) -> Running | None:
+    async def stop(self, number: int) -> RunningRecording | None:
         """End a recording, live or not, and return its last status; None if there is no recording of this number."""
         found = next((one for one in self.running if one.recording.id == number), None)
         if found is None:
@@ -124,10 +126,10 @@ class Recordings:
         if recording in self._live:
             sink = self._live[recording]
             sink.end()
-            return Running(recording, sink.kind, sink.status())
+            return RunningRecording(recording, sink.kind, sink.status())
         return await self._close(recording)
 
-    async def _close(self, recording: Recording) -> Running:
+    async def _close(self, recording: Recording) -> RunningRecording:
         sink = self._written.pop(recording)
         with trio.CancelScope(shield=True):
             if not await trio.to_thread.run_sync(sink.close, _CLOSE_SECONDS):
@@ -135,7 +137,7 @@ class Recordings:
         log.info("recording_stopped", recording=recording.id)
         status = sink.status()
         _remember(status)
-        return Running(recording, "file", status)
+        return RunningRecording(recording, "file", status)
 
     # ---- live ----------------------------------------------------------------------------------------------------
 

@@ -17,9 +17,9 @@ import structlog
 
 from penstock.recorder.compression import Interrupted, squeeze
 from penstock.recorder.naming import SQUEEZED, Naming, try_lock
-from penstock.recorder.settings import Compression, FileSettings, Sync
+from penstock.recorder.settings import FileCompression, FileSettings, Sync
 
-__all__ = ["Keeper"]
+__all__ = ["FileRetention"]
 
 log = structlog.get_logger()
 
@@ -27,7 +27,7 @@ _NICE: Final = 10
 """Niceness of the thread: compression is not urgent."""
 
 
-class Keeper:
+class FileRetention:
     """Flushes, compresses and deletes files. It looks through the directory after each closed file, and so finds files
     that killed processes left.
 
@@ -112,7 +112,7 @@ class Keeper:
             if self._syncs:
                 self._sync(path)
         self._retain()
-        if self._settings.compress is not Compression.ZSTD:
+        if self._settings.compress is not FileCompression.ZSTD:
             return
         self._sweep()
         for path in self._naming.files():

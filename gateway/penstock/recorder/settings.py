@@ -10,14 +10,14 @@ from typing import Final
 
 from penstock_codecs.limits import MIB
 
-__all__ = ["QUEUE_BYTES", "Compression", "FileSettings", "Priority", "Sync"]
+__all__ = ["QUEUE_BYTES", "FileCompression", "FileSettings", "Priority", "Sync"]
 
 QUEUE_BYTES: Final = 64 * MIB
 """Half a second of the maximum throughput of a gateway process, enough for a typical pause of a disk."""
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
-class Compression(Enum):
+class FileCompression(Enum):
     """The treatment of closed files."""
 
     NONE = "none"
@@ -61,7 +61,7 @@ class FileSettings:
     """Number of files of this prefix to keep, including the one being written; the oldest are deleted. None: all."""
     keep_bytes: int | None = 16 * 1024 * MIB
     """Total size of the files to keep, as above. None: unlimited."""
-    compress: Compression = Compression.NONE
+    compress: FileCompression = FileCompression.NONE
     """The treatment of closed files."""
     fsync: Sync = Sync.CLOSE
     """Moments at which files are flushed to the disk."""

@@ -13,7 +13,7 @@ from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.operations import Page
 from penstock_codecs.streams import BasinInfo, StreamInfo
 
-__all__ = ["Part", "merged"]
+__all__ = ["BackListing", "merged"]
 
 MOST_UNORDERED: Final = 10_000
 """Most names that are held in memory for sorting, if the back's order of names differs from the clients'."""
@@ -28,7 +28,7 @@ class _Named(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Part(Generic[T]):
+class BackListing(Generic[T]):
     """The listing of one back.
 
     `fetch(start_after, limit)` returns a page of the back's items; `start_after` is the name to begin after. `shown`
@@ -44,8 +44,8 @@ class Part(Generic[T]):
 class _Stream(Generic[T]):
     """Iterator over the items of a part."""
 
-    def __init__(self, part: Part[T], wanted: Callable[[str], bool], limit: int) -> None:
-        self._part: Part[T] = part
+    def __init__(self, part: BackListing[T], wanted: Callable[[str], bool], limit: int) -> None:
+        self._part: BackListing[T] = part
         self._wanted = wanted
         self._limit = limit
         self._at = part.start_after
@@ -87,7 +87,7 @@ class _Stream(Generic[T]):
         return sorted(found, key=lambda item: item.name)
 
 
-async def merged(parts: Sequence[Part[T]], prefix: str, start_after: str, limit: int) -> Page[T]:
+async def merged(parts: Sequence[BackListing[T]], prefix: str, start_after: str, limit: int) -> Page[T]:
     """Return a page of all parts merged: names that begin with `prefix` and sort after `start_after`, at most `limit`.
     Of items with the same name the first part's is taken."""
 

@@ -23,7 +23,7 @@ from penstock.observe.metrics.metered import metered_appends, metered_operation,
 from penstock.observe.metrics.meters import meter
 from penstock.observe.taps.tap import note_use
 from penstock.routing.internal import owner_of, renamed
-from penstock.routing.listing import Part, merged
+from penstock.routing.listing import BackListing, merged
 from penstock.routing.mirror.route import MirroredRoute
 from penstock.routing.observed import ObservedBack
 from penstock.routing.route import Decision, Route
@@ -162,7 +162,7 @@ async def list_basins(view: View, operation: ListBasins) -> Page[BasinInfo]:
     return await merged(parts, operation.prefix, operation.start_after, operation.limit)
 
 
-def _basins_of(view: View, operation: ListBasins, holder: TargetHolder, route: Route | None) -> Part[BasinInfo]:
+def _basins_of(view: View, operation: ListBasins, holder: TargetHolder, route: Route | None) -> BackListing[BasinInfo]:
     same = route is None or route.rewriting.basin.parts == (("basin",),)
     able = route is None or Capability.BASINS in holder.target.capabilities
 
@@ -182,7 +182,7 @@ def _basins_of(view: View, operation: ListBasins, holder: TargetHolder, route: R
             return None
         return asked if (found.holder.target.back, found.there) == (holder.target.back, name) else None
 
-    return Part(fetch, operation.start_after if same else "", shown, ordered=same)
+    return BackListing(fetch, operation.start_after if same else "", shown, ordered=same)
 
 
 async def list_streams(view: View, operation: ListStreams) -> Page[StreamInfo]:
@@ -201,7 +201,7 @@ async def list_streams(view: View, operation: ListStreams) -> Page[StreamInfo]:
     return page
 
 
-def _internal(view: View, operation: ListStreams) -> Part[StreamInfo]:
+def _internal(view: View, operation: ListStreams) -> BackListing[StreamInfo]:
     """Return the listing of the internal segments in the embedded store that the client may use."""
 
     async def fetch(start_after: str, limit: int) -> Page[StreamInfo]:
@@ -214,10 +214,12 @@ def _internal(view: View, operation: ListStreams) -> Part[StreamInfo]:
             return None
         return name if decision.holder.target.back is view.embedded.target.back else None
 
-    return Part(fetch, operation.start_after, shown, ordered=True)
+    return BackListing(fetch, operation.start_after, shown, ordered=True)
 
 
-def _streams_of(view: View, operation: ListStreams, route: Route, lacking: set[str]) -> Iterator[Part[StreamInfo]]:
+def _streams_of(
+    view: View, operation: ListStreams, route: Route, lacking: set[str]
+) -> Iterator[BackListing[StreamInfo]]:
     """Yield the route's part of a listing, if it can have any such streams. Fetching it adds the route's name to
     `lacking` if its back does not have the basin."""
     rewriting, basin = route.rewriting, operation.basin
@@ -245,7 +247,7 @@ def _streams_of(view: View, operation: ListStreams, route: Route, lacking: set[s
         except OperationFailed:
             return None
 
-    yield Part(fetch, start_after, shown, ordered=rewriting.keeps_order)
+    yield BackListing(fetch, start_after, shown, ordered=rewriting.keeps_order)
 
 
 R = TypeVar("R")

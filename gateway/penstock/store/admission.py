@@ -13,7 +13,7 @@ from typing import Protocol
 
 import trio
 
-__all__ = ["Admission", "Applicant"]
+__all__ = ["Applicant", "ByteBudget"]
 
 
 class Applicant(Protocol):
@@ -24,7 +24,7 @@ class Applicant(Protocol):
         """Bytes that it takes of the budget while it is in flight."""
 
     def start(self) -> bool:
-        """Start, since there is room. Return whether it takes the room, which then lasts until `Admission.leave`."""
+        """Start, since there is room. Return whether it takes the room, which then lasts until `ByteBudget.leave`."""
 
 
 class _Room:
@@ -39,7 +39,7 @@ class _Room:
         return True
 
 
-class Admission:
+class ByteBudget:
     """A budget of bytes. An applicant larger than the whole budget is started when nothing else is in flight."""
 
     def __init__(self, capacity: int) -> None:

@@ -8,7 +8,7 @@ from penstock.store.attributes import Edits
 from penstock.store.changes import head_statement
 from penstock.store.committer import Change, Statement
 from penstock.store.heads import StoredStream
-from penstock.store.sequencer import Part, Sequenced
+from penstock.store.sequencer import Sequenced, SequencedBatch
 from penstock.store.tail_cache import TailCaches
 from penstock.store.u64 import to_sql
 
@@ -72,7 +72,7 @@ class BatchesChange(Change):
             self._edits.undo()
 
 
-def _insertion(stream: int, part: Part, now: int) -> Statement:
+def _insertion(stream: int, part: SequencedBatch, now: int) -> Statement:
     _, row, span, last = part
     first = row.first_id
     return _INSERT_BATCH, (

@@ -12,14 +12,14 @@ from typing import Final, Generic, Protocol, TypeVar
 import trio
 
 from penstock.core.back import AppendSession
-from penstock.store.admission import Admission
+from penstock.store.admission import ByteBudget
 from penstock.store.committer import Ticket
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.limits import KIB
 from penstock_codecs.operations import Append, Appended
 
-__all__ = ["RECORD_BYTES", "AppendTarget", "Chain", "Request", "StoreAppendSession", "append_alone"]
+__all__ = ["RECORD_BYTES", "AppendChain", "AppendTarget", "StoreAppend", "StoreAppendSession", "append_alone"]
 
 W = TypeVar("W")
 P = TypeVar("P")
@@ -40,25 +40,25 @@ class AppendTarget(Protocol[W, P]):
     that of the stream that a session is bound to."""
 
     @property
-    def admission(self) -> Admission:
+    def admission(self) -> ByteBudget:
         """The admission of appends."""
 
     def requested(
-        self, append: Append | AppendBytes, target: P | None, chain: Chain, ticket: Ticket[Appended]
-    ) -> Request[W, P]:
+        self, append: Append | AppendBytes, target: P | None, chain: AppendChain, ticket: Ticket[Appended]
+    ) -> StoreAppend[W, P]:
         """Return the request for an append that is about to be handed over; without a target it looks up its stream."""
 
-    def sequence(self, request: Request[W, P], work: W, target: P | None) -> None:
+    def sequence(self, request: StoreAppend[W, P], work: W, target: P | None) -> None:
         """Decide an append that has room. When it is durable, its ticket is settled and its room is given back.
 
         Raises OperationFailed.
         """
 
-    def refuse(self, request: Request[W, P], failure: Failure) -> None:
+    def refuse(self, request: StoreAppend[W, P], failure: Failure) -> None:
         """Fail the request's ticket, once all decisions that the failure depends on are durable."""
 
 
-class Chain:
+class AppendChain:
     """The appends of one session: after the first failure none is applied."""
 
     __slots__ = ("broken",)
@@ -67,13 +67,19 @@ class Chain:
         self.broken = False
 
 
-class Request(Generic[W, P]):
+class StoreAppend(Generic[W, P]):
     """One append, from being handed over until it is acknowledged. `size`: bytes of the budget that it takes."""
 
     __slots__ = ("_appends", "_chain", "_start", "_target", "_work", "size", "ticket")
 
     def __init__(
-        self, appends: AppendTarget[W, P], work: W, size: int, target: P | None, chain: Chain, ticket: Ticket[Appended]
+        self,
+        appends: AppendTarget[W, P],
+        work: W,
+        size: int,
+        target: P | None,
+        chain: AppendChain,
+        ticket: Ticket[Appended],
     ) -> None:
         self._appends = appends
         self._work: W | None = work  # dropped when it starts: an acknowledgement may wait long to be received
@@ -125,7 +131,7 @@ async def append_alone(appends: AppendTarget[W, P], append: Append | AppendBytes
 
     Cancelling withdraws an append that waits for room; a later one may become durable all the same.
     """
-    request = appends.requested(append, None, Chain(), Ticket())
+    request = appends.requested(append, None, AppendChain(), Ticket())
     appends.admission.enter(request)
     try:
         return await request.ticket.wait()
@@ -140,8 +146,8 @@ class StoreAppendSession(AppendSession, Generic[W, P]):
     def __init__(self, appends: AppendTarget[W, P], target: P) -> None:
         self._appends = appends
         self._target = target
-        self._chain = Chain()
-        self._requests: deque[Request[W, P]] = deque()
+        self._chain = AppendChain()
+        self._requests: deque[StoreAppend[W, P]] = deque()
         self._settled = trio.lowlevel.ParkingLot()  # unparked when a request is settled, and at the end
         self._received = trio.lowlevel.ParkingLot()  # unparked when acknowledgements are received
         self._sends = 0

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from penstock.store.admission import Admission
+from penstock.store.admission import ByteBudget
 from penstock.store.append_changes import BatchesChange
-from penstock.store.append_sessions import RECORD_BYTES, Chain, Request, StoreAppendSession, append_alone
+from penstock.store.append_sessions import RECORD_BYTES, AppendChain, StoreAppend, StoreAppendSession, append_alone
 from penstock.store.attributes import Edits, StoreAttributes
 from penstock.store.catalog import StoreCatalog
 from penstock.store.committer import CommitOutcome, Committer, Ticket
@@ -46,7 +46,7 @@ class _AppendChange(BatchesChange):
     def __init__(
         self,
         appends: StoreAppends,
-        request: Request[Work, StoredStream],
+        request: StoreAppend[Work, StoredStream],
         stream: StoredStream,
         sequenced: Sequenced,
         now: int,
@@ -78,7 +78,7 @@ class _AppendChange(BatchesChange):
 
 
 class StoreAppends:
-    """Takes appends in order; see `Appending`."""
+    """Takes appends in order; see `AppendTarget`."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class StoreAppends:
     ) -> None:
         self.committer = committer
         self.tail_caches = tail_caches
-        self.admission = Admission(inflight_bytes)
+        self.admission = ByteBudget(inflight_bytes)
         self.envelopes = envelopes
         self.on_trim = on_trim
         self._catalog = catalog
@@ -108,9 +108,9 @@ class StoreAppends:
         self,
         append: Append | AppendBytes | PreparedAppend,
         target: StoredStream | None,
-        chain: Chain,
+        chain: AppendChain,
         ticket: Ticket[Appended],
-    ) -> Request[Work, StoredStream]:
+    ) -> StoreAppend[Work, StoredStream]:
         """Return a request as `AppendTarget.requested` does; a prepared append needs its stream."""
         work: Work
         if isinstance(append, Append):
@@ -121,9 +121,9 @@ class StoreAppends:
             runs = runs_of(append.data, self.envelopes)
             work = BytesAndRuns(append, runs)
             size = len(append.data) + RECORD_BYTES * sum(len(run.bodies) for run in runs)
-        return Request(self, work, size, target, chain, ticket)
+        return StoreAppend(self, work, size, target, chain, ticket)
 
-    def sequence(self, request: Request[Work, StoredStream], work: Work, target: StoredStream | None) -> None:
+    def sequence(self, request: StoreAppend[Work, StoredStream], work: Work, target: StoredStream | None) -> None:
         """Decide an append. Raises OperationFailed."""
         if target is not None and not target.alive:
             raise unknown_stream(target.ref)
@@ -136,14 +136,14 @@ class StoreAppends:
             change = self._bytes(request, work, target)
         self.committer.add(change)
 
-    def refuse(self, request: Request[Work, StoredStream], failure: Failure) -> None:
-        """Fail a request as `Appending.refuse` does."""
+    def refuse(self, request: StoreAppend[Work, StoredStream], failure: Failure) -> None:
+        """Fail a request as `AppendTarget.refuse` does."""
         outcome: CommitOutcome[Appended] = CommitOutcome(failure)
         outcome.ticket = request.ticket
         self.committer.add(outcome)
 
     def _prepared(
-        self, request: Request[Work, StoredStream], prepared: PreparedAppend, stream: StoredStream
+        self, request: StoreAppend[Work, StoredStream], prepared: PreparedAppend, stream: StoredStream
     ) -> _AppendChange:
         sequenced = accept_if_current(prepared, stream.head, stream.config)
         if sequenced is None:
@@ -151,7 +151,7 @@ class StoreAppends:
         return _AppendChange(self, request, stream, sequenced, prepared.arrived_at)
 
     def _records(
-        self, request: Request[Work, StoredStream], append: Append, stream: StoredStream | None
+        self, request: StoreAppend[Work, StoredStream], append: Append, stream: StoredStream | None
     ) -> _AppendChange:
         commands = validate(append)
         if stream is None:
@@ -163,7 +163,7 @@ class StoreAppends:
         return _AppendChange(self, request, stream, sequenced, now)
 
     def _bytes(
-        self, request: Request[Work, StoredStream], work: BytesAndRuns, stream: StoredStream | None
+        self, request: StoreAppend[Work, StoredStream], work: BytesAndRuns, stream: StoredStream | None
     ) -> _AppendChange:
         append, runs = work
         if not runs:

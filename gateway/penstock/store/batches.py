@@ -27,8 +27,8 @@ from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum,
 from penstock_codecs.s2.protobuf import S2_RECORDS, decode_records
 
 __all__ = [
+    "BatchRow",
     "ByteSpan",
-    "Row",
     "all_have_bytes",
     "batch_of_rows",
     "broken",
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 
-class Row(NamedTuple):
+class BatchRow(NamedTuple):
     """The stored row of one append, except for its place in the stream's bytes, which is a `ByteSpan`.
 
     The payload is the bytes themselves if the layout `tells_all` (then all records have one timestamp), else the
@@ -71,7 +71,7 @@ class ByteSpan(NamedTuple):
     layout: Layout
 
 
-def batch_of_rows(rows: Sequence[Row], tail: StreamPosition | None = None) -> RecordBatch:
+def batch_of_rows(rows: Sequence[BatchRow], tail: StreamPosition | None = None) -> RecordBatch:
     """Join adjacent rows into one batch. S2 records are not decoded, since joined payloads are a payload."""
     first_id, metered = rows[0].first_id, sum(row.metered for row in rows)
     if any(row.layout.tells_all for row in rows):
@@ -109,7 +109,7 @@ def join(batches: Sequence[RecordBatch], tail: StreamPosition | None) -> RecordB
     )
 
 
-def _together(rows: Sequence[Row]) -> bytes:
+def _together(rows: Sequence[BatchRow]) -> bytes:
     return rows[0].payload if len(rows) == 1 else b"".join([row.payload for row in rows])
 
 
@@ -121,7 +121,7 @@ def decode(payload: bytes) -> Columns:
         raise broken(error.failure.message) from error
 
 
-def _columns(rows: Sequence[Row]) -> Columns:
+def _columns(rows: Sequence[BatchRow]) -> Columns:
     """Return the columns of adjacent rows of one layout, which `tells_all`."""
     try:
         bodies = bodies_of([row.payload for row in rows], rows[0].layout)

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 
 import trio
 
-from penstock.store.batches import Row, batch_of_rows, broken
+from penstock.store.batches import BatchRow, batch_of_rows, broken
 from penstock.store.heads import StoredStream
 from penstock.store.positions import first_offset
-from penstock.store.reads import Reads
+from penstock.store.reads import StoreReads
 from penstock.store.registry import unknown_stream
 from penstock.store.seeking import first_reaching
 from penstock.store.u64 import from_sql, to_sql
@@ -29,7 +29,7 @@ from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import NO_HEADERS, Columns, RecordBatch, RecordId, metered_size
 from penstock_codecs.s2.protobuf import decode_bodies
 
-__all__ = ["ByteReads", "Cursor", "read_rows"]
+__all__ = ["ByteReads", "RowCursor", "read_rows"]
 
 NO_ID: Final = RecordId(0, 0)
 PIECE_BYTES: Final = 64 * KIB
@@ -50,7 +50,7 @@ ORDER BY last_seq LIMIT {MOST_ROWS}
 """
 
 
-class Cursor(NamedTuple):
+class RowCursor(NamedTuple):
     """A place between two rows: the end offset of the row before, and the number of its last record (-1: unknown)."""
 
     offset: int
@@ -58,14 +58,14 @@ class Cursor(NamedTuple):
 
 
 class _ByteRow(NamedTuple):
-    row: Row
+    row: BatchRow
     first_offset: int
     end_offset: int
 
 
 def read_rows(
-    db: sqlite3.Connection, stream: int, after: Cursor, max_bytes: int, end: int
-) -> tuple[list[Rendered], Cursor]:
+    db: sqlite3.Connection, stream: int, after: RowCursor, max_bytes: int, end: int
+) -> tuple[list[Rendered], RowCursor]:
     """Return the bytes of the rows after a place, `max_bytes` or a little more, and the place after them.
 
     Rows with records numbered `end` or later are left out, since they are not published yet. Raises
@@ -73,17 +73,17 @@ def read_rows(
     """
     rows = list(_chosen(db, stream, after, max_bytes, end))
     pieces = [_rendered(some) for some in _pieces(rows)]
-    return pieces, Cursor(rows[-1].end_offset, rows[-1].row.last_seq) if rows else after
+    return pieces, RowCursor(rows[-1].end_offset, rows[-1].row.last_seq) if rows else after
 
 
-def _chosen(db: sqlite3.Connection, stream: int, after: Cursor, max_bytes: int, end: int) -> Iterator[_ByteRow]:
+def _chosen(db: sqlite3.Connection, stream: int, after: RowCursor, max_bytes: int, end: int) -> Iterator[_ByteRow]:
     number = first_reaching(db, stream, "offset", (after.offset, 0)) if after.last_seq < 0 else after.last_seq + 1
     if number is None:
         return
     records = size = 0
     parameters = (stream, after.offset, to_sql(number))
     for last, count, metered, first, end_offset, layout, payload in db.execute(_ROWS, parameters):
-        row = Row(from_sql(last), count, metered, NO_ID, Layout(layout), payload)
+        row = BatchRow(from_sql(last), count, metered, NO_ID, Layout(layout), payload)
         if row.last_seq >= end:
             break
         yield _ByteRow(row, first, end_offset)
@@ -171,7 +171,7 @@ class Remainders:
 class ByteReads:
     """The operations that read bytes."""
 
-    def __init__(self, reads: Reads) -> None:
+    def __init__(self, reads: StoreReads) -> None:
         self._reads = reads
         self._remainders = Remainders(REMAINDER_BYTES)
 
@@ -259,7 +259,7 @@ class ByteReads:
 
     async def _from_file(self, stream: StoredStream, offset: int, max_bytes: int) -> list[Rendered]:
         pieces: list[Rendered] = []
-        behind, end = Cursor(offset, -1), stream.durable.next_seq
+        behind, end = RowCursor(offset, -1), stream.durable.next_seq
         while True:
             some, after = await self._reads.reader.run(
                 partial(read_rows, stream=stream.id, after=behind, max_bytes=max_bytes, end=end)

@@ -6,7 +6,7 @@ import sqlite3
 from functools import partial
 from typing import Final
 
-from penstock.store.reader import Reader
+from penstock.store.reader import ReaderThreads
 from penstock.store.registry import unknown_basin
 from penstock_codecs.operations import ListBasins, ListStreams, Page
 from penstock_codecs.streams import BasinInfo, StreamInfo
@@ -24,7 +24,7 @@ WHERE basin = ? AND deleted_at IS NULL AND name >= ? AND name > ? ORDER BY name 
 """
 
 
-async def list_basins(reader: Reader, operation: ListBasins) -> Page[BasinInfo]:
+async def list_basins(reader: ReaderThreads, operation: ListBasins) -> Page[BasinInfo]:
     """Carry out `ListBasins`. Basins whose names begin with `_` are the gateway's own, and not listed."""
     parameters = (operation.prefix, operation.start_after, operation.limit + 1)
     named = await reader.run(partial(_rows, query=_BASINS, parameters=parameters, prefix=operation.prefix))
@@ -32,7 +32,7 @@ async def list_basins(reader: Reader, operation: ListBasins) -> Page[BasinInfo]:
     return Page(items, len(named) > operation.limit)
 
 
-async def list_streams(reader: Reader, operation: ListStreams) -> Page[StreamInfo]:
+async def list_streams(reader: ReaderThreads, operation: ListStreams) -> Page[StreamInfo]:
     """Carry out `ListStreams`. Raises BASIN_NOT_FOUND."""
     named = await reader.run(partial(_streams, operation=operation))
     items = [StreamInfo(name=name, created_at=created_at) for name, created_at in named[: operation.limit]]

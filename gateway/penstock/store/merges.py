@@ -13,7 +13,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Final
 
-from penstock.store.admission import Admission
+from penstock.store.admission import ByteBudget
 from penstock.store.append_changes import BatchesChange
 from penstock.store.attributes import StoreAttributes
 from penstock.store.batches import bytes_of
@@ -21,7 +21,7 @@ from penstock.store.catalog import StoreCatalog
 from penstock.store.changes import CombinedChange
 from penstock.store.committer import CommitOutcome, Committer
 from penstock.store.heads import StoredStream
-from penstock.store.reader import Reader
+from penstock.store.reader import ReaderThreads
 from penstock.store.registry import unknown_stream
 from penstock.store.sequencer import sequence_bytes
 from penstock.store.settings import Clock
@@ -45,10 +45,10 @@ class StoreMerges:
         self,
         catalog: StoreCatalog,
         committer: Committer,
-        reader: Reader,
+        reader: ReaderThreads,
         tail_caches: TailCaches,
         attributes: StoreAttributes,
-        admission: Admission,
+        admission: ByteBudget,
         clock: Clock,
         envelopes: Layout,
         max_bytes: int,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.store.batches import ByteSpan, Row, decode
+from penstock.store.batches import BatchRow, ByteSpan, decode
 from penstock.store.heads import StreamHead
-from penstock.store.sequencer import Part, Sequenced, check_conditions, check_sealed, layout_of
+from penstock.store.sequencer import Sequenced, SequencedBatch, check_conditions, check_sealed, layout_of
 from penstock_codecs.byte_layout import Layout, byte_length
 from penstock_codecs.model import (
     U64_MAX,
@@ -145,8 +145,8 @@ def accept_if_current(prepared: PreparedAppend, head: StreamHead, config: Stream
         metered=prepared.metered,
         first_id=first_id,
     )
-    row = Row(next_seq - 1, prepared.records, prepared.metered, first_id, layout, prepared.payload)
-    part = Part(batch, row, ByteSpan(prepared.offset, prepared.end_offset, layout), last_id)
+    row = BatchRow(next_seq - 1, prepared.records, prepared.metered, first_id, layout, prepared.payload)
+    part = SequencedBatch(batch, row, ByteSpan(prepared.offset, prepared.end_offset, layout), last_id)
     after = StreamHead(  # all fields at once: `_replace` takes 3 us more
         head.config,
         next_seq,

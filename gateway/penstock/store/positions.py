@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from penstock.store.batches import ByteSpan, batch_of_rows, index_of, located, seq_num_at
 from penstock.store.heads import StoredStream, StreamHead
-from penstock.store.reader import Reader, row_from_sql
+from penstock.store.reader import ReaderThreads, row_from_sql
 from penstock.store.seeking import first_reaching
 from penstock.store.u64 import to_sql
 from penstock_codecs.model import RecordBatch, RecordId
@@ -59,7 +59,7 @@ def is_beyond(start: Found, head: StreamHead) -> bool:
             return offset > head.next_offset
 
 
-async def find(reader: Reader, stream: StoredStream, start: Start) -> Located:
+async def find(reader: ReaderThreads, stream: StoredStream, start: Start) -> Located:
     """Return the position of the first durable and retained record at or after `start`, or of the tail.
 
     Raises OperationFailed.
@@ -82,7 +82,7 @@ async def find(reader: Reader, stream: StoredStream, start: Start) -> Located:
     return found if found is not None and found.seq_num < head.next_seq else at_tail(head)
 
 
-async def first_offset(reader: Reader, stream: StoredStream) -> int:
+async def first_offset(reader: ReaderThreads, stream: StoredStream) -> int:
     """Return the offset of the first durable byte that is kept. Raises OperationFailed."""
     head = stream.durable
     if not head.trim_point:
@@ -96,7 +96,7 @@ async def first_offset(reader: Reader, stream: StoredStream) -> int:
     return max(offset, stream.durable.truncated_at)
 
 
-async def find_byte(reader: Reader, stream: StoredStream, offset: int) -> int:
+async def find_byte(reader: ReaderThreads, stream: StoredStream, offset: int) -> int:
     """Return the number of the durable record that holds a byte, or of a later one if it is gone.
 
     `offset` must lie before the end. Raises OperationFailed.

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from penstock.store.batches import Row, batch_of_rows
+from penstock.store.batches import BatchRow, batch_of_rows
 from penstock.store.registry import could_not_read
 from penstock.store.schema import connect_reader
 from penstock.store.u64 import from_sql, to_sql
@@ -22,7 +22,7 @@ from penstock_codecs.byte_layout import Layout
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import RecordBatch, RecordId
 
-__all__ = ["Reader", "read_batch", "row_from_sql"]
+__all__ = ["ReaderThreads", "read_batch", "row_from_sql"]
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ WHERE stream = ? AND last_seq BETWEEN ? AND ? ORDER BY last_seq
 """
 
 
-class Reader:
+class ReaderThreads:
     """Runs functions that take a connection in threads, at most `threads` at once."""
 
     def __init__(self, directory: Path, threads: int) -> None:
@@ -73,11 +73,11 @@ class Reader:
         )
 
 
-def row_from_sql(row: tuple[Any, ...]) -> Row:
+def row_from_sql(row: tuple[Any, ...]) -> BatchRow:
     """Convert columns last_seq, count, metered, first_ts, first_id_seq, layout, payload of table `batches`."""
     last_seq, count, metered, first_ts, first_id_seq, layout, payload = row
     first_id = RecordId(from_sql(first_ts), from_sql(first_id_seq))
-    return Row(from_sql(last_seq), count, metered, first_id, Layout(layout), payload)
+    return BatchRow(from_sql(last_seq), count, metered, first_id, Layout(layout), payload)
 
 
 def read_batch(

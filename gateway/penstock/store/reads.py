@@ -15,7 +15,7 @@ from penstock.store.catalog import StoreCatalog
 from penstock.store.committer import CLOSED, Committer
 from penstock.store.heads import StoredStream
 from penstock.store.positions import find, is_beyond, next_id
-from penstock.store.reader import Reader
+from penstock.store.reader import ReaderThreads
 from penstock.store.registry import unknown_stream
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
@@ -23,13 +23,13 @@ from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Read
 from penstock_codecs.streams import StreamConfig
 
-__all__ = ["OwnReads", "Reads", "StoreReadSession"]
+__all__ = ["OwnReads", "StoreReadSession", "StoreReads"]
 
 
-class Reads(ABC):
+class StoreReads(ABC):
     """Opens read sessions, and reads ahead for them."""
 
-    def __init__(self, reader: Reader, read_ahead_batches: int) -> None:
+    def __init__(self, reader: ReaderThreads, read_ahead_batches: int) -> None:
         self.reader = reader
         self.nursery: trio.Nursery  # runs the reads of batches; set when the store starts
         self._ahead_left = read_ahead_batches
@@ -124,10 +124,12 @@ class Reads(ABC):
             fetch.done.set()
 
 
-class OwnReads(Reads):
+class OwnReads(StoreReads):
     """Reads of streams in the process of the store."""
 
-    def __init__(self, catalog: StoreCatalog, committer: Committer, reader: Reader, read_ahead_batches: int) -> None:
+    def __init__(
+        self, catalog: StoreCatalog, committer: Committer, reader: ReaderThreads, read_ahead_batches: int
+    ) -> None:
         super().__init__(reader, read_ahead_batches)
         self._catalog = catalog
         self._committer = committer
@@ -135,7 +137,7 @@ class OwnReads(Reads):
     async def find_stream(
         self, ref: StreamRef, create_if_missing: bool, create_config: StreamConfig | None = None
     ) -> StoredStream:
-        """Return the stream as `Reads.find_stream` does, once it is durable."""
+        """Return the stream as `StoreReads.find_stream` does, once it is durable."""
         try:
             stream, created = self._catalog.find_or_create(
                 ref, create_if_missing, "create_stream_on_read", create_config
@@ -164,7 +166,7 @@ class OwnReads(Reads):
         return stream if stream.durably_alive else None
 
     async def hear(self, _stream: StoredStream) -> None:
-        """Do nothing: in this process the state is never older than the file. See `Reads.hear`."""
+        """Do nothing: in this process the state is never older than the file. See `StoreReads.hear`."""
         await trio.lowlevel.checkpoint()
 
 
@@ -205,7 +207,7 @@ class _Bounds:
 class StoreReadSession(ReadSession):
     """A read session. `start`: a sequence number, or an identifier in the future that records must reach."""
 
-    def __init__(self, reads: Reads, stream: StoredStream, read: Read, start: int | RecordId) -> None:
+    def __init__(self, reads: StoreReads, stream: StoredStream, read: Read, start: int | RecordId) -> None:
         self._reads = reads
         self._stream = stream
         self._read = read

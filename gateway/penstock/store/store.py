@@ -27,7 +27,7 @@ from penstock.store.checkpointer import Checkpointer
 from penstock.store.committer import Committer
 from penstock.store.lock import locked
 from penstock.store.merges import StoreMerges
-from penstock.store.reader import Reader
+from penstock.store.reader import ReaderThreads
 from penstock.store.reads import OwnReads
 from penstock.store.registry import Registry
 from penstock.store.schema import FILE_NAME, connect_reader, connect_writer, prepare
@@ -49,7 +49,7 @@ class Store:
         self._writer = connect_writer(directory)
         self._checkpoints = connect_writer(directory)
         self._look_ups = connect_reader(directory)
-        self.reader = Reader(directory, settings.reader_threads)
+        self.reader = ReaderThreads(directory, settings.reader_threads)
         self.registry = Registry(self._look_ups, settings.cached_streams)
         self.committer = Committer(self._writer, directory, settings.group_bytes)
         tail_caches = TailCaches(settings.tail_cache_bytes)

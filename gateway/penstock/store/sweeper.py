@@ -14,7 +14,7 @@ import trio
 from penstock.store.catalog import StoreCatalog
 from penstock.store.changes import HeadChange
 from penstock.store.committer import Change, Committer, Statement, Ticket
-from penstock.store.reader import Reader
+from penstock.store.reader import ReaderThreads
 from penstock.store.registry import Registry
 from penstock.store.settings import Clock
 from penstock.store.sweeps import DueTrim, due_streams, purge_chunk
@@ -56,7 +56,7 @@ class Sweeper:
         catalog: StoreCatalog,
         trims: Trims,
         committer: Committer,
-        reader: Reader,
+        reader: ReaderThreads,
         clock: Clock,
         interval_seconds: float,
     ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
-from penstock.store.reader import Reader
+from penstock.store.reader import ReaderThreads
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.limits import MIB
 from penstock_codecs.table_operations import (
@@ -77,23 +77,23 @@ def key_versions(db: sqlite3.Connection, table: int, keys: Iterable[bytes]) -> d
     return {key: row[0] for key, row in found if row is not None}
 
 
-async def get_info(reader: Reader, operation: GetTableInfo) -> TableInfo:
+async def get_info(reader: ReaderThreads, operation: GetTableInfo) -> TableInfo:
     """Carry out `GetTableInfo`. History begins at 0, since it is kept as long as the table."""
     return await reader.run(partial(_info, name=operation.table))
 
 
-async def read_items(reader: Reader, operation: ReadTable) -> tuple[TableItem | None, ...]:
+async def read_items(reader: ReaderThreads, operation: ReadTable) -> tuple[TableItem | None, ...]:
     """Carry out `ReadTable`."""
     return await reader.run(partial(_read_items, operation=operation))
 
 
-async def list_items(reader: Reader, operation: ListTable) -> TablePage:
+async def list_items(reader: ReaderThreads, operation: ListTable) -> TablePage:
     """Carry out `ListTable`."""
     _check_count(operation.count)
     return await reader.run(partial(_list_items, operation=operation))
 
 
-async def read_delta(reader: Reader, operation: ReadTableDelta) -> TableDelta:
+async def read_delta(reader: ReaderThreads, operation: ReadTableDelta) -> TableDelta:
     """Carry out `ReadTableDelta`."""
     _check_count(operation.count)
     return await reader.run(partial(_read_delta, operation=operation))

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import trio
 
 from penstock.store.committer import Committer, Statement
-from penstock.store.reader import Reader
+from penstock.store.reader import ReaderThreads
 from penstock.store.table_rows import count_items, key_versions, require, row_of
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.limits import SEGMENT_MAX_NAME, SEGMENT_MAX_TABLE_KEY, SEGMENT_MAX_TABLE_VALUE
@@ -56,7 +56,7 @@ class _Found(NamedTuple):
 class StoreTables:
     """The operations that change tables; operations that read them are in `table_rows`."""
 
-    def __init__(self, committer: Committer, reader: Reader) -> None:
+    def __init__(self, committer: Committer, reader: ReaderThreads) -> None:
         self._committer = committer
         self._reader = reader
         self._turns: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()

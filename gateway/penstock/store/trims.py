@@ -9,7 +9,7 @@ from penstock.store.changes import HeadChange, head_statement
 from penstock.store.committer import Committer
 from penstock.store.heads import StoredStream
 from penstock.store.positions import find, find_byte, first_offset
-from penstock.store.reader import Reader
+from penstock.store.reader import ReaderThreads
 from penstock.store.registry import Registry, unknown_stream
 from penstock.store.settings import Clock
 from penstock_codecs.byte_operations import Truncate
@@ -24,7 +24,7 @@ class Trims:
     """The operations that move trim points."""
 
     def __init__(
-        self, registry: Registry, committer: Committer, reader: Reader, clock: Clock, on_trim: Callable[[], None]
+        self, registry: Registry, committer: Committer, reader: ReaderThreads, clock: Clock, on_trim: Callable[[], None]
     ) -> None:
         self._registry = registry
         self._committer = committer

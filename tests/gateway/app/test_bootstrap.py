@@ -20,22 +20,22 @@ from penstock.app.bootstrap import (
     store_settings,
     tls_of,
 )
-from penstock.app.config import Basin, Config, Drain, Listeners, Management, Store, default_config
+from penstock.app.config import BasinTable, Config, DrainTable, Listeners, Management, StoreTable, default_config
 from penstock.core.errors import CannotStart
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
 from penstock.net.accepting import Listener
 from penstock.net.http.serving import HttpSettings
-from penstock.protocols.controller.config import ControllerLimits, ControllerListener
+from penstock.protocols.controller.config import ControllerListener, ControllerListenerLimits
 from penstock.protocols.controller.controller import Advertised, SegmentsMode
 from penstock.protocols.controller.opening import controller_http_settings, controller_settings
-from penstock.protocols.s2.config import S2Limits, S2Listener
+from penstock.protocols.s2.config import S2Listener, S2ListenerLimits
 from penstock.protocols.s2.front import S2Settings
 from penstock.protocols.s2.opening import http_settings, s2_settings
-from penstock.protocols.s3p.config import S3PLimits, S3PListener, S3PLoss
+from penstock.protocols.s3p.config import S3PListener, S3PListenerLimits, S3PLoss
 from penstock.protocols.s3p.front import S3PFront, S3PSettings
 from penstock.protocols.s3p.names import BasinInName
 from penstock.protocols.s3p.opening import s3p_settings
-from penstock.protocols.segment.config import SegmentLimits, SegmentListener, SegmentLoss
+from penstock.protocols.segment.config import SegmentListener, SegmentListenerLimits, SegmentLoss
 from penstock.protocols.segment.front import SegmentFront, SegmentSettings
 from penstock.protocols.segment.opening import segment_settings
 from penstock.routing.loss.loss import Loss, LossPolicy
@@ -53,11 +53,15 @@ from penstock_codecs.streams import INFINITE, Retention
 
 
 def test_defaults_are_those_of_the_parts() -> None:
-    assert http_settings(S2Limits()) == HttpSettings(streams_before_auth=100)
-    assert s2_settings(S2Listener(), Drain().grace_seconds) == S2Settings(hosts=frozenset({"127.0.0.1", "*.localhost"}))
+    assert http_settings(S2ListenerLimits()) == HttpSettings(streams_before_auth=100)
+    assert s2_settings(S2Listener(), DrainTable().grace_seconds) == S2Settings(
+        hosts=frozenset({"127.0.0.1", "*.localhost"})
+    )
     assert s3p_settings(S3PListener()) == S3PSettings()
     assert segment_settings(SegmentListener()) == SegmentSettings()
-    assert controller_http_settings(ControllerLimits()) == HttpSettings(keep_alive=3600.0, streams_before_auth=100)
+    assert controller_http_settings(ControllerListenerLimits()) == HttpSettings(
+        keep_alive=3600.0, streams_before_auth=100
+    )
     assert store_settings(default_config()) == StoreSettings(directory=Path("data"))
 
 
@@ -93,12 +97,12 @@ def test_the_s2_front_is_told_what_the_file_says() -> None:
     ],
 )
 def test_hosts_are_checked_where_a_page_would_be_served(listener: S2Listener, allowed: frozenset[str] | None) -> None:
-    assert s2_settings(listener, Drain().grace_seconds).hosts == allowed
+    assert s2_settings(listener, DrainTable().grace_seconds).hosts == allowed
 
 
 def test_the_http_server_is_told_what_the_file_says() -> None:
     told = http_settings(
-        S2Limits(
+        S2ListenerLimits(
             keep_alive_seconds=1,
             head_timeout_seconds=2,
             slow_reader_seconds=3,
@@ -139,7 +143,7 @@ def test_the_s3p_front_is_told_what_the_file_says() -> None:
     listener = S3PListener(
         names="path",
         loss=S3PLoss(headers="envelope", empty_body="drop", command_records="refuse"),
-        limits=S3PLimits(
+        limits=S3PListenerLimits(
             max_name_bytes=1,
             max_records_per_append=2,
             max_record_bytes=3,
@@ -165,7 +169,7 @@ def test_the_s3p_front_is_told_what_the_file_says() -> None:
 
 
 def test_the_store_is_told_what_the_file_says() -> None:
-    store = Store(
+    store = StoreTable(
         directory="somewhere",
         append_inflight_bytes=1_048_576,
         tail_cache_bytes=1_048_577,
@@ -190,7 +194,7 @@ def test_the_segment_front_is_told_what_the_file_says() -> None:
     listener = SegmentListener(
         basin="telemetry",
         loss=SegmentLoss(headers="envelope", empty_body="refuse", command_records="refuse"),
-        limits=SegmentLimits(
+        limits=SegmentListenerLimits(
             max_message_bytes=65_536,
             max_writers=1,
             max_read_bytes=4096,
@@ -240,14 +244,14 @@ def test_the_controller_is_told_what_the_file_says() -> None:
 
 def test_the_controllers_http_server_is_told_what_the_file_says() -> None:
     told = controller_http_settings(
-        ControllerLimits(keep_alive_seconds=1, head_timeout_seconds=2, slow_reader_seconds=3, max_streams=4)
+        ControllerListenerLimits(keep_alive_seconds=1, head_timeout_seconds=2, slow_reader_seconds=3, max_streams=4)
     )
     assert (told.keep_alive, told.head_timeout, told.slow_reader, told.limits.max_streams) == (1, 2, 3, 4)
 
 
 async def test_a_basin_for_what_pravegas_clients_keep(tmp_path: Path) -> None:
     """It is there, keeps everything, creates nothing unasked, and is not listed."""
-    store = Store(directory=str(tmp_path / "data"), basins=(Basin(name="penstock"),))
+    store = StoreTable(directory=str(tmp_path / "data"), basins=(BasinTable(name="penstock"),))
     async with open_store(Config(listeners=Listeners(segment=(SegmentListener(),)), store=store)) as back:
         config = await back.perform(GetBasinConfig(INTERNAL_BASIN))
         assert config.default_stream_config.retention == Retention(None)
@@ -256,8 +260,8 @@ async def test_a_basin_for_what_pravegas_clients_keep(tmp_path: Path) -> None:
 
 
 async def test_a_new_retention_of_a_declared_basin_leaves_the_streams_of_every_listener_alone(tmp_path: Path) -> None:
-    basins = [Basin(name="penstock", retention_seconds=seconds) for seconds in (1000, 5)]
-    stores = [Store(directory=str(tmp_path / "data"), basins=(basin,)) for basin in basins]
+    basins = [BasinTable(name="penstock", retention_seconds=seconds) for seconds in (1000, 5)]
+    stores = [StoreTable(directory=str(tmp_path / "data"), basins=(basin,)) for basin in basins]
     long, short = (Config(listeners=Listeners(s2=(S2Listener(),)), store=store) for store in stores)
     made = {StreamRef("penstock", name): Retention(1000) for name in ("over S2", "over-s3p")}
     made[StreamRef("penstock", "over/segments")] = INFINITE
@@ -278,7 +282,7 @@ async def test_a_new_retention_of_a_declared_basin_leaves_the_streams_of_every_l
 @pytest.fixture
 async def segment_over_tls(tmp_path: Path, files: dict[str, str]) -> AsyncIterator[Listener]:
     listeners = Listeners(segment=(SegmentListener(**files),))
-    config = Config(listeners=listeners, store=Store(directory=str(tmp_path / "data")))
+    config = Config(listeners=listeners, store=StoreTable(directory=str(tmp_path / "data")))
     async with open_store(config) as back:
         listener, _management = open_listeners(config, Router((), back))
         yield listener

@@ -21,14 +21,14 @@ from penstock.net.http.client.settings import HttpVersion
 from penstock.net.upstream import CredentialsMode, UpstreamSettings
 from penstock.protocols.opening import numbering_settings
 from penstock.protocols.s2.back.settings import BasinStyle, S2BackSettings
-from penstock.protocols.s2.config import S2Back, S2SseBack
+from penstock.protocols.s2.config import S2BackTable, S2SseBackTable
 from penstock.protocols.s2.opening import credentials, s2_back_settings
 from penstock.protocols.s3p.back import S3PBackSettings
-from penstock.protocols.s3p.config import S3PBack, S3PBackLimits, S3PBackLoss
+from penstock.protocols.s3p.config import S3PBackLimits, S3PBackLoss, S3PBackTable
 from penstock.protocols.s3p.names import BasinInName, FixedBasin
 from penstock.protocols.s3p.opening import s3p_back_settings
 from penstock.protocols.segment.back import SegmentBackSettings
-from penstock.protocols.segment.config import SegmentBack, SegmentBackLoss, SegmentListener, SegmentLoss
+from penstock.protocols.segment.config import SegmentBackLoss, SegmentBackTable, SegmentListener, SegmentLoss
 from penstock.protocols.segment.opening import segment_back_settings
 from penstock.protocols.upstreams import upstream_settings
 from penstock.routing.loss.loss import Loss, LossPolicy
@@ -37,7 +37,7 @@ from penstock_codecs.compression import Compression
 from penstock_codecs.limits import S3PLimits
 from penstock_codecs.segment import Dialect
 
-S2 = S2Back(address="server.example:1")
+S2 = S2BackTable(address="server.example:1")
 LISTENER = "[listeners.s2]\nbind = '127.0.0.1:0'\n"
 
 
@@ -46,17 +46,17 @@ def test_defaults_are_those_of_the_parts() -> None:
         name="far", host="host", port=1, protocol="s2"
     )
     assert s2_back_settings(S2) == S2BackSettings()
-    assert s2_back_settings(S2SseBack(address="a:1")) == S2BackSettings()
-    s3p = S3PBack(address="a:1")
+    assert s2_back_settings(S2SseBackTable(address="a:1")) == S2BackSettings()
+    s3p = S3PBackTable(address="a:1")
     assert s3p_back_settings(s3p) == S3PBackSettings(names=FixedBasin("penstock"))
     assert numbering_settings(s3p) == IndexedSettings()
-    segment = SegmentBack(address="a:1")
+    segment = SegmentBackTable(address="a:1")
     store = UpstreamSettings(name="far", host="a", port=1, protocol="segment")
     assert segment_back_settings("far", segment) == SegmentBackSettings(store=store)
 
 
 def test_a_server_is_reached_as_the_file_says() -> None:
-    table = S2Back(
+    table = S2BackTable(
         address="a:1",
         tls=True,
         tls_server_name="store.example",
@@ -85,7 +85,7 @@ def test_a_server_is_reached_as_the_file_says() -> None:
 
 
 def test_an_s2_server_is_told_what_the_file_says() -> None:
-    table = S2Back(
+    table = S2BackTable(
         address="a:1",
         http="h2",
         basin_style="host",
@@ -102,12 +102,12 @@ def test_an_s2_server_is_told_what_the_file_says() -> None:
         recover_seconds=7,
         delivery=Delivery.REFUSE,
     )
-    source = S2SseBack(address="a:1", sse_dialect="seed")
+    source = S2SseBackTable(address="a:1", sse_dialect="seed")
     assert s2_back_settings(source) == S2BackSettings(sse_dialect="seed")
 
 
 def test_an_s3p_server_is_told_what_the_file_says() -> None:
-    table = S3PBack(
+    table = S3PBackTable(
         address="a:1",
         names="path",
         exclusive=True,
@@ -133,7 +133,7 @@ def test_an_s3p_server_is_told_what_the_file_says() -> None:
 
 def test_a_segment_store_is_told_what_the_file_says(tmp_path: Path) -> None:
     (tmp_path / "password").write_text(" secret\n")
-    table = SegmentBack(
+    table = SegmentBackTable(
         controller="a:1",
         basin="telemetry",
         username="penstock",
@@ -152,7 +152,7 @@ def test_a_segment_store_is_told_what_the_file_says(tmp_path: Path) -> None:
         loss=LossPolicy(Loss.ENVELOPE, Loss.REFUSE, Loss.ENVELOPE),
         keep_empty=True,
     )
-    draft = SegmentBack(address="a:1", dialect="draft")
+    draft = SegmentBackTable(address="a:1", dialect="draft")
     assert segment_back_settings("far", draft).dialect is Dialect.DRAFT
 
 
@@ -164,13 +164,13 @@ def test_bytes_are_enveloped_as_any_segment_listener_wants() -> None:
 def test_credentials(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("from-a-file\n")
     assert credentials("far", S2).mode is CredentialsMode.NONE
-    static = credentials("far", S2Back(address="a:1", credentials="static", token_file=str(tmp_path / "token")))
+    static = credentials("far", S2BackTable(address="a:1", credentials="static", token_file=str(tmp_path / "token")))
     assert (static.mode, static.secret) == (CredentialsMode.STATIC, "from-a-file")
-    swap = credentials("far", S2Back(address="a:1", credentials="swap", token="x", tokens={"analytics": "y"}))
+    swap = credentials("far", S2BackTable(address="a:1", credentials="swap", token="x", tokens={"analytics": "y"}))
     assert swap.by_identity == {"analytics": "y", "": "x"}
     (tmp_path / "token").write_text("two words")
     with pytest.raises(CannotStart, match=r"backs\.far\.token_file: .* does not hold a word of visible ASCII"):
-        credentials("far", S2Back(address="a:1", credentials="static", token_file=str(tmp_path / "token")))
+        credentials("far", S2BackTable(address="a:1", credentials="static", token_file=str(tmp_path / "token")))
 
 
 @pytest.mark.parametrize(

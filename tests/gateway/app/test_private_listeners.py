@@ -12,7 +12,7 @@ import trio
 from penstock.app.bootstrap import open_listeners, open_store
 from penstock.app.config import parse_config
 from penstock.app.host import HostServices
-from penstock.app.server import Running, serve
+from penstock.app.server import RunningGateway, serve
 from penstock.core.address import Address
 from penstock.core.errors import CannotReload, CannotStart
 from penstock.net.accepting import Listener
@@ -93,7 +93,7 @@ async def test_which_listeners_are_private(tmp_path: Path, guarded: bool) -> Non
 async def test_a_reload_does_not_open_one(nursery: trio.Nursery, public: socket.socket, tmp_path: Path) -> None:
     given = {"listeners.s2": [socket.socket(fileno=socket.dup(public.fileno()))]}
     started = parse_config(text(tmp_path, guarded=True))
-    running: Running = await nursery.start(serve, started, HostServices(sockets=given))
+    running: RunningGateway = await nursery.start(serve, started, HostServices(sockets=given))
     with pytest.raises(CannotReload, match=r"listeners\.s2: .* other machines can reach"):
         await running.reload(parse_config(text(tmp_path, guarded=False)))
     nursery.cancel_scope.cancel()

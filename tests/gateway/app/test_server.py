@@ -13,9 +13,9 @@ import structlog
 import trio
 
 from penstock.app import server
-from penstock.app.config import Config, Drain, Listeners
+from penstock.app.config import Config, DrainTable, Listeners
 from penstock.app.host import HostServices
-from penstock.app.server import Running, serve
+from penstock.app.server import RunningGateway, serve
 from penstock.core.address import Address
 from penstock.core.errors import CannotStart
 from penstock.net.accepting import Listener, accept_connections, open_sockets
@@ -77,17 +77,17 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Front], list[str]]:
 
 
 def config(deadline_seconds: float = 10.0) -> Config:
-    return Config(listeners=Listeners(s2=(S2Listener(),)), drain=Drain(deadline_seconds=deadline_seconds))
+    return Config(listeners=Listeners(s2=(S2Listener(),)), drain=DrainTable(deadline_seconds=deadline_seconds))
 
 
-async def connect(running: Running) -> trio.SocketStream:
+async def connect(running: RunningGateway) -> trio.SocketStream:
     return await trio.open_tcp_stream(*running.addresses["listeners.s2"][0])
 
 
 async def test_serves_on_the_port_it_says(install: Callable[[Front], list[str]], nursery: trio.Nursery) -> None:
     install(Front(echo))
     with structlog.testing.capture_logs() as lines:
-        running: Running = await nursery.start(serve, config())
+        running: RunningGateway = await nursery.start(serve, config())
     (address,) = running.addresses["listeners.s2"]
     assert address.host == "127.0.0.1" and address.port > 0
     said = [line for line in lines if line["event"] == "listening"]
@@ -103,7 +103,7 @@ async def test_serves_on_the_port_it_says(install: Callable[[Front], list[str]],
 async def test_listens_on_ipv6(install: Callable[[Front], list[str]], nursery: trio.Nursery) -> None:
     install(Front(echo, bind="[::1]:0"))
     try:
-        running: Running = await nursery.start(serve, config())
+        running: RunningGateway = await nursery.start(serve, config())
     except CannotStart as error:
         pytest.skip(f"no IPv6 here: {error}")
     async with await connect(running) as stream:
@@ -123,7 +123,7 @@ async def test_a_failed_connection_is_one_log_line_and_harms_no_other(
         await stream.send_all(data)
 
     install(Front(fail))
-    running: Running = await nursery.start(serve, config())
+    running: RunningGateway = await nursery.start(serve, config())
     async with await connect(running) as good, await connect(running) as bad:
         with structlog.testing.capture_logs() as lines:
             await bad.send_all(b"fail")
@@ -141,7 +141,7 @@ async def test_a_vanished_client_is_no_error(install: Callable[[Front], list[str
         raise trio.BrokenResourceError("reset by peer")
 
     install(Front(lose))
-    running: Running = await nursery.start(serve, config())
+    running: RunningGateway = await nursery.start(serve, config())
     with structlog.testing.capture_logs() as lines:
         async with await connect(running) as stream:
             assert await stream.receive_some(1) == b""
@@ -157,7 +157,7 @@ async def test_connections_over_the_limit_are_refused(
         await echo(stream)
 
     install(Front(busy, limit=1))
-    running: Running = await nursery.start(serve, config())
+    running: RunningGateway = await nursery.start(serve, config())
     async with await connect(running) as first:
         await first.send_all(b"1")
         assert await first.receive_some(1) == b"1"
@@ -176,7 +176,7 @@ async def test_silent_peers_are_probed(install: Callable[[Front], list[str]], nu
         await stream.send_all(f"{on} {idle}".encode())
 
     install(Front(tell))
-    running: Running = await nursery.start(serve, config())
+    running: RunningGateway = await nursery.start(serve, config())
     async with await connect(running) as stream:
         assert await stream.receive_some(100) == b"1 60"
     nursery.cancel_scope.cancel()
@@ -240,7 +240,7 @@ async def test_drain_lets_connections_finish(install: Callable[[Front], list[str
     front = Front(echo)
     story = install(front)
     async with trio.open_nursery() as nursery:
-        running: Running = await nursery.start(serve, config())
+        running: RunningGateway = await nursery.start(serve, config())
         stream = await connect(running)
         await stream.send_all(b"a")
         assert await stream.receive_some(1) == b"a"
@@ -259,7 +259,7 @@ async def test_drain_ends_at_its_deadline(install: Callable[[Front], list[str]])
     story = install(Front(echo))
     with structlog.testing.capture_logs() as lines:
         async with trio.open_nursery() as nursery:
-            running: Running = await nursery.start(serve, config(deadline_seconds=0.05))
+            running: RunningGateway = await nursery.start(serve, config(deadline_seconds=0.05))
             async with await connect(running) as stream:
                 await stream.send_all(b"a")
                 assert await stream.receive_some(1) == b"a"
@@ -287,7 +287,7 @@ async def test_a_front_is_told_where_it_listens_and_has_duties_of_its_own(
 
     front.listener = replace(front.listener, bound=bound, duties=duties)
     async with trio.open_nursery() as nursery:
-        running: Running = await nursery.start(serve, config())
+        running: RunningGateway = await nursery.start(serve, config())
         async with await connect(running) as stream:
             await stream.send_all(b"a")
             assert await stream.receive_some(1) == b"a"
@@ -307,7 +307,7 @@ async def test_duties_that_fail_harm_no_connection(
     front.listener = replace(front.listener, duties=duties)
     install(front)
     with structlog.testing.capture_logs() as lines:
-        running: Running = await nursery.start(serve, config())
+        running: RunningGateway = await nursery.start(serve, config())
         async with await connect(running) as stream:
             await stream.send_all(b"hello")
             assert await stream.receive_some(100) == b"hello"

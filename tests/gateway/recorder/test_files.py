@@ -19,7 +19,7 @@ from support.recording import Talk, capture_files, check_bytes, given_up, read_f
 
 from penstock.core.errors import CannotStart
 from penstock.recorder.files import FileRecording
-from penstock.recorder.settings import Compression, FileSettings, Sync
+from penstock.recorder.settings import FileCompression, FileSettings, Sync
 from penstock.recorder.status import RecordingState
 from penstock_analysis.capture import CaptureEvent, Chunk, Opened, Sender
 from penstock_analysis.redaction import RedactionRules
@@ -77,7 +77,7 @@ def test_files_and_directories_are_for_their_owner_alone_whatever_the_umask(tmp_
     for umask in (0o000, 0o777):
         before = os.umask(umask)
         try:
-            settings = FileSettings(directory=directory, rotate_bytes=10_000, compress=Compression.ZSTD)
+            settings = FileSettings(directory=directory, rotate_bytes=10_000, compress=FileCompression.ZSTD)
             with recording(settings) as recorded:
                 talk = Talk(recorded, 1)
                 talk.open()
@@ -339,7 +339,9 @@ def test_the_data_that_is_recorded_is_not_copied(tmp_path: Path, monkeypatch: py
 def test_what_is_secret_is_blanked_before_it_is_written(tmp_path: Path) -> None:
     head = b"GET / HTTP/1.1\r\nhost: a\r\nauthorization: Bearer %b\r\n\r\n" % (b"very-secret" * 3)
     rules = RedactionRules()
-    with recording(FileSettings(directory=tmp_path, rotate_bytes=1500, compress=Compression.ZSTD), rules) as recorded:
+    with recording(
+        FileSettings(directory=tmp_path, rotate_bytes=1500, compress=FileCompression.ZSTD), rules
+    ) as recorded:
         talk = Talk(recorded, 1)
         talk.open()
         for number in range(20):

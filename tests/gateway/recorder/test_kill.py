@@ -13,7 +13,7 @@ from support.recording import capture_files, check_bytes, read_file, spans
 from support.rounds import each_number_of_rounds
 
 from penstock.recorder.files import FileRecording
-from penstock.recorder.settings import Compression, FileSettings
+from penstock.recorder.settings import FileCompression, FileSettings
 from penstock_analysis.capture import CaptureEvent, Sender
 
 
@@ -89,7 +89,7 @@ def _once_each(paths: list[Path]) -> list[Path]:
 
 def compressed_at_the_next_start(directory: Path, paths: list[Path], told: list[int], cut: str) -> None:
     """Check that the next start compresses all files that were left, without loss."""
-    recorded = FileRecording(FileSettings(directory=directory, compress=Compression.ZSTD, keep_bytes=None))
+    recorded = FileRecording(FileSettings(directory=directory, compress=FileCompression.ZSTD, keep_bytes=None))
     recorded.start()
     assert recorded.settle(60) and recorded.close()
     found = capture_files(directory)

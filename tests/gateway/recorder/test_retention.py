@@ -16,7 +16,7 @@ from support.recording import Talk, capture_files, check_bytes, read_file, spans
 
 from penstock.recorder import compression as squeezing
 from penstock.recorder.files import FileRecording
-from penstock.recorder.settings import Compression, FileSettings
+from penstock.recorder.settings import FileCompression, FileSettings
 
 
 def record(settings: FileSettings, files: int, number: int = 1) -> FileRecording:
@@ -33,7 +33,7 @@ def record(settings: FileSettings, files: int, number: int = 1) -> FileRecording
 
 
 def test_closed_files_are_compressed_and_hold_the_same(tmp_path: Path) -> None:
-    recorded = record(FileSettings(directory=tmp_path, compress=Compression.ZSTD), 3)
+    recorded = record(FileSettings(directory=tmp_path, compress=FileCompression.ZSTD), 3)
     files = capture_files(tmp_path)
     assert [path.suffix for path in files] == [".zst"] * 3 + [".pcapng"]
     assert files[-1] == recorded.status().file
@@ -47,7 +47,7 @@ def test_closed_files_are_compressed_and_hold_the_same(tmp_path: Path) -> None:
 
 def test_tools_can_read_them(tmp_path: Path) -> None:
     plain, squeezed = tmp_path / "plain", tmp_path / "squeezed"
-    for directory, compress in ((plain, Compression.NONE), (squeezed, Compression.ZSTD)):
+    for directory, compress in ((plain, FileCompression.NONE), (squeezed, FileCompression.ZSTD)):
         record(FileSettings(directory=directory, compress=compress), 1).close()
     (first, *_), (second, *_) = capture_files(plain), capture_files(squeezed)
     assert second.stat().st_size < first.stat().st_size
@@ -90,7 +90,7 @@ def test_nothing_else_is_touched(tmp_path: Path) -> None:
     ]
     for name in names:
         (tmp_path / name).write_text(name)
-    settings = FileSettings(directory=tmp_path, keep_files=1, compress=Compression.ZSTD)
+    settings = FileSettings(directory=tmp_path, keep_files=1, compress=FileCompression.ZSTD)
     assert record(settings, 2).close()
     for name in names:
         assert (tmp_path / name).read_text() == name
@@ -103,7 +103,7 @@ def test_what_a_killed_process_left_is_compressed_and_counted(tmp_path: Path) ->
     lost = tmp_path / ".penstock-20201121T180503.123456Z-000003.pcapng.zst.partial"
     for path in (left, half, partial, lost):
         path.write_bytes(b"not our business " * 100)
-    recorded = record(FileSettings(directory=tmp_path, compress=Compression.ZSTD, keep_files=4), 0)
+    recorded = record(FileSettings(directory=tmp_path, compress=FileCompression.ZSTD, keep_files=4), 0)
     assert recorded.settle()
     squeezed = left.with_suffix(".pcapng.zst"), half.with_suffix(".pcapng.zst")
     assert {path.name for path in tmp_path.iterdir()} == {
@@ -122,7 +122,7 @@ def test_what_another_gateway_writes_is_left_alone(tmp_path: Path) -> None:
     held = os.open(path, os.O_WRONLY | os.O_CREAT)
     fcntl.flock(held, fcntl.LOCK_EX)
     os.write(held, b"its beginning")
-    settings = FileSettings(directory=tmp_path, compress=Compression.ZSTD, keep_files=1)
+    settings = FileSettings(directory=tmp_path, compress=FileCompression.ZSTD, keep_files=1)
     assert record(settings, 2).close()
     assert path.read_bytes() == b"its beginning"
     os.close(held)
@@ -131,7 +131,7 @@ def test_what_another_gateway_writes_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_two_recordings_in_one_directory(tmp_path: Path) -> None:
-    settings = FileSettings(directory=tmp_path, compress=Compression.ZSTD, rotate_bytes=50_000)
+    settings = FileSettings(directory=tmp_path, compress=FileCompression.ZSTD, rotate_bytes=50_000)
     both = [FileRecording(settings, clock=lambda: 10**18) for _ in range(2)]
     for recorded in both:
         recorded.start()
@@ -159,7 +159,7 @@ def test_a_disk_that_is_full_keeps_the_plain_file(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr("penstock.recorder.retention.squeeze", full)
     with capture_logs() as lines:
-        recorded = record(FileSettings(directory=tmp_path, compress=Compression.ZSTD), 3)
+        recorded = record(FileSettings(directory=tmp_path, compress=FileCompression.ZSTD), 3)
         said = [line for line in lines if line["event"] == "captures_not_kept"]
         assert len(said) == 1 and "No space left" in said[0]["error"]
         assert len(set(tried)) == 1 and len(tried) >= 3, "after one that failed others need not be tried"
@@ -209,7 +209,7 @@ def test_where_there_are_no_locks_only_our_own_files_are_touched(
     monkeypatch.setattr(fcntl, "flock", no_locks)
     path = tmp_path / "penstock-20201121T180501.123456Z-000001.pcapng"
     path.write_text("perhaps somebody writes it")
-    recorded = record(FileSettings(directory=tmp_path, compress=Compression.ZSTD), 2)
+    recorded = record(FileSettings(directory=tmp_path, compress=FileCompression.ZSTD), 2)
     assert [one.suffix for one in capture_files(tmp_path)] == [".pcapng", ".zst", ".zst", ".pcapng"]
     assert recorded.close() and path.exists()
 
@@ -236,7 +236,7 @@ def test_a_name_that_another_gateway_takes_for_a_left_one_is_not_used(
 
 def test_files_that_somebody_deletes_are_nobodys_problem(tmp_path: Path) -> None:
     with capture_logs() as lines:
-        recorded = record(FileSettings(directory=tmp_path, compress=Compression.ZSTD), 2)
+        recorded = record(FileSettings(directory=tmp_path, compress=FileCompression.ZSTD), 2)
         for path in capture_files(tmp_path)[:-1]:
             path.unlink()
         recorded.rotate()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.store import NOW, STREAM, Fails, appending, fence, trim_record
 
-from penstock.store.batches import ByteSpan, Row
+from penstock.store.batches import BatchRow, ByteSpan
 from penstock.store.heads import StreamHead
 from penstock.store.sequencer import check_bytes, sequence, sequence_bytes, validate
 from penstock_codecs.byte_layout import Layout, runs_of, to_bytes
@@ -27,7 +27,7 @@ ARRIVAL = StreamConfig(timestamping_mode=TimestampingMode.ARRIVAL)
 
 class Decided(NamedTuple):
     batch: RecordBatch
-    row: Row
+    row: BatchRow
     span: ByteSpan
     head: StreamHead
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.app.config import FaultTable
-from penstock.routing.faults.rule import Action, Direction, Fault, Kind
+from penstock.routing.faults.rule import Action, Fault, FaultDirection, MessageKind
 from penstock_codecs.failures import FailureCode
 
 __all__ = ["fault_settings"]
@@ -20,11 +20,11 @@ def _fault(table: FaultTable) -> Fault:
     return Fault(
         name=table.name,
         action=Action(table.action),
-        direction=Direction(table.towards),
+        direction=FaultDirection(table.towards),
         listeners=frozenset(table.listeners),
         routes=frozenset(table.routes),
         identities=frozenset(table.identity),
-        kinds=frozenset(map(Kind, table.operations)),
+        kinds=frozenset(map(MessageKind, table.operations)),
         pattern=table.pattern(),
         seed=table.seed,
         probability=table.probability,

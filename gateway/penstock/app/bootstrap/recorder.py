@@ -14,7 +14,7 @@ from penstock.observe.taps.connections import Connections
 from penstock.recorder.recorder import Recorder
 from penstock.recorder.recordings import Recordings
 from penstock.recorder.selection import Selection
-from penstock.recorder.settings import Compression, FileSettings, Priority, Sync
+from penstock.recorder.settings import FileCompression, FileSettings, Priority, Sync
 from penstock_analysis.redaction import RedactionRules
 
 __all__ = ["backs_of_routes", "file_settings", "open_recordings", "recording_rules", "redaction_rules", "selection_of"]
@@ -69,7 +69,7 @@ def file_settings(table: RecorderTable) -> FileSettings:
         rotate_seconds=table.rotate_seconds or None,
         keep_files=table.keep_files or None,
         keep_bytes=table.keep_bytes or None,
-        compress=Compression(table.compress),
+        compress=FileCompression(table.compress),
         fsync=Sync(table.fsync),
         fsync_seconds=table.fsync_seconds,
         queue_bytes=table.queue_bytes,

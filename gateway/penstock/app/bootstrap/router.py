@@ -22,13 +22,13 @@ from penstock.routing.router import Router
 from penstock.routing.samples import router_samples
 from penstock.routing.target import Target, TargetHolder
 
-__all__ = ["Plan", "Routing", "open_router", "open_routing"]
+__all__ = ["RouterPlan", "Routing", "open_router", "open_routing"]
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True, eq=False)
-class Plan:
+class RouterPlan:
     """A complete router that is not yet in force. `backs` and `mirrors`: all that it uses, by name; each mirror with
     what it depends on."""
 
@@ -58,14 +58,14 @@ class Routing:
         self._embedded = Target(EMBEDDED, EMBEDDED, embedded)
         self._backs = backs
         self._mirrors = mirrors
-        self._now = Plan(Router((), embedded), {})
+        self._now = RouterPlan(Router((), embedded), {})
 
     @property
     def router(self) -> Router:
         """The router in force."""
         return self._now.router
 
-    async def prepare(self, config: Config) -> Plan:
+    async def prepare(self, config: Config) -> RouterPlan:
         """Build the router of a configuration. Unchanged backs and mirrors are reused; an unreachable server is no
         error. Raises CannotStart for files of a back that cannot be used, and if the store fails."""
         backs: dict[str, OpenBack] = {}
@@ -83,7 +83,7 @@ class Routing:
             self._discard(backs, self._now)
             raise
 
-    async def _plan(self, config: Config, backs: dict[str, OpenBack]) -> Plan:
+    async def _plan(self, config: Config, backs: dict[str, OpenBack]) -> RouterPlan:
         targets = {EMBEDDED: self._embedded, **{name: back.target for name, back in backs.items()}}
         routes: list[Route] = []
         mirrors: dict[str, _Mirror] = {}
@@ -95,7 +95,7 @@ class Routing:
             mirrors[table.name] = mirror
             routes.append(mirror.route)
         mirrored = {name: mirror.mirrored for name, mirror in mirrors.items()}
-        return Plan(Router(routes, self._embedded.back, targets, mirrored), backs, mirrors)
+        return RouterPlan(Router(routes, self._embedded.back, targets, mirrored), backs, mirrors)
 
     async def _mirror(
         self, tables: tuple[RouteTable, ...], before: Sequence[Route], targets: Mapping[str, Target]
@@ -112,7 +112,7 @@ class Routing:
         route = _route(table, targets)
         return _Mirror(await opened(mirrored_route(table, route, before, targets)), route, tables, sides)
 
-    def commit(self, plan: Plan) -> None:
+    def commit(self, plan: RouterPlan) -> None:
         """Put a plan in force at once. Backs that it does not use close as soon as no operation is in flight on
         them."""
         before, self._now = self._now, plan
@@ -126,11 +126,11 @@ class Routing:
             if plan.backs.get(name) is not back:
                 back.retire()
 
-    def abandon(self, plan: Plan) -> None:
+    def abandon(self, plan: RouterPlan) -> None:
         """Discard a plan and close the backs that were opened for it."""
         self._discard(plan.backs, self._now)
 
-    def _discard(self, backs: Mapping[str, OpenBack], instead: Plan) -> None:
+    def _discard(self, backs: Mapping[str, OpenBack], instead: RouterPlan) -> None:
         for name, back in backs.items():
             if instead.backs.get(name) is not back:
                 back.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from penstock.app.config import Basin, Config
+from penstock.app.config import BasinTable, Config
 from penstock.backends.embedded import open_embedded
 from penstock.core.back import Back
 from penstock.protocols.plugin import listener_kinds
@@ -32,7 +32,7 @@ async def open_store(config: Config) -> AsyncIterator[Back]:
 async def apply_basins(back: Back, config: Config, before: Config | None = None) -> None:
     """Create and configure the configured basins: all, or those that differ from `before`. Raises OperationFailed if
     the store fails."""
-    known: tuple[Basin, ...] = () if before is None else before.store.basins
+    known: tuple[BasinTable, ...] = () if before is None else before.store.basins
     for name, kind in listener_kinds().items():
         if getattr(config.listeners, name) and not (before and getattr(before.listeners, name)):
             for basin, settings in kind.basins.items():
@@ -59,7 +59,7 @@ def store_settings(config: Config) -> StoreSettings:
     )
 
 
-def _basin_config(basin: Basin) -> BasinConfig:
+def _basin_config(basin: BasinTable) -> BasinConfig:
     return BasinConfig(
         create_stream_on_append=basin.create_stream_on_append,
         create_stream_on_read=basin.create_stream_on_read,

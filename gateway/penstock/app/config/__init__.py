@@ -8,7 +8,16 @@ from penstock.app.config.loading import ConfigError, load_config, parse_config
 from penstock.app.config.management import Management
 from penstock.app.config.recorder import RecorderTable, RedactTable
 from penstock.app.config.routes import IdentityTable, RouteTable
-from penstock.app.config.schema import Basin, Config, Drain, Log, Reload, Store, default_config, view_of
+from penstock.app.config.schema import (
+    BasinTable,
+    Config,
+    DrainTable,
+    LogTable,
+    ReloadTable,
+    StoreTable,
+    default_config,
+    view_of,
+)
 from penstock.core.address import Address
 
 __all__ = [
@@ -16,20 +25,20 @@ __all__ = [
     "Access",
     "Address",
     "BackTable",
-    "Basin",
+    "BasinTable",
     "Config",
     "ConfigError",
-    "Drain",
+    "DrainTable",
     "FaultTable",
     "IdentityTable",
     "Listeners",
-    "Log",
+    "LogTable",
     "Management",
     "RecorderTable",
     "RedactTable",
-    "Reload",
+    "ReloadTable",
     "RouteTable",
-    "Store",
+    "StoreTable",
     "default_config",
     "kind_of",
     "kind_of_back",

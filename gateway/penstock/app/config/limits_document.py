@@ -9,7 +9,7 @@ import msgspec
 from penstock.net.limits.settings import Limits
 from penstock.protocols.plugin import listener_kinds
 
-__all__ = ["LIMITS", "Row", "limits_page"]
+__all__ = ["LIMITS", "LimitRow", "limits_page"]
 
 _TABLES: Final[dict[str, msgspec.Struct]] = {
     "limits": Limits(),
@@ -24,7 +24,7 @@ def _by_protocol(limit: str) -> str:
     return "; ".join(f"{kind.title}: {kind.refusals[limit]}" for kind in kinds if limit in kind.refusals)
 
 
-class Row(NamedTuple):
+class LimitRow(NamedTuple):
     """One limit: its table and key, its effect, and the `limit` label of its metric ("": refusals are counted with the
     protocol's errors, or nothing is refused)."""
 
@@ -34,8 +34,8 @@ class Row(NamedTuple):
     metric: str = ""
 
 
-def _rows(table: str, *rows: tuple[str, str, str]) -> list[Row]:
-    return [Row(table, *row) for row in rows]
+def _rows(table: str, *rows: tuple[str, str, str]) -> list[LimitRow]:
+    return [LimitRow(table, *row) for row in rows]
 
 
 _REFUSED: Final = f"{_by_protocol('max_connections')}; without an error for others, and over TLS"
@@ -61,7 +61,7 @@ LIMITS: Final = [
         ("min_receive_rate", _by_protocol("min_receive_rate"), "min_receive_rate"),
     ),
     *(
-        Row(f"listeners.{name}.limits", *row)
+        LimitRow(f"listeners.{name}.limits", *row)
         for name, kind in listener_kinds().items()
         for row in (("max_connections", "as in `[limits]`", "listener.max_connections"), *kind.at_limits)
     ),
@@ -143,6 +143,6 @@ def limits_page() -> str:
     return "\n".join(parts)
 
 
-def _default(row: Row) -> str:
+def _default(row: LimitRow) -> str:
     value: Any = getattr(_TABLES[row.table], row.key)
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"

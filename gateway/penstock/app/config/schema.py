@@ -27,7 +27,17 @@ from penstock.protocols.plugin import listener_kinds
 from penstock.protocols.tables import ConfigView
 from penstock_codecs.limits import MIB
 
-__all__ = ["Basin", "Config", "Drain", "Log", "Reload", "Store", "check_workers", "default_config", "view_of"]
+__all__ = [
+    "BasinTable",
+    "Config",
+    "DrainTable",
+    "LogTable",
+    "ReloadTable",
+    "StoreTable",
+    "check_workers",
+    "default_config",
+    "view_of",
+]
 
 
 def check_workers(
@@ -55,7 +65,7 @@ def check_workers(
             raise ValueError(f"workers = {workers}: {what} for one process alone: leave it out, or set workers = 1")
 
 
-class Drain(Table, frozen=True, kw_only=True):
+class DrainTable(Table, frozen=True, kw_only=True):
     """Shutdown on SIGTERM and SIGINT (docs/operations.md)."""
 
     accept_seconds: Annotated[
@@ -83,7 +93,7 @@ class Drain(Table, frozen=True, kw_only=True):
     ] = 10.0
 
 
-class Reload(Table, frozen=True, kw_only=True):
+class ReloadTable(Table, frozen=True, kw_only=True):
     """Reload of the configuration when its file changes (docs/operations.md). SIGHUP and `POST /reload` always
     reload."""
 
@@ -91,7 +101,7 @@ class Reload(Table, frozen=True, kw_only=True):
     watch_seconds: Annotated[float, key("Interval between checks of the file.", least=0.1)] = 2.0
 
 
-class Basin(Table, frozen=True, kw_only=True):
+class BasinTable(Table, frozen=True, kw_only=True):
     """A basin that is created at the start. Its settings here replace earlier ones; existing streams keep the retention
     and the timestamping that they were created with."""
 
@@ -120,7 +130,7 @@ class Basin(Table, frozen=True, kw_only=True):
         check_basin("name", self.name)
 
 
-class Store(Table, frozen=True, kw_only=True):
+class StoreTable(Table, frozen=True, kw_only=True):
     """The embedded store."""
 
     directory: Annotated[str, key("Directory of the store's files; created if it is missing.", path=True)] = "./data"
@@ -149,7 +159,7 @@ class Store(Table, frozen=True, kw_only=True):
             least=0.1,
         ),
     ] = 30.0
-    basins: tuple[Basin, ...] = ()
+    basins: tuple[BasinTable, ...] = ()
 
     def __post_init__(self) -> None:
         names = [basin.name for basin in self.basins]
@@ -158,7 +168,7 @@ class Store(Table, frozen=True, kw_only=True):
                 raise ValueError(f"basin {name} stands twice in [[store.basins]]")
 
 
-class Log(Table, frozen=True, kw_only=True):
+class LogTable(Table, frozen=True, kw_only=True):
     """The log, on standard error."""
 
     level: Annotated[Literal["debug", "info", "warning", "error"], key("Lowest level that is logged.")] = "info"
@@ -191,10 +201,10 @@ class Config(Table, frozen=True, kw_only=True):
     access: Access | None = None
     management: Management = Management()
     recorder: RecorderTable | None = None
-    store: Store = Store()
-    drain: Drain = Drain()
-    reload: Reload = Reload()
-    log: Log = Log()
+    store: StoreTable = StoreTable()
+    drain: DrainTable = DrainTable()
+    reload: ReloadTable = ReloadTable()
+    log: LogTable = LogTable()
     tracing: Tracing | None = None
 
     def __post_init__(self) -> None:
@@ -225,4 +235,4 @@ def view_of(config: Config) -> ConfigView:
 
 def default_config() -> Config:
     """Return the configuration without a file: all listeners and a basin `penstock`, as in `config/gateway.toml`."""
-    return Config(listeners=default_listeners(), store=Store(basins=(Basin(name=DEFAULT_BASIN),)))
+    return Config(listeners=default_listeners(), store=StoreTable(basins=(BasinTable(name=DEFAULT_BASIN),)))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["Finding", "State", "fine", "notable", "wrong"]
+__all__ = ["Finding", "Severity", "fine", "notable", "wrong"]
 
 
-class State(Enum):
+class Severity(Enum):
     """Severity of a finding; the value is the word in the report."""
 
     FINE = "ok"
@@ -23,21 +23,21 @@ class Finding(NamedTuple):
     nothing."""
 
     about: str
-    state: State
+    state: Severity
     text: str
     advice: str = ""
 
 
 def fine(about: str, text: str) -> Finding:
     """Return a finding that needs no action."""
-    return Finding(about, State.FINE, text)
+    return Finding(about, Severity.FINE, text)
 
 
 def notable(about: str, text: str, advice: str) -> Finding:
     """Return a finding about something that could be better."""
-    return Finding(about, State.NOTABLE, text, advice)
+    return Finding(about, Severity.NOTABLE, text, advice)
 
 
 def wrong(about: str, text: str, advice: str) -> Finding:
     """Return a finding about something that must be fixed."""
-    return Finding(about, State.WRONG, text, advice)
+    return Finding(about, Severity.WRONG, text, advice)

@@ -9,7 +9,7 @@ import msgspec
 from penstock.app.management.overview import BackView, Overview, RouteView
 from penstock.app.management.positions import Positions, query_of
 from penstock.app.management.settings import ManagementSettings
-from penstock.app.management.words import Answer, Endpoints, Refusal, read_words, whole_number
+from penstock.app.management.words import Answer, Endpoints, RequestRefused, read_words, whole_number
 from penstock.net.http.exchange import Exchange
 from penstock.routing.mirror.route import MirroredRoute
 from penstock_codecs.failures import FailureCode, fail
@@ -79,9 +79,11 @@ class AboutRoutes:
         route = self._overview.routes.get(name)
         if route is None:
             routes = ", ".join(self._overview.routes) or "none"
-            raise Refusal(404, "route_not_found", f"route {name!r:.80} does not exist; expected one of: {routes}")
+            raise RequestRefused(
+                404, "route_not_found", f"route {name!r:.80} does not exist; expected one of: {routes}"
+            )
         if route.mirrored is None:
-            raise Refusal(409, "no_mirror", f"route {name} has no mirror")
+            raise RequestRefused(409, "no_mirror", f"route {name} has no mirror")
         return route.mirrored
 
 

@@ -18,7 +18,7 @@ from penstock.app.management.controls import Controls
 from penstock.app.management.positions import query_of
 from penstock.app.management.readiness import Readiness
 from penstock.app.management.settings import ManagementSettings
-from penstock.app.management.words import Answer, Endpoints, NoWords, Refusal, read_words
+from penstock.app.management.words import Answer, EmptyBody, Endpoints, RequestRefused, read_words
 from penstock.core.errors import CannotReload
 from penstock.net.http.exchange import Exchange
 from penstock.observe import LEVELS, level
@@ -136,13 +136,13 @@ class AboutState:
         return 200, {"level": words.level}
 
     async def _drain(self, exchange: Exchange, _name: str) -> Answer:
-        await read_words(exchange, NoWords, self._settings.body_seconds)
+        await read_words(exchange, EmptyBody, self._settings.body_seconds)
         self._controls.drain()
         return 202, {"state": "draining"}
 
     async def _reload(self, exchange: Exchange, _name: str) -> Answer:
-        await read_words(exchange, NoWords, self._settings.body_seconds)
+        await read_words(exchange, EmptyBody, self._settings.body_seconds)
         try:
             return 200, {"changed": await self._controls.reload()}
         except CannotReload as error:
-            raise Refusal(409, "cannot_reload", str(error)) from None
+            raise RequestRefused(409, "cannot_reload", str(error)) from None

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.app.management.settings import ManagementSettings
-from penstock.app.management.traffic import SelectionWords, Traffic, words_of
-from penstock.app.management.words import Answer, Endpoints, NoWords, Refusal, read_words
+from penstock.app.management.traffic import SelectionJson, Traffic, words_of
+from penstock.app.management.words import Answer, EmptyBody, Endpoints, RequestRefused, read_words
 from penstock.core.errors import CannotStart
 from penstock.net.http.exchange import Exchange
 
@@ -48,11 +48,11 @@ class AboutTraffic:
         number = int(name) if name.isascii() and name.isdigit() and len(name) < 16 else 0
         here = self._close(number) or self._traffic.break_off(number)
         if not here and not await self._traffic.close_elsewhere(number):
-            raise Refusal(404, "connection_not_found", f"no connection {name!r:.80} is open")
+            raise RequestRefused(404, "connection_not_found", f"no connection {name!r:.80} is open")
         return 200, {"connection": number, "closed": True}
 
     async def _end(self, exchange: Exchange, name: str) -> Answer:
-        await read_words(exchange, NoWords, self._settings.body_seconds)
+        await read_words(exchange, EmptyBody, self._settings.body_seconds)
         return await self._delete(exchange, name)
 
     # ---- recordings ----------------------------------------------------------------------------------------------
@@ -61,17 +61,17 @@ class AboutTraffic:
         return 200, {"recordings": self._traffic.running()}
 
     async def _record(self, exchange: Exchange, _name: str) -> Answer:
-        words = await read_words(exchange, SelectionWords, self._settings.body_seconds)
+        words = await read_words(exchange, SelectionJson, self._settings.body_seconds)
         try:
             return 200, await self._traffic.start(words)
         except CannotStart as error:
-            raise Refusal(409, "cannot_record", str(error)) from None
+            raise RequestRefused(409, "cannot_record", str(error)) from None
 
     async def _stop_recording(self, exchange: Exchange, name: str) -> Answer:
-        await read_words(exchange, NoWords, self._settings.body_seconds)
+        await read_words(exchange, EmptyBody, self._settings.body_seconds)
         stopped = await self._traffic.stop(name)
         if stopped is None:
-            raise Refusal(404, "recording_not_found", f"no recording {name!r:.80} is running")
+            raise RequestRefused(404, "recording_not_found", f"no recording {name!r:.80} is running")
         return 200, stopped
 
     async def _tail(self, exchange: Exchange, _name: str) -> None:

@@ -17,12 +17,12 @@ from penstock.app.management.about_streams import AboutStreams
 from penstock.app.management.about_traffic import AboutTraffic
 from penstock.app.management.controls import Controls
 from penstock.app.management.overview import Overview
-from penstock.app.management.page import Events, PageFiles
+from penstock.app.management.page import EventsPage, PageFiles
 from penstock.app.management.readiness import Readiness
 from penstock.app.management.settings import ManagementSettings
 from penstock.app.management.traffic import Traffic
 from penstock.app.management.watching import Watching
-from penstock.app.management.words import Answer, Endpoint, Endpoints, Refusal
+from penstock.app.management.words import Answer, Endpoint, Endpoints, RequestRefused
 from penstock.net.http.browsers import foreign_host, foreign_page
 from penstock.net.http.exchange import Exchange
 from penstock.observe import level
@@ -39,9 +39,9 @@ def admit(exchange: Exchange, settings: ManagementSettings) -> None:
     `penstock.net.http.browsers`), and OperationFailed(AUTHN) if a token is missing."""
     request, tokens = exchange.request, settings.bearer_tokens
     if (why := foreign_page(request)) is not None:
-        raise Refusal(403, "foreign_page", why)
+        raise RequestRefused(403, "foreign_page", why)
     if settings.loopback and not tokens and (why := foreign_host(request)) is not None:
-        raise Refusal(403, "foreign_name", why)
+        raise RequestRefused(403, "foreign_name", why)
     scheme, _, token = (request.header("authorization") or "").partition(" ")
     known = [hmac.compare_digest(token.strip().encode(), each.encode()) for each in tokens]
     if tokens and (scheme.lower() != "bearer" or not any(known)):
@@ -130,7 +130,7 @@ class ManagementFront:
             if traffic is not None:
                 self._watching = Watching(traffic, Sampler(traffic, controls, readiness))
                 self._open = {**self._open, **PageFiles().endpoints}
-                self._endpoints = {**self._endpoints, **Events(self._watching).endpoints}
+                self._endpoints = {**self._endpoints, **EventsPage(self._watching).endpoints}
 
     async def run(self) -> None:
         """Send events to open pages; never returns."""
@@ -157,7 +157,7 @@ class ManagementFront:
                 return
             status, answer = answered
             body = msgspec.json.format(msgspec.json.encode(answer))
-        except Refusal as refusal:
+        except RequestRefused as refusal:
             status, body = refusal.status, msgspec.json.encode(refusal.answer)
         except OperationFailed as error:
             status, body = failure_to_http(error.failure)
@@ -174,7 +174,7 @@ class ManagementFront:
             name, parts = unquote(parts[1]), (parts[0], "", *parts[2:])
         if parts not in self._endpoints:
             there = ", ".join("/" + "/".join(part or "NAME" for part in path) for path in self._endpoints)
-            raise Refusal(
+            raise RequestRefused(
                 404, "not_found", f"{exchange.request.path[:100]!r} does not exist; the endpoints are {there}"
             )
         endpoint = _of(self._endpoints[parts], method)
@@ -185,5 +185,5 @@ class ManagementFront:
 def _of(methods: Mapping[str, Endpoint], method: str) -> Endpoint:
     """Return the endpoint of this method. Raises Refusal."""
     if method not in methods:
-        raise Refusal(405, "method_not_allowed", f"expected {' or '.join(methods)}, got {method[:20]!r}")
+        raise RequestRefused(405, "method_not_allowed", f"expected {' or '.join(methods)}, got {method[:20]!r}")
     return methods[method]

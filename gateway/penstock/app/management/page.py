@@ -12,7 +12,7 @@ from penstock.app.management.watching import Watching
 from penstock.app.management.words import Endpoints
 from penstock.net.http.exchange import Exchange
 
-__all__ = ["Events", "PageFiles"]
+__all__ = ["EventsPage", "PageFiles"]
 
 _FILES: Final = {
     "": ("index.html", "text/html; charset=utf-8"),
@@ -64,7 +64,7 @@ def _content(name: str) -> bytes:
     return (files("penstock.app.management") / "web" / name).read_bytes()
 
 
-class Events:
+class EventsPage:
     """`GET /events`: the events of `Watching`, as server-sent events."""
 
     def __init__(self, watching: Watching) -> None:

@@ -15,11 +15,11 @@ from penstock.observe.taps.connections import Connections
 from penstock.observe.taps.tap import Tap
 from penstock.protocols.plugin import listener_kinds
 from penstock.recorder.live import LiveRecording
-from penstock.recorder.recordings import PAGE, Recordings, Running
+from penstock.recorder.recordings import PAGE, Recordings, RunningRecording
 from penstock.recorder.selection import Selection, network
 from penstock_codecs.failures import FailureCode, fail
 
-__all__ = ["Others", "SelectionWords", "Traffic", "words_of"]
+__all__ = ["SelectionJson", "Traffic", "WorkerProcesses", "words_of"]
 
 _AT_ONCE: Final = 500
 """Connections described between two checkpoints: 1 ms. Describing 10,000 at once took up to 0.2 s."""
@@ -29,7 +29,7 @@ _MOST_WILDCARDS: Final = 20
 new use of a connection."""
 
 
-class SelectionWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SelectionJson(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A selection of connections, in JSON; see `Selection`."""
 
     listeners: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ _SINGULAR: Final = {
 }
 
 
-def words_of(query: str) -> SelectionWords:
+def words_of(query: str) -> SelectionJson:
     """Parse a selection from a query, in which each parameter may be repeated. Raises BAD_QUERY."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_VALUES)
@@ -68,12 +68,12 @@ def words_of(query: str) -> SelectionWords:
             )
         found.setdefault(_SINGULAR[name], []).append(value)
     try:
-        return msgspec.convert(found, SelectionWords, strict=False)
+        return msgspec.convert(found, SelectionJson, strict=False)
     except msgspec.ValidationError as error:
         raise fail(FailureCode.BAD_QUERY, str(error)) from None
 
 
-class Others(Protocol):
+class WorkerProcesses(Protocol):
     """The processes that serve the clients instead of this one (`penstock.app.workers`)."""
 
     async def connections(self) -> list[dict[str, Any]]:
@@ -95,7 +95,7 @@ class Traffic:
         """`listeners`, `backs`: the known names, as in `Selection`."""
         self.recordings = recordings
         self._connections = connections
-        self.others: Others | None = None
+        self.others: WorkerProcesses | None = None
         self._known: dict[str, set[str]] = {}
         self.know(listeners, backs)
 
@@ -147,7 +147,7 @@ class Traffic:
         """Return the running recordings with their status."""
         return [_running(one) for one in self.recordings.running]
 
-    async def start(self, words: SelectionWords) -> dict[str, Any]:
+    async def start(self, words: SelectionJson) -> dict[str, Any]:
         """Start a recording into files. Raises CannotStart, and OperationFailed: INVALID for unknown names or if no
         directory is configured, LIMIT_EXCEEDED."""
         return _running(await self.recordings.start(self._selection(words)))
@@ -160,7 +160,7 @@ class Traffic:
         return None if stopped is None else _running(stopped)
 
     @asynccontextmanager
-    async def listening(self, words: SelectionWords) -> AsyncIterator[LiveRecording]:
+    async def listening(self, words: SelectionJson) -> AsyncIterator[LiveRecording]:
         """Open a live recording, in pieces of an endless pcapng file. Raises OperationFailed as `start`."""
         async with self.recordings.listening(self._selection(words)) as live:
             yield live
@@ -176,7 +176,7 @@ class Traffic:
         """End all live recordings: the gateway is about to stop."""
         self.recordings.drain()
 
-    def _selection(self, words: SelectionWords) -> Selection:
+    def _selection(self, words: SelectionJson) -> Selection:
         if self.others is not None:
             raise fail(FailureCode.NOT_IMPLEMENTED, "a gateway with workers cannot record: set `workers = 1`")
         words = _with_short_names(words)
@@ -197,7 +197,7 @@ class Traffic:
         return Selection(**{**msgspec.structs.asdict(words), "peers": peers})
 
 
-def _with_short_names(words: SelectionWords) -> SelectionWords:
+def _with_short_names(words: SelectionJson) -> SelectionJson:
     """Strip the prefixes that tables, metrics and the log use: `listeners.s2`, `backs.lite`."""
     return msgspec.structs.replace(
         words,
@@ -206,7 +206,7 @@ def _with_short_names(words: SelectionWords) -> SelectionWords:
     )
 
 
-def _bounded(words: SelectionWords) -> None:
+def _bounded(words: SelectionJson) -> None:
     """Bound a selection, since it is matched against every connection and each of its uses. Raises INVALID if it is too
     large."""
     for key in _SINGULAR.values():
@@ -239,7 +239,7 @@ def _shown(tap: Tap, recordings: list[int]) -> dict[str, Any]:
     }
 
 
-def _running(running: Running) -> dict[str, Any]:
+def _running(running: RunningRecording) -> dict[str, Any]:
     recording, status = running.recording, running.status
     asked = recording.selection
     return {

@@ -12,7 +12,7 @@ from penstock.net.http.exchange import Exchange
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.limits import KIB
 
-__all__ = ["Answer", "Endpoint", "Endpoints", "NoWords", "Refusal", "read_words", "whole_number"]
+__all__ = ["Answer", "EmptyBody", "Endpoint", "Endpoints", "RequestRefused", "read_words", "whole_number"]
 
 Answer = tuple[int, Any]
 """An HTTP status and a JSON value."""
@@ -26,11 +26,11 @@ MOST_BODY: Final = 16 * KIB
 W = TypeVar("W")
 
 
-class NoWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EmptyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a request without parameters: `{}`, or none at all."""
 
 
-class Refusal(Exception):
+class RequestRefused(Exception):
     """A refused request, for a reason that has no failure code."""
 
     def __init__(self, status: int, code: str, message: str) -> None:

@@ -10,7 +10,7 @@ import structlog
 import trio
 
 from penstock.app.bootstrap import (
-    Plan,
+    RouterPlan,
     Routing,
     apply_basins,
     backs_of_routes,
@@ -104,7 +104,9 @@ class Reloader:
             undo.pop_all()
             self._commit(config, plan, listeners, opened)
 
-    def _commit(self, config: Config, plan: Plan, listeners: list[Listener], opened: list[ListenerServer]) -> None:
+    def _commit(
+        self, config: Config, plan: RouterPlan, listeners: list[Listener], opened: list[ListenerServer]
+    ) -> None:
         """Put everything in force without a checkpoint, so that no other task sees a mixture."""
         parts = self._parts
         parts.routing.commit(plan)

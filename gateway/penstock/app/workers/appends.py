@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
 
-from penstock.app.workers.calls import LOST, Calls
+from penstock.app.workers.calls import LOST, PendingCalls
 from penstock.app.workers.channel import Channel, uncopied
-from penstock.app.workers.messages import Acknowledged, Close, HandOver, Open, Opened, Reconfigured
-from penstock.store.admission import Admission
-from penstock.store.append_sessions import RECORD_BYTES, Chain, Request, StoreAppendSession, append_alone
+from penstock.app.workers.messages import Acknowledged, Close, HandOver, Open, Reconfigured, SessionOpened
+from penstock.store.admission import ByteBudget
+from penstock.store.append_sessions import RECORD_BYTES, AppendChain, StoreAppend, StoreAppendSession, append_alone
 from penstock.store.committer import Ticket
 from penstock.store.optimistic import KnownHead, PreparedAppend, prepare
 from penstock.store.settings import Clock
@@ -55,7 +55,7 @@ class _Sent:
     __slots__ = ("request", "session", "wanted")
 
     def __init__(
-        self, request: Request[Work, _WorkerSession], session: _WorkerSession | None, wanted: int | None
+        self, request: StoreAppend[Work, _WorkerSession], session: _WorkerSession | None, wanted: int | None
     ) -> None:
         self.request = request
         self.session = session
@@ -63,10 +63,12 @@ class _Sent:
 
 
 class RemoteAppends:
-    """Sends appends to the parent, in order. Implements `Appending`."""
+    """Sends appends to the parent, in order. Implements `AppendTarget`."""
 
-    def __init__(self, channel: Channel, calls: Calls, clock: Clock, inflight_bytes: int, envelopes: Layout) -> None:
-        self.admission = Admission(inflight_bytes)
+    def __init__(
+        self, channel: Channel, calls: PendingCalls, clock: Clock, inflight_bytes: int, envelopes: Layout
+    ) -> None:
+        self.admission = ByteBudget(inflight_bytes)
         self._channel = channel
         self._calls = calls
         self._clock = clock
@@ -88,7 +90,7 @@ class RemoteAppends:
         """Open a session of pipelined appends to one stream; see `Back.append_session`."""
         number = next(self._numbers)
         try:
-            opened: Opened = await self._calls.call(
+            opened: SessionOpened = await self._calls.call(
                 lambda call: Open(call, number, ref, create_config, create_if_missing)
             )
             stream = self._open[number] = self._stream_of(opened)
@@ -102,7 +104,7 @@ class RemoteAppends:
         finally:
             self._channel.post(Close(number))
 
-    def _stream_of(self, opened: Opened) -> _AppendedStream:
+    def _stream_of(self, opened: SessionOpened) -> _AppendedStream:
         stream = self._streams.get(opened.stream)
         if stream is None:
             stream = self._streams[opened.stream] = _AppendedStream(KnownHead.of(opened.head, opened.config))
@@ -115,16 +117,16 @@ class RemoteAppends:
     # ---- Appending ----
 
     def requested(
-        self, append: Append | AppendBytes, target: _WorkerSession | None, chain: Chain, ticket: Ticket[Appended]
-    ) -> Request[Work, _WorkerSession]:
+        self, append: Append | AppendBytes, target: _WorkerSession | None, chain: AppendChain, ticket: Ticket[Appended]
+    ) -> StoreAppend[Work, _WorkerSession]:
         """See `AppendTarget.requested`."""
         if isinstance(append, Append):
             size = append.metered + RECORD_BYTES * len(append.bodies)
         else:
             size = 2 * len(append.data) + RECORD_BYTES
-        return Request(self, append, size, target, chain, ticket)
+        return StoreAppend(self, append, size, target, chain, ticket)
 
-    def sequence(self, request: Request[Work, _WorkerSession], work: Work, target: _WorkerSession | None) -> None:
+    def sequence(self, request: StoreAppend[Work, _WorkerSession], work: Work, target: _WorkerSession | None) -> None:
         """Send the append to the parent, which sequences it."""
         call = self._calls.number()
         if self._lost:
@@ -141,7 +143,7 @@ class RemoteAppends:
         else:
             self._channel.post((call, target.number, uncopied(prepared.payload), *prepared[1:]))
 
-    def refuse(self, request: Request[Work, _WorkerSession], failure: Failure) -> None:
+    def refuse(self, request: StoreAppend[Work, _WorkerSession], failure: Failure) -> None:
         """See `AppendTarget.refuse`: a worker refuses no append itself."""
         request.ticket.fail(failure)
 

@@ -9,13 +9,21 @@ from typing import Any, Final, TypeVar
 import trio
 
 from penstock.app.workers.appends import RemoteAppends
-from penstock.app.workers.calls import Calls
+from penstock.app.workers.calls import PendingCalls
 from penstock.app.workers.channel import Channel
-from penstock.app.workers.messages import Acknowledgements, Done, Failed, Found, Perform, Reconfigured, State
+from penstock.app.workers.messages import (
+    Acknowledgements,
+    CallFailed,
+    CallResult,
+    Perform,
+    Reconfigured,
+    StreamFound,
+    StreamUpdate,
+)
 from penstock.app.workers.reads import RemoteReads
 from penstock.core.back import AppendSession, Back, ReadSession
 from penstock.store.byte_reads import ByteReads
-from penstock.store.reader import Reader
+from penstock.store.reader import ReaderThreads
 from penstock.store.settings import Clock, StoreSettings, wall_clock
 from penstock_codecs.byte_operations import AppendBytes, ReadBytes
 from penstock_codecs.model import StreamRef
@@ -32,8 +40,8 @@ _CAPABILITIES: Final = frozenset(Capability)
 class RemoteBack(Back):
     """A back over the store in the parent. Made by `open_remote`; pass every received message to `receive`."""
 
-    def __init__(self, channel: Channel, settings: StoreSettings, reader: Reader, clock: Clock) -> None:
-        self._calls = Calls(channel)
+    def __init__(self, channel: Channel, settings: StoreSettings, reader: ReaderThreads, clock: Clock) -> None:
+        self._calls = PendingCalls(channel)
         self._appends = RemoteAppends(channel, self._calls, clock, settings.append_inflight_bytes, settings.envelopes)
         self.reads = RemoteReads(channel, self._calls, reader, settings.read_ahead_batches, settings.tail_cache_bytes)
         byte_reads = ByteReads(self.reads)
@@ -44,9 +52,9 @@ class RemoteBack(Back):
         }
         self._handlers: dict[type, Callable[[Any], object]] = {
             Acknowledgements: self._acknowledged,
-            Failed: self._failed,
-            Done: self._done,
-            State: self.reads.told,
+            CallFailed: self._failed,
+            CallResult: self._done,
+            StreamUpdate: self.reads.told,
             Reconfigured: self._appends.reconfigured,
         }
 
@@ -93,12 +101,12 @@ class RemoteBack(Back):
         for one in message.some:
             self._appends.acknowledged(one)
 
-    def _failed(self, message: Failed) -> None:
+    def _failed(self, message: CallFailed) -> None:
         if not self._appends.failed(message.call, message.failure):
             self._calls.answered(message)
 
-    def _done(self, message: Done) -> None:
-        if not self._calls.answered(message) and isinstance(message.result, Found):
+    def _done(self, message: CallResult) -> None:
+        if not self._calls.answered(message) and isinstance(message.result, StreamFound):
             self.reads.given_up(message.result)
 
 
@@ -108,7 +116,7 @@ async def open_remote(
 ) -> AsyncIterator[RemoteBack]:
     """Open a client of the store in the process at the other end of `channel`, until the block ends; run the channel
     beside it. `settings`: the store's, but with this worker's share of its bounds."""
-    reader = Reader(settings.directory, settings.reader_threads)
+    reader = ReaderThreads(settings.directory, settings.reader_threads)
     error: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:

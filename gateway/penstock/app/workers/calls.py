@@ -8,16 +8,16 @@ from typing import Any
 import trio
 
 from penstock.app.workers.channel import Channel
-from penstock.app.workers.messages import Cancel, Done, Failed
+from penstock.app.workers.messages import CallFailed, CallResult, Cancel
 from penstock.store.committer import Ticket
 from penstock_codecs.failures import Failure, FailureCode
 
-__all__ = ["LOST", "Calls"]
+__all__ = ["LOST", "PendingCalls"]
 
 LOST = Failure(FailureCode.UNAVAILABLE, "the store's process has ended")
 
 
-class Calls:
+class PendingCalls:
     """The calls in flight over one channel."""
 
     def __init__(self, channel: Channel) -> None:
@@ -47,12 +47,12 @@ class Calls:
                 self._channel.post(Cancel(number))
             raise
 
-    def answered(self, answer: Done | Failed) -> bool:
+    def answered(self, answer: CallResult | CallFailed) -> bool:
         """Hand an answer to its caller. Return whether a call made here was waiting for it."""
         ticket = self._waiting.pop(answer.call, None)
         if ticket is None:
             return False
-        if isinstance(answer, Failed):
+        if isinstance(answer, CallFailed):
             ticket.fail(answer.failure)
         else:
             ticket.resolve(answer.result)

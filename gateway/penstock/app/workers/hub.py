@@ -12,22 +12,22 @@ from penstock.app.workers.channel import Channel
 from penstock.app.workers.messages import (
     Acknowledged,
     Acknowledgements,
+    CallFailed,
+    CallResult,
     Cancel,
     Close,
-    Done,
-    Failed,
     Find,
-    Found,
     HandOver,
     Leave,
     Open,
-    Opened,
     Perform,
     Reconfigured,
+    SessionOpened,
+    StreamFound,
 )
 from penstock.app.workers.watching import Watches
 from penstock.backends.embedded import EmbeddedBack
-from penstock.store.append_sessions import Chain
+from penstock.store.append_sessions import AppendChain
 from penstock.store.committer import Ticket
 from penstock.store.heads import StoredStream
 from penstock.store.optimistic import PreparedAppend
@@ -46,7 +46,7 @@ class _StoreSession:
     def __init__(self, stream: StoredStream) -> None:
         self.stream = stream
         self.config: StreamConfig = stream.config
-        self.chain = Chain()
+        self.chain = AppendChain()
         self.closed = trio.Event()
 
 
@@ -64,7 +64,7 @@ class _Receipt(Ticket[Appended]):
         self._hub.acknowledge(self._call, result)
 
     def fail(self, failure: Failure) -> None:
-        self._hub.post(Failed(self._call, failure))
+        self._hub.post(CallFailed(self._call, failure))
 
 
 class Hub:
@@ -123,7 +123,7 @@ class Hub:
     def _enter(self, call: int, number: int, append: Append | AppendBytes | PreparedAppend) -> None:
         appends, receipt = self._store.appends, _Receipt(self, call)
         if not number:
-            appends.admission.enter(appends.requested(append, None, Chain(), receipt))
+            appends.admission.enter(appends.requested(append, None, AppendChain(), receipt))
             return
         session = self._sessions[number]
         if session.stream.config is not session.config:
@@ -157,10 +157,10 @@ class Hub:
                 async with appends.place(message.stream, message.create_config, message.create_if_missing) as stream:
                     session = self._sessions[message.session] = _StoreSession(stream)
                     del self._calls[message.call]
-                    self.post(Done(message.call, Opened(stream.id, stream.head, session.config)))
+                    self.post(CallResult(message.call, SessionOpened(stream.id, stream.head, session.config)))
                     await session.closed.wait()
             except OperationFailed as error:
-                self.post(Failed(message.call, error.failure))
+                self.post(CallFailed(message.call, error.failure))
             finally:
                 self._calls.pop(message.call, None)
                 self._sessions.pop(message.session, None)
@@ -182,9 +182,9 @@ class Hub:
             return
         self._watches.refresh(message.stream)  # the usual case, which needs no task
         self._watches.tell(stream)
-        self.post(Done(message.call, Found(stream.id)))
+        self.post(CallResult(message.call, StreamFound(stream.id)))
 
-    async def _watch(self, message: Find) -> Found:
+    async def _watch(self, message: Find) -> StreamFound:
         try:
             stream = await self._store.reads.find_stream(
                 message.stream, message.create_if_missing, message.create_config
@@ -192,7 +192,7 @@ class Hub:
         finally:
             self._watches.refresh(message.stream)
         self._watches.tell(stream)
-        return Found(stream.id)
+        return StreamFound(stream.id)
 
     def _leave(self, message: Leave) -> None:
         self._watches.leave(message.stream)
@@ -206,9 +206,9 @@ class Hub:
     ) -> None:
         with scope:
             try:
-                self.post(Done(call, await function(argument)))
+                self.post(CallResult(call, await function(argument)))
             except OperationFailed as error:
-                self.post(Failed(call, error.failure))
+                self.post(CallFailed(call, error.failure))
             finally:
                 del self._calls[call]
 

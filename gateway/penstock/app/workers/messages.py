@@ -1,7 +1,7 @@
 """The messages between a worker and its parent.
 
-Each direction numbers its calls on its own; the caller chooses the number, and `Done` or `Failed` answers with it.
-Append sessions are numbered by the worker.
+Each direction numbers its calls on its own; the caller chooses the number, and `CallResult` or `CallFailed` answers
+with it. Append sessions are numbered by the worker.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from penstock.app.config import Config
-from penstock.store.batches import ByteSpan, Row
+from penstock.store.batches import BatchRow, ByteSpan
 from penstock.store.heads import StreamHead
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure
@@ -22,22 +22,22 @@ __all__ = [
     "Acknowledged",
     "Acknowledgements",
     "Ask",
+    "CallFailed",
+    "CallResult",
     "Cancel",
     "Close",
-    "Done",
-    "Drain",
-    "Failed",
+    "DrainWorker",
     "Find",
-    "Found",
     "HandOver",
     "Leave",
     "Open",
-    "Opened",
     "Perform",
     "Ready",
     "Reconfigured",
-    "Refused",
-    "State",
+    "SessionOpened",
+    "StartRefused",
+    "StreamFound",
+    "StreamUpdate",
     "Welcome",
 ]
 
@@ -52,14 +52,14 @@ class Ask(NamedTuple):
     argument: Any
 
 
-class Done(NamedTuple):
+class CallResult(NamedTuple):
     """The result of a call."""
 
     call: int
     result: Any
 
 
-class Failed(NamedTuple):
+class CallFailed(NamedTuple):
     """The failure of a call."""
 
     call: int
@@ -76,14 +76,14 @@ class Cancel(NamedTuple):
 
 
 class Perform(NamedTuple):
-    """Perform an operation; `Done` carries its result."""
+    """Perform an operation; `CallResult` carries its result."""
 
     call: int
     operation: Operation[Any]
 
 
 class Open(NamedTuple):
-    """Open an append session; `Done` carries an `Opened`."""
+    """Open an append session; `CallResult` carries an `SessionOpened`."""
 
     call: int
     session: int
@@ -93,7 +93,7 @@ class Open(NamedTuple):
 
 
 class HandOver(NamedTuple):
-    """An append, in a session or, with session 0, outside one. Answered by an acknowledgement or `Failed` with its
+    """An append, in a session or, with session 0, outside one. Answered by an acknowledgement or `CallFailed` with its
     number.
 
     A predicted append, the most frequent message, is a bare tuple instead: number, session, and the
@@ -112,8 +112,9 @@ class Close(NamedTuple):
 
 
 class Find(NamedTuple):
-    """Find a stream to read, or create it; `Done` carries a `Found`. From then until `Leave` the parent sends the
-    stream's changes. A current `State` precedes the answer, even if the worker already knows the stream."""
+    """Find a stream to read, or create it; `CallResult` carries a `StreamFound`. From then until `Leave` the parent
+    sends the stream's changes. A current `StreamUpdate` precedes the answer, even if the worker already knows the
+    stream."""
 
     call: int
     stream: StreamRef
@@ -131,7 +132,7 @@ class Ready(NamedTuple):
     """The worker accepts connections."""
 
 
-class Refused(NamedTuple):
+class StartRefused(NamedTuple):
     """The worker cannot start, for this reason."""
 
     reason: str
@@ -148,11 +149,11 @@ class Welcome(NamedTuple):
     sockets: dict[str, list[int]]
 
 
-class Drain(NamedTuple):
+class DrainWorker(NamedTuple):
     """Drain the worker, as SIGTERM drains a gateway of one process."""
 
 
-class Opened(NamedTuple):
+class SessionOpened(NamedTuple):
     """The stream of a session: its number, the head on which appends are sequenced, and its resolved configuration."""
 
     stream: int
@@ -179,15 +180,15 @@ class Reconfigured(NamedTuple):
     config: StreamConfig
 
 
-class Found(NamedTuple):
+class StreamFound(NamedTuple):
     """The number of the stream that was found."""
 
     stream: int
 
 
-class State(NamedTuple):
-    """The durable head of a stream and its newest batches: those since the last `State` or, with `anew`, a fresh start
-    that replaces all the worker knew of the stream. `begins`: the first since `Find`."""
+class StreamUpdate(NamedTuple):
+    """The durable head of a stream and its newest batches: those since the last `StreamUpdate` or, with `anew`, a fresh
+    start that replaces all the worker knew of the stream. `begins`: the first since `Find`."""
 
     stream: int
     ref: StreamRef
@@ -195,4 +196,4 @@ class State(NamedTuple):
     alive: bool
     begins: bool
     anew: bool
-    batches: Sequence[tuple[Row, ByteSpan]]
+    batches: Sequence[tuple[BatchRow, ByteSpan]]

@@ -18,10 +18,10 @@ from structlog.contextvars import bind_contextvars
 from penstock.app.bootstrap import store_settings
 from penstock.app.config import Config
 from penstock.app.host import HostServices
-from penstock.app.server import Running, serve
+from penstock.app.server import RunningGateway, serve
 from penstock.app.workers.back import RemoteBack, open_remote
 from penstock.app.workers.channel import Channel
-from penstock.app.workers.messages import Ask, Done, Drain, Failed, Ready, Refused, Welcome
+from penstock.app.workers.messages import Ask, CallFailed, CallResult, DrainWorker, Ready, StartRefused, Welcome
 from penstock.core.back import Back
 from penstock.core.errors import CannotReload, CannotStart
 from penstock.observe import configure_logging
@@ -70,7 +70,7 @@ class _Process:
         self._welcome: Welcome | None = None
         self._welcomed = trio.Event()
         self._back: RemoteBack | None = None
-        self._running: Running | None = None
+        self._running: RunningGateway | None = None
         self._begun = trio.Event()
         self._drain = False
         self._nursery: trio.Nursery
@@ -115,7 +115,7 @@ class _Process:
                 if self._drain:
                     self._running.drain()
         except* CannotStart as group:
-            self._channel.post(Refused(str(group.exceptions[0])))
+            self._channel.post(StartRefused(str(group.exceptions[0])))
 
     @asynccontextmanager
     async def _open_embedded(self, _config: Config) -> AsyncIterator[Back]:
@@ -133,7 +133,7 @@ class _Process:
                 self._welcome = message
                 bind_contextvars(worker=message.number)  # tasks that answer later calls inherit it
                 self._welcomed.set()
-            case Drain():
+            case DrainWorker():
                 self._drain = True
                 if self._running is not None:
                     self._running.drain()
@@ -141,11 +141,11 @@ class _Process:
                 self._nursery.start_soon(self._answer, message)
 
     async def _answer(self, asked: Ask) -> None:
-        answer: Done | Failed
+        answer: CallResult | CallFailed
         try:
-            answer = Done(asked.call, await self._asked[asked.what](asked.argument))
+            answer = CallResult(asked.call, await self._asked[asked.what](asked.argument))
         except CannotReload as error:
-            answer = Failed(asked.call, Failure(FailureCode.INVALID, str(error)))
+            answer = CallFailed(asked.call, Failure(FailureCode.INVALID, str(error)))
         if asked.call:
             self._channel.post(answer)
 

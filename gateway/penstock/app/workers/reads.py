@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from penstock.app.workers.calls import Calls
+from penstock.app.workers.calls import PendingCalls
 from penstock.app.workers.channel import Channel
-from penstock.app.workers.messages import Find, Found, Leave, State
+from penstock.app.workers.messages import Find, Leave, StreamFound, StreamUpdate
 from penstock.store.batches import batch_of_rows
 from penstock.store.heads import BasinHead, Creation, StoredBasin, StoredStream
-from penstock.store.reader import Reader
-from penstock.store.reads import Reads
+from penstock.store.reader import ReaderThreads
+from penstock.store.reads import StoreReads
 from penstock.store.tail_cache import TailCache, TailCaches
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
@@ -33,11 +33,16 @@ IDLE_STATES: Final = 16
 """Changes after which a stream without readers is dropped; a client that polls returns before that."""
 
 
-class RemoteReads(Reads):
+class RemoteReads(StoreReads):
     """Opens read sessions on copies of the parent's streams."""
 
     def __init__(
-        self, channel: Channel, calls: Calls, reader: Reader, read_ahead_batches: int, tail_cache_bytes: int
+        self,
+        channel: Channel,
+        calls: PendingCalls,
+        reader: ReaderThreads,
+        read_ahead_batches: int,
+        tail_cache_bytes: int,
     ) -> None:
         super().__init__(reader, read_ahead_batches)
         self._channel = channel
@@ -50,10 +55,10 @@ class RemoteReads(Reads):
     async def find_stream(
         self, ref: StreamRef, create_if_missing: bool, create_config: StreamConfig | None = None
     ) -> StoredStream:
-        """See `Reads.find_stream`; the copy then has all that was durable before the call."""
+        """See `StoreReads.find_stream`; the copy then has all that was durable before the call."""
         self._finding[ref] += 1
         try:
-            found: Found = await self._calls.call(lambda call: Find(call, ref, create_config, create_if_missing))
+            found: StreamFound = await self._calls.call(lambda call: Find(call, ref, create_config, create_if_missing))
             stream = self._streams[found.stream]
         except BaseException:
             self._found(ref, None)
@@ -70,7 +75,7 @@ class RemoteReads(Reads):
                 self._leave(other)
 
     async def hear(self, stream: StoredStream) -> None:
-        """See `Reads.hear`: on return, all that the parent sent before its answer has been applied."""
+        """See `StoreReads.hear`: on return, all that the parent sent before its answer has been applied."""
         try:
             self._leave(await self.find_stream(stream.ref, create_if_missing=False))  # may be a new stream
         except OperationFailed as error:
@@ -99,13 +104,13 @@ class RemoteReads(Reads):
         del self._idle[number], self._streams[number]
         self._channel.post(Leave(number))
 
-    def given_up(self, found: Found) -> None:
+    def given_up(self, found: StreamFound) -> None:
         """Mark a stream as idle that was found after its read was cancelled."""
         stream = self._streams.get(found.stream)
         if stream is not None:
             self._leave(stream)
 
-    def told(self, state: State) -> None:
+    def told(self, state: StreamUpdate) -> None:
         """Apply the parent's news of a stream."""
         stream = self._streams.get(state.stream)
         if stream is None:
@@ -125,7 +130,7 @@ class RemoteReads(Reads):
                 self._forget(stream.id)
 
 
-def _stream(state: State) -> StoredStream:
+def _stream(state: StreamUpdate) -> StoredStream:
     head = BasinHead(BasinConfig())
     basin = StoredBasin(0, state.ref.basin, _UNKNOWN, head, head)
     return StoredStream(state.stream, basin, state.ref.stream, _UNKNOWN, state.head, state.head)

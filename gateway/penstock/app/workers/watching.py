@@ -7,8 +7,8 @@ from typing import Final
 import trio
 
 from penstock.app.workers.channel import Channel, uncopied
-from penstock.app.workers.messages import State
-from penstock.store.batches import ByteSpan, Row
+from penstock.app.workers.messages import StreamUpdate
+from penstock.store.batches import BatchRow, ByteSpan
 from penstock.store.heads import StoredStream
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
@@ -84,12 +84,12 @@ class Watches:
             assert batch.wire is not None and batch.first_id is not None
             payload = uncopied(batch.wire.data)
             last = batch.next_seq_num - 1
-            rows.append((Row(last, batch.count, batch.metered, batch.first_id, span.layout, payload), span))
+            rows.append((BatchRow(last, batch.count, batch.metered, batch.first_id, span.layout, payload), span))
         self._post(watch, rows)
 
     def _post(
-        self, watch: _Watch, batches: list[tuple[Row, ByteSpan]], *, begins: bool = False, anew: bool = False
+        self, watch: _Watch, batches: list[tuple[BatchRow, ByteSpan]], *, begins: bool = False, anew: bool = False
     ) -> None:
         stream = watch.stream
         watch.told, watch.alive = stream.durable, stream.durably_alive
-        self._channel.post(State(stream.id, stream.ref, stream.durable, watch.alive, begins, anew, batches))
+        self._channel.post(StreamUpdate(stream.id, stream.ref, stream.durable, watch.alive, begins, anew, batches))

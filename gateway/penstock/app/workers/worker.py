@@ -12,10 +12,10 @@ import structlog
 import trio
 
 from penstock.app.config import Config
-from penstock.app.workers.calls import LOST, Calls
+from penstock.app.workers.calls import LOST, PendingCalls
 from penstock.app.workers.channel import Channel
 from penstock.app.workers.hub import Hub
-from penstock.app.workers.messages import Ask, Done, Drain, Failed, Ready, Refused, Welcome
+from penstock.app.workers.messages import Ask, CallFailed, CallResult, DrainWorker, Ready, StartRefused, Welcome
 from penstock.backends.embedded import EmbeddedBack
 from penstock_codecs.failures import OperationFailed
 
@@ -57,7 +57,7 @@ class Worker:
         self._back = back
         self._sockets = sockets
         self._channel: Channel | None = None
-        self._calls: Calls | None = None
+        self._calls: PendingCalls | None = None
         self._process: trio.Process | None = None
         self._drained = trio.Event()
 
@@ -112,7 +112,7 @@ class Worker:
     async def _attend(self, ours: socket.socket) -> None:
         """Serve the worker's messages until it ends."""
         channel = self._channel = Channel(ours)
-        calls = self._calls = Calls(channel)
+        calls = self._calls = PendingCalls(channel)
         descriptors = {name: [one.fileno() for one in some] for name, some in self._sockets.items()}
         channel.post(Welcome(self.number, self.config, descriptors))
         if self._drained.is_set():
@@ -162,12 +162,12 @@ class Worker:
 
     def _receive(self, message: Any) -> None:
         match message:
-            case Done() | Failed():
+            case CallResult() | CallFailed():
                 assert self._calls is not None
                 self._calls.answered(message)
             case Ready():
                 self.settled.set()
-            case Refused(reason):
+            case StartRefused(reason):
                 self._refused(reason)
 
     # ---- requests to the worker ----------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class Worker:
         self._drained.set()
         if self._channel is not None:  # else a process that is being started may be inheriting the sockets
             self.close_sockets()
-            self._channel.post(Drain())
+            self._channel.post(DrainWorker())
 
     def kill(self) -> None:
         """Kill the process, which did not end in time."""

@@ -7,9 +7,9 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Final, Protocol
 
-from penstock.backends.byte_view.appends import Appends
+from penstock.backends.byte_view.appends import ByteViewAppends
 from penstock.backends.byte_view.settings import BytesSettings
-from penstock.backends.byte_view.streams import OffsetCounter, Stream, Streams
+from penstock.backends.byte_view.streams import ByteStream, ByteStreams, OffsetCounter
 from penstock.core.back import Back
 from penstock_codecs.attributes import updated
 from penstock_codecs.byte_operations import (
@@ -30,7 +30,7 @@ from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import DeleteStream
 
-__all__ = ["Administration", "SourceBacks"]
+__all__ = ["ByteAdministration", "SourceBacks"]
 
 _READ: Final = 1 * MIB
 
@@ -42,15 +42,15 @@ class SourceBacks(Protocol):
         """Return the back that has this stream under the same name, or None if that is the target's back."""
 
 
-class Administration:
+class ByteAdministration:
     """Carries out attribute operations, seals and merges for all streams of one back."""
 
     def __init__(
         self,
         back: Back,
-        streams: Streams,
+        streams: ByteStreams,
         counter: OffsetCounter,
-        appends: Appends,
+        appends: ByteViewAppends,
         settings: BytesSettings,
         sources: SourceBacks | None,
     ) -> None:
@@ -135,7 +135,7 @@ class Administration:
         elsewhere = None if self._sources is None else self._sources.back_of(source)
         return elsewhere or self._back, source
 
-    async def _check(self, operation: Merge, target: Stream, places: Sequence[tuple[Back, StreamRef]]) -> None:
+    async def _check(self, operation: Merge, target: ByteStream, places: Sequence[tuple[Back, StreamRef]]) -> None:
         """Check the conditions of a merge before anything is changed. Raises OperationFailed as `Merge` says."""
         if len({operation.target, *operation.sources}) <= len(operation.sources):
             raise fail(FailureCode.INVALID, "a stream cannot be merged with itself, nor twice")
@@ -152,7 +152,7 @@ class Administration:
         allowed = self._settings.max_merge_bytes
         return fail(FailureCode.LIMIT_EXCEEDED, f"{total} bytes are to be merged, {allowed} are allowed")
 
-    async def _updates(self, operation: Merge, target: Stream) -> dict[Attribute, int]:
+    async def _updates(self, operation: Merge, target: ByteStream) -> dict[Attribute, int]:
         """Return the values of the target's attributes after the merge. Raises TRANSACTION_CONFLICT."""
         values: dict[Attribute, int] = {}
         if operation.updates:
@@ -162,7 +162,7 @@ class Administration:
             values[name] = updated(update, values[name] if name in values else await target.writers.value(name))
         return values
 
-    async def _append(self, operation: Merge, target: Stream, pieces: Sequence[bytes]) -> int:
+    async def _append(self, operation: Merge, target: ByteStream, pieces: Sequence[bytes]) -> int:
         """Append the sources' bytes unless an earlier attempt did, and return the length of the target."""
         data = b"".join(pieces)
         if data:
@@ -177,7 +177,7 @@ class Administration:
         await self._counter.catch_up(target)
         return target.offsets.end.offset
 
-    async def _forget_writer(self, operation: Merge, target: Stream) -> None:
+    async def _forget_writer(self, operation: Merge, target: ByteStream) -> None:
         writer = _writer_of(operation)
         if await target.writers.value(writer) != NO_ATTRIBUTE:
             await target.writers.change({writer: NO_ATTRIBUTE})

@@ -7,10 +7,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 
 import trio
 
-from penstock.backends.byte_view.requests import Request
-from penstock.backends.byte_view.sessions import Session
+from penstock.backends.byte_view.requests import ByteAppend
+from penstock.backends.byte_view.sessions import ByteViewSession
 from penstock.backends.byte_view.settings import BytesSettings
-from penstock.backends.byte_view.streams import Lane, OffsetCounter, Replaced, Stream, Streams, resolve
+from penstock.backends.byte_view.streams import ByteStream, ByteStreams, Lane, OffsetCounter, Replaced, resolve
 from penstock.core.back import AppendSession, Back
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
@@ -19,14 +19,19 @@ from penstock_codecs.operations import Append, Appended
 from penstock_codecs.s2.validation import trims
 from penstock_codecs.streams import StreamConfig
 
-__all__ = ["Appends"]
+__all__ = ["ByteViewAppends"]
 
 
-class Appends:
+class ByteViewAppends:
     """Carries out appends to all streams of one back."""
 
     def __init__(
-        self, records: Back, streams: Streams, counter: OffsetCounter, settings: BytesSettings, nursery: trio.Nursery
+        self,
+        records: Back,
+        streams: ByteStreams,
+        counter: OffsetCounter,
+        settings: BytesSettings,
+        nursery: trio.Nursery,
     ) -> None:
         self._records = records
         self._streams = streams
@@ -42,7 +47,7 @@ class Appends:
         Cancelling withdraws an append that still waits for its turn; a later one may be carried out all the same.
         """
         stream = await self._streams.find(append.stream)
-        request = Request(append, pieces=pieces or (append.data,))
+        request = ByteAppend(append, pieces=pieces or (append.data,))
         with stream.used():
             lane = await self.hand_over(stream, request)
             try:
@@ -51,7 +56,7 @@ class Appends:
                 lane.withdraw(request)
                 raise
 
-    async def hand_over(self, stream: Stream, request: Request) -> Lane:
+    async def hand_over(self, stream: ByteStream, request: ByteAppend) -> Lane:
         """Wait for room in the stream's lane, queue the append there, and return the lane."""
         while True:
             lane = self._lane(stream)
@@ -60,7 +65,7 @@ class Appends:
                 lane.submit(request)
                 return lane
 
-    async def settle(self, stream: Stream) -> None:
+    async def settle(self, stream: ByteStream) -> None:
         """Wait until all queued byte appends are settled, and find out which of the unacknowledged ones the back has.
 
         Raises OperationFailed if the back cannot be asked.
@@ -75,7 +80,7 @@ class Appends:
         while self._streams.direct[ref]:
             await self._streams.settled.park()
 
-    def _lane(self, stream: Stream) -> Lane:
+    def _lane(self, stream: ByteStream) -> Lane:
         if stream.lane is None:
             stream.lane = Lane(stream, self._records, self._counter, self._settings)
             self._nursery.start_soon(stream.lane.run)
@@ -125,7 +130,7 @@ class Appends:
     @asynccontextmanager
     async def session(
         self, ref: StreamRef, create_config: StreamConfig | None, create_if_missing: bool
-    ) -> AsyncIterator[Session]:
+    ) -> AsyncIterator[ByteViewSession]:
         """Open an append session as `Back.append_session` does.
 
         If it may not create the stream, and the stream had a byte operation before, the session at the back is opened
@@ -134,22 +139,22 @@ class Appends:
         opening = self._records.append_session(ref, create_config, create_if_missing=create_if_missing)
         if create_if_missing or await self._streams.known(ref) is None:
             async with opening as inner:
-                session = Session(self, ref, inner)
+                session = ByteViewSession(self, ref, inner)
                 try:
                     yield session
                 finally:
                     session.leave()
             return
         later = _Later(opening)
-        session = Session(self, ref, None, lambda: self._nursery.start(later.run))
+        session = ByteViewSession(self, ref, None, lambda: self._nursery.start(later.run))
         try:
             yield session
         finally:
             session.leave()
             later.over.set()
 
-    async def find(self, ref: StreamRef) -> Stream:
-        """Return the stream as `Streams.find` does."""
+    async def find(self, ref: StreamRef) -> ByteStream:
+        """Return the stream as `ByteStreams.find` does."""
         return await self._streams.find(ref)
 
 

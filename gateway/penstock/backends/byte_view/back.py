@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 import trio
 
-from penstock.backends.byte_view.administration import Administration, SourceBacks
-from penstock.backends.byte_view.appends import Appends
-from penstock.backends.byte_view.reads import Reads
+from penstock.backends.byte_view.administration import ByteAdministration, SourceBacks
+from penstock.backends.byte_view.appends import ByteViewAppends
+from penstock.backends.byte_view.reads import ByteViewReads
 from penstock.backends.byte_view.settings import BytesSettings
-from penstock.backends.byte_view.streams import OffsetCounter, Replaced, Streams, Windows, unknown
+from penstock.backends.byte_view.streams import ByteStreams, OffsetCounter, ReadWindows, Replaced, unknown
 from penstock.core.back import AppendSession, Back, BackWrapper
 from penstock.core.clock import Clock, wall_clock
 from penstock.core.passthrough import Passthrough
@@ -57,7 +57,7 @@ class BytesOnRecords(BackWrapper):
     def __init__(
         self,
         records: Back,
-        streams: Streams,
+        streams: ByteStreams,
         settings: BytesSettings,
         nursery: trio.Nursery,
         sources: SourceBacks | None,
@@ -69,10 +69,10 @@ class BytesOnRecords(BackWrapper):
         self._clock = clock
         self._counter = counter = OffsetCounter(records)
         streams.count = counter.catch_up
-        self._windows = Windows(records, counter, nursery, settings.max_read_sessions, settings.read_ahead_bytes)
-        self._reads = Reads(records, streams, counter, self._windows)
-        self._appends = Appends(records, streams, counter, settings, nursery)
-        administration = Administration(self, streams, counter, self._appends, settings, sources)
+        self._windows = ReadWindows(records, counter, nursery, settings.max_read_sessions, settings.read_ahead_bytes)
+        self._reads = ByteViewReads(records, streams, counter, self._windows)
+        self._appends = ByteViewAppends(records, streams, counter, settings, nursery)
+        administration = ByteAdministration(self, streams, counter, self._appends, settings, sources)
         self._handlers: dict[type[Operation[Any]], Callable[[Any], Awaitable[Any]]] = {
             Append: self._appends.append,
             AppendBytes: self._appends.append_bytes,
@@ -178,7 +178,7 @@ async def open_bytes_on_records(
     of day in ms. Raises OperationFailed if `state` cannot be read.
     """
     settings = settings or BytesSettings()
-    streams = Streams(records, name, state, settings)
+    streams = ByteStreams(records, name, state, settings)
     await streams.load()
     async with trio.open_nursery() as nursery:
         back = BytesOnRecords(records, streams, settings, nursery, sources, clock)

@@ -15,12 +15,22 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from penstock.backends.byte_view.labels import Print
-from penstock.backends.byte_view.offsets import Place
+from penstock.backends.byte_view.labels import Fingerprint
+from penstock.backends.byte_view.offsets import RecordOffset
 from penstock_codecs.byte_operations import Attribute
 from penstock_codecs.model import StreamPosition
 
-__all__ = ["Found", "Group", "Intent", "Matcher", "pack_found", "pack_group", "unpack_found", "unpack_group", "without"]
+__all__ = [
+    "FoundBatch",
+    "Intent",
+    "IntentGroup",
+    "Matcher",
+    "pack_found",
+    "pack_group",
+    "unpack_found",
+    "unpack_group",
+    "without",
+]
 
 _GROUP: Final = struct.Struct(">QQQI")
 _INTENT: Final = struct.Struct(">16sqI")
@@ -34,19 +44,19 @@ class Intent(NamedTuple):
 
     writer: Attribute | None
     position: int
-    prints: tuple[Print, ...]
+    prints: tuple[Fingerprint, ...]
 
 
-class Group(NamedTuple):
+class IntentGroup(NamedTuple):
     """Intents that became durable together. `number`: number of the first one, counted over the stream. `base`: a place
     at or before the end that the stream had when they were made."""
 
     number: int
-    base: Place
+    base: RecordOffset
     intents: Sequence[Intent]
 
 
-def pack_group(group: Group) -> bytes:
+def pack_group(group: IntentGroup) -> bytes:
     """Encode a group; all its intents must have a writer."""
     packed = [_GROUP.pack(group.number, *group.base, len(group.intents))]
     for writer, position, prints in group.intents:
@@ -55,7 +65,7 @@ def pack_group(group: Group) -> bytes:
     return b"".join(packed)
 
 
-def unpack_group(data: bytes) -> Group:
+def unpack_group(data: bytes) -> IntentGroup:
     """Decode a group."""
     number, seq_num, offset, count = _GROUP.unpack_from(data)
     at = _GROUP.size
@@ -64,12 +74,14 @@ def unpack_group(data: bytes) -> Group:
         writer, position, prints = _INTENT.unpack_from(data, at)
         at += _INTENT.size
         stop = at + prints * _PRINT.size
-        intents.append(Intent(writer, position, tuple(Print(*some) for some in _PRINT.iter_unpack(data[at:stop]))))
+        intents.append(
+            Intent(writer, position, tuple(Fingerprint(*some) for some in _PRINT.iter_unpack(data[at:stop])))
+        )
         at = stop
-    return Group(number, Place(seq_num, offset), intents)
+    return IntentGroup(number, RecordOffset(seq_num, offset), intents)
 
 
-class Found(NamedTuple):
+class FoundBatch(NamedTuple):
     """A batch that the back has: the range of its records and of its bytes."""
 
     start: StreamPosition
@@ -78,20 +90,20 @@ class Found(NamedTuple):
     end_offset: int
 
 
-def pack_found(found: Sequence[Found]) -> bytes:
+def pack_found(found: Sequence[FoundBatch]) -> bytes:
     """Encode batches that the back has."""
     return b"".join([_FOUND.pack(*some.start, *some.end, some.offset, some.end_offset) for some in found])
 
 
-def unpack_found(data: bytes) -> tuple[Found, ...]:
+def unpack_found(data: bytes) -> tuple[FoundBatch, ...]:
     """Decode batches that the back has."""
     return tuple(
-        Found(StreamPosition(first, at), StreamPosition(last, then), offset, end)
+        FoundBatch(StreamPosition(first, at), StreamPosition(last, then), offset, end)
         for first, at, last, then, offset, end in _FOUND.iter_unpack(data)
     )
 
 
-def without(found: Sequence[Found], count: int) -> tuple[Found, ...]:
+def without(found: Sequence[FoundBatch], count: int) -> tuple[FoundBatch, ...]:
     """Return these batches without their first `count` bytes."""
     left = []
     for some in found:
@@ -112,10 +124,10 @@ class _Seen(NamedTuple):
 class Matcher:
     """Searches the records of a stream for batches with these fingerprints, in order."""
 
-    def __init__(self, prints: Iterable[Print]) -> None:
+    def __init__(self, prints: Iterable[Fingerprint]) -> None:
         self._wanted = deque(prints)
         self._seen: deque[_Seen] = deque()
-        self.found: list[Found] = []
+        self.found: list[FoundBatch] = []
 
     @property
     def done(self) -> bool:
@@ -138,10 +150,12 @@ class Matcher:
         some = [self._seen.popleft() for _ in range(wanted.records)]
         end = some[-1].offset + len(some[-1].data)
         start = StreamPosition(some[0].seq_num, some[0].timestamp)
-        self.found.append(Found(start, StreamPosition(some[-1].seq_num + 1, some[-1].timestamp), some[0].offset, end))
+        self.found.append(
+            FoundBatch(start, StreamPosition(some[-1].seq_num + 1, some[-1].timestamp), some[0].offset, end)
+        )
         self._wanted.popleft()
 
-    def _matches(self, wanted: Print) -> bool:
+    def _matches(self, wanted: Fingerprint) -> bool:
         digest, length = blake2b(digest_size=16), 0
         for index in range(wanted.records):
             length += len(self._seen[index].data)

@@ -28,7 +28,17 @@ from penstock_codecs.limits import S2_MAX_BATCH_BYTES
 from penstock_codecs.model import NO_HEADERS, Columns, Header, Headers, metered_size
 from penstock_codecs.segment.events import EVENT_HEADER_BYTES
 
-__all__ = ["LABEL", "PIECE", "Batch", "Print", "batches_of", "count_bytes", "parts_of", "render_records", "starts"]
+__all__ = [
+    "LABEL",
+    "PIECE",
+    "Fingerprint",
+    "LabelledBatch",
+    "batches_of",
+    "count_bytes",
+    "parts_of",
+    "render_records",
+    "starts",
+]
 
 LABEL: Final = b"penstock-bytes"
 PIECE: Final = MAX_BODY - 64
@@ -95,7 +105,7 @@ def render_records(columns: Columns, envelopes: Layout, first_offset: int) -> Re
 # ---- bytes into records ----------------------------------------------------------------------------------------------
 
 
-class Print(NamedTuple):
+class Fingerprint(NamedTuple):
     """The fingerprint of a batch: number of records and of bytes, CRC-32 of the first record, digest of all bytes."""
 
     records: int
@@ -104,26 +114,26 @@ class Print(NamedTuple):
     digest: bytes
 
     @classmethod
-    def of(cls, records: int, data: bytes, first: int) -> Print:
+    def of(cls, records: int, data: bytes, first: int) -> Fingerprint:
         """Return the fingerprint of a batch of `records` records with the bytes `data`, `first` of them the first's."""
         return cls(records, len(data), crc32(data[:first]), blake2b(data, digest_size=16).digest())
 
 
-class Batch(NamedTuple):
+class LabelledBatch(NamedTuple):
     """Records for one append to the back. `metered`: their metered size. `print`: the fingerprint of their bytes."""
 
     bodies: list[bytes]
     headers: Mapping[int, Headers]
     metered: int
-    print: Print
+    print: Fingerprint
 
 
-def batches_of(pieces: Iterable[bytes], envelopes: Layout, *, labels: bool) -> list[Batch]:
+def batches_of(pieces: Iterable[bytes], envelopes: Layout, *, labels: bool) -> list[LabelledBatch]:
     """Split appended bytes into records, in batches that any server accepts; no record spans two of `pieces`.
 
     `labels`: whether the back can carry headers. Raises NOT_REPRESENTABLE if it cannot and a label is needed.
     """
-    batches: list[Batch] = []
+    batches: list[LabelledBatch] = []
     for data in pieces:
         for raw, runs in groupby(runs_of(data, envelopes), lambda run: bool(run.layout & Layout.RAW)):
             if raw:
@@ -134,7 +144,7 @@ def batches_of(pieces: Iterable[bytes], envelopes: Layout, *, labels: bool) -> l
     return batches
 
 
-def _events(run: Run, envelopes: Layout, labels: bool) -> Iterator[Batch]:
+def _events(run: Run, envelopes: Layout, labels: bool) -> Iterator[LabelledBatch]:
     """Make records of a run of events, with labels where needed."""
     bodies = run.bodies
     data = run.data
@@ -143,10 +153,12 @@ def _events(run: Run, envelopes: Layout, labels: bool) -> Iterator[Batch]:
     if run.headers or not all(bodies) or (envelopes and MARK in data):
         yield from _one_by_one(run, envelopes, labels)
     else:
-        yield Batch(bodies, NO_HEADERS, len(data), Print.of(len(bodies), data, EVENT_HEADER_BYTES + len(bodies[0])))
+        yield LabelledBatch(
+            bodies, NO_HEADERS, len(data), Fingerprint.of(len(bodies), data, EVENT_HEADER_BYTES + len(bodies[0]))
+        )
 
 
-def _one_by_one(run: Run, envelopes: Layout, labels: bool) -> Iterator[Batch]:
+def _one_by_one(run: Run, envelopes: Layout, labels: bool) -> Iterator[LabelledBatch]:
     some: list[_Record] = []
     for index, body in enumerate(run.bodies):
         headers = run.headers.get(index, ())
@@ -171,7 +183,7 @@ class _Record(NamedTuple):
     data: bytes
 
 
-def _raw(data: bytes) -> Iterator[Batch]:
+def _raw(data: bytes) -> Iterator[LabelledBatch]:
     for start in range(0, len(data), PIECE):
         piece = data[start : start + PIECE]
         yield from _fitting([_Record(_HEADERS[Layout.RAW], piece, piece)])
@@ -186,7 +198,7 @@ def _check(labels: bool, what: str) -> None:
         )
 
 
-def _fitting(records: list[_Record]) -> Iterator[Batch]:
+def _fitting(records: list[_Record]) -> Iterator[LabelledBatch]:
     """Make one batch of these records, or two halves if labels make it larger than a batch may be."""
     if not records:
         return
@@ -195,7 +207,7 @@ def _fitting(records: list[_Record]) -> Iterator[Batch]:
     metered = metered_size(bodies, headers)
     if metered <= S2_MAX_BATCH_BYTES or len(records) == 1:
         data = b"".join([record.data for record in records])
-        yield Batch(bodies, headers, metered, Print.of(len(records), data, len(records[0].data)))
+        yield LabelledBatch(bodies, headers, metered, Fingerprint.of(len(records), data, len(records[0].data)))
     else:
         half = len(records) // 2
         yield from _fitting(records[:half])

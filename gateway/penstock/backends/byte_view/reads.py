@@ -7,8 +7,8 @@ from typing import Final
 
 import trio
 
-from penstock.backends.byte_view.offsets import Place
-from penstock.backends.byte_view.streams import OffsetCounter, Stream, Streams, Window, Windows
+from penstock.backends.byte_view.offsets import RecordOffset
+from penstock.backends.byte_view.streams import ByteStream, ByteStreams, OffsetCounter, ReadWindow, ReadWindows
 from penstock.core.back import Back
 from penstock_codecs.byte_operations import BytesRead, GetSegmentInfo, ReadBytes, SegmentInfo, Truncate
 from penstock_codecs.byte_rendering import RefusedRecord, RenderedSlice, cut
@@ -16,16 +16,16 @@ from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
 from penstock_codecs.operations import Capability, FromByteOffset, FromSeqNum, Locate, Located, Trim
 
-__all__ = ["Reads"]
+__all__ = ["ByteViewReads"]
 
 MOST_BYTES: Final = 8 * MIB
 """Most bytes that one read returns, as with the embedded store."""
 
 
-class Reads:
+class ByteViewReads:
     """Carries out reads, information requests, truncations and locates for all streams of one back."""
 
-    def __init__(self, records: Back, streams: Streams, counter: OffsetCounter, windows: Windows) -> None:
+    def __init__(self, records: Back, streams: ByteStreams, counter: OffsetCounter, windows: ReadWindows) -> None:
         self._records = records
         self._streams = streams
         self._counter = counter
@@ -39,7 +39,7 @@ class Reads:
         with stream.used():
             return await self._read(stream, operation)
 
-    async def _read(self, stream: Stream, operation: ReadBytes) -> BytesRead:
+    async def _read(self, stream: ByteStream, operation: ReadBytes) -> BytesRead:
         offset, deadline = operation.offset, trio.current_time() + operation.wait
         max_bytes = min(operation.max_bytes, MOST_BYTES)
         while True:
@@ -91,7 +91,7 @@ class Reads:
                 await self._trim(stream, place)
             return stream.start_offset
 
-    async def _trim(self, stream: Stream, place: Place) -> None:
+    async def _trim(self, stream: ByteStream, place: RecordOffset) -> None:
         if Capability.TRIM in self._records.capabilities:
             await self._records.perform(Trim(stream.ref, FromSeqNum(place.seq_num)))
             stream.first = max(stream.first, place)
@@ -107,11 +107,11 @@ class Reads:
         if known is None:
             return located
         with known.used():
-            place = await self._counter.place_of(known, located.seq_num, Place(0, 0))
+            place = await self._counter.place_of(known, located.seq_num, RecordOffset(0, 0))
             await known.offsets.save()  # clients may use this offset after the records before it are trimmed
         return Located(located.seq_num, located.timestamp, located.record_id, located.at_tail, place.offset)
 
-    async def _locate_offset(self, stream: Stream, offset: int) -> Located:
+    async def _locate_offset(self, stream: ByteStream, offset: int) -> Located:
         tail = await self._counter.catch_up(stream)
         await self._counter.find_first(stream, tail)
         place = await self._counter.beginning_at(stream, offset)
@@ -119,7 +119,9 @@ class Reads:
         return Located(located.seq_num, located.timestamp, located.record_id, located.at_tail, place.offset)
 
 
-def _given(stream: Stream, window: Window, operation: ReadBytes, max_bytes: int, caught_up: bool) -> BytesRead | None:
+def _given(
+    stream: ByteStream, window: ReadWindow, operation: ReadBytes, max_bytes: int, caught_up: bool
+) -> BytesRead | None:
     """Return the result of a read from what the window has, or None if the read must wait. Raises OperationFailed."""
     offset = operation.offset
     found = _cut(stream, window, operation, max_bytes)
@@ -136,18 +138,18 @@ def _given(stream: Stream, window: Window, operation: ReadBytes, max_bytes: int,
     return BytesRead(offset, b"", True, True, found.dropped, stream.row.incarnation)
 
 
-def _caught_up(stream: Stream, window: Window) -> bool:
+def _caught_up(stream: ByteStream, window: ReadWindow) -> bool:
     return window.following and window.end >= stream.offsets.end.offset
 
 
-def _end(stream: Stream) -> int:
+def _end(stream: ByteStream) -> int:
     """Return the known end of the stream. Bytes appended behind the seal are not part of it: the back does not know of
     the seal, so other clients of it may append there."""
     sealed_at = stream.row.sealed_at
     return stream.offsets.end.offset if sealed_at is None else sealed_at
 
 
-def _cut(stream: Stream, window: Window, operation: ReadBytes, max_bytes: int) -> RenderedSlice:
+def _cut(stream: ByteStream, window: ReadWindow, operation: ReadBytes, max_bytes: int) -> RenderedSlice:
     offset = operation.offset
     end = min(window.end, _end(stream))
     if offset > end or (offset == end and not (operation.refuse or stream.row.sealed_at is not None)):
@@ -158,7 +160,7 @@ def _cut(stream: Stream, window: Window, operation: ReadBytes, max_bytes: int) -
     return cut(pieces, offset, min(max_bytes, end - offset), operation.refuse, stream.first.seq_num)
 
 
-def _refusal(stream: Stream, refused: RefusedRecord) -> OperationFailed:
+def _refusal(stream: ByteStream, refused: RefusedRecord) -> OperationFailed:
     seq_num, feature, end = refused
     message = f"record {seq_num} of stream {stream.ref} {feature.value}, which segment clients cannot be given"
     return fail(FailureCode.NOT_REPRESENTABLE, f"{message}; bytes go on at offset {end}", seq_num=seq_num)

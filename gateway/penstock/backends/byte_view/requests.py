@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 
 import trio
 
-from penstock.backends.byte_view.intents import Found, Intent
-from penstock.backends.byte_view.labels import Batch
+from penstock.backends.byte_view.intents import FoundBatch, Intent
+from penstock.backends.byte_view.labels import LabelledBatch
 from penstock.core.identity import CLIENT, Client
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure, OperationFailed
 from penstock_codecs.model import StreamPosition
 from penstock_codecs.operations import Appended
 
-__all__ = ["Chain", "Request", "appended"]
+__all__ = ["ByteAppend", "ByteAppendChain", "appended"]
 
 
-class Chain:
+class ByteAppendChain:
     """Appends of one session, sent one after the other: after the first failure none is applied."""
 
     __slots__ = ("failure",)
@@ -28,7 +28,7 @@ class Chain:
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class ByteAppend:
     """One append of bytes, until it is settled.
 
     `pieces`: the bytes in parts; each part becomes records of its own. `batches`: the records to be sent. `skipped`:
@@ -38,13 +38,13 @@ class Request:
     """
 
     append: AppendBytes
-    chain: Chain = field(default_factory=Chain)
+    chain: ByteAppendChain = field(default_factory=ByteAppendChain)
     on_settled: Callable[[], object] | None = None
     pieces: Sequence[bytes] = ()
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[LabelledBatch] = field(default_factory=list)
     skipped: int = 0
     match_seq_num: int | None = None
-    found: list[Found] = field(default_factory=list)
+    found: list[FoundBatch] = field(default_factory=list)
     decided: bool = False
     result: Appended | None = None
     failure: Failure | None = None
@@ -102,7 +102,7 @@ class Request:
             self.on_settled()
 
 
-def appended(found: Sequence[Found], tail: StreamPosition) -> Appended:
+def appended(found: Sequence[FoundBatch], tail: StreamPosition) -> Appended:
     """Return the acknowledgement of consecutive batches that the back has."""
     end = found[-1]
     return Appended(found[0].start, end.end, max(tail, end.end), None, end.end_offset)

@@ -8,27 +8,27 @@ from typing import Final, Protocol
 
 import trio
 
-from penstock.backends.byte_view.requests import Chain, Request
-from penstock.backends.byte_view.streams import Stream
+from penstock.backends.byte_view.requests import ByteAppend, ByteAppendChain
+from penstock.backends.byte_view.streams import ByteStream
 from penstock.core.back import AppendSession
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Appended
 
-__all__ = ["Session"]
+__all__ = ["ByteViewSession"]
 
 MAX_UNRECEIVED: Final = 4096
 """Most unreceived byte appends of one session; `send` waits while there are more."""
 
 
-class Ways(Protocol):
-    """The part of `Appends` that a session uses."""
+class AppendMethods(Protocol):
+    """The part of `ByteViewAppends` that a session uses."""
 
-    async def find(self, ref: StreamRef) -> Stream:
+    async def find(self, ref: StreamRef) -> ByteStream:
         """Return the stream's byte view."""
 
-    async def hand_over(self, stream: Stream, request: Request) -> object:
+    async def hand_over(self, stream: ByteStream, request: ByteAppend) -> object:
         """Queue an append in the stream's lane."""
 
     async def admit(self, append: Append) -> None:
@@ -41,12 +41,12 @@ class Ways(Protocol):
         """Count `count` appends of records as no longer in flight."""
 
 
-class Session(AppendSession):
+class ByteViewSession(AppendSession):
     """An append session for bytes and records. An append of one kind waits until all before it of the other settle."""
 
     def __init__(
         self,
-        ways: Ways,
+        ways: AppendMethods,
         ref: StreamRef,
         inner: AppendSession | None,
         open_inner: Callable[[], Awaitable[AppendSession | Failure]] | None = None,
@@ -55,10 +55,10 @@ class Session(AppendSession):
         self._ref = ref
         self._inner = inner
         self._open_inner = open_inner
-        self._chain = Chain()
+        self._chain = ByteAppendChain()
         self._ready: deque[Appended] = deque()
-        self._requests: deque[Request] = deque()  # in the lane
-        self._stream: Stream | None = None
+        self._requests: deque[ByteAppend] = deque()  # in the lane
+        self._stream: ByteStream | None = None
         self._under_way = 0  # appends of records
         self._receiving = False
         self._happened = trio.lowlevel.ParkingLot()
@@ -85,7 +85,7 @@ class Session(AppendSession):
             self._stream = await self._ways.find(self._ref)
             self._stream.users += 1
         if self._chain.failure is None:
-            request = Request(append, self._chain, self._happened.unpark_all, (append.data,))
+            request = ByteAppend(append, self._chain, self._happened.unpark_all, (append.data,))
             await self._ways.hand_over(self._stream, request)
             self._requests.append(request)
             await trio.lowlevel.cancel_shielded_checkpoint()

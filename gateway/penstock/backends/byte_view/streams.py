@@ -1,12 +1,13 @@
 """The byte view of another server's streams: their state, and how bytes are read, counted and appended.
 
-`Stream` is the state of one stream; `Streams` keeps it, for streams that had a byte operation and for no others.
+`ByteStream` is the state of one stream; `ByteStreams` keeps it, for streams that had a byte operation and for no
+others.
 
 `OffsetCounter` counts the bytes of records that others appended, from the end of the index to the tail.
 
-`Window` is one read session at the back, shared by all readers at about the same place. A reader asks in steps, each
-from the end of the last one. The window buffers a bounded amount of what its session gave, and reads on when a reader
-needs more. At the tail it follows the stream for all readers that wait there.
+`ReadWindow` is one read session at the back, shared by all readers at about the same place. A reader asks in steps,
+each from the end of the last one. The window buffers a bounded amount of what its session gave, and reads on when a
+reader needs more. At the tail it follows the stream for all readers that wait there.
 
 `Lane` sends the byte appends of all clients to one stream, one after the other, through one append session at the back:
 so their order is known, and no append gets into the middle of another. When the next client has another token for the
@@ -28,14 +29,14 @@ from typing import Final
 import msgspec
 import trio
 
-from penstock.backends.byte_view.intents import Found, Group, Matcher
+from penstock.backends.byte_view.intents import FoundBatch, IntentGroup, Matcher
 from penstock.backends.byte_view.labels import batches_of, count_bytes, render_records, starts
-from penstock.backends.byte_view.offsets import Offsets, Place
-from penstock.backends.byte_view.requests import Request, appended
+from penstock.backends.byte_view.offsets import Offsets, RecordOffset
+from penstock.backends.byte_view.requests import ByteAppend, appended
 from penstock.backends.byte_view.settings import BytesSettings
-from penstock.backends.byte_view.tables import Table
-from penstock.backends.byte_view.traces import Traces
-from penstock.backends.byte_view.writers import GROUP_INTENTS, Writers
+from penstock.backends.byte_view.tables import ByteViewTable
+from penstock.backends.byte_view.traces import BloomFilter
+from penstock.backends.byte_view.writers import GROUP_INTENTS, WriterStates
 from penstock.core.back import AppendSession, Back, Following, ReadSession
 from penstock.core.identity import CLIENT
 from penstock_codecs.byte_layout import Layout
@@ -47,21 +48,21 @@ from penstock_codecs.operations import Append, Appended, Capability, CheckTail, 
 
 __all__ = [
     "Batches",
+    "ByteStream",
+    "ByteStreams",
     "Decisions",
     "Lane",
     "OffsetCounter",
+    "ReadWindow",
+    "ReadWindows",
     "Replaced",
-    "Stream",
-    "Streams",
-    "Window",
-    "Windows",
     "look_again",
     "resolve",
     "unknown",
 ]
 
 
-async def resolve(stream: Stream, counter: OffsetCounter) -> list[list[Found]]:
+async def resolve(stream: ByteStream, counter: OffsetCounter) -> list[list[FoundBatch]]:
     """Resolve the unresolved intents of a stream and return, for each of them, the batches that the back has.
 
     Raises OperationFailed if the back cannot be asked, or Replaced; then they stay unresolved.
@@ -75,7 +76,7 @@ async def resolve(stream: Stream, counter: OffsetCounter) -> list[list[Found]]:
         return found
 
 
-async def look_again(stream: Stream, counter: OffsetCounter) -> None:
+async def look_again(stream: ByteStream, counter: OffsetCounter) -> None:
     """Search the back for late batches, which it did not have when last asked: they must not be sent again.
 
     Raises as `resolve` does.
@@ -90,7 +91,7 @@ async def look_again(stream: Stream, counter: OffsetCounter) -> None:
                 writers.keep_partial(intent.writer, (*writers.partial.get(intent.writer, ()), *some))
 
 
-async def _look(stream: Stream, counter: OffsetCounter, group: Group) -> list[list[Found]]:
+async def _look(stream: ByteStream, counter: OffsetCounter, group: IntentGroup) -> list[list[FoundBatch]]:
     """Return the batches that the back has of each intent. The others may still come, behind the present tail."""
     tail = await counter.catch_up(stream)
     matcher = Matcher(some for intent in group.intents for some in intent.prints)
@@ -108,11 +109,11 @@ async def _look(stream: Stream, counter: OffsetCounter, group: Group) -> list[li
         for intent, some in zip(group.intents, resolved, strict=True)
         if len(some) < len(intent.prints)
     ]
-    stream.writers.late = Group(0, base, missing) if missing else None
+    stream.writers.late = IntentGroup(0, base, missing) if missing else None
     return resolved
 
 
-def _records(stream: Stream, batch: RecordBatch, begin: int) -> Iterator[tuple[int, int, int, bytes]]:
+def _records(stream: ByteStream, batch: RecordBatch, begin: int) -> Iterator[tuple[int, int, int, bytes]]:
     data = stream.render(batch, begin).data
     timestamps = batch.columns.timestamps
     for (start, stop, seq_num), timestamp in zip(stream.spans(batch, begin), timestamps, strict=True):
@@ -124,7 +125,7 @@ MOST_WITHOUT_BYTES: Final = 1000
 records leave out those beyond this."""
 
 
-class Window:
+class ReadWindow:
     """Consecutive bytes of a stream from `first` to `end`, and the session that reads more, for clients of one token.
 
     `on_unused` is called when the last reader leaves.
@@ -132,9 +133,9 @@ class Window:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: ByteStream,
         counter: OffsetCounter,
-        start: Place,
+        start: RecordOffset,
         offset: int,
         ahead: int,
         token: str | None,
@@ -236,7 +237,7 @@ class Window:
         self.first = self._pieces[0].first_offset if self._pieces else self.end
 
 
-class Windows:
+class ReadWindows:
     """The windows of all streams of one back, at most `most` of them."""
 
     def __init__(self, records: Back, counter: OffsetCounter, nursery: trio.Nursery, most: int, ahead: int) -> None:
@@ -248,9 +249,9 @@ class Windows:
         self._ended = trio.lowlevel.ParkingLot()
         self._wanted = 0  # reads that wait for room
         self._ahead = ahead
-        self._all: list[Window] = []
+        self._all: list[ReadWindow] = []
 
-    async def find(self, stream: Stream, offset: int) -> Window:
+    async def find(self, stream: ByteStream, offset: int) -> ReadWindow:
         """Return a window for a read from this offset, and open one if there is none.
 
         Raises OperationFailed(PERMISSION_DENIED) if the back has no token for the client.
@@ -268,15 +269,15 @@ class Windows:
                     self._wanted -= 1
             return window or self._open(stream, offset, shown)
 
-    def _open(self, stream: Stream, offset: int, shown: str | None) -> Window:
+    def _open(self, stream: ByteStream, offset: int, shown: str | None) -> ReadWindow:
         start = stream.offsets.before_offset(offset)
-        window = Window(stream, self._counter, start, offset, self._ahead, shown, self._make_room)
+        window = ReadWindow(stream, self._counter, start, offset, self._ahead, shown, self._make_room)
         stream.windows.append(window)
         self._all.append(window)
         self._nursery.start_soon(self._run, window)
         return window
 
-    async def _run(self, window: Window) -> None:
+    async def _run(self, window: ReadWindow) -> None:
         try:
             await window.run(self._records)
         finally:
@@ -298,14 +299,14 @@ class Windows:
             if not window.used and window.idle_since < before:
                 window.scope.cancel()
 
-    def close(self, stream: Stream, *, used: bool = True) -> None:
+    def close(self, stream: ByteStream, *, used: bool = True) -> None:
         """End all windows of a stream; with `used`, also those that have readers."""
         for window in stream.windows:
             if used or not window.used:
                 window.scope.cancel()
 
 
-def _serving(stream: Stream, offset: int, shown: str | None) -> Window | None:
+def _serving(stream: ByteStream, offset: int, shown: str | None) -> ReadWindow | None:
     return next((window for window in stream.windows if window.token == shown and window.serves(offset)), None)
 
 
@@ -341,7 +342,7 @@ class OffsetCounter:
     def __init__(self, records: Back) -> None:
         self._records = records
 
-    async def catch_up(self, stream: Stream, to: int | None = None) -> StreamPosition:
+    async def catch_up(self, stream: ByteStream, to: int | None = None) -> StreamPosition:
         """Count all records before record `to`, or before the tail, and return the tail.
 
         Raises Replaced, or OperationFailed as reading does.
@@ -356,14 +357,14 @@ class OffsetCounter:
                 await self._count(stream, stop)
         return tail
 
-    async def count_durably(self, stream: Stream) -> None:
+    async def count_durably(self, stream: ByteStream) -> None:
         """Count all records durably, before some of them are trimmed. Raises Replaced or OperationFailed."""
         with stream.used():
             await self.catch_up(stream)
             await stream.offsets.save()
             await stream.writers.rest()
 
-    async def _count(self, stream: Stream, stop: int) -> None:
+    async def _count(self, stream: ByteStream, stop: int) -> None:
         while (start := stream.offsets.end).seq_num < stop:
             async with self.batches(stream, start.seq_num, stop) as batches:
                 while (batch := await batches.next()) is not None:
@@ -371,9 +372,9 @@ class OffsetCounter:
                     if stream.offsets.must_save:
                         await stream.offsets.save()
             if stream.offsets.end == start:  # all of them were trimmed before they were counted
-                stream.offsets.advance(Place(stop, start.offset))
+                stream.offsets.advance(RecordOffset(stop, start.offset))
 
-    def take(self, stream: Stream, batch: RecordBatch) -> None:
+    def take(self, stream: ByteStream, batch: RecordBatch) -> None:
         """Count the records of a batch that are not counted yet.
 
         Uncounted records before the batch were trimmed, and count as without bytes.
@@ -384,11 +385,11 @@ class OffsetCounter:
         if batch.first_seq_num < end.seq_num:
             batch = batch.part(end.seq_num - batch.first_seq_num, batch.count)
         elif batch.first_seq_num > end.seq_num:
-            stream.first = max(stream.first, Place(batch.first_seq_num, end.offset))
-        stream.offsets.advance(Place(batch.next_seq_num, end.offset + stream.length_of(batch)))
+            stream.first = max(stream.first, RecordOffset(batch.first_seq_num, end.offset))
+        stream.offsets.advance(RecordOffset(batch.next_seq_num, end.offset + stream.length_of(batch)))
 
     @asynccontextmanager
-    async def batches(self, stream: Stream, start: int, stop: int) -> AsyncIterator[Batches]:
+    async def batches(self, stream: ByteStream, start: int, stop: int) -> AsyncIterator[Batches]:
         """Open a read of the records from `start` up to `stop` that the back has."""
         if start >= stop:
             yield Batches(None, stop)
@@ -403,7 +404,7 @@ class OffsetCounter:
                     raise
             yield Batches(session, stop)
 
-    async def find_first(self, stream: Stream, tail: StreamPosition) -> Place:
+    async def find_first(self, stream: ByteStream, tail: StreamPosition) -> RecordOffset:
         """Return the first record that is kept, or the tail if there is none. All before the tail must be counted."""
         async with self.batches(stream, stream.first.seq_num, tail.seq_num) as batches:
             batch = await batches.next()
@@ -412,7 +413,7 @@ class OffsetCounter:
             stream.first = await self.first_at(stream, first)
         return stream.first
 
-    async def first_at(self, stream: Stream, seq_num: int) -> Place:
+    async def first_at(self, stream: ByteStream, seq_num: int) -> RecordOffset:
         """Return the place of the first record that is kept.
 
         Records before it are gone, so its offset is counted backwards from the next mark. If it was trimmed meanwhile,
@@ -424,9 +425,9 @@ class OffsetCounter:
             while (batch := await batches.next()) is not None:
                 first = min(first, batch.first_seq_num)
                 offset -= stream.length_of(batch)
-        return Place(first, max(offset, 0))
+        return RecordOffset(first, max(offset, 0))
 
-    async def place_of(self, stream: Stream, seq_num: int, known: Place) -> Place:
+    async def place_of(self, stream: ByteStream, seq_num: int, known: RecordOffset) -> RecordOffset:
         """Return the place of a record that is present or will be the next one. `known` is a place before it."""
         if stream.offsets.end.seq_num < seq_num:
             await self.catch_up(stream, seq_num)
@@ -435,12 +436,12 @@ class OffsetCounter:
             while (batch := await batches.next()) is not None:
                 if batch.first_seq_num > at.seq_num:  # the records before it were trimmed
                     at = await self.first_at(stream, batch.first_seq_num)
-                at = Place(batch.next_seq_num, at.offset + stream.length_of(batch))
+                at = RecordOffset(batch.next_seq_num, at.offset + stream.length_of(batch))
         if at.seq_num < seq_num:
             at = await self.first_at(stream, seq_num)
-        return Place(seq_num, at.offset)
+        return RecordOffset(seq_num, at.offset)
 
-    async def bytes_of(self, stream: Stream, found: Found) -> bytes:
+    async def bytes_of(self, stream: ByteStream, found: FoundBatch) -> bytes:
         """Return the bytes of a batch that the back has, from `found.offset` on."""
         pieces = []
         async with self.batches(stream, found.start.seq_num, found.end.seq_num) as batches:
@@ -448,15 +449,15 @@ class OffsetCounter:
                 pieces.append(stream.render(batch, 0).data)
         return b"".join(pieces)[-(found.end_offset - found.offset) :]
 
-    async def ending_behind(self, stream: Stream, offset: int) -> Place:
+    async def ending_behind(self, stream: ByteStream, offset: int) -> RecordOffset:
         """Return the first record whose bytes end after this offset, or the end of the counted records."""
         return await self._first_where(stream, offset, lambda _, stop: stop > offset)
 
-    async def beginning_at(self, stream: Stream, offset: int) -> Place:
+    async def beginning_at(self, stream: ByteStream, offset: int) -> RecordOffset:
         """Return the first record whose bytes begin at or after this offset, or the end of the counted records."""
         return await self._first_where(stream, offset, lambda start, _: start >= offset)
 
-    async def _first_where(self, stream: Stream, offset: int, holds: Callable[[int, int], bool]) -> Place:
+    async def _first_where(self, stream: ByteStream, offset: int, holds: Callable[[int, int], bool]) -> RecordOffset:
         at, end = stream.offsets.before_offset(offset), stream.offsets.end
         async with self.batches(stream, at.seq_num, end.seq_num) as batches:
             while (batch := await batches.next()) is not None:
@@ -464,8 +465,8 @@ class OffsetCounter:
                     at = await self.first_at(stream, batch.first_seq_num)
                 for start, stop, seq_num in stream.spans(batch, at.offset):
                     if holds(start, stop):
-                        return Place(seq_num, start)
-                    at = Place(seq_num + 1, stop)
+                        return RecordOffset(seq_num, start)
+                    at = RecordOffset(seq_num + 1, stop)
         return end
 
 
@@ -475,13 +476,13 @@ _MOST: Final = (1 << 63) - 1
 class Decisions:
     """Checks the byte appends to one stream, and makes their records."""
 
-    def __init__(self, stream: Stream, records: Back, counter: OffsetCounter) -> None:
+    def __init__(self, stream: ByteStream, records: Back, counter: OffsetCounter) -> None:
         self._stream = stream
         self._capabilities = records.capabilities
         self._counter = counter
         self._positions: dict[Attribute, tuple[int, int]] = {}  # last position in flight, and number of such appends
 
-    def is_alone(self, request: Request) -> bool:
+    def is_alone(self, request: ByteAppend) -> bool:
         """Return whether a request must wait for all before it, and all after it must wait for it."""
         append = request.append
         partial = append.writer is not None and append.writer.writer in self._stream.writers.partial
@@ -495,7 +496,7 @@ class Decisions:
         """
         return self._stream.writers.late is not None and Capability.MATCH_SEQ_NUM in self._capabilities
 
-    async def decide(self, request: Request) -> Appended | None:
+    async def decide(self, request: ByteAppend) -> Appended | None:
         """Check an append and make its batches. Returns its result if the back has all of it already, else None.
 
         Raises OperationFailed as `AppendBytes` says.
@@ -525,7 +526,7 @@ class Decisions:
         request.decided = True
         return None
 
-    def settled(self, request: Request) -> None:
+    def settled(self, request: ByteAppend) -> None:
         """Forget the position of an append that was decided and is over now."""
         if request.append.writer is None:
             return
@@ -550,7 +551,7 @@ class Decisions:
             message = f"the writer was at {writer.after}, but it is at {last}"
             raise fail(FailureCode.STALE_WRITER_POSITION, message, position=last)
 
-    async def _check_offset(self, request: Request, offset: int) -> None:
+    async def _check_offset(self, request: ByteAppend, offset: int) -> None:
         tail = await self._counter.catch_up(self._stream)
         end = self._stream.offsets.end
         if offset != end.offset:
@@ -558,7 +559,7 @@ class Decisions:
         if Capability.MATCH_SEQ_NUM in self._capabilities:
             request.match_seq_num = tail.seq_num
 
-    async def _skip(self, request: Request, append: AppendBytes) -> list[bytes]:
+    async def _skip(self, request: ByteAppend, append: AppendBytes) -> list[bytes]:
         """Return the pieces of an append without the leading bytes that the back has already."""
         writers = self._stream.writers
         partial = () if append.writer is None else writers.partial.get(append.writer.writer, ())
@@ -575,7 +576,7 @@ class Decisions:
             left = max(left - len(piece), 0)
         return pieces
 
-    async def _take_partial(self, request: Request, writer: WriterPosition) -> Appended:
+    async def _take_partial(self, request: ByteAppend, writer: WriterPosition) -> Appended:
         """Return the result of an append that the back has whole since an earlier attempt."""
         writers = self._stream.writers
         partial = writers.partial[writer.writer]
@@ -598,41 +599,41 @@ class Lane:
     `run` is a task of the back's nursery; a lane that has been idle ends, and `ended` is set.
     """
 
-    def __init__(self, stream: Stream, records: Back, counter: OffsetCounter, settings: BytesSettings) -> None:
+    def __init__(self, stream: ByteStream, records: Back, counter: OffsetCounter, settings: BytesSettings) -> None:
         self._stream = stream
         self._records = records
         self._counter = counter
         self._settings = settings
         self._decisions = Decisions(stream, records, counter)
-        self._queue: deque[Request] = deque()
-        self._accepted: deque[Request] = deque()  # decided, or about to be, and not settled
+        self._queue: deque[ByteAppend] = deque()
+        self._accepted: deque[ByteAppend] = deque()  # decided, or about to be, and not settled
         self._size = 0
         self._room = trio.lowlevel.ParkingLot()
         self._turns = trio.StrictFIFOLock()
         self._work = trio.lowlevel.ParkingLot()
         self._drained = trio.lowlevel.ParkingLot()
-        self._at = Place(0, 0)  # end of the last acknowledged batch
+        self._at = RecordOffset(0, 0)  # end of the last acknowledged batch
         self._broken: Failure | None = None
         self._token: str | None = None  # the token that the session was opened with
         self.ended = False
 
     @property
-    def last(self) -> Request | None:
+    def last(self) -> ByteAppend | None:
         """The last of the requests that are not settled; None if all are settled."""
         return next((some[-1] for some in (self._queue, self._accepted) if some), None)
 
     @property
-    def large(self) -> Request | None:
+    def large(self) -> ByteAppend | None:
         """An append of several batches in flight, in the middle of which nothing may be appended; None if none is."""
         return next((request for request in self._accepted if len(request.batches) > 1), None)
 
-    async def room(self, request: Request) -> None:
+    async def room(self, request: ByteAppend) -> None:
         """Wait until `submit` may be called, in order of calls: small requests do not overtake a large one."""
         async with self._turns:
             while self._size and self._size + request.size > self._settings.append_inflight_bytes and not self.ended:
                 await self._room.park()
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: ByteAppend) -> None:
         """Queue an append. Requests that are queued before a seal begins are appended before it.
 
         Raises OperationFailed(PERMISSION_DENIED) if the back has no token for the client.
@@ -645,7 +646,7 @@ class Lane:
         self._queue.append(request)
         self._work.unpark_all()
 
-    def withdraw(self, request: Request) -> None:
+    def withdraw(self, request: ByteAppend) -> None:
         """Remove an append from the queue. Does nothing if it is not queued any more."""
         if request in self._queue:
             self._queue.remove(request)
@@ -707,9 +708,9 @@ class Lane:
         except OperationFailed as error:
             self._break(error.failure, scope)
 
-    async def _next_group(self) -> list[Request]:
+    async def _next_group(self) -> list[ByteAppend]:
         """Accept queued requests, in order, and return those to be sent together."""
-        group: list[Request] = []
+        group: list[ByteAppend] = []
         while len(group) < GROUP_INTENTS and self._is_next_of_same() and not self._decisions.is_alone(self._queue[0]):
             request = self._queue.popleft()
             self._accepted.append(request)
@@ -721,14 +722,14 @@ class Lane:
         """Return whether there is a next request, and its token is that of the session."""
         return bool(self._queue) and self._queue[0].token == self._token
 
-    async def _next_alone(self) -> list[Request]:
+    async def _next_alone(self) -> list[ByteAppend]:
         if not self._is_next_of_same():  # it was withdrawn
             return []
         request = self._queue.popleft()
         self._accepted.append(request)
         return [request] if await self._accept(request) else []
 
-    async def _accept(self, request: Request) -> bool:
+    async def _accept(self, request: ByteAppend) -> bool:
         """Decide about a request and return whether it is to be sent; else it is settled."""
         failure = request.chain.failure
         try:
@@ -743,7 +744,7 @@ class Lane:
         self._end(request, failure or done)
         return False
 
-    async def _hand_over(self, session: AppendSession, request: Request) -> None:
+    async def _hand_over(self, session: AppendSession, request: ByteAppend) -> None:
         stream, match = self._stream.ref, request.match_seq_num
         for bodies, headers, metered, _ in request.batches:
             await session.send(Append(stream, bodies, metered, headers, match_seq_num=match, create_if_missing=False))
@@ -771,20 +772,20 @@ class Lane:
         length = request.batches[len(request.found)].print.length
         start = ack.start.seq_num
         begin = await self._counter.place_of(self._stream, start, self._at)
-        end = Place(ack.end.seq_num, begin.offset + length)
+        end = RecordOffset(ack.end.seq_num, begin.offset + length)
         if self._stream.offsets.end.seq_num == start:
             self._stream.offsets.advance(end)
         self._at = end
         if request.match_seq_num is not None:
             self._stream.writers.late = None  # late batches can never be applied now
-        request.found.append(Found(ack.start, ack.end, begin.offset, end.offset))
+        request.found.append(FoundBatch(ack.start, ack.end, begin.offset, end.offset))
         if len(request.found) == len(request.batches):
             self._accepted.popleft()
             self._confirm(request, end)
             first = request.found[0].start
             self._end(request, Appended(first, ack.end, ack.tail, ack.last_id, end.offset))
 
-    def _confirm(self, request: Request, end: Place) -> None:
+    def _confirm(self, request: ByteAppend, end: RecordOffset) -> None:
         if (writer := request.append.writer) is not None:
             self._stream.writers.confirm(writer.writer, writer.position, end, request.skipped)
         self._decisions.settled(request)
@@ -813,7 +814,7 @@ class Lane:
             else:
                 self._end(request, failure)
 
-    def _outrun(self, request: Request) -> None:
+    def _outrun(self, request: ByteAppend) -> None:
         """Queue a request again whose condition failed because another client appended first.
 
         Only requests that are sent alone have a condition. Fails the request if it is at an offset and part of it was
@@ -830,7 +831,7 @@ class Lane:
             return
         self._queue.appendleft(request)
 
-    async def _look(self, accepted: list[Request], failure: Failure) -> None:
+    async def _look(self, accepted: list[ByteAppend], failure: Failure) -> None:
         """Find out which batches the back has of the accepted requests that have a writer."""
         writers = self._stream.writers
         tracked = {request: intent for request in accepted if (intent := request.intent) is not None}
@@ -840,7 +841,7 @@ class Lane:
         if not failure.side_effect_possible:
             writers.give_up()
             return
-        writers.unresolved = Group(0, self._at, list(tracked.values()))
+        writers.unresolved = IntentGroup(0, self._at, list(tracked.values()))
         try:
             resolved = await resolve(self._stream, self._counter)
         except (OperationFailed, Replaced):
@@ -855,7 +856,7 @@ class Lane:
         while self._accepted:
             await self._drained.park()
 
-    def _end(self, request: Request, outcome: Appended | Failure | None) -> None:
+    def _end(self, request: ByteAppend, outcome: Appended | Failure | None) -> None:
         self._leave(request)
         if isinstance(outcome, Appended):
             request.succeed(outcome)
@@ -864,7 +865,7 @@ class Lane:
         if not self._accepted:
             self._drained.unpark_all()
 
-    def _leave(self, request: Request) -> None:
+    def _leave(self, request: ByteAppend) -> None:
         self._size -= request.size
         self._room.unpark_all()
 
@@ -882,8 +883,8 @@ async def _apart(doing: Awaitable[None]) -> None:
 
 class _Row(msgspec.Struct, frozen=True):
     """The durable state of a stream. `layouts`: pairs of a record number and the `Layout` bits from that record on; see
-    `Stream.parts`. `incarnation`: see `SegmentInfo`; it is chosen at the first byte operation and lasts until the row
-    is deleted."""
+    `ByteStream.parts`. `incarnation`: see `SegmentInfo`; it is chosen at the first byte operation and lasts until the
+    row is deleted."""
 
     layouts: tuple[tuple[int, int], ...]
     start_offset: int = 0
@@ -895,21 +896,23 @@ class _Row(msgspec.Struct, frozen=True):
 _ROW: Final = msgspec.json.Decoder(_Row)
 
 
-class Stream:
+class ByteStream:
     """The byte view of one stream. Tasks that wait for a change of it park at `changed`."""
 
-    def __init__(self, ref: StreamRef, row: _Row, table: Table, offsets: Offsets, writers: Writers) -> None:
+    def __init__(
+        self, ref: StreamRef, row: _Row, table: ByteViewTable, offsets: Offsets, writers: WriterStates
+    ) -> None:
         self.ref = ref
         self.row = row
         self.offsets = offsets
         self.writers = writers
-        self.first = Place(0, 0)
+        self.first = RecordOffset(0, 0)
         """The first record known to be kept."""
         self.changed = trio.lowlevel.ParkingLot()
         self.counting = trio.Lock()
         self.resolving = trio.Lock()
         self.changing = trio.Lock()
-        self.windows: list[Window] = []
+        self.windows: list[ReadWindow] = []
         self.lane: Lane | None = None
         self.users = 0
         self.gone = False
@@ -985,7 +988,7 @@ class Stream:
             raise fail(FailureCode.OFFSET_TRUNCATED, f"{self.ref} is kept from offset {start} on", offset=start)
 
     @contextmanager
-    def used(self) -> Iterator[Stream]:
+    def used(self) -> Iterator[ByteStream]:
         """Keep the stream in memory until the block ends."""
         self.users += 1
         try:
@@ -994,7 +997,7 @@ class Stream:
             self.users -= 1
 
 
-class Streams:
+class ByteStreams:
     """The byte views of all streams of one back that had a byte operation; the most recently used are in memory."""
 
     def __init__(self, records: Back, name: str, state: Back, settings: BytesSettings) -> None:
@@ -1002,21 +1005,21 @@ class Streams:
         """Number of appends of records in flight to the back, outside of lanes."""
         self.settled = trio.lowlevel.ParkingLot()
         """Tasks park here until `direct` is zero for a stream."""
-        self.count: Callable[[Stream], Awaitable[object]]
+        self.count: Callable[[ByteStream], Awaitable[object]]
         """Counts a stream's bytes up to its tail; set by the owner after construction."""
         self._records = records
         self._name = name
         self._state = state
         self._settings = settings
-        self._rows = Table(state, f"#bytes/{name}")
-        self._cached: OrderedDict[StreamRef, Stream] = OrderedDict()
-        self._touched = Traces()
+        self._rows = ByteViewTable(state, f"#bytes/{name}")
+        self._cached: OrderedDict[StreamRef, ByteStream] = OrderedDict()
+        self._touched = BloomFilter()
         self._loading = trio.Lock()
 
-    def __iter__(self) -> Iterator[Stream]:
+    def __iter__(self) -> Iterator[ByteStream]:
         return iter(list(self._cached.values()))
 
-    def peek(self, ref: StreamRef) -> Stream | None:
+    def peek(self, ref: StreamRef) -> ByteStream | None:
         """Return the stream if it is in memory."""
         return self._cached.get(ref)
 
@@ -1033,7 +1036,7 @@ class Streams:
         """Return whether the stream may have had a byte operation; rarely true of one that had none."""
         return ref in self._touched
 
-    async def known(self, ref: StreamRef) -> Stream | None:
+    async def known(self, ref: StreamRef) -> ByteStream | None:
         """Return the stream, or None if it never had a byte operation."""
         if ref not in self._touched:
             return None
@@ -1043,7 +1046,7 @@ class Streams:
         async with self._loading:
             return self._cached.get(ref) or await self._load(ref)
 
-    async def find(self, ref: StreamRef) -> Stream:
+    async def find(self, ref: StreamRef) -> ByteStream:
         """Return the stream for a byte operation. Raises STREAM_NOT_FOUND if the back does not have it."""
         if (stream := await self.known(ref)) is None:
             stream = await self._begin(ref)
@@ -1051,7 +1054,7 @@ class Streams:
             await self._change_layout(stream)
         return stream
 
-    async def _begin(self, ref: StreamRef) -> Stream:
+    async def _begin(self, ref: StreamRef) -> ByteStream:
         await self._records.perform(CheckTail(ref, create_if_missing=False))
         async with self._loading:
             if (stream := self._cached.get(ref) or await self._load(ref)) is None:
@@ -1062,7 +1065,7 @@ class Streams:
         assert stream is not None
         return stream
 
-    async def _change_layout(self, stream: Stream) -> None:
+    async def _change_layout(self, stream: ByteStream) -> None:
         """Apply changed `envelopes` settings, for records appended from now on only."""
         async with stream.changing:
             if stream.envelopes != self._settings.envelopes:
@@ -1100,21 +1103,21 @@ class Streams:
                 del self._cached[ref]
                 excess -= 1
 
-    async def _load(self, ref: StreamRef) -> Stream | None:
+    async def _load(self, ref: StreamRef) -> ByteStream | None:
         (found,) = await self._rows.get(key_of(ref))
         if found is None:
             return None
         offsets = await Offsets.load(self._offsets(ref), self._settings.mark_every_bytes)
-        writers = await Writers.load(self._writers(ref))
-        stream = Stream(ref, _ROW.decode(found), self._rows, offsets, writers)
+        writers = await WriterStates.load(self._writers(ref))
+        stream = ByteStream(ref, _ROW.decode(found), self._rows, offsets, writers)
         self._cached[ref] = stream
         return stream
 
-    def _offsets(self, ref: StreamRef) -> Table:
-        return Table(self._state, f"#offsets/{self._name}/{ref}")
+    def _offsets(self, ref: StreamRef) -> ByteViewTable:
+        return ByteViewTable(self._state, f"#offsets/{self._name}/{ref}")
 
-    def _writers(self, ref: StreamRef) -> Table:
-        return Table(self._state, f"#writers/{self._name}/{ref}")
+    def _writers(self, ref: StreamRef) -> ByteViewTable:
+        return ByteViewTable(self._state, f"#writers/{self._name}/{ref}")
 
 
 def key_of(ref: StreamRef) -> bytes:

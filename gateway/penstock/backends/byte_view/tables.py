@@ -17,10 +17,10 @@ from penstock_codecs.table_operations import (
     VersionedKey,
 )
 
-__all__ = ["Table"]
+__all__ = ["ByteViewTable"]
 
 
-class Table:
+class ByteViewTable:
     """A table that is created with its first item. A missing table counts as an empty one."""
 
     def __init__(self, state: Back, name: str) -> None:

@@ -6,14 +6,14 @@ from typing import Final
 
 from penstock_codecs.model import StreamRef
 
-__all__ = ["Traces"]
+__all__ = ["BloomFilter"]
 
 _BITS: Final = 23
 """Base-2 logarithm of the number of bits (1 MiB): about 1 in 1000 other streams is a false positive with a hundred
 thousand streams added, and 1 in 20 with a million."""
 
 
-class Traces:
+class BloomFilter:
     """A Bloom filter: a stream that was added is always found, and a few others are too."""
 
     def __init__(self) -> None:

@@ -16,20 +16,20 @@ from typing import Final
 import trio
 
 from penstock.backends.byte_view.intents import (
-    Found,
-    Group,
+    FoundBatch,
     Intent,
+    IntentGroup,
     pack_found,
     pack_group,
     unpack_found,
     unpack_group,
     without,
 )
-from penstock.backends.byte_view.offsets import Place
-from penstock.backends.byte_view.tables import Table
+from penstock.backends.byte_view.offsets import RecordOffset
+from penstock.backends.byte_view.tables import ByteViewTable
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, Attribute
 
-__all__ = ["Writers"]
+__all__ = ["WriterStates"]
 
 CAPACITY: Final = 1000
 """Most durable values that stay in memory for each stream."""
@@ -41,22 +41,22 @@ _REACHED: Final = struct.Struct(">QQQ")
 _CONFIRMED: Final = b"c"
 
 
-class Writers:
+class WriterStates:
     """Attributes and intents of one stream."""
 
-    def __init__(self, table: Table) -> None:
-        self.unresolved: Group | None = None
+    def __init__(self, table: ByteViewTable) -> None:
+        self.unresolved: IntentGroup | None = None
         """Intents that the back may or may not have carried out; nothing else may be appended before that is known."""
-        self.late: Group | None = None
+        self.late: IntentGroup | None = None
         """Intents that the back had not carried out when asked, but may have since: their batches were in flight."""
-        self.partial: dict[Attribute, tuple[Found, ...]] = {}
+        self.partial: dict[Attribute, tuple[FoundBatch, ...]] = {}
         """Batches that the back has of a writer's next append, by writer. They must not be sent again."""
         self._table = table
         self._values: OrderedDict[Attribute, int] = OrderedDict()
         self._confirmed_values: dict[Attribute, int] = {}  # not durable yet
         self._next = 0  # the number of the next intent
         self._confirmed = 0
-        self._confirmed_end = Place(0, 0)  # unconfirmed intents are behind it
+        self._confirmed_end = RecordOffset(0, 0)  # unconfirmed intents are behind it
         self._open: deque[tuple[int, bytes]] = deque()  # of each group: the number after its last intent, its slot
         self._free: list[bytes] = []
         self._slots = 0
@@ -64,13 +64,13 @@ class Writers:
         self._saving = trio.Lock()
 
     @classmethod
-    async def load(cls, table: Table) -> Writers:
+    async def load(cls, table: ByteViewTable) -> WriterStates:
         """Load the state of a stream from its table."""
         writers = cls(table)
         (confirmed,) = await table.get(_CONFIRMED)
         if confirmed is not None:
             writers._confirmed, *end = _REACHED.unpack(confirmed)
-            writers._confirmed_end = Place(*end)
+            writers._confirmed_end = RecordOffset(*end)
         groups = []
         async for key, value in table.items(b"i"):
             groups.append(unpack_group(value))
@@ -84,7 +84,7 @@ class Writers:
             writers._next = last.number + len(last.intents)
             intents = [intent for group in groups for intent in group.intents]
             intents = intents[max(writers._confirmed - first.number, 0) :]
-            writers.unresolved = Group(writers._confirmed, max(first.base, writers._confirmed_end), intents)
+            writers.unresolved = IntentGroup(writers._confirmed, max(first.base, writers._confirmed_end), intents)
         async for key, value in table.items(b"p"):
             writers.partial[key[1:]] = unpack_found(value)
         return writers
@@ -104,15 +104,15 @@ class Writers:
             self._keep(attribute, value)
         return value
 
-    async def intend(self, base: Place, intents: list[Intent]) -> None:
+    async def intend(self, base: RecordOffset, intents: list[Intent]) -> None:
         """Make intents durable, at most GROUP_INTENTS, together with earlier confirmations."""
         slot = self._free.pop() if self._free else self._new_slot()
-        group = Group(self._next, base, intents)
+        group = IntentGroup(self._next, base, intents)
         self._next += len(intents)
         self._open.append((self._next, slot))
         await self._save((slot, pack_group(group)))
 
-    def confirm(self, writer: Attribute, position: int, end: Place, skipped: int = 0) -> None:
+    def confirm(self, writer: Attribute, position: int, end: RecordOffset, skipped: int = 0) -> None:
         """Confirm the next intent: it was carried out and ends at `end`.
 
         `skipped`: number of bytes of the same append before it that the back had already.
@@ -128,7 +128,7 @@ class Writers:
         if skipped:
             self.keep_partial(writer, without(self.partial.get(writer, ()), skipped))
 
-    def keep_partial(self, writer: Attribute, found: tuple[Found, ...]) -> None:
+    def keep_partial(self, writer: Attribute, found: tuple[FoundBatch, ...]) -> None:
         """Set the batches that the back has of the writer's next append."""
         if found:
             self.partial[writer] = found
@@ -141,7 +141,7 @@ class Writers:
         self._confirmed = self._next
         self._close()
 
-    def settle(self, found: Sequence[Sequence[Found]]) -> None:
+    def settle(self, found: Sequence[Sequence[FoundBatch]]) -> None:
         """Resolve the unresolved intents. `found`: for each of them, the batches that the back has."""
         assert self.unresolved is not None
         for intent, some in zip(self.unresolved.intents, found, strict=True):

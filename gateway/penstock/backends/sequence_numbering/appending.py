@@ -8,8 +8,8 @@ from typing import Final
 
 import trio
 
-from penstock.backends.sequence_numbering.assigning import Handed, Settling
-from penstock.backends.sequence_numbering.state import StreamState
+from penstock.backends.sequence_numbering.assigning import NumberAssigner, SentAppend
+from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.backends.sequence_numbering.trimming import carry_out_commands, check_commands
 from penstock.core.back import AppendSession
 from penstock.core.native import NativeAppendSession
@@ -28,11 +28,11 @@ _TRIES: Final = 5
 class IndexedAppendSession(AppendSession):
     """An append session of records; see `penstock.core.back.AppendSession`. `run` must run while it is used."""
 
-    def __init__(self, stream: StreamState, settling: Settling, native: NativeAppendSession) -> None:
+    def __init__(self, stream: IndexedStream, settling: NumberAssigner, native: NativeAppendSession) -> None:
         self._stream = stream
         self._settling = settling
         self._native = native
-        self._handed: deque[Handed] = deque()
+        self._handed: deque[SentAppend] = deque()
         self._results: deque[Appended] = deque()
         self._failure: Failure | None = None  # raised after all results before it were received
         self._closed = False
@@ -95,13 +95,13 @@ class IndexedAppendSession(AppendSession):
         if append.match_seq_num is not None and Capability.MATCH_SEQ_NUM not in self._stream.native.capabilities:
             raise fail(FailureCode.NOT_IMPLEMENTED, f"the server of stream {append.stream} has no conditional appends")
 
-    def _begin(self, append: Append) -> Handed:
+    def _begin(self, append: Append) -> SentAppend:
         stream = self._stream
         end = stream.end
         if stream.stamped_by_server:
-            return Handed(append, stream.under_way.begin(end.timestamp), (), end)
+            return SentAppend(append, stream.under_way.begin(end.timestamp), (), end)
         ticket, timestamps = stream.under_way.begin_stamped(append, end.timestamp, stream.clock())
-        return Handed(append, ticket, timestamps, end)
+        return SentAppend(append, ticket, timestamps, end)
 
     async def _hand_over(self, append: Append) -> None:
         handed = self._begin(append)
@@ -116,7 +116,7 @@ class IndexedAppendSession(AppendSession):
                 self._withdrawn(handed)
             raise
 
-    def _withdrawn(self, handed: Handed) -> None:
+    def _withdrawn(self, handed: SentAppend) -> None:
         """Remove an append whose `send` was cancelled: it never happened, see `NativeAppendSession.send`."""
         if handed in self._handed:
             self._handed.remove(handed)

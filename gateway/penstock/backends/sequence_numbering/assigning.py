@@ -17,7 +17,7 @@ import trio
 
 from penstock.backends.sequence_numbering.history import cursor_at, cursor_in, read
 from penstock.backends.sequence_numbering.numbered import Draft, behind, end_of, joined, records_before, without
-from penstock.backends.sequence_numbering.state import StreamState
+from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.backends.sequence_numbering.trimmed import truncated_at
 from penstock.core.marks import Mark
 from penstock.core.native import NativeAck, Scanned
@@ -25,13 +25,13 @@ from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import U64_MAX, RecordId, StreamPosition
 from penstock_codecs.operations import Append, Appended, FromByteOffset, FromRecordId, FromSeqNum
 
-__all__ = ["Handed", "Settling", "Unnumbered", "index_of"]
+__all__ = ["NumberAssigner", "SentAppend", "Unnumbered", "index_of"]
 
 
 class Unnumbered:
     """Records that have no numbers yet, read once for all acknowledgements whose records are searched among them."""
 
-    def __init__(self, stream: StreamState) -> None:
+    def __init__(self, stream: IndexedStream) -> None:
         self._stream = stream
         self._held = Scanned([])
 
@@ -66,9 +66,9 @@ def index_of(wanted: list[bytes], bodies: list[bytes]) -> int | None:
     return None
 
 
-class Handed(NamedTuple):
-    """An append that was sent to the server: its ticket (`UnderWay`), the timestamps that its records will get, and the
-    end of the stream at that time."""
+class SentAppend(NamedTuple):
+    """An append that was sent to the server: its ticket (`AppendsInFlight`), the timestamps that its records will get,
+    and the end of the stream at that time."""
 
     append: Append
     ticket: int
@@ -91,7 +91,7 @@ class _Work:
 
     __slots__ = ("ack", "handed", "result", "settled")
 
-    def __init__(self, handed: Handed, ack: NativeAck) -> None:
+    def __init__(self, handed: SentAppend, ack: NativeAck) -> None:
         self.handed = handed
         self.ack = ack
         self.settled = False
@@ -120,14 +120,14 @@ class _Work:
         return self.handed.ticket
 
 
-class Settling:
+class NumberAssigner:
     """Numbers the acknowledged appends of one stream."""
 
-    def __init__(self, stream: StreamState) -> None:
+    def __init__(self, stream: IndexedStream) -> None:
         self._stream = stream
         self._queue: list[_Work] = []
 
-    async def settle(self, pairs: Sequence[tuple[Handed, NativeAck]]) -> list[Appended]:
+    async def settle(self, pairs: Sequence[tuple[SentAppend, NativeAck]]) -> list[Appended]:
         """Return the positions of appends that the server has acknowledged.
 
         Retries for `recover_seconds` if the server is lost. Raises UNAVAILABLE if the positions cannot be found out;
@@ -299,7 +299,7 @@ class Settling:
         last = stream.recent.mark_of(number) or (await cursor_at(stream, FromSeqNum(number))).at
         return _Settled(first, last)
 
-    async def _search(self, handed: Handed) -> _Settled:
+    async def _search(self, handed: SentAppend) -> _Settled:
         """Find an append whose place the server did not tell: the first run with its bodies behind `handed.after`."""
         stream, wanted = self._stream, handed.append.bodies
         await stream.catch_up()

@@ -16,15 +16,15 @@ from penstock.backends.background import background
 from penstock.backends.positions.cache import RecentlyUsed
 from penstock.backends.positions.index import index_name, open_index
 from penstock.backends.sequence_numbering.appending import IndexedAppendSession
-from penstock.backends.sequence_numbering.assigning import Settling
+from penstock.backends.sequence_numbering.assigning import NumberAssigner
 from penstock.backends.sequence_numbering.creations import Creations
-from penstock.backends.sequence_numbering.following import Follower
+from penstock.backends.sequence_numbering.following import StreamFollower
 from penstock.backends.sequence_numbering.history import cursor_to
-from penstock.backends.sequence_numbering.prefetch import ReadAhead
+from penstock.backends.sequence_numbering.prefetch import Prefetcher
 from penstock.backends.sequence_numbering.reading import IndexedReadSession, read_session
 from penstock.backends.sequence_numbering.recent import RecentRoom
 from penstock.backends.sequence_numbering.settings import IndexedSettings
-from penstock.backends.sequence_numbering.state import StreamState
+from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.backends.sequence_numbering.trimming import trim
 from penstock.core.back import Back
 from penstock.core.clock import Clock, wall_clock
@@ -98,9 +98,9 @@ def _at_rest(stream: _Stream) -> None:
 class _Stream(NamedTuple):
     """The parts of a stream in use."""
 
-    state: StreamState
-    settling: Settling
-    follower: Follower
+    state: IndexedStream
+    settling: NumberAssigner
+    follower: StreamFollower
 
 
 class IndexedBack(Back):
@@ -123,7 +123,7 @@ class IndexedBack(Back):
         self._clock = clock
         self._nursery = nursery
         self._room = RecentRoom(settings.recent_total_bytes)
-        self._ahead = ReadAhead(settings.read_ahead, nursery)
+        self._ahead = Prefetcher(settings.read_ahead, nursery)
         self._streams: RecentlyUsed[StreamRef, _Stream] = RecentlyUsed(self._open, settings.cached_streams, _at_rest)
         self._creations = Creations(state, name)
         self._config = config_of(Capability.RECORD_IDS in native.capabilities)
@@ -165,10 +165,10 @@ class IndexedBack(Back):
         if bounds.end_offset is not None and bounds.end_offset < index.end.offset:
             await index.forget()  # it is shorter than before, so it is another stream of the same name
             await self._creations.forget(ref)
-        state = StreamState(ref, self._native, index, self._settings, self._clock, self._room)
+        state = IndexedStream(ref, self._native, index, self._settings, self._clock, self._room)
         if self._settings.exclusive:
             await state.catch_up()  # from then on, acknowledged appends are the only new records
-        return _Stream(state, Settling(state), Follower(state, self._nursery))
+        return _Stream(state, NumberAssigner(state), StreamFollower(state, self._nursery))
 
     @asynccontextmanager
     async def _use(self, ref: StreamRef) -> AsyncIterator[_Stream]:

@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from penstock.backends.byte_view.tables import Table
+from penstock.backends.byte_view.tables import ByteViewTable
 from penstock.core.back import Back
 from penstock_codecs.model import StreamRef
 
@@ -29,7 +29,7 @@ class Creations:
     """
 
     def __init__(self, state: Back, back: str) -> None:
-        self._table = Table(state, f"#created/{back}")
+        self._table = ByteViewTable(state, f"#created/{back}")
         self._known: OrderedDict[StreamRef, int] = OrderedDict()
         self._turn = trio.Lock()
 

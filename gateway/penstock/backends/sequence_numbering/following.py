@@ -6,17 +6,17 @@ from functools import partial
 
 import trio
 
-from penstock.backends.sequence_numbering.state import StreamState
+from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.core.marks import Mark
 from penstock_codecs.failures import Failure, OperationFailed
 
-__all__ = ["Follower"]
+__all__ = ["StreamFollower"]
 
 
-class Follower:
-    """Reads on in `nursery` while a session follows, and adds what it finds to `StreamState.recent`."""
+class StreamFollower:
+    """Reads on in `nursery` while a session follows, and adds what it finds to `IndexedStream.recent`."""
 
-    def __init__(self, stream: StreamState, nursery: trio.Nursery) -> None:
+    def __init__(self, stream: IndexedStream, nursery: trio.Nursery) -> None:
         self._stream = stream
         self._nursery = nursery
         self._users = 0

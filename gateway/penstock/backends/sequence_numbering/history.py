@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.backends.positions.columns import Sought
-from penstock.backends.sequence_numbering.numbered import Numbered, end_of, joined, records_before, without
-from penstock.backends.sequence_numbering.state import StreamState, is_beyond
+from penstock.backends.sequence_numbering.numbered import NumberedRecords, end_of, joined, records_before, without
+from penstock.backends.sequence_numbering.state import IndexedStream, is_beyond
 from penstock.backends.sequence_numbering.trimmed import is_there, note_trim, truncated_at
 from penstock.core.marks import Mark
 from penstock.core.native import Scanned
@@ -19,10 +19,10 @@ from penstock_codecs.failures import OperationFailed
 from penstock_codecs.limits import S2_MAX_BATCH_RECORDS
 from penstock_codecs.operations import FromByteOffset, FromSeqNum
 
-__all__ = ["Cursor", "cursor_at", "cursor_in", "cursor_to", "read"]
+__all__ = ["ScanStart", "cursor_at", "cursor_in", "cursor_to", "read"]
 
 
-class Cursor(NamedTuple):
+class ScanStart(NamedTuple):
     """A place to read from: records from `at` on, found by scanning from `begin`, a known record at or before it.
 
     `begin` is None if `at` was the end of the stream once, and the record that came there is not known.
@@ -32,7 +32,7 @@ class Cursor(NamedTuple):
     begin: Mark | None
 
 
-async def cursor_to(stream: StreamState, start: Sought) -> Cursor:
+async def cursor_to(stream: IndexedStream, start: Sought) -> ScanStart:
     """Return a cursor at the first retained record at or after `start`, or at the tail.
 
     Scans for records without numbers only if the numbered ones do not suffice. Raises OperationFailed.
@@ -41,15 +41,15 @@ async def cursor_to(stream: StreamState, start: Sought) -> Cursor:
     return await cursor_at(stream, start)
 
 
-async def cursor_at(stream: StreamState, start: Sought) -> Cursor:
+async def cursor_at(stream: IndexedStream, start: Sought) -> ScanStart:
     """Return a cursor at the first retained and numbered record at or after `start`, or at the last number's end.
 
     Raises OperationFailed.
     """
     if is_beyond(start, stream.end):
-        return Cursor(stream.end, None)
+        return ScanStart(stream.end, None)
     at = await stream.index.before(FromByteOffset(start.offset + 1) if isinstance(start, FromByteOffset) else start)
-    cursor = Cursor(at, at)
+    cursor = ScanStart(at, at)
     if isinstance(start, FromSeqNum) and at.seq_num >= start.seq_num:
         return cursor
     while len(numbered := await read(stream, cursor)):
@@ -57,22 +57,22 @@ async def cursor_at(stream: StreamState, start: Sought) -> Cursor:
         if index < len(numbered):
             return cursor_in(stream, numbered, index)
         cursor = cursor_in(stream, numbered, len(numbered))
-    return Cursor(stream.end, None)
+    return ScanStart(stream.end, None)
 
 
-def cursor_in(stream: StreamState, numbered: Numbered, index: int) -> Cursor:
+def cursor_in(stream: IndexedStream, numbered: NumberedRecords, index: int) -> ScanStart:
     """Return a cursor at one of these records, or behind the last one."""
     if index == len(numbered):
         if stream.has_offsets or stream.settings.exclusive:
-            return Cursor(numbered.end, numbered.end)
-        return Cursor(numbered.end, numbered.mark(index - 1))
+            return ScanStart(numbered.end, numbered.end)
+        return ScanStart(numbered.end, numbered.mark(index - 1))
     first = index
     while first in numbered.records.inner:
         first -= 1
-    return Cursor(numbered.mark(index), numbered.mark(first))
+    return ScanStart(numbered.mark(index), numbered.mark(first))
 
 
-async def read(stream: StreamState, cursor: Cursor, max_records: int = S2_MAX_BATCH_RECORDS) -> Numbered:
+async def read(stream: IndexedStream, cursor: ScanStart, max_records: int = S2_MAX_BATCH_RECORDS) -> NumberedRecords:
     """Return numbered records from `cursor` on, or from the first retained one after it; none at the stream's end.
 
     Raises OperationFailed.
@@ -84,17 +84,17 @@ async def read(stream: StreamState, cursor: Cursor, max_records: int = S2_MAX_BA
         if at.seq_num <= first.seq_num:
             at = begin = first
         if at.seq_num >= stream.end.seq_num:
-            return Numbered(stream.end.seq_num, Scanned([]), [], [])
+            return NumberedRecords(stream.end.seq_num, Scanned([]), [], [])
         if begin is None:
             cursor = await cursor_at(stream, FromSeqNum(at.seq_num))
             continue
         numbered = await _read_once(stream, at, begin, max_records)
         if numbered is not None:
             return numbered
-        cursor = Cursor(at, begin)
+        cursor = ScanStart(at, begin)
 
 
-async def _scan_beyond(stream: StreamState, begin: Mark, skipped: int, max_records: int) -> Scanned:
+async def _scan_beyond(stream: IndexedStream, begin: Mark, skipped: int, max_records: int) -> Scanned:
     """Scan from `begin` until there are more than `skipped` records, or the stream ends.
 
     A server may return fewer records than requested (S3P 8.3). Those of a second scan follow the first ones without a
@@ -112,7 +112,7 @@ async def _scan_beyond(stream: StreamState, begin: Mark, skipped: int, max_recor
     return scanned
 
 
-async def _read_once(stream: StreamState, at: Mark, begin: Mark, max_records: int) -> Numbered | None:
+async def _read_once(stream: IndexedStream, at: Mark, begin: Mark, max_records: int) -> NumberedRecords | None:
     """Return numbered records from `at` on, scanned from `begin`, or None if the stream begins later now."""
     skipped = at.seq_num - begin.seq_num
     try:

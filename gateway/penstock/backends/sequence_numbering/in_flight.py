@@ -9,10 +9,10 @@ import trio
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.operations import Append
 
-__all__ = ["UnderWay"]
+__all__ = ["AppendsInFlight"]
 
 
-class UnderWay:
+class AppendsInFlight:
     """The appends in flight to one stream, each with a ticket.
 
     Timestamps are decided when an append is sent, so that an exact one can be refused in time.

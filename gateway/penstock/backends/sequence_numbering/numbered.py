@@ -14,7 +14,7 @@ from penstock_codecs.limits import MIB
 from penstock_codecs.model import U64_MAX, Columns, RecordBatch, RecordId, StreamPosition, metered_size
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
 
-__all__ = ["Draft", "Numbered", "behind", "end_of", "from_marks", "joined", "records_before", "without"]
+__all__ = ["Draft", "NumberedRecords", "behind", "end_of", "from_marks", "joined", "records_before", "without"]
 
 MARK_RECORDS: Final = 1000
 MARK_BYTES: Final = 1 * MIB
@@ -29,7 +29,7 @@ def behind(timestamp: int, place: int) -> tuple[int, int]:
 
 
 @dataclass(slots=True)
-class Numbered:
+class NumberedRecords:
     """Consecutive records, perhaps none, from sequence number `first` on.
 
     `timestamps` and `places` are complete even if the server has none; see `penstock.core.native.Scanned` for the rest.
@@ -203,7 +203,9 @@ class Draft:
             place += 1
         return places
 
-    def number(self, scanned: Scanned, count: int, now: int, wanted: Sequence[int | None] | None = None) -> Numbered:
+    def number(
+        self, scanned: Scanned, count: int, now: int, wanted: Sequence[int | None] | None = None
+    ) -> NumberedRecords:
         """Number the first `count` records of a scan; `wanted`: their timestamps if the server has none, else `now`."""
         if scanned.timestamps is None or scanned.places is None:
             self.stamped = True
@@ -211,7 +213,7 @@ class Draft:
             places = self.place(timestamps)
         else:
             timestamps, places = scanned.timestamps[:count], scanned.places[:count]
-        numbered = Numbered(self.end.seq_num, scanned, timestamps, places)
+        numbered = NumberedRecords(self.end.seq_num, scanned, timestamps, places)
         self._take(numbered)
         return numbered
 
@@ -223,7 +225,7 @@ class Draft:
         self.size += size
         self.end = end
 
-    def _take(self, numbered: Numbered) -> None:
+    def _take(self, numbered: NumberedRecords) -> None:
         if not len(numbered):
             return
         records = numbered.records

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import trio
 
-from penstock.backends.sequence_numbering.history import Cursor, read
-from penstock.backends.sequence_numbering.numbered import Numbered
-from penstock.backends.sequence_numbering.state import StreamState
+from penstock.backends.sequence_numbering.history import ScanStart, read
+from penstock.backends.sequence_numbering.numbered import NumberedRecords
+from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock_codecs.failures import Failure, OperationFailed
 
-__all__ = ["Fetch", "ReadAhead"]
+__all__ = ["Fetch", "Prefetcher"]
 
 
 class Fetch:
     """One read ahead, in progress or done, whose result was not taken yet."""
 
-    def __init__(self, ahead: ReadAhead, cursor: Cursor) -> None:
+    def __init__(self, ahead: Prefetcher, cursor: ScanStart) -> None:
         self.cursor = cursor
         self._ahead = ahead
         self._scope = trio.CancelScope()
         self._done = trio.Event()
-        self._numbered: Numbered | None = None
+        self._numbered: NumberedRecords | None = None
         self._failure: Failure | None = None
 
-    async def run(self, stream: StreamState, max_records: int) -> None:
+    async def run(self, stream: IndexedStream, max_records: int) -> None:
         """Carry out the read."""
         try:
             with self._scope:
@@ -33,7 +33,7 @@ class Fetch:
         finally:
             self._done.set()
 
-    async def wait(self) -> Numbered:
+    async def wait(self) -> NumberedRecords:
         """Wait for the result and take it. May be called again after being cancelled. Raises OperationFailed."""
         await self._done.wait()
         self._ahead.taken()
@@ -48,14 +48,14 @@ class Fetch:
         self._ahead.taken()
 
 
-class ReadAhead:
+class Prefetcher:
     """Starts reads ahead in `nursery`, at most `most` at once."""
 
     def __init__(self, most: int, nursery: trio.Nursery) -> None:
         self._left = most
         self._nursery = nursery
 
-    def fetch(self, stream: StreamState, cursor: Cursor, max_records: int) -> Fetch | None:
+    def fetch(self, stream: IndexedStream, cursor: ScanStart, max_records: int) -> Fetch | None:
         """Start a read, or return None if there are too many."""
         if not self._left:
             return None

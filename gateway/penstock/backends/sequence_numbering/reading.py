@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from penstock.backends.sequence_numbering.following import Follower
-from penstock.backends.sequence_numbering.history import Cursor, cursor_in, cursor_to, read
-from penstock.backends.sequence_numbering.numbered import Numbered
-from penstock.backends.sequence_numbering.prefetch import Fetch, ReadAhead
-from penstock.backends.sequence_numbering.state import StreamState
+from penstock.backends.sequence_numbering.following import StreamFollower
+from penstock.backends.sequence_numbering.history import ScanStart, cursor_in, cursor_to, read
+from penstock.backends.sequence_numbering.numbered import NumberedRecords
+from penstock.backends.sequence_numbering.prefetch import Fetch, Prefetcher
+from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.core.back import Following, ReadSession
 from penstock.store.batches import fitting
 from penstock_codecs.failures import FailureCode, fail
@@ -24,7 +24,7 @@ __all__ = ["IndexedReadSession", "read_session"]
 
 @asynccontextmanager
 async def read_session(
-    stream: StreamState, follower: Follower, ahead: ReadAhead, asked: Read
+    stream: IndexedStream, follower: StreamFollower, ahead: Prefetcher, asked: Read
 ) -> AsyncIterator[IndexedReadSession]:
     """Open a read session; see `Back.read_session`."""
     if isinstance(asked.start, FromTimestamp) and asked.until is not None and asked.start.timestamp >= asked.until:
@@ -36,7 +36,7 @@ async def read_session(
         session.close()
 
 
-async def _start(stream: StreamState, asked: Read) -> tuple[Cursor, RecordId | None]:
+async def _start(stream: IndexedStream, asked: Read) -> tuple[ScanStart, RecordId | None]:
     """Return the cursor at which a read starts, and the least identifier of its records if that lies in the future."""
     start = asked.start
     if isinstance(start, FromTailOffset):
@@ -72,11 +72,11 @@ class IndexedReadSession(ReadSession):
 
     def __init__(
         self,
-        stream: StreamState,
-        follower: Follower,
-        ahead: ReadAhead,
+        stream: IndexedStream,
+        follower: StreamFollower,
+        ahead: Prefetcher,
         asked: Read,
-        cursor: Cursor,
+        cursor: ScanStart,
         least_id: RecordId | None,
     ) -> None:
         self._stream = stream
@@ -93,7 +93,7 @@ class IndexedReadSession(ReadSession):
         self._following = False
         self._begun = False
         self._ended = False
-        self._current: tuple[Numbered, RecordBatch, int] | None = None  # with the index of the next record in it
+        self._current: tuple[NumberedRecords, RecordBatch, int] | None = None  # with the index of the next record in it
         self._fetch: Fetch | None = None
 
     @property
@@ -173,9 +173,9 @@ class IndexedReadSession(ReadSession):
                 at_end = numbered.first + len(numbered) >= stream.end.seq_num
                 self._take(numbered, numbered.batch(stream.tail if at_end else None))
             else:
-                self._cursor = Cursor(stream.end, None)
+                self._cursor = ScanStart(stream.end, None)
 
-    async def _read(self) -> Numbered:
+    async def _read(self) -> NumberedRecords:
         fetch, self._fetch = self._fetch, None
         if fetch is not None and fetch.cursor == self._cursor:
             try:
@@ -189,7 +189,7 @@ class IndexedReadSession(ReadSession):
             fetch.give_up()
         return await read(self._stream, self._cursor, min(self._count, S2_MAX_BATCH_RECORDS))
 
-    def _take(self, numbered: Numbered, batch: RecordBatch) -> None:
+    def _take(self, numbered: NumberedRecords, batch: RecordBatch) -> None:
         index = max(self._position - numbered.first, 0)
         if self._least_id is not None:
             index = max(index, numbered.first_at(FromRecordId(self._least_id)))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 
-from penstock.backends.sequence_numbering.numbered import Numbered
+from penstock.backends.sequence_numbering.numbered import NumberedRecords
 from penstock.core.marks import Mark
 from penstock_codecs.model import RecordBatch, StreamPosition
 
-__all__ = ["Recent", "RecentRoom"]
+__all__ = ["RecentBatches", "RecentRoom"]
 
 
 class RecentRoom:
@@ -20,9 +20,9 @@ class RecentRoom:
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
         self._size = 0
-        self._holders: OrderedDict[Recent, None] = OrderedDict()  # ordered by their newest record, oldest first
+        self._holders: OrderedDict[RecentBatches, None] = OrderedDict()  # ordered by their newest record, oldest first
 
-    def grown(self, holder: Recent, size: int) -> None:
+    def grown(self, holder: RecentBatches, size: int) -> None:
         """Add `size` bytes, which may be negative, to what `holder` keeps, and clear other holders if needed."""
         self._size += size
         if size > 0:
@@ -31,12 +31,12 @@ class RecentRoom:
         while self._size > self._most and (first := next(iter(self._holders))) is not holder:
             first.clear()
 
-    def left(self, holder: Recent) -> None:
+    def left(self, holder: RecentBatches) -> None:
         """Remove a holder that keeps nothing."""
         self._holders.pop(holder, None)
 
 
-class Recent:
+class RecentBatches:
     """The newest batches of a stream, without gaps, oldest first: about `most_bytes`, or one larger batch.
 
     Empty if other streams need the `room`.
@@ -46,9 +46,9 @@ class Recent:
         self._most = most_bytes
         self._room = room or RecentRoom(most_bytes)
         self._size = 0
-        self._batches: deque[tuple[Numbered, RecordBatch]] = deque()
+        self._batches: deque[tuple[NumberedRecords, RecordBatch]] = deque()
 
-    def add(self, numbered: Numbered, tail: StreamPosition) -> None:
+    def add(self, numbered: NumberedRecords, tail: StreamPosition) -> None:
         """Add the newest records; if they do not follow the present ones, they replace them. `tail`: the stream's."""
         if self._batches:
             end = self._batches[-1][0].end.seq_num
@@ -72,7 +72,7 @@ class Recent:
         self._size += size
         self._room.grown(self, size)
 
-    def holding(self, seq_num: int) -> tuple[Numbered, RecordBatch] | None:
+    def holding(self, seq_num: int) -> tuple[NumberedRecords, RecordBatch] | None:
         """Return the batch that holds this record, or None."""
         for numbered, batch in reversed(self._batches):
             if numbered.first <= seq_num:

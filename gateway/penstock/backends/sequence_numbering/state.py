@@ -1,6 +1,6 @@
 """The state of one stream of a server that does not number its records.
 
-`StreamState` has the end of the numbered records, and numbers more. Records get their numbers when an append is
+`IndexedStream` has the end of the numbered records, and numbers more. Records get their numbers when an append is
 acknowledged or when a scan finds them, whichever comes first. Both happen under one lock, and the numbers are durable
 in the index before any client sees them.
 
@@ -17,9 +17,9 @@ import trio
 
 from penstock.backends.positions.columns import Sought
 from penstock.backends.positions.index import PositionIndex
-from penstock.backends.sequence_numbering.in_flight import UnderWay
-from penstock.backends.sequence_numbering.numbered import Draft, Numbered, from_marks, records_before, without
-from penstock.backends.sequence_numbering.recent import Recent, RecentRoom
+from penstock.backends.sequence_numbering.in_flight import AppendsInFlight
+from penstock.backends.sequence_numbering.numbered import Draft, NumberedRecords, from_marks, records_before, without
+from penstock.backends.sequence_numbering.recent import RecentBatches, RecentRoom
 from penstock.backends.sequence_numbering.settings import IndexedSettings
 from penstock.core.clock import Clock
 from penstock.core.marks import Mark
@@ -30,7 +30,7 @@ from penstock_codecs.limits import S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import Capability, FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
 
-__all__ = ["CatchingUp", "StreamState", "is_beyond"]
+__all__ = ["CatchingUp", "IndexedStream", "is_beyond"]
 
 _MOST_FEW: Final = 32
 """Number of consecutive scans with few records after which the tail at the start must have been passed. S3P does not
@@ -40,7 +40,7 @@ say where the tail is; its servers may return less than there is, but none is kn
 class CatchingUp:
     """Numbers the records of one stream up to its tail, for all tasks that ask."""
 
-    def __init__(self, stream: StreamState) -> None:
+    def __init__(self, stream: IndexedStream) -> None:
         self._stream = stream
         self._lock = trio.Lock()
         self._begun = 0  # number of scans begun
@@ -48,7 +48,7 @@ class CatchingUp:
         self._failed: tuple[int, Failure] | None = None  # the last scan that failed
 
     async def until(self, sought: Sought | None) -> None:
-        """Catch up as `StreamState.catch_up` does.
+        """Catch up as `IndexedStream.catch_up` does.
 
         Ends when a scan reaches the tail, or passes the tail that there was at the start: then an append that was sent
         after the start has a number, or the numbered bytes reach the length that the stream had. All tasks that wait
@@ -110,7 +110,7 @@ def is_beyond(start: Sought, end: Mark) -> bool:
             return offset >= end.offset
 
 
-class StreamState:
+class IndexedStream:
     """The state of one stream. `numbering`: the lock for giving numbers. `gone`: True once the stream is deleted."""
 
     def __init__(
@@ -128,8 +128,8 @@ class StreamState:
         self.settings = settings
         self.clock = clock
         self.numbering = trio.Lock()
-        self.under_way = UnderWay()
-        self.recent = Recent(settings.recent_bytes, room)
+        self.under_way = AppendsInFlight()
+        self.recent = RecentBatches(settings.recent_bytes, room)
         self.gone = False
         self.has_offsets: bool | None = None  # None before the first scan
         self._end = index.end
@@ -231,7 +231,7 @@ class StreamState:
                     await self.index.trimmed(self.end._replace(offset=offset))
                 start = self.end
 
-    async def extend(self, start: Mark, scanned: Scanned) -> Numbered:
+    async def extend(self, start: Mark, scanned: Scanned) -> NumberedRecords:
         """Number the records of a scan from `start`, which was the stream's end or lies before it.
 
         Some of them may have numbers by now. Returns all of them, or only the new ones if records between were trimmed
@@ -255,16 +255,18 @@ class StreamState:
             return numbered
         return await self.recall(start.seq_num, scanned, known, numbered)
 
-    async def recall(self, first: int, scanned: Scanned, known: int, more: Numbered | None = None) -> Numbered:
+    async def recall(
+        self, first: int, scanned: Scanned, known: int, more: NumberedRecords | None = None
+    ) -> NumberedRecords:
         """Return the records of a scan as numbered from `first` on: `known` that were numbered before, then `more`."""
         if scanned.timestamps is not None and scanned.places is not None:
             count = known + (0 if more is None else len(more))
-            return Numbered(first, scanned, scanned.timestamps[:count], scanned.places[:count])
+            return NumberedRecords(first, scanned, scanned.timestamps[:count], scanned.places[:count])
         timestamps, places = from_marks(await self.index.between(first, first + known), first, known)
         if more is not None:
             timestamps += more.timestamps
             places += more.places
-        return Numbered(first, scanned, timestamps, places)
+        return NumberedRecords(first, scanned, timestamps, places)
 
     async def _wait_for_own(self, scanned: Scanned) -> None:
         """Wait until appends in flight have ended, up to `settle_seconds`, if a scan has unnumbered records.

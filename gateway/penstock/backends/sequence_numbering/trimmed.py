@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.backends.sequence_numbering.numbered import end_of, records_before
-from penstock.backends.sequence_numbering.state import StreamState
+from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.core.marks import Mark
 from penstock.core.native import Scanned
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -20,7 +20,7 @@ def truncated_at(error: OperationFailed) -> int:
     return offset
 
 
-def is_there(stream: StreamState, scanned: Scanned, begin: Mark) -> bool:
+def is_there(stream: IndexedStream, scanned: Scanned, begin: Mark) -> bool:
     """Return whether a scan from `begin` begins with that record, rather than with a later one after a trim.
 
     True without comparison for the streams of an exclusive gateway, and for a server that reports truncation as an
@@ -33,7 +33,7 @@ def is_there(stream: StreamState, scanned: Scanned, begin: Mark) -> bool:
     return stream.settings.exclusive or (scanned.timestamps[0], scanned.places[0]) == begin.record_id
 
 
-async def note_trim(stream: StreamState, at: Mark, scanned: Scanned | None) -> None:
+async def note_trim(stream: IndexedStream, at: Mark, scanned: Scanned | None) -> None:
     """Record in the index that the records before the first one at or after `at` are gone.
 
     Finds the number of that record by counting backwards from the next mark. `scanned`: the scan from `at`, or None if
@@ -49,7 +49,7 @@ async def note_trim(stream: StreamState, at: Mark, scanned: Scanned | None) -> N
         await stream.index.trimmed(await _first_by_id(stream, first))
 
 
-async def _first_by_id(stream: StreamState, first: Mark) -> Mark:
+async def _first_by_id(stream: IndexedStream, first: Mark) -> Mark:
     while first.record_id < stream.end.record_id:
         mark = await stream.index.before(FromRecordId(first.record_id))
         if mark.record_id == first.record_id:
@@ -66,7 +66,7 @@ async def _first_by_id(stream: StreamState, first: Mark) -> Mark:
     return stream.end
 
 
-async def _first_by_offset(stream: StreamState, first: Mark) -> Mark:
+async def _first_by_offset(stream: IndexedStream, first: Mark) -> Mark:
     """Return the mark of the first record from `first.offset` on, or the next mark if that offset is inside an event.
 
     The offset at which the next event begins is unknown then.
@@ -89,7 +89,7 @@ async def _first_by_offset(stream: StreamState, first: Mark) -> Mark:
     return Mark(seq_num, mark.timestamp, mark.place + seq_num - mark.seq_num, first.offset)
 
 
-async def _count(stream: StreamState, first: Mark, following: Mark) -> int:
+async def _count(stream: IndexedStream, first: Mark, following: Mark) -> int:
     """Return the number of records from `first` up to `following`, or 0 if `following` is inside an event."""
     counted = 0
     at = first

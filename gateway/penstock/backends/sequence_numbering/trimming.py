@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.backends.sequence_numbering.history import Cursor, cursor_at, cursor_to
-from penstock.backends.sequence_numbering.state import StreamState
+from penstock.backends.sequence_numbering.history import ScanStart, cursor_at, cursor_to
+from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.core.marks import Mark
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.operations import Append, Appended, FromRecordId, FromSeqNum, FromTimestamp
@@ -12,7 +12,7 @@ from penstock_codecs.s2.validation import TrimTo, parse_command
 __all__ = ["carry_out_commands", "check_commands", "trim"]
 
 
-async def trim(stream: StreamState, start: FromSeqNum | FromRecordId | FromTimestamp) -> Mark:
+async def trim(stream: IndexedStream, start: FromSeqNum | FromRecordId | FromTimestamp) -> Mark:
     """Remove the records before the first one at or after `start`, never beyond the tail; return the first one kept.
 
     Raises OperationFailed.
@@ -20,7 +20,7 @@ async def trim(stream: StreamState, start: FromSeqNum | FromRecordId | FromTimes
     return await _trim_to(stream, await cursor_to(stream, start))
 
 
-async def _trim_to(stream: StreamState, cursor: Cursor) -> Mark:
+async def _trim_to(stream: IndexedStream, cursor: ScanStart) -> Mark:
     kept = max(cursor.at, stream.index.first)
     # The index first: then no read is given records that may be gone, and the number of the first record is known.
     await stream.index.trimmed(kept)
@@ -34,7 +34,7 @@ def check_commands(append: Append) -> None:
         parse_command(headers, append.bodies[index])
 
 
-async def carry_out_commands(stream: StreamState, append: Append, appended: Appended) -> None:
+async def carry_out_commands(stream: IndexedStream, append: Append, appended: Appended) -> None:
     """Carry out the command records of an acknowledged append. A fence has no effect: the server has no tokens.
 
     Raises UNAVAILABLE if one cannot be carried out, an error that does not deny that the record was appended.

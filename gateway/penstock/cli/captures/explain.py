@@ -11,9 +11,9 @@ from typing import Final
 import click
 
 from penstock.cli.captures.opened import capture_argument, opened, side_option, writer
-from penstock.cli.captures.rows import ARROWS, Rows
-from penstock.recorder.captures import Choice
-from penstock.recorder.captures.recent import Recent
+from penstock.cli.captures.rows import ARROWS, RowFormat
+from penstock.recorder.captures import CaptureFilter
+from penstock.recorder.captures.recent import RecentBytes
 from penstock.recorder.captures.text import dump, duration, printable, size, spelled
 from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Sender
 from penstock_analysis.dialogue import Message, Problem
@@ -55,7 +55,7 @@ def explain_command(captures: tuple[Path, ...], connections: Sequence[int], side
 
     with opened(captures, "Reading", side=side, connections=connections) as found:
         explanation = _Explanation(writer(found), KEPT_BYTES if connections else KEPT_BYTES_OF_MANY)
-        choice = Choice(connections)
+        choice = CaptureFilter(connections)
         dialogues = Dialogues(choice.conversation)
         missing = set(connections)
         for event in found:
@@ -80,7 +80,7 @@ class _Explanation:
         self.count = 0
         self._write = write
         self._kept = kept
-        self._rows = Rows()
+        self._rows = RowFormat()
         self._heard: OrderedDict[Conversation, _Heard] = OrderedDict()
 
     def begin(self, time_ns: int) -> None:
@@ -179,7 +179,7 @@ class _Heard:
         self.last: Message | None = None
         self.asked: OrderedDict[int | None, Message] = OrderedDict()
         """Requests by exchange."""
-        self.recent = {sender: Recent(kept) for sender in Sender}
+        self.recent = {sender: RecentBytes(kept) for sender in Sender}
 
     def said(self, message: Message) -> None:
         """Remember a message, after it was explained."""

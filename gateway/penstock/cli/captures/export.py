@@ -15,7 +15,7 @@ import click
 
 from penstock import DISTRIBUTION
 from penstock.cli.captures.opened import begun, capture_argument, choice_options, opened
-from penstock.recorder.captures import Captures, Choice
+from penstock.recorder.captures import CaptureEvents, CaptureFilter
 from penstock.recorder.captures.lines import as_json, message_line, problem_line, record_line
 from penstock_analysis.capture import CaptureEvent, CaptureWriter, Conversation
 from penstock_analysis.dialogue import Message, Problem
@@ -61,7 +61,7 @@ def export_command(
     With `--to pcapng` several files become one, and connections are written whole: the chosen ones, or with `--stream`
     those that mention such a stream, for which the capture is read twice.
     """
-    choice = Choice(connections, protocols, streams)
+    choice = CaptureFilter(connections, protocols, streams)
     wanted: Wanted = choice.conversation
     if form == "pcapng" and (streams or protocols):
         with opened(captures, "Choosing", prints=False) as found:
@@ -75,7 +75,7 @@ def export_command(
 
 
 @contextmanager
-def _output(path: Path, captures: Captures) -> Iterator[Write]:
+def _output(path: Path, captures: CaptureEvents) -> Iterator[Write]:
     if path == Path("-"):
         yield sys.stdout.buffer.write
         sys.stdout.buffer.flush()
@@ -94,7 +94,7 @@ def _output(path: Path, captures: Captures) -> Iterator[Write]:
         raise
 
 
-def _about(captures: Captures, choice: Choice) -> Wanted:
+def _about(captures: CaptureEvents, choice: CaptureFilter) -> Wanted:
     """Return a filter that accepts conversations with a chosen message."""
     from penstock_analysis.dialogue.dialogues import Dialogues
 
@@ -118,7 +118,7 @@ def _items(events: Events, dialogues: Dialogues) -> Iterator[Message | Problem]:
     yield from dialogues.end()
 
 
-def _jsonl(events: Events, choice: Choice, wanted: Wanted, write: Write) -> None:
+def _jsonl(events: Events, choice: CaptureFilter, wanted: Wanted, write: Write) -> None:
     from penstock_analysis.dialogue.dialogues import Dialogues
 
     for item in _items(events, Dialogues(wanted)):
@@ -132,7 +132,7 @@ def _jsonl(events: Events, choice: Choice, wanted: Wanted, write: Write) -> None
             write(as_json(line).encode() + b"\n")
 
 
-def _har(events: Events, choice: Choice, wanted: Wanted, write: Write) -> None:
+def _har(events: Events, choice: CaptureFilter, wanted: Wanted, write: Write) -> None:
     from penstock.recorder.captures.har import HarEntries, har_head
     from penstock_analysis.dialogue.dialogues import Dialogues
 
@@ -168,7 +168,7 @@ def _har(events: Events, choice: Choice, wanted: Wanted, write: Write) -> None:
         write(b"\n]}}\n")
 
 
-def _pcapng(events: Events, choice: Choice, wanted: Wanted, write: Write) -> None:
+def _pcapng(events: Events, choice: CaptureFilter, wanted: Wanted, write: Write) -> None:
     del choice  # conversations are exported whole
     writer = CaptureWriter(f"Penstock {version(DISTRIBUTION)}")
     write(b"".join(writer.begin()))

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from penstock.cli.progress import shares_terminal, watched
-from penstock.recorder.captures import Captures, UnreadableCapture
+from penstock.recorder.captures import CaptureEvents, UnreadableCapture
 from penstock.recorder.captures.choosing import PROTOCOLS
 from penstock.recorder.captures.opening import recorded_side
 from penstock_analysis.capture import CaptureEvent, Side
@@ -104,7 +104,7 @@ def ending_quietly(failure: type[click.ClickException] = click.ClickException) -
 @contextmanager
 def opened(
     paths: Sequence[Path], label: str, prints: bool = True, side: str | None = "both", connections: Sequence[int] = ()
-) -> Iterator[Captures]:
+) -> Iterator[CaptureEvents]:
     """Open the captures, with a progress bar if it does not disturb output; report damage afterwards, and the side of
     the gateway that was left out by default.
 
@@ -130,15 +130,15 @@ def opened(
         )
 
 
-def _of_side(paths: Sequence[Path], asked: str | None) -> Captures:
+def _of_side(paths: Sequence[Path], asked: str | None) -> CaptureEvents:
     if asked == "both":
-        return Captures(paths)
-    if asked is None and (captures := Captures(paths, prefers_front=True)).live:
+        return CaptureEvents(paths)
+    if asked is None and (captures := CaptureEvents(paths, prefers_front=True)).live:
         return captures
-    return Captures(paths, side=one_side(paths, asked))
+    return CaptureEvents(paths, side=one_side(paths, asked))
 
 
-def begun(captures: Captures) -> Iterator[CaptureEvent]:
+def begun(captures: CaptureEvents) -> Iterator[CaptureEvent]:
     """Return the events, waiting for the first one: an input that is not a capture then fails before a table's head is
     written."""
     events = iter(captures)
@@ -146,7 +146,7 @@ def begun(captures: Captures) -> Iterator[CaptureEvent]:
     return events if first is None else chain((first,), events)
 
 
-def writer(captures: Captures) -> Callable[[str], None]:
+def writer(captures: CaptureEvents) -> Callable[[str], None]:
     """Return a function that writes lines to standard output; it flushes each line if the capture is still being
     written."""
     stream = sys.stdout

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from penstock.cli.captures.opened import capture_argument, choice_options, opened, writer
-from penstock.recorder.captures import Choice
+from penstock.recorder.captures import CaptureFilter
 from penstock.recorder.captures.lines import as_json, record_line
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem
 
@@ -38,7 +38,7 @@ def records_command(
     """
     from penstock_analysis.dialogue.dialogues import Dialogues
 
-    choice = Choice(connections, protocols, streams)
+    choice = CaptureFilter(connections, protocols, streams)
     with opened(captures, "Reading", side=side, connections=connections) as found:
         write = writer(found)
         dialogues = Dialogues(choice.conversation)
@@ -56,6 +56,6 @@ def records_command(
         show(dialogues.end())
 
 
-def _spoken(choice: Choice, message: Message) -> bool:
+def _spoken(choice: CaptureFilter, message: Message) -> bool:
     """Return whether a message's protocol is wanted; its stream may differ from that of its records."""
-    return Choice(protocols=choice.protocols).message(message)
+    return CaptureFilter(protocols=choice.protocols).message(message)

@@ -12,7 +12,7 @@ from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue import Message, Problem, SeenRecord
 from penstock_analysis.dialogue.summaries import Summary
 
-__all__ = ["CONVERSATION_HEAD", "MESSAGE_HEAD", "Rows", "record_row"]
+__all__ = ["CONVERSATION_HEAD", "MESSAGE_HEAD", "RowFormat", "record_row"]
 
 ARROWS: Final = {Sender.CLIENT: "->", Sender.SERVER: "<-"}
 """Direction of a message: from the client, from the server."""
@@ -45,7 +45,7 @@ CONVERSATION_HEAD: Final = _CONVERSATION.format(
 )
 
 
-class Rows:
+class RowFormat:
     """Formats rows of messages and problems. Times are seconds since the first event, or, with `absolute`, UTC."""
 
     def __init__(self, absolute: bool = False, bodies: bool = False) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from penstock.cli.captures.opened import begun, capture_argument, choice_options, opened, writer
-from penstock.cli.captures.rows import CONVERSATION_HEAD, MESSAGE_HEAD, Rows
-from penstock.recorder.captures import Choice
+from penstock.cli.captures.rows import CONVERSATION_HEAD, MESSAGE_HEAD, RowFormat
+from penstock.recorder.captures import CaptureFilter
 from penstock.recorder.captures.lines import as_json, message_line, problem_line, record_line, summary_line
 from penstock_analysis.capture import CaptureEvent
 from penstock_analysis.dialogue import Message, Problem
@@ -52,8 +52,8 @@ def show_command(
     its last byte. Protocol violations are listed between the messages, after `!!`. Of a damaged capture every intact
     part is listed, and standard error reports the damage.
     """
-    choice = Choice(connections, protocols, streams, kinds)
-    rows = Rows(absolute, bodies)
+    choice = CaptureFilter(connections, protocols, streams, kinds)
+    rows = RowFormat(absolute, bodies)
     with opened(captures, "Reading", side=side, connections=connections) as found:
         write = writer(found)
         if conversations:
@@ -63,7 +63,11 @@ def show_command(
 
 
 def show_messages(
-    events: Iterable[CaptureEvent], choice: Choice, rows: Rows, form: tuple[bool, bool], write: Callable[[str], None]
+    events: Iterable[CaptureEvent],
+    choice: CaptureFilter,
+    rows: RowFormat,
+    form: tuple[bool, bool],
+    write: Callable[[str], None],
 ) -> None:
     """Write a line for each wanted message and problem as events complete them. `form`: whether to write JSON lines,
     and whether to include each message's records."""
@@ -94,7 +98,7 @@ def show_messages(
 
 
 def _show_conversations(
-    events: Iterable[CaptureEvent], choice: Choice, rows: Rows, as_lines: bool, write: Callable[[str], None]
+    events: Iterable[CaptureEvent], choice: CaptureFilter, rows: RowFormat, as_lines: bool, write: Callable[[str], None]
 ) -> None:
     from penstock_analysis.dialogue.dialogues import Dialogues
 

@@ -9,9 +9,9 @@ from typing import Final
 import click
 
 from penstock.cli.captures.opened import capture_argument, choice_options, opened
-from penstock.recorder.captures import Choice
+from penstock.recorder.captures import CaptureFilter
 from penstock.recorder.captures.lines import as_json, utc
-from penstock.recorder.captures.stats import PERCENTILES, Count, Group, Statistics
+from penstock.recorder.captures.stats import PERCENTILES, CountKey, GroupCounts, Statistics
 from penstock.recorder.captures.text import column, columns, duration, printable, size
 
 __all__ = ["stats_command"]
@@ -47,7 +47,7 @@ def stats_command(
     """
     from penstock_analysis.dialogue.dialogues import Dialogues
 
-    choice = Choice(connections, protocols, streams)
+    choice = CaptureFilter(connections, protocols, streams)
     statistics = Statistics(choice)
     with opened(captures, "Counting", False, side, connections) as found:
         dialogues = Dialogues(choice.conversation)
@@ -73,7 +73,7 @@ def _lines(statistics: Statistics) -> Iterator[str]:
     names = _width(["AT", *(group.name for group, _ in groups)], _MOST_NAME)
     streams = _width(["STREAM", *(group.stream for group, _ in groups)], _MOST_STREAM)
     yield _ROW.format("PROTOCOL", column("AT", names), column("STREAM", streams), *_HEADS)
-    for group, count in [*groups, (Group("all", "", ""), statistics.total)]:
+    for group, count in [*groups, (CountKey("all", "", ""), statistics.total)]:
         yield _row(group, count, names, streams)
     yield ""
     yield _PERIOD.format("FROM", "BYTES/S", "MESSAGES/S", "RECORDS/S")
@@ -93,7 +93,7 @@ def _width(texts: list[str], most: int) -> int:
     return min(most, max(columns(printable(text)) for text in texts))
 
 
-def _row(group: Group, count: Count, names: int, streams: int) -> str:
+def _row(group: CountKey, count: GroupCounts, names: int, streams: int) -> str:
     answers = [duration(count.answers.percentile(percent)) for percent in PERCENTILES]
     return _ROW.format(
         group.protocol or "?",

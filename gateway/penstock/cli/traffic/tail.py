@@ -11,10 +11,10 @@ from urllib.parse import urlencode
 import click
 
 from penstock.cli.admin_client import follow, management_options
-from penstock.cli.captures.rows import Rows
+from penstock.cli.captures.rows import RowFormat
 from penstock.cli.captures.show import show_messages
 from penstock.cli.traffic.selecting import SPOKEN, selection_options
-from penstock.recorder.captures import Choice
+from penstock.recorder.captures import CaptureFilter
 from penstock.recorder.captures.choosing import PROTOCOLS
 from penstock_analysis.capture import CaptureEvent, CaptureReader
 
@@ -60,13 +60,13 @@ def tail_command(
         )
     if into is not None and not _asks_for_connections(asked["protocol"]):
         raise click.UsageError(f"--pcapng writes whole connections: --protocol must be one of {', '.join(SPOKEN)}")
-    choice = Choice(protocols=asked["protocol"], streams=list(_spellings(asked["stream"])), kinds=kinds)
+    choice = CaptureFilter(protocols=asked["protocol"], streams=list(_spellings(asked["stream"])), kinds=kinds)
     with contextlib.suppress(KeyboardInterrupt):
         pieces = follow(management, token, f"/tail?{_query(asked)}")
         if into is not None:
             _copy(pieces, into)
             return
-        show_messages(_events(pieces), choice, Rows(absolute, bodies), (as_lines, bodies), _print)
+        show_messages(_events(pieces), choice, RowFormat(absolute, bodies), (as_lines, bodies), _print)
 
 
 def _query(asked: dict[str, tuple[Any, ...]]) -> str:

@@ -7,7 +7,7 @@ from typing import Protocol
 import trio
 
 from penstock.net.http.exchange import Exchange
-from penstock.net.http.serving import Drain, HttpSettings, serve_http
+from penstock.net.http.serving import DrainSignal, HttpSettings, serve_http
 from penstock.net.http.traced import traced_requests
 from penstock_codecs.failures import Failure, FailureCode
 from penstock_codecs.s2.errors import failure_to_http
@@ -32,7 +32,7 @@ class HttpServer:
         self._settings = settings
         self._front = front
         self._handle = traced_requests(front.handle)
-        self._drain = Drain()
+        self._drain = DrainSignal()
 
     async def serve(self, stream: trio.abc.Stream) -> None:
         """Serve one connection until it ends."""
@@ -46,7 +46,7 @@ class HttpServer:
 
 async def refuse_http(stream: trio.abc.Stream, limit: str) -> None:
     """Answer 503 to a client's first request, whatever it is, because a limit is reached."""
-    drain = Drain()
+    drain = DrainSignal()
 
     async def handler(exchange: Exchange) -> None:
         _, body = failure_to_http(Failure(FailureCode.RATE_LIMITED, f"{limit} is reached, try again later"))

@@ -6,18 +6,18 @@ import trio
 
 from penstock.net.http.exchange import Handler
 from penstock.net.http.server.connection import HttpServerConnection
-from penstock.net.http.server.settings import Drain, HttpSettings
+from penstock.net.http.server.settings import DrainSignal, HttpSettings
 from penstock.net.limits import current_quota
 from penstock.net.transport import Transport
 from penstock.observe.taps.tapped import encrypted
 from penstock_codecs.codec import Role
 from penstock_codecs.http import connection, sniff
 
-__all__ = ["Drain", "HttpSettings", "serve_http"]
+__all__ = ["DrainSignal", "HttpSettings", "serve_http"]
 
 
 async def serve_http(
-    stream: trio.abc.Stream, handler: Handler, settings: HttpSettings | None = None, drain: Drain | None = None
+    stream: trio.abc.Stream, handler: Handler, settings: HttpSettings | None = None, drain: DrainSignal | None = None
 ) -> None:
     """Serve one connection until it ends, and close it. Never raises for errors of a client or a handler.
 
@@ -25,7 +25,7 @@ async def serve_http(
     do: HTTP/2 by prior knowledge, else HTTP/1.1.
     """
     settings = settings or HttpSettings()
-    drain = drain or Drain()
+    drain = drain or DrainSignal()
     transport = Transport(stream, settings.read_size, settings.slow_reader)
     seat, waits_by = current_quota(), "head_timeout_seconds"
     try:

@@ -42,7 +42,7 @@ __all__ = [
     "ConnectionQuota",
     "Crowded",
     "EvictionPool",
-    "Holding",
+    "HeldBytes",
     "Limiter",
     "client_key",
     "current_quota",
@@ -393,7 +393,7 @@ class ConnectionQuota:
                 raise fail(FailureCode.RATE_LIMITED, str(error), retry_after=1.0) from None
 
 
-class Holding:
+class HeldBytes:
     """Bytes that one task of a connection holds: a context manager that releases them at its end."""
 
     __slots__ = ("_seat", "size")

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from penstock.core.back import AppendSession, AppendSessionWrapper, Following, ReadSession, ReadSessionWrapper
 from penstock.core.passthrough import RawSession
 from penstock.observe.metrics.meters import FlowMeters, Meter, spelled
-from penstock.observe.metrics.passthrough_appends import PassedAppends, PassedReads
+from penstock.observe.metrics.passthrough_appends import PassthroughAppends, PassthroughReads
 from penstock.observe.metrics.spans import AppendGroups, SessionSpan, operation_span
 from penstock.observe.tracing import tracer
 from penstock_codecs.byte_operations import AppendBytes, BytesRead, ReadBytes
@@ -208,8 +208,8 @@ class _Raw:
         self._inner = inner
         self._meter = meter
         self._bytes = flow.bytes
-        self._appends = None if flow is meter.reads else PassedAppends(meter)
-        self._answers = self._appends or PassedReads(flow)
+        self._appends = None if flow is meter.reads else PassthroughAppends(meter)
+        self._answers = self._appends or PassthroughReads(flow)
 
     async def send(self, pieces: FramePieces) -> None:
         if self._appends is not None:

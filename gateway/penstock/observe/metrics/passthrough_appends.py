@@ -20,7 +20,7 @@ from penstock_codecs.http import Buffer
 from penstock_codecs.s2s.frames import MAX_HELD, Frame, FrameError, FrameReader
 from penstock_proto import s2_pb2
 
-__all__ = ["PassedAppends", "PassedReads"]
+__all__ = ["PassthroughAppends", "PassthroughReads"]
 
 _parse: Final = s2_pb2.AppendAck.FromString
 _parse_batch: Final = s2_pb2.ReadBatch.FromString
@@ -54,7 +54,7 @@ class _Answers:
         raise NotImplementedError
 
 
-class PassedReads(_Answers):
+class PassthroughReads(_Answers):
     """The server's frames of a read session. Frames may be large: until one is complete its pieces are kept without
     copying."""
 
@@ -91,7 +91,7 @@ class PassedReads(_Answers):
         self._flow.batches.value += records > 0
 
 
-class PassedAppends(_Answers):
+class PassthroughAppends(_Answers):
     """The frames of an append session, in both directions."""
 
     def __init__(self, meter: Meter) -> None:

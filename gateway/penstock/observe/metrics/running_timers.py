@@ -9,10 +9,10 @@ from typing import Final
 
 from penstock.observe.metrics.series import Count, Family, Sample
 
-__all__ = ["Standing", "standing", "standing_samples"]
+__all__ = ["RunningTimer", "standing", "standing_samples"]
 
 
-class Standing:
+class RunningTimer:
     """The timer of one series: seconds of any number of concurrent waits."""
 
     __slots__ = ("_began", "_count", "_done")
@@ -41,15 +41,15 @@ class Standing:
             self._done.value += perf_counter() - began
 
 
-_known: Final[dict[tuple[str, tuple[str, ...]], tuple[Family[Count], Standing]]] = {}
+_known: Final[dict[tuple[str, tuple[str, ...]], tuple[Family[Count], RunningTimer]]] = {}
 
 
-def standing(family: Family[Count], *labels: str) -> Standing:
+def standing(family: Family[Count], *labels: str) -> RunningTimer:
     """Return the timer of a series."""
     key = family.name, labels
     found = _known.get(key)
     if found is None:
-        found = _known[key] = family, Standing(family.child(*labels))
+        found = _known[key] = family, RunningTimer(family.child(*labels))
     return found[1]
 
 

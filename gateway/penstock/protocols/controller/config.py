@@ -17,10 +17,10 @@ from penstock.protocols.tables import (
     ListenerTable,
 )
 
-__all__ = ["ControllerLimits", "ControllerListener", "segment_of"]
+__all__ = ["ControllerListener", "ControllerListenerLimits", "segment_of"]
 
 
-class ControllerLimits(ListenerLimits, frozen=True, kw_only=True):
+class ControllerListenerLimits(ListenerLimits, frozen=True, kw_only=True):
     """Limits of one controller."""
 
     max_connections: Annotated[int, MAX_CONNECTIONS] = 10_000
@@ -67,7 +67,7 @@ class ControllerListener(ListenerTable, frozen=True, kw_only=True):
         ),
     ] = "separate"
     anonymous: Anonymous = False
-    limits: ControllerLimits = ControllerLimits()
+    limits: ControllerListenerLimits = ControllerListenerLimits()
 
     def __post_init__(self) -> None:
         check_address("bind", self.bind)

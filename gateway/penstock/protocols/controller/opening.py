@@ -8,7 +8,7 @@ from penstock.core.address import Address
 from penstock.core.segment_names import SegmentNames
 from penstock.net.http.front_server import refuse_http
 from penstock.net.http.serving import HttpSettings
-from penstock.protocols.controller.config import ControllerLimits, ControllerListener, segment_of
+from penstock.protocols.controller.config import ControllerListener, ControllerListenerLimits, segment_of
 from penstock.protocols.controller.controller.settings import Advertised, ControllerSettings, SegmentsMode
 from penstock.protocols.controller.front import ControllerFront
 from penstock.protocols.opening import ListenerContext, OpenListener
@@ -56,7 +56,7 @@ def controller_settings(
     )
 
 
-def controller_http_settings(limits: ControllerLimits) -> HttpSettings:
+def controller_http_settings(limits: ControllerListenerLimits) -> HttpSettings:
     """Return the settings of the controller's HTTP server."""
     return HttpSettings(
         limits=HttpLimits(max_streams=limits.max_streams),

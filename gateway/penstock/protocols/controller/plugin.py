@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.core.address import Address
 from penstock.protocols.controller.config import ControllerListener, segment_of
 from penstock.protocols.plugin import Advice, Example, ListenerKind, ProtocolPlugin
-from penstock.protocols.segment.plugin import SegmentServer
+from penstock.protocols.segment.plugin import SegmentStoreKind
 from penstock.protocols.servers import Server
 from penstock.protocols.tables import ConfigView
 
@@ -76,7 +76,7 @@ class _Listener(ListenerKind[ControllerListener]):
         return commands(table, address, example)
 
 
-class _Server(SegmentServer):
+class _Server(SegmentStoreKind):
     scheme = "pravega"
     protocol = "controller"
     example = "pravega://127.0.0.1:9090"

@@ -22,10 +22,10 @@ from penstock.protocols.tables import (
 )
 from penstock_codecs.limits import KIB, MIB
 
-__all__ = ["S2Back", "S2Limits", "S2Listener", "S2SseBack"]
+__all__ = ["S2BackTable", "S2Listener", "S2ListenerLimits", "S2SseBackTable"]
 
 
-class S2Limits(ListenerLimits, frozen=True, kw_only=True):
+class S2ListenerLimits(ListenerLimits, frozen=True, kw_only=True):
     """Limits of one S2 listener. Sizes are per connection."""
 
     max_connections: Annotated[int, MAX_CONNECTIONS] = 10_000
@@ -107,7 +107,7 @@ class S2Listener(ListenerTable, frozen=True, kw_only=True):
         ),
     ] = "s2"
     compress: Annotated[bool, key("Compress answers for clients that accept it.")] = True
-    limits: S2Limits = S2Limits()
+    limits: S2ListenerLimits = S2ListenerLimits()
 
     def __post_init__(self) -> None:
         check_address("bind", self.bind)
@@ -192,7 +192,7 @@ class _WithCredentials(BackTable, frozen=True, kw_only=True):
             raise ValueError(f'tokens are for credentials = "swap", not "{self.credentials}"')
 
 
-class S2Back(_WithCredentials, frozen=True, kw_only=True, tag_field="kind", tag="s2"):
+class S2BackTable(_WithCredentials, frozen=True, kw_only=True, tag_field="kind", tag="s2"):
     """Another S2 server. It gets appends and reads in S2S sessions, and all other requests in protobuf and JSON."""
 
     http: _Http = "auto"
@@ -208,7 +208,7 @@ class S2Back(_WithCredentials, frozen=True, kw_only=True, tag_field="kind", tag=
         self.check()
 
 
-class S2SseBack(_WithCredentials, frozen=True, kw_only=True, tag_field="kind", tag="s2-sse"):
+class S2SseBackTable(_WithCredentials, frozen=True, kw_only=True, tag_field="kind", tag="s2-sse"):
     """Another S2 server that is only read, over SSE, for example through proxies that pass nothing else."""
 
     http: _Http = "auto"

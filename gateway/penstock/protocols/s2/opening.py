@@ -16,10 +16,10 @@ from penstock.net.http.serving import HttpSettings
 from penstock.net.upstream import Credentials, CredentialsMode, Upstream
 from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
 from penstock.protocols.s2.back.back import open_s2
-from penstock.protocols.s2.back.cuts import Cuts
+from penstock.protocols.s2.back.cuts import TrimPoints
 from penstock.protocols.s2.back.settings import BasinStyle, S2BackSettings
 from penstock.protocols.s2.back.sse import open_s2_sse
-from penstock.protocols.s2.config import S2Back, S2Limits, S2Listener, S2SseBack
+from penstock.protocols.s2.config import S2BackTable, S2Listener, S2ListenerLimits, S2SseBackTable
 from penstock.protocols.s2.front import S2Front, S2Settings
 from penstock.protocols.upstreams import secret_in, upstream_settings
 from penstock.routing.access.authority import Authority
@@ -75,7 +75,7 @@ def _hosts(listener: S2Listener, access: Authority | None) -> frozenset[str] | N
     return frozenset({bound, *listener.hosts, *(f"*{suffix}" for suffix in listener.basin_host_suffixes)})
 
 
-def http_settings(limits: S2Limits) -> HttpSettings:
+def http_settings(limits: S2ListenerLimits) -> HttpSettings:
     """Return the settings of an S2 listener's HTTP server."""
     return HttpSettings(
         limits=HttpLimits(max_head=limits.max_head_bytes, max_streams=limits.max_streams),
@@ -90,18 +90,18 @@ def http_settings(limits: S2Limits) -> HttpSettings:
 
 
 @asynccontextmanager
-async def open_s2_back(context: BackContext, name: str, table: S2Back) -> AsyncIterator[Target]:
+async def open_s2_back(context: BackContext, name: str, table: S2BackTable) -> AsyncIterator[Target]:
     """See `penstock.protocols.plugin.BackKind.open`."""
     server = _server(context, name, table)
     async with (
-        open_s2(s2_back_settings(table), server, cuts=Cuts(context.embedded, name)) as records,
+        open_s2(s2_back_settings(table), server, cuts=TrimPoints(context.embedded, name)) as records,
         context.with_bytes(records, name) as back,
     ):
         yield Target(name, "s2", back, table.delivery, breaker=server.breaker)
 
 
 @asynccontextmanager
-async def open_s2_sse_back(context: BackContext, name: str, table: S2SseBack) -> AsyncIterator[Target]:
+async def open_s2_sse_back(context: BackContext, name: str, table: S2SseBackTable) -> AsyncIterator[Target]:
     """See `penstock.protocols.plugin.BackKind.open`."""
     server = _server(context, name, table)
     async with (
@@ -111,12 +111,12 @@ async def open_s2_sse_back(context: BackContext, name: str, table: S2SseBack) ->
         yield Target(name, "s2-sse", back, "refuse", breaker=server.breaker)
 
 
-def _server(context: BackContext, name: str, table: S2Back | S2SseBack) -> Upstream:
+def _server(context: BackContext, name: str, table: S2BackTable | S2SseBackTable) -> Upstream:
     settings = upstream_settings(name, table, table.address, "s2")
     return Upstream(settings, credentials(name, table), watch=context.watch)
 
 
-def credentials(name: str, table: S2Back | S2SseBack) -> Credentials:
+def credentials(name: str, table: S2BackTable | S2SseBackTable) -> Credentials:
     """Return the credentials to present to a server. Raises CannotStart for a file that cannot be used."""
     mode = CredentialsMode(table.credentials)
     own = table.token if table.token_file is None else secret_in(f"backs.{name}.token_file", table.token_file)
@@ -127,7 +127,7 @@ def credentials(name: str, table: S2Back | S2SseBack) -> Credentials:
 _COMPRESSION: Final = {"none": Compression.NONE, "zstd": Compression.ZSTD, "gzip": Compression.GZIP}
 
 
-def s2_back_settings(table: S2Back | S2SseBack) -> S2BackSettings:
+def s2_back_settings(table: S2BackTable | S2SseBackTable) -> S2BackSettings:
     """Return the settings of a client of an S2 server."""
     settings = S2BackSettings(
         http=HttpVersion(table.http),
@@ -135,6 +135,6 @@ def s2_back_settings(table: S2Back | S2SseBack) -> S2BackSettings:
         basin_authority=table.basin_authority,
         recover_seconds=table.recover_seconds,
     )
-    if isinstance(table, S2SseBack):
+    if isinstance(table, S2SseBackTable):
         return replace(settings, sse_dialect=table.sse_dialect)
     return replace(settings, delivery=Delivery(table.delivery), compression=_COMPRESSION[table.compression])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.address import Address
 from penstock.protocols.plugin import Advice, BackKind, Example, ListenerKind, ProtocolPlugin
-from penstock.protocols.s2.config import S2Back, S2Listener, S2SseBack
+from penstock.protocols.s2.config import S2BackTable, S2Listener, S2SseBackTable
 from penstock.protocols.servers import Server, ServerKind
 from penstock.protocols.tables import ConfigView
 from penstock.protocols.terms import Terms
@@ -104,47 +104,47 @@ class _Listener(ListenerKind[S2Listener]):
         return commands(table, address, example)
 
 
-class _S2Back(BackKind[S2Back]):
+class _S2Back(BackKind[S2BackTable]):
     title = "S2"
-    table = S2Back
+    table = S2BackTable
 
-    def open(self, context: BackContext, name: str, table: S2Back) -> AbstractAsyncContextManager[Target]:
+    def open(self, context: BackContext, name: str, table: S2BackTable) -> AbstractAsyncContextManager[Target]:
         from penstock.protocols.s2.opening import open_s2_back
 
         return open_s2_back(context, name, table)
 
-    def check(self, name: str, table: S2Back | S2SseBack) -> None:
+    def check(self, name: str, table: S2BackTable | S2SseBackTable) -> None:
         from penstock.protocols.s2.opening import credentials
 
         credentials(name, table)
 
-    def side(self, table: S2Back) -> BackSide:
+    def side(self, table: S2BackTable) -> BackSide:
         able = frozenset(Capability) - {Capability.TABLES}
         return BackSide(kind=self.kind, capabilities=able, delivery=table.delivery, passes="S2S")
 
-    def describe(self, table: S2Back | S2SseBack) -> str:
+    def describe(self, table: S2BackTable | S2SseBackTable) -> str:
         from penstock.protocols.s2.report import CREDENTIALS
 
         return CREDENTIALS[table.credentials]
 
-    def sends_secrets(self, table: S2Back | S2SseBack) -> bool:
+    def sends_secrets(self, table: S2BackTable | S2SseBackTable) -> bool:
         return table.credentials != "none"
 
-    def needs_client(self, table: S2Back | S2SseBack) -> bool:
+    def needs_client(self, table: S2BackTable | S2SseBackTable) -> bool:
         own = table.token is not None or table.token_file is not None
         return table.credentials == "pass" or (table.credentials == "swap" and not own)
 
 
-class _S2SseBack(BackKind[S2SseBack]):
+class _S2SseBack(BackKind[S2SseBackTable]):
     title = "S2, only read, over SSE"
-    table = S2SseBack
+    table = S2SseBackTable
 
-    def open(self, context: BackContext, name: str, table: S2SseBack) -> AbstractAsyncContextManager[Target]:
+    def open(self, context: BackContext, name: str, table: S2SseBackTable) -> AbstractAsyncContextManager[Target]:
         from penstock.protocols.s2.opening import open_s2_sse_back
 
         return open_s2_sse_back(context, name, table)
 
-    def side(self, table: S2SseBack) -> BackSide:
+    def side(self, table: S2SseBackTable) -> BackSide:
         able = frozenset(
             {Capability.HEADERS, Capability.EMPTY_BODIES, Capability.TIMESTAMPS, Capability.FOLLOW, Capability.BYTES}
         )
@@ -159,7 +159,7 @@ class _S2SseBack(BackKind[S2SseBack]):
 class _Server(ServerKind):
     scheme = "s2"
     protocol = "s2"
-    back = S2Back
+    back = S2BackTable
     example = "s2://127.0.0.1:8080/my-basin"
     aliases = {"http": ("s2", 80), "https": ("s2+tls", 443)}
     takes_token = True

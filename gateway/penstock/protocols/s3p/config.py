@@ -19,10 +19,10 @@ from penstock.protocols.tables import (
 )
 from penstock_codecs.limits import MIB
 
-__all__ = ["S3PBack", "S3PBackLimits", "S3PBackLoss", "S3PLimits", "S3PListener", "S3PLoss"]
+__all__ = ["S3PBackLimits", "S3PBackLoss", "S3PBackTable", "S3PListener", "S3PListenerLimits", "S3PLoss"]
 
 
-class S3PLimits(ListenerLimits, frozen=True, kw_only=True):
+class S3PListenerLimits(ListenerLimits, frozen=True, kw_only=True):
     """Limits of one S3P listener. A command that exceeds one of them is answered with ERR_LIMITS."""
 
     max_connections: Annotated[int, MAX_CONNECTIONS] = 10_000
@@ -77,7 +77,7 @@ class S3PListener(ListenerTable, frozen=True, kw_only=True):
     basin: Annotated[str, key('Basin of all streams, if names is "fixed".')] = DEFAULT_BASIN
     anonymous: Anonymous = False
     loss: S3PLoss = S3PLoss()
-    limits: S3PLimits = S3PLimits()
+    limits: S3PListenerLimits = S3PListenerLimits()
 
     def __post_init__(self) -> None:
         check_address("bind", self.bind)
@@ -107,7 +107,7 @@ class S3PBackLimits(Table, frozen=True, kw_only=True):
     max_append_bytes: Annotated[int, key("Most bytes of all records in one APPEND.", least=1, most=1 * MIB)] = 1 * MIB
 
 
-class S3PBack(NumberedBackTable, frozen=True, kw_only=True, tag_field="kind", tag="s3p"):
+class S3PBackTable(NumberedBackTable, frozen=True, kw_only=True, tag_field="kind", tag="s3p"):
     """An S3P server. The gateway assigns sequence numbers to its records, and keeps them in the embedded store."""
 
     address: Annotated[str, key("HOST:PORT of the server.", example="127.0.0.1:7600")]

@@ -11,7 +11,7 @@ from penstock.net.http.traced import traced_connections
 from penstock.net.upstream import Upstream
 from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
 from penstock.protocols.s3p.back import S3PBackSettings, open_s3p
-from penstock.protocols.s3p.config import S3PBack, S3PListener
+from penstock.protocols.s3p.config import S3PBackTable, S3PListener
 from penstock.protocols.s3p.front import S3PFront, S3PSettings, refuse_s3p
 from penstock.protocols.s3p.names import s3p_names
 from penstock.protocols.upstreams import upstream_settings
@@ -52,7 +52,7 @@ def s3p_settings(listener: S3PListener) -> S3PSettings:
 
 
 @asynccontextmanager
-async def open_back(context: BackContext, name: str, table: S3PBack) -> AsyncIterator[Target]:
+async def open_back(context: BackContext, name: str, table: S3PBackTable) -> AsyncIterator[Target]:
     """See `penstock.protocols.plugin.BackKind.open`."""
     server = Upstream(upstream_settings(name, table, table.address, "s3p"), watch=context.watch)
     async with (
@@ -63,7 +63,7 @@ async def open_back(context: BackContext, name: str, table: S3PBack) -> AsyncIte
         yield Target(name, "s3p", back, table.delivery, breaker=server.breaker)
 
 
-def s3p_back_settings(table: S3PBack) -> S3PBackSettings:
+def s3p_back_settings(table: S3PBackTable) -> S3PBackSettings:
     """Return the settings of a client of an S3P server."""
     limits = table.limits
     return S3PBackSettings(

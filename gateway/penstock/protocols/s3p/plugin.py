@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.core.address import Address
 from penstock.core.config_fields import DEFAULT_BASIN
 from penstock.protocols.plugin import BackKind, Example, ListenerKind, ProtocolPlugin
-from penstock.protocols.s3p.config import S3PBack, S3PListener
+from penstock.protocols.s3p.config import S3PBackTable, S3PListener
 from penstock.protocols.servers import Server, ServerKind
 from penstock.protocols.tables import ConfigView
 from penstock.protocols.terms import Terms
@@ -100,16 +100,16 @@ class _Listener(ListenerKind[S3PListener]):
         return commands(table, address, example)
 
 
-class _Back(BackKind[S3PBack]):
+class _Back(BackKind[S3PBackTable]):
     title = "S3P"
-    table = S3PBack
+    table = S3PBackTable
 
-    def open(self, context: BackContext, name: str, table: S3PBack) -> AbstractAsyncContextManager[Target]:
+    def open(self, context: BackContext, name: str, table: S3PBackTable) -> AbstractAsyncContextManager[Target]:
         from penstock.protocols.s3p.opening import open_back
 
         return open_back(context, name, table)
 
-    def side(self, table: S3PBack) -> BackSide:
+    def side(self, table: S3PBackTable) -> BackSide:
         able = {Capability.TRIM, Capability.FOLLOW, Capability.LOCATE, Capability.RECORD_IDS, Capability.BYTES}
         return BackSide(
             kind=self.kind,
@@ -126,7 +126,7 @@ class _Back(BackKind[S3PBack]):
 class _Server(ServerKind):
     scheme = "s3p"
     protocol = "s3p"
-    back = S3PBack
+    back = S3PBackTable
     example = "s3p://127.0.0.1:7500"
     default_basin = DEFAULT_BASIN
 

@@ -21,10 +21,10 @@ from penstock.protocols.tables import (
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_codecs.limits import KIB, MIB, SEGMENT_MAX_LENGTH
 
-__all__ = ["SegmentBack", "SegmentBackLoss", "SegmentLimits", "SegmentListener", "SegmentLoss"]
+__all__ = ["SegmentBackLoss", "SegmentBackTable", "SegmentListener", "SegmentListenerLimits", "SegmentLoss"]
 
 
-class SegmentLimits(ListenerLimits, frozen=True, kw_only=True):
+class SegmentListenerLimits(ListenerLimits, frozen=True, kw_only=True):
     """Limits of one segment listener. The defaults suit Pravega's own clients, Java and Python."""
 
     max_connections: Annotated[int, MAX_CONNECTIONS] = 10_000
@@ -107,7 +107,7 @@ class SegmentListener(ListenerTable, frozen=True, kw_only=True):
     ] = None
     anonymous: Anonymous = False
     loss: SegmentLoss = SegmentLoss()
-    limits: SegmentLimits = SegmentLimits()
+    limits: SegmentListenerLimits = SegmentListenerLimits()
 
     def __post_init__(self) -> None:
         check_address("bind", self.bind)
@@ -144,7 +144,7 @@ class SegmentBackLoss(LossTable, frozen=True, kw_only=True):
         return LossPolicy(Loss(self.headers), empty, Loss(self.command_records))
 
 
-class SegmentBack(NumberedBackTable, frozen=True, kw_only=True, tag_field="kind", tag="segment"):
+class SegmentBackTable(NumberedBackTable, frozen=True, kw_only=True, tag_field="kind", tag="segment"):
     """A segment store: Pravega's, or any that speaks its protocol. The gateway assigns sequence numbers to its records,
     and keeps them in the embedded store."""
 

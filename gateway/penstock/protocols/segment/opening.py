@@ -14,7 +14,7 @@ from penstock.core.segment_names import SegmentNames
 from penstock.net.http.traced import traced_connections
 from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
 from penstock.protocols.segment.back import SegmentBackSettings, open_segment
-from penstock.protocols.segment.config import SegmentBack, SegmentListener
+from penstock.protocols.segment.config import SegmentBackTable, SegmentListener
 from penstock.protocols.segment.delegation import Delegation, load_key
 from penstock.protocols.segment.front import SegmentFront, SegmentSettings
 from penstock.protocols.upstreams import secret_in, upstream_settings
@@ -70,7 +70,7 @@ def segment_settings(
 
 
 @asynccontextmanager
-async def open_back(context: BackContext, name: str, table: SegmentBack) -> AsyncIterator[Target]:
+async def open_back(context: BackContext, name: str, table: SegmentBackTable) -> AsyncIterator[Target]:
     """See `penstock.protocols.plugin.BackKind.open`."""
     settings = segment_back_settings(name, table)
     async with (
@@ -81,7 +81,7 @@ async def open_back(context: BackContext, name: str, table: SegmentBack) -> Asyn
         yield Target(name, "segment", combined, table.delivery, settings.names, back.breaker)
 
 
-def segment_back_settings(name: str, table: SegmentBack) -> SegmentBackSettings:
+def segment_back_settings(name: str, table: SegmentBackTable) -> SegmentBackSettings:
     """Return the settings of a client of a segment store. Raises CannotStart for files that cannot be used."""
     file = table.password_file
     return SegmentBackSettings(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.core.config_fields import DEFAULT_BASIN, is_basin_name
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentName, SegmentNames
 from penstock.protocols.plugin import BackKind, ListenerKind, ProtocolPlugin
-from penstock.protocols.segment.config import SegmentBack, SegmentListener
+from penstock.protocols.segment.config import SegmentBackTable, SegmentListener
 from penstock.protocols.servers import Server, ServerKind
 from penstock.protocols.tables import ConfigView
 from penstock.protocols.terms import Terms
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
     from penstock.routing.target import Target
 
-__all__ = ["PLUGIN", "SegmentServer"]
+__all__ = ["PLUGIN", "SegmentStoreKind"]
 
 
 class _Listener(ListenerKind[SegmentListener]):
@@ -105,29 +105,29 @@ class _Listener(ListenerKind[SegmentListener]):
         return describe_access(table, config)
 
 
-class _Back(BackKind[SegmentBack]):
+class _Back(BackKind[SegmentBackTable]):
     title = "segments"
-    table = SegmentBack
+    table = SegmentBackTable
 
-    def open(self, context: BackContext, name: str, table: SegmentBack) -> AbstractAsyncContextManager[Target]:
+    def open(self, context: BackContext, name: str, table: SegmentBackTable) -> AbstractAsyncContextManager[Target]:
         from penstock.protocols.segment.opening import open_back
 
         return open_back(context, name, table)
 
-    def check(self, name: str, table: SegmentBack) -> None:
+    def check(self, name: str, table: SegmentBackTable) -> None:
         from penstock.protocols.upstreams import secret_in
 
         if table.password_file is not None:
             secret_in(f"backs.{name}.password_file", table.password_file)
 
-    def addresses(self, table: SegmentBack) -> Mapping[str, str]:
+    def addresses(self, table: SegmentBackTable) -> Mapping[str, str]:
         found = {"": table.address, "controller": table.controller}
         return {name: address for name, address in found.items() if address is not None}
 
-    def address(self, table: SegmentBack) -> str:
+    def address(self, table: SegmentBackTable) -> str:
         return table.controller or table.address or ""
 
-    def side(self, table: SegmentBack) -> BackSide:
+    def side(self, table: SegmentBackTable) -> BackSide:
         draft, keep_empty = table.dialect == "draft", table.loss.keep_empty
         able = {Capability.TRIM, Capability.FOLLOW, Capability.LOCATE, Capability.RECORD_IDS, Capability.BYTES}
         able |= {Capability.TIMESTAMPS} | ({Capability.EMPTY_BODIES} if keep_empty else set())
@@ -152,16 +152,16 @@ class _Back(BackKind[SegmentBack]):
             for_bytes=refused if draft else (),
         )
 
-    def sends_secrets(self, table: SegmentBack) -> bool:
+    def sends_secrets(self, table: SegmentBackTable) -> bool:
         return table.username is not None
 
 
-class SegmentServer(ServerKind):
+class SegmentStoreKind(ServerKind):
     """A segment store, without a controller."""
 
     scheme = "segment"
     protocol = "segment"
-    back = SegmentBack
+    back = SegmentBackTable
     example = "segment://127.0.0.1:12345"
     options = frozenset({"draft"})
 
@@ -180,4 +180,4 @@ class SegmentServer(ServerKind):
         return server.space is None and first.startswith(HELLO) == (not server.options)
 
 
-PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Back(),), server=SegmentServer())
+PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Back(),), server=SegmentStoreKind())

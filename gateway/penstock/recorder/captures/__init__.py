@@ -1,6 +1,6 @@
 """Read capture files, decode them into messages, count them, and write them in other forms."""
 
-from penstock.recorder.captures.choosing import Choice
-from penstock.recorder.captures.opening import Captures, UnreadableCapture
+from penstock.recorder.captures.choosing import CaptureFilter
+from penstock.recorder.captures.opening import CaptureEvents, UnreadableCapture
 
-__all__ = ["Captures", "Choice", "UnreadableCapture"]
+__all__ = ["CaptureEvents", "CaptureFilter", "UnreadableCapture"]

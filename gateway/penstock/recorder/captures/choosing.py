@@ -11,7 +11,7 @@ from penstock_analysis.capture import Conversation
 from penstock_analysis.dialogue import Message, Problem, SeenRecord
 from penstock_analysis.plugin import plugins
 
-__all__ = ["PROTOCOLS", "Choice"]
+__all__ = ["PROTOCOLS", "CaptureFilter"]
 
 _UNKNOWN: Final = "tcp"
 PROTOCOLS: Final = tuple(
@@ -21,7 +21,7 @@ PROTOCOLS: Final = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CaptureFilter:
     """A filter. Empty sequences accept everything; patterns are globs (`*`, `?`, `[...]`), and one match is enough."""
 
     connections: Sequence[int] = ()

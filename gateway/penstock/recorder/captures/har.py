@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from penstock.recorder.captures.lines import conversation_keys, utc
-from penstock.recorder.captures.recent import Recent
+from penstock.recorder.captures.recent import RecentBytes
 from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Sender
 from penstock_analysis.dialogue import Message, Problem
 from penstock_analysis.dialogue.http.exchange import CODINGS
@@ -51,12 +51,12 @@ class HarEntries:
 
     def __init__(self) -> None:
         self._open: dict[Conversation, OrderedDict[int, _Exchange]] = {}
-        self._recent: OrderedDict[tuple[Conversation, Sender], Recent] = OrderedDict()
+        self._recent: OrderedDict[tuple[Conversation, Sender], RecentBytes] = OrderedDict()
 
     def hear(self, event: CaptureEvent) -> None:
         """Take an event before the messages decoded from it, to keep the bytes of bodies as they were sent."""
         if isinstance(event, Chunk):
-            recent = self._recent.setdefault((event.conversation, event.sender), Recent(MAX_TEXT))
+            recent = self._recent.setdefault((event.conversation, event.sender), RecentBytes(MAX_TEXT))
             self._recent.move_to_end((event.conversation, event.sender))
             recent.add(event.offset, event.data)
             if len(self._recent) > MAX_RECENT:
@@ -121,7 +121,7 @@ class _Exchange:
         self._messages: list[dict[str, Any]] = []
         self._failure = ""
 
-    def add(self, message: Message, recent: Recent | None) -> None:
+    def add(self, message: Message, recent: RecentBytes | None) -> None:
         """Add a message of this exchange. `recent`: the last bytes of its sender."""
         self._ends[message.sender] = message.end_ns
         self._failure = message.failure or self._failure  # the body is more specific than the head
@@ -150,7 +150,7 @@ class _Exchange:
             told |= {"time": utc(message.end_ns), "length": message.length, "fields": message.fields}
             self._messages.append(told)
 
-    def _text(self, message: Message, recent: Recent | None) -> str | None:
+    def _text(self, message: Message, recent: RecentBytes | None) -> str | None:
         """Return the text of a body that is a single message: as decoded, or else from the bytes as sent. None if it
         has none."""
         if isinstance(message.event, bytes):

@@ -13,7 +13,7 @@ import zstandard
 from penstock_analysis.capture import CaptureEvent, CaptureReader, Conversation, Side
 from penstock_codecs.limits import MIB
 
-__all__ = ["STANDARD_INPUT", "Captures", "UnreadableCapture", "recorded_side"]
+__all__ = ["STANDARD_INPUT", "CaptureEvents", "UnreadableCapture", "recorded_side"]
 
 STANDARD_INPUT: Final = Path("-")
 PIECE_BYTES: Final = 1 * MIB
@@ -29,7 +29,7 @@ class UnreadableCapture(Exception):
     """The capture does not exist or is not a capture; the text says which file and why."""
 
 
-class Captures:
+class CaptureEvents:
     """A one-shot iterator of the events in files, in their order. Several files are read as one recording: a
     conversation that continues in the next file stays the same object.
 
@@ -156,7 +156,7 @@ class Captures:
 def recorded_side(paths: Sequence[Path]) -> Side | None:
     """Return the side of the gateway to show by default: FRONT, or BACK if only that was recorded; None for a pipe,
     which can be read only once. Captures of both sides hold the same traffic twice. Raises UnreadableCapture."""
-    captures = Captures(paths)
+    captures = CaptureEvents(paths)
     if captures.live:
         return None
     side = Side.FRONT

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["Recent"]
+__all__ = ["RecentBytes"]
 
 
-class Recent:
+class RecentBytes:
     """Keeps at least the last `kept` bytes, and at most twice as many."""
 
     def __init__(self, kept: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from penstock.recorder.captures.choosing import Choice
+from penstock.recorder.captures.choosing import CaptureFilter
 from penstock.recorder.captures.lines import utc
 from penstock_analysis.capture import CaptureEvent, Chunk, Conversation
 from penstock_analysis.dialogue import APPENDED, Message, Problem
@@ -23,8 +23,8 @@ __all__ = [
     "MAX_PERIODS",
     "OTHERS",
     "PERCENTILES",
-    "Count",
-    "Group",
+    "CountKey",
+    "GroupCounts",
     "Percentiles",
     "Period",
     "Statistics",
@@ -84,11 +84,11 @@ MAX_GROUPS: Final = 10_000
 MAX_PERIODS: Final = 60
 """Maximum number of periods; when exceeded, all periods become twice as long."""
 OTHERS: Final = "(others)"
-EVERYTHING: Final = Choice()
+EVERYTHING: Final = CaptureFilter()
 PERCENTILES: Final = (50, 90, 99)
 
 
-class Group(NamedTuple):
+class CountKey(NamedTuple):
     """The key of a count. `stream`: "" for items that are not about a stream."""
 
     protocol: str
@@ -97,7 +97,7 @@ class Group(NamedTuple):
 
 
 @dataclass(slots=True)
-class Count:
+class GroupCounts:
     """Counts of one group. Sizes are those of messages, in bytes on the connection. Errors are problems and failed
     requests."""
 
@@ -138,15 +138,15 @@ class Period:
 class Statistics:
     """Counts the items of a capture that a filter accepts."""
 
-    def __init__(self, choice: Choice = EVERYTHING) -> None:
+    def __init__(self, choice: CaptureFilter = EVERYTHING) -> None:
         self._choice = choice
-        self.groups: dict[Group, Count] = {}
-        self.total = Count()
+        self.groups: dict[CountKey, GroupCounts] = {}
+        self.total = GroupCounts()
         self.start_ns: int | None = None
         self.end_ns = 0
         self.size = 0
         """Bytes of both sides of all conversations."""
-        self._seen: dict[Conversation, set[Group]] = {}
+        self._seen: dict[Conversation, set[CountKey]] = {}
         self._failures = Failures()
         self._periods: dict[int, Period] = {}
         self._period_ns = 1_000_000_000
@@ -188,7 +188,7 @@ class Statistics:
             period.messages += 1
             period.records += sum(record.acknowledged for record in item.records)
 
-    def _message(self, message: Message, count: Count) -> None:
+    def _message(self, message: Message, count: GroupCounts) -> None:
         count.messages += bool(message.length)
         count.size += message.length
         if message.answers is not None:
@@ -198,17 +198,17 @@ class Statistics:
             count.appended += appended
             count.delivered += sum(record.action != APPENDED for record in message.records)
 
-    def _group(self, item: Message | Problem) -> Count:
+    def _group(self, item: Message | Problem) -> GroupCounts:
         """Return the count that an item belongs to."""
         conversation = item.conversation
         stream = item.stream if isinstance(item, Message) else ""
         layer = item.layer if isinstance(item, Message) else ""
-        group = Group(conversation.protocol or layer, conversation.name or str(conversation.server), stream)
+        group = CountKey(conversation.protocol or layer, conversation.name or str(conversation.server), stream)
         if group not in self.groups and len(self.groups) >= MAX_GROUPS:
-            group = Group(OTHERS, OTHERS, OTHERS)
+            group = CountKey(OTHERS, OTHERS, OTHERS)
         count = self.groups.get(group)
         if count is None:
-            count = self.groups[group] = Count()
+            count = self.groups[group] = GroupCounts()
         seen = self._seen.get(conversation)
         if seen is not None and group not in seen:
             seen.add(group)

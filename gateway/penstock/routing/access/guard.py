@@ -60,7 +60,7 @@ from penstock_codecs.operations import (
 from penstock_codecs.s2.access_tokens import Op, ResourceSet
 from penstock_codecs.streams import BasinInfo, StreamConfig, StreamInfo
 
-__all__ = ["OPS", "Guarded", "ops_of_append"]
+__all__ = ["OPS", "GuardedBack", "ops_of_append"]
 
 OPS: Final[dict[type, tuple[Op, ...]]] = {
     Append: (Op.APPEND,),
@@ -95,7 +95,7 @@ def ops_of_append(append: Any) -> tuple[Op, ...]:
 R = TypeVar("R")
 
 
-class Guarded(BackWrapper):
+class GuardedBack(BackWrapper):
     """A `Back` that enforces the client's access token. `vigil` ends sessions whose tokens were revoked or have
     expired."""
 

@@ -7,13 +7,13 @@ from typing import Final, NamedTuple
 import trio
 
 from penstock.net.cutting import cut
-from penstock.routing.faults.rule import About, Action, Direction, Kind
+from penstock.routing.faults.rule import Action, FaultDirection, MessageKind, MessageSubject
 from penstock.routing.faults.rules import Faults
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import RecordId, StreamPosition
 from penstock_codecs.operations import Appended
 
-__all__ = ["GHOST", "Answer", "arrival", "held_back", "lost"]
+__all__ = ["GHOST", "AnswerFault", "arrival", "held_back", "lost"]
 
 _NOWHERE: Final = StreamPosition(0, 0)
 GHOST: Final = Appended(_NOWHERE, _NOWHERE, _NOWHERE, RecordId(0, 0), 0)
@@ -26,21 +26,21 @@ _ON_SEGMENT_ANSWERS: Final = _ON_ANSWERS | {Action.THROTTLE}
 """For segment clients, answers are throttled as a whole (`penstock.routing.faults.messages.ON_SEGMENT_MESSAGES`)."""
 
 
-class Answer(NamedTuple):
+class AnswerFault(NamedTuple):
     """`until`: the trio time before which the answer is held back. `failure`: sent instead of the answer, if any."""
 
     until: float
     failure: Failure | None
 
 
-async def arrival(faults: Faults, about: About, size: int) -> int:
+async def arrival(faults: Faults, about: MessageSubject, size: int) -> int:
     """Apply the faults of an incoming message of `size` bytes. Return how many times to hand it on, 0 to drop it.
 
     Raises OperationFailed if the message is to fail before it has any effect. Never returns if the connection is cut.
     """
     copies = 1
-    actions = _ON_ARRIVAL if about.kind is Kind.READ else _ON_CHANGES
-    for rule in faults.firing(about, Direction.IN, actions):
+    actions = _ON_ARRIVAL if about.kind is MessageKind.READ else _ON_CHANGES
+    for rule in faults.firing(about, FaultDirection.IN, actions):
         fault = rule.fault
         if fault.action is Action.DELAY:
             await trio.sleep(rule.delay())
@@ -57,11 +57,11 @@ async def arrival(faults: Faults, about: About, size: int) -> int:
     return copies
 
 
-def held_back(faults: Faults, about: About, size: int) -> Answer:
+def held_back(faults: Faults, about: MessageSubject, size: int) -> AnswerFault:
     """Apply the faults of an answer of `size` bytes that is ready now. Return when to send it, or its failure."""
     until, failure = trio.current_time(), None
     actions = _ON_SEGMENT_ANSWERS if about.protocol == "segment" else _ON_ANSWERS
-    for rule in faults.firing(about, Direction.OUT, actions):
+    for rule in faults.firing(about, FaultDirection.OUT, actions):
         fault = rule.fault
         if fault.action is Action.DELAY:
             until += rule.delay()
@@ -69,7 +69,7 @@ def held_back(faults: Faults, about: About, size: int) -> Answer:
             until += size / fault.bytes_per_second
         else:
             failure = failure or fault.failure
-    return Answer(until, failure)
+    return AnswerFault(until, failure)
 
 
 def lost(code: FailureCode = FailureCode.UNAVAILABLE) -> OperationFailed:

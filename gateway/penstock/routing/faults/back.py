@@ -27,9 +27,9 @@ from penstock.core.back import (
 from penstock.core.identity import CLIENT
 from penstock.core.passthrough import Passthrough
 from penstock.net.cutting import CUT
-from penstock.routing.faults.arriving import GHOST, Answer, arrival, held_back, lost
-from penstock.routing.faults.messages import DUE, Due
-from penstock.routing.faults.rule import About, Action, Direction, Kind, Rule
+from penstock.routing.faults.arriving import GHOST, AnswerFault, arrival, held_back, lost
+from penstock.routing.faults.messages import DUE, DueMessages
+from penstock.routing.faults.rule import Action, FaultDirection, MessageKind, MessageSubject, Rule
 from penstock.routing.faults.rules import Faults
 from penstock_codecs.byte_operations import AppendBytes, BytesRead, ReadBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
@@ -45,8 +45,8 @@ _TERMINAL: Final = frozenset({Action.TERMINAL})
 class _Terminals:
     """The terminals that may end one session; without sessions, those that an operation's records count towards."""
 
-    def __init__(self, faults: Faults, about: About) -> None:
-        rules = tuple(faults.concerning(about, Direction.OUT, _TERMINAL))
+    def __init__(self, faults: Faults, about: MessageSubject) -> None:
+        rules = tuple(faults.concerning(about, FaultDirection.OUT, _TERMINAL))
         session = about.protocol == "s2"
         self._about = about
         self._ends = next((rule for rule in rules if session and rule.chooses()), None)
@@ -77,12 +77,12 @@ class _Terminals:
 class FaultyReads(ReadSessionWrapper):
     """A `ReadSession` with faults. A batch that is held back survives the cancellation of `next` by a heartbeat."""
 
-    def __init__(self, inner: ReadSession, faults: Faults, about: About, due: Due) -> None:
+    def __init__(self, inner: ReadSession, faults: Faults, about: MessageSubject, due: DueMessages) -> None:
         super().__init__(inner)
         self._faults = faults
         self._about = about
         self._due = due
-        self._held: tuple[RecordBatch, Answer] | None = None
+        self._held: tuple[RecordBatch, AnswerFault] | None = None
         self._terminals = _Terminals(faults, about)
 
     async def next(self) -> RecordBatch | Following | None:
@@ -128,13 +128,13 @@ class _Sent(Enum):
 class FaultyAppends(AppendSessionWrapper):
     """An `AppendSession` with faults. It returns acknowledgements one at a time, so that each becomes one message."""
 
-    def __init__(self, inner: AppendSession, faults: Faults, about: About, due: Due) -> None:
+    def __init__(self, inner: AppendSession, faults: Faults, about: MessageSubject, due: DueMessages) -> None:
         super().__init__(inner)
         self._faults = faults
         self._about = about
         self._due = due
         self._order: deque[_Sent | Failure] = deque()
-        self._acknowledged: deque[tuple[Appended, Answer | None]] = deque()
+        self._acknowledged: deque[tuple[Appended, AnswerFault | None]] = deque()
         self._waiting: trio.CancelScope | None = None
         self._over = False
         self._terminals = _Terminals(faults, about)
@@ -222,7 +222,11 @@ class FaultyAppends(AppendSessionWrapper):
 
 
 R = TypeVar("R")
-_KINDS: Final[dict[type, Kind]] = {Append: Kind.APPEND, AppendBytes: Kind.APPEND, ReadBytes: Kind.READ}
+_KINDS: Final[dict[type, MessageKind]] = {
+    Append: MessageKind.APPEND,
+    AppendBytes: MessageKind.APPEND,
+    ReadBytes: MessageKind.READ,
+}
 
 
 class FaultyBack(BackWrapper):
@@ -254,8 +258,8 @@ class FaultyBack(BackWrapper):
         """True if faults may be injected: into clients' operations, never into the gateway's own."""
         return self._faults.active and CUT.get() is not None
 
-    def _about(self, kind: Kind, stream: StreamRef | None) -> About:
-        return About(self._listener, kind, stream, self._route_of(stream), CLIENT.get().identity)
+    def _about(self, kind: MessageKind, stream: StreamRef | None) -> MessageSubject:
+        return MessageSubject(self._listener, kind, stream, self._route_of(stream), CLIENT.get().identity)
 
     def _route_of(self, stream: StreamRef | None) -> str:
         """Return the name of the stream's route, "" if it has none."""
@@ -270,8 +274,8 @@ class FaultyBack(BackWrapper):
 
     async def _perform(self, operation: Operation[R]) -> R:
         stream = getattr(operation, "stream", None) or getattr(operation, "target", None)
-        about = self._about(_KINDS.get(type(operation), Kind.CONTROL), stream)
-        due = Due(self._faults, about)
+        about = self._about(_KINDS.get(type(operation), MessageKind.CONTROL), stream)
+        due = DueMessages(self._faults, about)
         DUE.set(due)
         due.only()
         copies = await arrival(self._faults, about, _size(operation))
@@ -295,10 +299,10 @@ class FaultyBack(BackWrapper):
         except OperationFailed:
             return  # the first was answered already
 
-    def _check_terminal(self, about: About, records: int) -> None:
+    def _check_terminal(self, about: MessageSubject, records: int) -> None:
         """Count records towards terminals, for protocols without sessions. Raises OperationFailed for the operation
         that exceeds one."""
-        for rule in self._faults.concerning(about, Direction.OUT, _TERMINAL) if records else ():
+        for rule in self._faults.concerning(about, FaultDirection.OUT, _TERMINAL) if records else ():
             if not rule.passes(about, records):
                 raise OperationFailed(rule.fault.failure)
 
@@ -308,26 +312,26 @@ class FaultyBack(BackWrapper):
     async def _append_session(
         self, stream: StreamRef, entering: AbstractAsyncContextManager[AppendSession]
     ) -> AsyncIterator[AppendSession]:
-        about = self._about(Kind.APPEND, stream)
-        due = Due(self._faults, about)
+        about = self._about(MessageKind.APPEND, stream)
+        due = DueMessages(self._faults, about)
         DUE.set(due)
         due.only()  # the answer if opening the session fails
         async with entering as inner:
-            due = Due(self._faults, about)
+            due = DueMessages(self._faults, about)
             DUE.set(due)
             yield FaultyAppends(inner, self._faults, about, due)
 
     @asynccontextmanager
     async def _read_session(self, read: Read) -> AsyncIterator[ReadSession]:
-        about = self._about(Kind.READ, read.stream)
-        due = Due(self._faults, about)
+        about = self._about(MessageKind.READ, read.stream)
+        due = DueMessages(self._faults, about)
         DUE.set(due)
         due.only()
         if await arrival(self._faults, about, 0) == 0:
             due.only(dropped=True)
             raise lost()
         async with self._inner.read_session(read) as inner:
-            due = Due(self._faults, about)
+            due = DueMessages(self._faults, about)
             if about.protocol != "s2":
                 due.owe()  # the only reply, with records or without
             DUE.set(due)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from penstock.net.cutting import cut, silence
 from penstock.net.http.exchange import Exchange, HeaderList, Request
-from penstock.routing.faults.messages import ON_ONE_ANSWER, Said, due_message, send_faulty
+from penstock.routing.faults.messages import ON_ONE_ANSWER, MessageFaults, due_message, send_faulty
 from penstock.routing.faults.rules import Faults
 from penstock_codecs.http import Buffer
 
@@ -66,7 +66,7 @@ class _FaultyExchange:
         else:
             await self._respond(said, status, [*headers, ("content-length", str(len(body)))], body)
 
-    async def _respond(self, said: Said, status: int, headers: HeaderList, body: bytes) -> None:
+    async def _respond(self, said: MessageFaults, status: int, headers: HeaderList, body: bytes) -> None:
         """Send a whole answer slowly, or only its beginning."""
         if said.cut_after == 0:
             await cut()

@@ -16,11 +16,20 @@ from typing import Final
 import trio
 
 from penstock.net.cutting import cut
-from penstock.routing.faults.rule import About, Action, Direction
+from penstock.routing.faults.rule import Action, FaultDirection, MessageSubject
 from penstock.routing.faults.rules import Faults
 from penstock_codecs.http import Buffer
 
-__all__ = ["DUE", "ON_MESSAGES", "ON_ONE_ANSWER", "ON_SEGMENT_MESSAGES", "Due", "Said", "due_message", "send_faulty"]
+__all__ = [
+    "DUE",
+    "ON_MESSAGES",
+    "ON_ONE_ANSWER",
+    "ON_SEGMENT_MESSAGES",
+    "DueMessages",
+    "MessageFaults",
+    "due_message",
+    "send_faulty",
+]
 
 ON_MESSAGES: Final = frozenset({Action.DROP, Action.DUPLICATE, Action.CUT, Action.THROTTLE})
 """Actions applied to an encoded message; the others are applied before (`penstock.routing.faults.arriving`)."""
@@ -35,7 +44,7 @@ _PIECES_PER_SECOND: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class MessageFaults:
     """The faults of one message. `copies`: times it is sent; 0 drops it. `cut_after`: bytes after which the connection
     is cut. `bytes_per_second`: its rate; None sends it at full speed."""
 
@@ -44,10 +53,10 @@ class Said:
     bytes_per_second: int | None = None
 
 
-class Due:
+class DueMessages:
     """The messages of one kind that the current task is about to send."""
 
-    def __init__(self, faults: Faults, about: About) -> None:
+    def __init__(self, faults: Faults, about: MessageSubject) -> None:
         self._faults = faults
         self._about = about
         self._owed: deque[bool] = deque()
@@ -61,16 +70,16 @@ class Due:
         self._owed.clear()
         self.owe(dropped=dropped)
 
-    def take(self, actions: Collection[Action], answer: bool) -> Said | None:
+    def take(self, actions: Collection[Action], answer: bool) -> MessageFaults | None:
         """Return the faults of the next message, or None if it has none. `answer`: it is the only answer to a request,
         so it need not be announced by `owe`."""
         if self._owed:
             if self._owed.popleft():
-                return Said(copies=0)
+                return MessageFaults(copies=0)
         elif not answer:
             return None
         copies, cut_after, rate = 1, None, None
-        for rule in self._faults.firing(self._about, Direction.OUT, actions):
+        for rule in self._faults.firing(self._about, FaultDirection.OUT, actions):
             fault = rule.fault
             if fault.action is Action.DROP:
                 copies = 0
@@ -82,21 +91,22 @@ class Due:
                 rate = fault.bytes_per_second
         if (copies, cut_after, rate) == (1, None, None):
             return None
-        return Said(copies, cut_after, rate)
+        return MessageFaults(copies, cut_after, rate)
 
 
-DUE: ContextVar[Due | None] = ContextVar("penstock.faults.due", default=None)
+DUE: ContextVar[DueMessages | None] = ContextVar("penstock.faults.due", default=None)
 """The messages that the current task is about to send; None if there were no rules when its operation began."""
 
 
-def due_message(actions: Collection[Action] = ON_MESSAGES, *, answer: bool = False) -> Said | None:
-    """Return the faults of the message that is sent now, or None to send it as usual. `answer`: see `Due.take`."""
+def due_message(actions: Collection[Action] = ON_MESSAGES, *, answer: bool = False) -> MessageFaults | None:
+    """Return the faults of the message that is sent now, or None to send it as usual. `answer`: see
+    `DueMessages.take`."""
     due = DUE.get()
     return None if due is None else due.take(actions, answer)
 
 
 async def send_faulty(
-    said: Said,
+    said: MessageFaults,
     pieces: Iterable[Buffer],
     send: Callable[[bytes], Awaitable[None]],
     written: Callable[[], Awaitable[None]],
@@ -114,7 +124,7 @@ async def send_faulty(
         await _send(said, message, send)
 
 
-async def _send(said: Said, data: bytes, send: Callable[[bytes], Awaitable[None]]) -> None:
+async def _send(said: MessageFaults, data: bytes, send: Callable[[bytes], Awaitable[None]]) -> None:
     rate = said.bytes_per_second
     if rate is None:
         await send(data)

@@ -17,7 +17,7 @@ from penstock.observe.metrics.families import FAULTS
 from penstock_codecs.failures import Failure, FailureCode
 from penstock_codecs.model import StreamRef
 
-__all__ = ["About", "Action", "Direction", "Fault", "Kind", "Rule"]
+__all__ = ["Action", "Fault", "FaultDirection", "MessageKind", "MessageSubject", "Rule"]
 
 log = structlog.get_logger()
 
@@ -34,14 +34,14 @@ class Action(Enum):
     TERMINAL = "terminal"
 
 
-class Direction(Enum):
+class FaultDirection(Enum):
     """The direction of a message: `in`, from a client, or `out`, to it."""
 
     IN = "in"
     OUT = "out"
 
 
-class Kind(Enum):
+class MessageKind(Enum):
     """The kind of a message: it appends records, reads records, or does anything else."""
 
     APPEND = "append"
@@ -50,12 +50,12 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class MessageSubject:
     """The subject of a message. `listener`: its label, `s2` or `s2.public`. `stream`: its name for the client, None for
     a message without one. `route`: "" if there is none. `identity`: "" for an anonymous client."""
 
     listener: str
-    kind: Kind
+    kind: MessageKind
     stream: StreamRef | None = None
     route: str = ""
     identity: str = ""
@@ -78,11 +78,11 @@ class Fault:
 
     name: str
     action: Action
-    direction: Direction
+    direction: FaultDirection
     listeners: frozenset[str] = frozenset()
     routes: frozenset[str] = frozenset()
     identities: frozenset[str] = frozenset()
-    kinds: frozenset[Kind] = frozenset()
+    kinds: frozenset[MessageKind] = frozenset()
     pattern: StreamPattern | None = None
     seed: int = 0
     probability: float = 1.0
@@ -102,7 +102,7 @@ class Fault:
         """The failure that clients get."""
         return Failure(self.code, self.message)
 
-    def concerns(self, about: About) -> bool:
+    def concerns(self, about: MessageSubject) -> bool:
         """Return whether the rule matches such messages."""
         return (
             (not self.listeners or not self.listeners.isdisjoint((about.listener, about.protocol)))
@@ -123,7 +123,7 @@ class Rule:
         self._carried = 0
         self._random = random.Random(f"{fault.seed}/{fault.name}")
 
-    def fires(self, about: About) -> bool:
+    def fires(self, about: MessageSubject) -> bool:
         """Return whether the rule fires on this message; if so, log and count it. Call once per matching message."""
         chosen = self.chooses()
         if chosen:
@@ -142,7 +142,7 @@ class Rule:
         self.fired += 1
         return True
 
-    def tell(self, about: About) -> None:
+    def tell(self, about: MessageSubject) -> None:
         """Log and count an injected fault."""
         fault = self.fault
         FAULTS.labels(rule=fault.name, action=fault.action.value).inc()
@@ -156,7 +156,7 @@ class Rule:
             stream=str(about.stream or ""),
         )
 
-    def passes(self, about: About, records: int) -> bool:
+    def passes(self, about: MessageSubject, records: int) -> bool:
         """Count records towards a terminal, for protocols without sessions. Return whether they may pass. Once they
         exceed `records` the count starts again, and they pass only if the rule does not fire."""
         self._carried += records

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from penstock.routing.faults.rule import About, Action, Direction, Fault, Rule
+from penstock.routing.faults.rule import Action, Fault, FaultDirection, MessageSubject, Rule
 
 __all__ = ["Faults"]
 
@@ -28,13 +28,15 @@ class Faults:
         self._rules = tuple(known.get(fault) or Rule(fault) for fault in faults)
         self.active = bool(self._rules)
 
-    def firing(self, about: About, direction: Direction, actions: Collection[Action]) -> Iterator[Rule]:
+    def firing(self, about: MessageSubject, direction: FaultDirection, actions: Collection[Action]) -> Iterator[Rule]:
         """Yield the rules that fire on this message, evaluating each when it is reached."""
         for rule in self.concerning(about, direction, actions):
             if rule.fires(about):
                 yield rule
 
-    def concerning(self, about: About, direction: Direction, actions: Collection[Action]) -> Iterator[Rule]:
+    def concerning(
+        self, about: MessageSubject, direction: FaultDirection, actions: Collection[Action]
+    ) -> Iterator[Rule]:
         """Yield the rules that match such messages, whether they fire or not."""
         for rule in self._rules:
             fault = rule.fault

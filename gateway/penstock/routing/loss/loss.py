@@ -18,7 +18,7 @@ from penstock_codecs.features import Feature, feature_of
 from penstock_codecs.model import NO_HEADERS, Headers, RecordBatch, RecordId
 from penstock_codecs.operations import Capability
 
-__all__ = ["Carried", "Loss", "LossPolicy", "Refusal", "carry", "take_in"]
+__all__ = ["Carried", "Loss", "LossPolicy", "LossRefusal", "carry", "take_in"]
 
 
 class Loss(Enum):
@@ -67,7 +67,7 @@ class LossPolicy:
         return frozenset(able | ({Capability.EMPTY_BODIES} if self.empty_body is Loss.ENVELOPE else set()))
 
 
-class Refusal(NamedTuple):
+class LossRefusal(NamedTuple):
     """The first record that the policy refuses, and the feature that it is refused for."""
 
     record_id: RecordId
@@ -85,7 +85,7 @@ class Carried:
     seqs: Sequence[int]
     bodies: list[bytes]
     last: RecordId
-    refusal: Refusal | None = None
+    refusal: LossRefusal | None = None
     dropped: Counter[Feature] = field(default_factory=Counter)
 
 
@@ -131,7 +131,7 @@ def _carry_one_by_one(batch: RecordBatch, seqs: Sequence[int], policy: LossPolic
             headers, feature = (), feature_of((), body)
         loss = policy.about(feature) if feature else None
         if feature and loss is Loss.REFUSE:
-            carried.refusal = Refusal(RecordId(timestamp, seq), feature)
+            carried.refusal = LossRefusal(RecordId(timestamp, seq), feature)
             break
         if feature and loss is Loss.DROP:
             carried.dropped[feature] += 1

@@ -16,7 +16,7 @@ from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_codecs.limits import MIB
 from penstock_codecs.operations import Capability
 
-__all__ = ["EMBEDDED_SIDE", "BackSide", "Fate", "FrontSide", "Item", "Plan", "bodies", "carried", "plan"]
+__all__ = ["EMBEDDED_SIDE", "BackSide", "Fate", "FrontSide", "Item", "LossPlan", "bodies", "carried", "plan"]
 
 
 class Fate(Enum):
@@ -99,7 +99,7 @@ EMBEDDED_SIDE: Final = BackSide(kind="embedded", embedded=True, byte_offsets=Tru
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LossPlan:
     """The plan for one listener and one back. `appends`, `reads`: the fate of features in either direction.
     `guarantee`: the delivery guarantee for appends whose acknowledgement is lost; several lines if clients differ."""
 
@@ -108,13 +108,13 @@ class Plan:
     guarantee: tuple[str, ...]
 
 
-def plan(front: FrontSide, back: BackSide) -> Plan:
+def plan(front: FrontSide, back: BackSide) -> LossPlan:
     """Return the fate of records that this listener's clients append to this back, and of those that they read."""
     if back.appends:
         appends = tuple(front.appends(back))
     else:
         appends = (Item("everything", Fate.REFUSED, "it is a source that is only read"),)
-    return Plan(appends, tuple(_reads(front, back)), tuple(_guarantee(front, back)))
+    return LossPlan(appends, tuple(_reads(front, back)), tuple(_guarantee(front, back)))
 
 
 # ---- appends -------------------------------------------------------------------------------------------------

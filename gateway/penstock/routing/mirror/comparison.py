@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from penstock.routing.mirror.hashing import alone, chain
-from penstock.routing.mirror.state import Difference, StreamState
+from penstock.routing.mirror.state import MirrorDifference, MirroredStream
 from penstock_codecs.model import Headers, Record
 
 __all__ = ["compare"]
 
 
-def compare(state: StreamState, primary: Sequence[Record], secondary: Sequence[Record]) -> StreamState:
+def compare(state: MirroredStream, primary: Sequence[Record], secondary: Sequence[Record]) -> MirroredStream:
     """Return the state after comparing these records, which follow the ones compared before. Both sequences have the
     same length.
 
@@ -32,7 +32,7 @@ def compare(state: StreamState, primary: Sequence[Record], secondary: Sequence[R
         for one, other, ours, theirs in zip(of_primary, of_secondary, primary, secondary, strict=True):
             if one != other:
                 cause = "order" if reordered else _cause(one, other)
-                state = state.with_difference(Difference(cause, ours.seq_num, theirs.seq_num))
+                state = state.with_difference(MirrorDifference(cause, ours.seq_num, theirs.seq_num))
     return replace(
         state,
         compared=primary[-1].seq_num + 1,

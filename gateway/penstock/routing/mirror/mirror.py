@@ -19,8 +19,8 @@ from penstock.routing.mirror.attributes import Attributes
 from penstock.routing.mirror.queue import Queue
 from penstock.routing.mirror.settings import MirrorSettings
 from penstock.routing.mirror.sides import Sides
-from penstock.routing.mirror.state import CAUSES, StateTable, StreamState
-from penstock.routing.mirror.tap import Tap
+from penstock.routing.mirror.state import CAUSES, MirroredStream, StateTable
+from penstock.routing.mirror.tap import ReportingBack
 from penstock.routing.mirror.turn import MOVED, Turn
 from penstock.routing.target import Target
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -36,7 +36,7 @@ class Totals:
     def __init__(self) -> None:
         self._sums: Counter[str] = Counter()
 
-    def change(self, before: StreamState | None, after: StreamState | None) -> None:
+    def change(self, before: MirroredStream | None, after: MirroredStream | None) -> None:
         """Update the sums for a stream whose state has changed; None stands for an unknown stream."""
         if before is not None:
             self._sums.subtract(_counts(before))
@@ -55,7 +55,7 @@ class Totals:
         }
 
 
-def _counts(state: StreamState) -> Counter[str]:
+def _counts(state: MirroredStream) -> Counter[str]:
     counts = Counter(state.differences)
     counts["streams"] = 1
     counts["records"] = state.hashed
@@ -75,7 +75,7 @@ async def visit_streams(primary: Back, states: StateTable, belongs: Callable[[St
     Raises OperationFailed if the primary cannot be listed just now.
     """
 
-    async def visit_known(stream: StreamRef, _state: StreamState) -> None:
+    async def visit_known(stream: StreamRef, _state: MirroredStream) -> None:
         await visit(stream)
 
     async def visit_listed(stream: StreamRef) -> None:
@@ -133,7 +133,7 @@ class Mirror:
         belongs: Callable[[StreamRef], bool],
         attributes: Attributes | None = None,
     ) -> None:
-        self.tap: Back = Tap(primary.back, self._touched, attributes or Attributes())
+        self.tap: Back = ReportingBack(primary.back, self._touched, attributes or Attributes())
         """The back for the route's clients: the primary, with changes reported to the mirror."""
         self._totals = Totals()
         self._route = route
@@ -185,7 +185,7 @@ class Mirror:
             "last_failure": self.last_failure,
         }
 
-    def state_now(self, stream: StreamRef) -> StreamState | None:
+    def state_now(self, stream: StreamRef) -> MirroredStream | None:
         """Return the current state of a stream during its turn, which may not be saved yet, or None outside of one."""
         turn = self._turns.get(stream)
         return None if turn is None else turn.state
@@ -236,7 +236,7 @@ class Mirror:
     async def _count(self) -> None:
         """Add up the saved states of earlier runs."""
 
-        async def count(_stream: StreamRef, state: StreamState) -> None:
+        async def count(_stream: StreamRef, state: MirroredStream) -> None:
             self._totals.change(None, self._of_sides(state))
 
         await self._states.visit(count)
@@ -290,17 +290,17 @@ class Mirror:
         written = await self._states.load(stream)
         counted = None if written is None else self._of_sides(written)
 
-        def compared(state: StreamState) -> None:
+        def compared(state: MirroredStream) -> None:
             nonlocal counted
             self._totals.change(counted, state)
             counted = state
             self._queue.progress(stream, state.compared)
 
-        async def save(state: StreamState) -> None:
+        async def save(state: MirroredStream) -> None:
             compared(state)
             await self._states.save(stream, state)
 
-        fresh = StreamState.fresh(primary.name, secondary.name, self._timestamps)
+        fresh = MirroredStream.fresh(primary.name, secondary.name, self._timestamps)
         state = counted or fresh
         if stream in self._by_bytes:
             self._by_bytes.discard(stream)
@@ -321,7 +321,7 @@ class Mirror:
     def _timestamps(self) -> bool:
         return Capability.TIMESTAMPS in self._primary.back.capabilities & self._secondary.back.capabilities
 
-    def _of_sides(self, state: StreamState) -> StreamState:
+    def _of_sides(self, state: MirroredStream) -> MirroredStream:
         return state.of_sides(self._primary.name, self._secondary.name, self._timestamps)
 
     # ---- failures of a back --------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from penstock.routing.mirror.attributes import Attributes
 from penstock.routing.mirror.mirror import Mirror
 from penstock.routing.mirror.settings import MirrorSettings
 from penstock.routing.mirror.sides import Sides
-from penstock.routing.mirror.state import StateTable, StreamState, Table
+from penstock.routing.mirror.state import MirroredStream, MirrorTable, StateTable
 from penstock.routing.target import Target, TargetHolder
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
@@ -46,7 +46,7 @@ async def reasons_against(states: StateTable) -> list[str]:
     found: list[str] = []
     more = 0
 
-    async def look(stream: StreamRef, state: StreamState) -> None:
+    async def look(stream: StreamRef, state: MirroredStream) -> None:
         nonlocal more
         faults = state.faults or ([] if state.equal else ["it is not copied and compared to its end"])
         if faults and len(found) < _MOST_REASONS:
@@ -94,7 +94,7 @@ class MirroredRoute:
         self._holder = holder
         self._settings = settings or MirrorSettings()
         self._belongs = belongs
-        self._kept = Table(store, "routes")
+        self._kept = MirrorTable(store, "routes")
         self._states = StateTable(store, route)
         self._attributes = Attributes()
         self._mirror = self._new_mirror()
@@ -281,7 +281,7 @@ class MirroredRoute:
         failures: list[str] = []
         failed = 0
 
-        async def give(stream: StreamRef, _state: StreamState) -> None:
+        async def give(stream: StreamRef, _state: MirroredStream) -> None:
             nonlocal failed
             try:
                 await Sides(stream, primary.name, primary.back, secondary.name, secondary.back).give_configuration()

@@ -26,7 +26,7 @@ from penstock_codecs.operations import (
 )
 from penstock_codecs.streams import BasinConfig, StreamConfig, StreamConfigPatch, TimestampingMode
 
-__all__ = ["NOT_THERE", "Reader", "Sides", "reading"]
+__all__ = ["NOT_THERE", "MirrorReader", "Sides", "reading"]
 
 NOT_THERE: Final = frozenset({FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NOT_FOUND})
 _THERE_ALREADY: Final = FailureCode.RESOURCE_ALREADY_EXISTS
@@ -173,7 +173,7 @@ async def _tail(back: Back, stream: StreamRef) -> int | None:
         raise
 
 
-class Reader:
+class MirrorReader:
     """Reader of one stream by sequence number. It starts a new read when one has ended, and holds at most one batch."""
 
     def __init__(self, back: Back, stream: StreamRef, patience: float) -> None:
@@ -215,9 +215,9 @@ class Reader:
 
 
 @asynccontextmanager
-async def reading(back: Back, stream: StreamRef, patience: float) -> AsyncIterator[Reader]:
-    """Provide a `Reader` and close it at the end of the block."""
-    reader = Reader(back, stream, patience)
+async def reading(back: Back, stream: StreamRef, patience: float) -> AsyncIterator[MirrorReader]:
+    """Provide a `MirrorReader` and close it at the end of the block."""
+    reader = MirrorReader(back, stream, patience)
     try:
         yield reader
     finally:

@@ -25,7 +25,7 @@ from penstock_codecs.table_operations import (
     VersionedKey,
 )
 
-__all__ = ["CAUSES", "Difference", "StateTable", "StreamState", "Table"]
+__all__ = ["CAUSES", "MirrorDifference", "MirrorTable", "MirroredStream", "StateTable"]
 
 R = TypeVar("R")
 
@@ -36,7 +36,7 @@ another body, headers or timestamp, is in another place ("order"), or cannot be 
 _PAGE: Final = 500
 
 
-class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
+class MirrorDifference(msgspec.Struct, frozen=True, omit_defaults=True):
     """The cause and place of a difference; it never holds content of records. `message`: the secondary's error."""
 
     cause: str
@@ -45,7 +45,7 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
 
 
-class StreamState(msgspec.Struct, frozen=True, kw_only=True):
+class MirroredStream(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of copying and comparing a stream. Sequence numbers are the primary's unless said otherwise.
 
     - `compared`: the first record that is not compared or passed over yet.
@@ -80,18 +80,18 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     extra_until: int = 0
     refused_until: int = 0
     differences: dict[str, int] = {}
-    first_difference: Difference | None = None
+    first_difference: MirrorDifference | None = None
     stopped: str = ""
     equal: bool = False
     by_bytes: bool = False
     byte_shift: int = 0
 
     @classmethod
-    def fresh(cls, primary: str, secondary: str, timestamps: bool) -> StreamState:
+    def fresh(cls, primary: str, secondary: str, timestamps: bool) -> MirroredStream:
         """Return the state of a stream before the first comparison. `timestamps`: whether both sides can carry them."""
         return cls(primary=primary, secondary=secondary, timestamps=timestamps)
 
-    def of_sides(self, primary: str, secondary: str, timestamps: bool) -> StreamState:
+    def of_sides(self, primary: str, secondary: str, timestamps: bool) -> MirroredStream:
         """Return the state for these backs: this one if it belongs to them, with the sides exchanged if they were cut
         over without faults, else a fresh one."""
         fresh = self.fresh(primary, secondary, timestamps)
@@ -105,18 +105,18 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         last = {"primary_last": self.secondary_last, "secondary_last": self.primary_last}
         return replace(self, primary=primary, secondary=secondary, extra_until=0, refused_until=0, **turned, **last)
 
-    def with_difference(self, found: Difference, count: int = 1) -> StreamState:
+    def with_difference(self, found: MirrorDifference, count: int = 1) -> MirroredStream:
         """Return a copy with `count` more differences of this cause."""
         counts = {**self.differences, found.cause: self.differences.get(found.cause, 0) + count}
         return replace(self, differences=counts, first_difference=self.first_difference or found)
 
-    def rehashed_from(self, compared: int) -> StreamState:
+    def rehashed_from(self, compared: int) -> MirroredStream:
         """Return a copy that begins the hashes anew at this record."""
         empty = NO_RECORDS.hex()
         anew = replace(self, hashed_from=compared, hashed=0, primary_hash=empty, secondary_hash=empty)
         return anew.passed_over(compared)
 
-    def passed_over(self, compared: int) -> StreamState:
+    def passed_over(self, compared: int) -> MirroredStream:
         """Return a copy that passes over, without comparing them, the records before this one."""
         return replace(self, compared=compared, primary_last="", secondary_last="")
 
@@ -134,7 +134,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-class Table:
+class MirrorTable:
     """A table of the embedded store with text keys, created on first use."""
 
     def __init__(self, store: Back, name: str) -> None:
@@ -174,14 +174,14 @@ class StateTable:
     """The saved states of a route's streams."""
 
     def __init__(self, store: Back, route: str) -> None:
-        self._table = Table(store, f"mirror/{route}")
+        self._table = MirrorTable(store, f"mirror/{route}")
 
-    async def load(self, stream: StreamRef) -> StreamState | None:
+    async def load(self, stream: StreamRef) -> MirroredStream | None:
         """Return the saved state of a stream, or None."""
         value = await self._table.get(str(stream))
         return None if value is None else _decode(value)
 
-    async def save(self, stream: StreamRef, state: StreamState) -> None:
+    async def save(self, stream: StreamRef, state: MirroredStream) -> None:
         """Save the state of a stream."""
         await self._table.put(str(stream), msgspec.json.encode(state))
 
@@ -189,13 +189,13 @@ class StateTable:
         """Remove the state of a stream that is gone."""
         await self._table.remove(str(stream))
 
-    async def page(self, after: str = "", count: int = _PAGE) -> tuple[list[tuple[StreamRef, StreamState]], bool]:
+    async def page(self, after: str = "", count: int = _PAGE) -> tuple[list[tuple[StreamRef, MirroredStream]], bool]:
         """Return at most `count` streams and states after `after` (`basin/stream`), in order of names; and whether
         there are more."""
         found, more = await self._table.page(after, count)
         return [(StreamRef(*key.split("/", 1)), _decode(value)) for key, value in found], more
 
-    async def visit(self, what: Callable[[StreamRef, StreamState], Awaitable[None]]) -> None:
+    async def visit(self, what: Callable[[StreamRef, MirroredStream], Awaitable[None]]) -> None:
         """Call `what` for each stream and state, including or not those that are added meanwhile."""
         after, more = "", True
         while more:
@@ -205,5 +205,5 @@ class StateTable:
                 await what(stream, state)
 
 
-def _decode(value: bytes) -> StreamState:
-    return msgspec.json.decode(value, type=StreamState)
+def _decode(value: bytes) -> MirroredStream:
+    return msgspec.json.decode(value, type=MirroredStream)

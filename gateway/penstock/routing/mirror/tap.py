@@ -14,7 +14,7 @@ from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Appended, CreateStream, EnsureStream, Operation
 from penstock_codecs.streams import StreamConfig
 
-__all__ = ["Tap"]
+__all__ = ["ReportingBack"]
 
 R = TypeVar("R")
 Touched = Callable[[StreamRef, int | None, bool], None]
@@ -23,7 +23,7 @@ _BY_BYTES: Final = (AppendBytes, Merge, Seal)
 _CHANGES: Final = (Append, AppendBytes, Seal, CreateStream, EnsureStream)
 
 
-class Tap(BackWrapper):
+class ReportingBack(BackWrapper):
     """A `Back` that reports changes. `touched` is called for every stream that may have new records or was sealed; it
     must not block. `attributes` records the attributes that operations name.
 

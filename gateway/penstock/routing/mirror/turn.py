@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from penstock.core.back import Following, ReadSession
 from penstock.routing.mirror.comparison import compare
 from penstock.routing.mirror.settings import MirrorSettings, OnRefused
-from penstock.routing.mirror.sides import NOT_THERE, Reader, Sides, reading
-from penstock.routing.mirror.state import Difference, StreamState
+from penstock.routing.mirror.sides import NOT_THERE, MirrorReader, Sides, reading
+from penstock.routing.mirror.state import MirrorDifference, MirroredStream
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import Record, RecordBatch, metered_size
@@ -65,10 +65,10 @@ class Turn:
     def __init__(
         self,
         sides: Sides,
-        state: StreamState,
+        state: MirroredStream,
         settings: MirrorSettings,
-        save: Callable[[StreamState], Awaitable[None]],
-        compared: Callable[[StreamState], None],
+        save: Callable[[MirroredStream], Awaitable[None]],
+        compared: Callable[[MirroredStream], None],
     ) -> None:
         self.state = state
         self.caught_up = False
@@ -132,7 +132,7 @@ class Turn:
         if began_anew or primary_tail < state.compared or await self._others(state):
             differences = {} if began_anew else state.differences
             state = replace(
-                StreamState.fresh(state.primary, state.secondary, state.timestamps),
+                MirroredStream.fresh(state.primary, state.secondary, state.timestamps),
                 by_bytes=state.by_bytes,
                 restarts=state.restarts + 1,
                 differences=differences,
@@ -140,12 +140,12 @@ class Turn:
             )
         copied = self._secondary_tail + state.shift
         if copied < state.compared:
-            lost = Difference("missing", copied, self._secondary_tail)
+            lost = MirrorDifference("missing", copied, self._secondary_tail)
             state = state.with_difference(lost, state.compared - copied).rehashed_from(copied)
         self.state = _with_extra(state, primary_tail, self._secondary_tail)
         return True
 
-    async def _others(self, state: StreamState) -> bool:
+    async def _others(self, state: MirroredStream) -> bool:
         """Return whether the stream of either side was replaced by another of the same name, by its last compared
         record: the length alone does not show that."""
         sides, last = self._sides, state.compared - 1
@@ -241,7 +241,7 @@ class Turn:
 
     async def _refused(self, record: Record, message: str, send: trio.MemorySendChannel[_Piece | trio.Event]) -> bool:
         await _settled(send)
-        refused = Difference("refused", record.seq_num, self._secondary_tail, message)
+        refused = MirrorDifference("refused", record.seq_num, self._secondary_tail, message)
         if self._settings.on_refused is OnRefused.STOP:
             stopped = f"the secondary refuses record {record.seq_num}: {message}"
             self.state = replace(_with_refused(self.state, refused), stopped=stopped)
@@ -274,7 +274,7 @@ class Turn:
                     self._saved_at = trio.current_time()
                     await self._save(self.state)
 
-    async def _compare_piece(self, piece: _Piece, reader: Reader) -> None:
+    async def _compare_piece(self, piece: _Piece, reader: MirrorReader) -> None:
         at, rest = piece.secondary_seq, piece.records
         while rest:
             found = await reader.take(at, len(rest))
@@ -296,16 +296,16 @@ async def _settled(send: trio.MemorySendChannel[_Piece | trio.Event]) -> None:
     await done.wait()
 
 
-def _with_extra(state: StreamState, primary_tail: int, secondary_tail: int) -> StreamState:
+def _with_extra(state: MirroredStream, primary_tail: int, secondary_tail: int) -> MirroredStream:
     """Count the records that the secondary has beyond the primary's end, each once."""
     first = max(primary_tail - state.shift, state.extra_until)
     if secondary_tail <= first:
         return state
-    extra = Difference("extra", first + state.shift, first)
+    extra = MirrorDifference("extra", first + state.shift, first)
     return replace(state.with_difference(extra, secondary_tail - first), extra_until=secondary_tail)
 
 
-def _with_refused(state: StreamState, refused: Difference) -> StreamState:
+def _with_refused(state: MirroredStream, refused: MirrorDifference) -> MirroredStream:
     """Count a refused record, once however often it is tried."""
     if refused.primary_seq_num < state.refused_until:
         return state

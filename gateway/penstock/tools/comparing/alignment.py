@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from penstock.tools.comparing.record_table import Row
+from penstock.tools.comparing.record_table import RecordRow
 
 __all__ = ["WINDOW", "Gap", "Same", "align_contents", "align_positions"]
 
@@ -27,19 +27,19 @@ _SURE: Final = 3
 class Same:
     """A record that both sides have at this place."""
 
-    a: Row
-    b: Row
+    a: RecordRow
+    b: RecordRow
 
 
 @dataclass(slots=True)
 class Gap:
     """The records between two agreements that only A has, and those that only B has."""
 
-    a: list[Row] = field(default_factory=list)
-    b: list[Row] = field(default_factory=list)
+    a: list[RecordRow] = field(default_factory=list)
+    b: list[RecordRow] = field(default_factory=list)
 
 
-def align_contents(a: Iterable[Row], b: Iterable[Row], window: int = WINDOW) -> Iterator[Same | Gap]:
+def align_contents(a: Iterable[RecordRow], b: Iterable[RecordRow], window: int = WINDOW) -> Iterator[Same | Gap]:
     """Align by the contents of records, whatever their positions."""
     left, right = _Ahead(a), _Ahead(b)
     gap = Gap()
@@ -85,7 +85,7 @@ def _refined(gap: Gap) -> Iterator[Same | Gap]:
         yield Gap(gap.a[done_a:], gap.b[done_b:])
 
 
-def _once(rows: list[Row]) -> dict[bytes, int]:
+def _once(rows: list[RecordRow]) -> dict[bytes, int]:
     """Return the places of records that occur once, in order."""
     times = Counter(row.digest for row in rows)
     return {row.digest: at for at, row in enumerate(rows) if times[row.digest] == 1}
@@ -109,7 +109,7 @@ def _rising(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return run[::-1]
 
 
-def align_positions(a: Iterable[Row], b: Iterable[Row], *, counted: bool = False) -> Iterator[Same | Gap]:
+def align_positions(a: Iterable[RecordRow], b: Iterable[RecordRow], *, counted: bool = False) -> Iterator[Same | Gap]:
     """Align by position, or with `counted` by place in the sequence. A position that only one side has is a gap, and so
     is one with different records."""
     left, right = _Ahead(a), _Ahead(b)
@@ -131,9 +131,9 @@ def align_positions(a: Iterable[Row], b: Iterable[Row], *, counted: bool = False
 class _Ahead:
     """The next rows of one side."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[RecordRow]) -> None:
         self._more = iter(rows)
-        self.rows: deque[Row] = deque()
+        self.rows: deque[RecordRow] = deque()
 
     def fill(self, size: int) -> bool:
         """Buffer `size` rows, if there are as many. Return whether there are any."""
@@ -157,7 +157,7 @@ def _next_agreement(left: _Ahead, right: _Ahead, window: int) -> tuple[int, int]
     return skip
 
 
-def _nearest(a: list[Row], b: list[Row]) -> tuple[tuple[int, int], bool]:
+def _nearest(a: list[RecordRow], b: list[RecordRow]) -> tuple[tuple[int, int], bool]:
     """Return the smallest skip after which the two agree, everything if they never do, and whether the agreement is
     certain."""
     places: dict[bytes, list[int]] = {}
@@ -185,7 +185,7 @@ _PENALTY: Final = 16
 """Distance added to an agreement of single records."""
 
 
-def _sure(a: list[Row], at: int, b: list[Row], there: int) -> bool:
+def _sure(a: list[RecordRow], at: int, b: list[RecordRow], there: int) -> bool:
     """Return whether the two agree for _SURE records from there on, or to their ends."""
     ahead = zip(a[at : at + _SURE], b[there : there + _SURE], strict=False)
     return all(first.digest == second.digest for first, second in ahead)

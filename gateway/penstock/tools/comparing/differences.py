@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final
 
 from penstock.tools.comparing.alignment import Gap, Same
-from penstock.tools.comparing.record_table import ComparedStream, RecordTable, Row
+from penstock.tools.comparing.record_table import ComparedStream, RecordRow, RecordTable
 
 __all__ = ["MOST_REMEMBERED", "DiffKind", "RecordDifference", "differences"]
 
@@ -40,8 +40,8 @@ class RecordDifference:
     record."""
 
     kind: DiffKind
-    a: Row | None
-    b: Row | None
+    a: RecordRow | None
+    b: RecordRow | None
     fields: tuple[str, ...] = ()
 
 
@@ -49,7 +49,7 @@ def differences(
     aligned: Iterable[Same | Gap], table: RecordTable, a: ComparedStream, b: ComparedStream
 ) -> Iterator[RecordDifference]:
     """Yield the differences of aligned sequences. Records that moved are known only at the end, so the order is not
-    that of the streams; sort by `Row.ordinal`."""
+    that of the streams; sort by `RecordRow.ordinal`."""
     alone = _Alone()
     for one in aligned:
         if isinstance(one, Gap):
@@ -76,7 +76,7 @@ class _Alone:
 
     def moved(self) -> Iterator[RecordDifference]:
         """Remove and yield records that both sides have, in different places."""
-        elsewhere: dict[bytes, list[Row]] = {}
+        elsewhere: dict[bytes, list[RecordRow]] = {}
         for gap in reversed(self._gaps):
             for row in reversed(gap.b):
                 elsewhere.setdefault(row.digest, []).append(row)
@@ -100,8 +100,8 @@ def _told(alone: _Alone, table: RecordTable, a: ComparedStream, b: ComparedStrea
     told: Counter[bytes] = Counter()
     for gap in alone.gaps():
         # Find copies first: they must not pair with lost records as alterations.
-        copies: list[Row] = []
-        others: list[Row] = []
+        copies: list[RecordRow] = []
+        others: list[RecordRow] = []
         for row in gap.b:
             (copies if _is_copy(row, table, a, b, told) else others).append(row)
         gap.b = others
@@ -111,7 +111,7 @@ def _told(alone: _Alone, table: RecordTable, a: ComparedStream, b: ComparedStrea
         yield from (RecordDifference(DiffKind.ADDED, None, row) for row in gap.b)
 
 
-def _is_copy(row: Row, table: RecordTable, a: ComparedStream, b: ComparedStream, told: Counter[bytes]) -> bool:
+def _is_copy(row: RecordRow, table: RecordTable, a: ComparedStream, b: ComparedStream, told: Counter[bytes]) -> bool:
     in_a = table.how_often(a, row.digest)
     surplus = table.how_often(b, row.digest) - in_a
     if in_a and told[row.digest] < surplus:
@@ -120,7 +120,7 @@ def _is_copy(row: Row, table: RecordTable, a: ComparedStream, b: ComparedStream,
     return False
 
 
-def _rest(first: Row, second: Row) -> tuple[str, ...]:
+def _rest(first: RecordRow, second: RecordRow) -> tuple[str, ...]:
     """Return the optional fields that differ."""
     ours, theirs = (
         literal_eval(row.digest[len(row.body) + len(row.headers) :].decode() or "[]") for row in (first, second)

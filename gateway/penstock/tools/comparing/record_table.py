@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from penstock.tools.comparing.fields import Fields, unwrapped
 from penstock_analysis.dialogue import APPENDED, SeenRecord
 
-__all__ = ["PREVIEW_BYTES", "ComparedStream", "Input", "RecordTable", "Row"]
+__all__ = ["PREVIEW_BYTES", "ComparedStream", "Input", "RecordRow", "RecordTable"]
 
 PREVIEW_BYTES: Final = 64
 """Bytes of a body that are kept, for display."""
@@ -62,7 +62,7 @@ class ComparedStream(NamedTuple):
     others: tuple[str, ...] = ()
 
 
-class Row(NamedTuple):
+class RecordRow(NamedTuple):
     """One record. `digest`: of all that is compared. `place`: its position as its protocol spells it, "" if it has
     none; `ordinal`: its place in the compared stream, from 0."""
 
@@ -180,7 +180,7 @@ class RecordTable:
                 found[number] = ComparedStream((number,), source, name, bool(appended), records, known, layer)
         return list(found.values())
 
-    def rows(self, stream: ComparedStream) -> Iterator[Row]:
+    def rows(self, stream: ComparedStream) -> Iterator[RecordRow]:
         """Yield the records in the order of their positions if all have one of the same kind, else in the order of
         arrival."""
         ordered = len(stream.kinds) == 1 and "" not in stream.kinds
@@ -191,7 +191,7 @@ class RecordTable:
             (*stream.numbers, stream.appended),
         )
         for ordinal, row in enumerate(found):
-            yield Row._make((*row, ordinal))
+            yield RecordRow._make((*row, ordinal))
 
     def how_often(self, stream: ComparedStream, digest: bytes) -> int:
         """Return the number of records of a stream with this content."""

@@ -20,7 +20,7 @@ from penstock_analysis.dialogue.choosing import ENOUGH, dialogue_for, spoken_by
 from penstock_analysis.plugin import plugins
 from penstock_codecs.http import PREFACE
 
-__all__ = ["Entry", "Part", "Script", "ServerBytes", "ServerEnd", "spoken"]
+__all__ = ["Entry", "Script", "ScriptPart", "ServerBytes", "ServerEnd", "spoken"]
 
 MOST_OPENING_BYTES: Final = 4096
 """Bytes of a server before its client's first message that may be sent before it is known which conversation is
@@ -56,7 +56,7 @@ Entry = ServerBytes | ServerEnd | tuple[int, ClientMessage]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ScriptPart:
     """One recorded conversation. `number`: as `penstock show` numbers it; `opening`: the server's bytes before the
     client's first message; `kind`, `text`: of that message."""
 
@@ -229,7 +229,7 @@ class Script:
         low, high = min(found), max(found)
         return bytes(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False)))
 
-    def take(self, speaks: str, saying: ClientMessage) -> Part | None:
+    def take(self, speaks: str, saying: ClientMessage) -> ScriptPart | None:
         """Return the next unplayed conversation, and mark it as played: one whose client began with an equal message,
         as far as that was not redacted; else one that began with the same kind of message; else any of the same
         protocol. None if there is none."""
@@ -238,7 +238,7 @@ class Script:
             row = self._rows.execute(_NEXT.format(condition), [speaks, *values]).fetchone()
             if row is not None:
                 self._rows.execute("UPDATE part SET played = 1 WHERE id = ?", (row[0],))
-                return Part(*row)
+                return ScriptPart(*row)
         return None
 
     def remains(self, speaks: str) -> bool:
@@ -250,7 +250,7 @@ class Script:
         """Mark all conversations as not played."""
         self._rows.execute("UPDATE part SET played = 0")
 
-    def entries(self, part: Part) -> Iterator[Entry]:
+    def entries(self, part: ScriptPart) -> Iterator[Entry]:
         """Yield the entries of a conversation, in order."""
         place = 0
         while rows := self._rows.execute(_ENTRIES, (part.id, place, _ENTRIES_AT_ONCE)).fetchall():

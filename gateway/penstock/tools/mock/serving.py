@@ -12,8 +12,8 @@ import trio
 
 from penstock.tools.mock.client_messages import END, ENDS, ClientMessage, alike, client_message_of
 from penstock.tools.mock.report import MockReport
-from penstock.tools.mock.script import Part, Script, ServerBytes, ServerEnd, spoken
-from penstock.tools.mock.windows import Windows
+from penstock.tools.mock.script import Script, ScriptPart, ServerBytes, ServerEnd, spoken
+from penstock.tools.mock.windows import FlowWindows
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender, Side
 from penstock_analysis.dialogue.choosing import ENOUGH, dialogue_for
 from penstock_codecs.http.observer.faults import HttpFault
@@ -66,7 +66,7 @@ class MockConnection:
         self._unheard = 0
         self._gone = False
         self._changed = trio.lowlevel.ParkingLot()
-        self._windows: Windows | None = None
+        self._windows: FlowWindows | None = None
         self._name = f"connection {report.connections}"
 
     async def run(self) -> None:
@@ -103,7 +103,7 @@ class MockConnection:
             self._update(self._windows, data)
         self._bytes(Sender.CLIENT, bytes(data))
 
-    def _update(self, windows: Windows, data: bytes | bytearray) -> None:
+    def _update(self, windows: FlowWindows, data: bytes | bytearray) -> None:
         try:
             windows.heard(data)
         except HttpFault as fault:
@@ -154,12 +154,12 @@ class MockConnection:
                 if saying.kind not in ENDS:  # a client also resets streams whose data arrives after it has reset them
                     self._differs(saying, "nothing more")
 
-    async def _begin(self) -> tuple[Part, int]:
+    async def _begin(self) -> tuple[ScriptPart, int]:
         """Choose the recorded conversation. Return it, and how many of the server's bytes were sent already."""
         while (speaks := spoken(self._protocol, self._first)) is None:
             await self._wait_while_there()
         if speaks == "h2":
-            self._windows = Windows()
+            self._windows = FlowWindows()
             self._update(self._windows, self._first)
         if self._repeat and not self._script.remains(speaks):
             self._script.again()

@@ -15,7 +15,7 @@ from penstock_codecs.http import PREFACE
 from penstock_codecs.http.observer.faults import TimedRange
 from penstock_codecs.http.observer.frames import ACK, Frame2, FrameScanner, FrameType
 
-__all__ = ["Windows"]
+__all__ = ["FlowWindows"]
 
 _HEADER_BYTES: Final = 9
 _TYPE_AT: Final = 3
@@ -29,7 +29,7 @@ _MOST_STREAMS: Final = 10_000
 """Streams whose windows are remembered: the most recently used."""
 
 
-class Windows:
+class FlowWindows:
     """The windows of one connection. `heard` takes the client's bytes, `put` the recorded ones; `ready` returns those
     that may be sent."""
 

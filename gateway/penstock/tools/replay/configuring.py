@@ -8,7 +8,7 @@ from typing import Any, Final, get_type_hints
 
 import msgspec
 
-from penstock.app.config import BackTable, Config, Drain, Listeners, Management, RouteTable, Store
+from penstock.app.config import BackTable, Config, DrainTable, Listeners, Management, RouteTable, StoreTable
 from penstock.core.config_fields import DEFAULT_BASIN
 from penstock.protocols.plugin import listener_kinds
 from penstock.protocols.servers import Server
@@ -50,8 +50,8 @@ def target_config(target: Server, options: TargetOptions, directory: str) -> Con
         backs={_NAME: _back(target, options)},
         routes=tuple(_route(target, f"{_NAME}-{number}", *names) for number, names in renamed),
         management=Management(enabled=False),
-        store=Store(directory=directory),
-        drain=Drain(grace_seconds=0.0, deadline_seconds=0.0),
+        store=StoreTable(directory=directory),
+        drain=DrainTable(grace_seconds=0.0, deadline_seconds=0.0),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import trio
 
-from penstock.recorder.captures import Captures
+from penstock.recorder.captures import CaptureEvents
 from penstock_analysis.capture import CaptureEvent
 
 __all__ = ["capture_events"]
@@ -17,7 +17,7 @@ _AT_ONCE: Final = 256
 """Events fetched together: a hop between threads costs about as much as twenty of them."""
 
 
-async def capture_events(captures: Captures) -> AsyncGenerator[CaptureEvent, None]:
+async def capture_events(captures: CaptureEvents) -> AsyncGenerator[CaptureEvent, None]:
     """Yield all events, in order. Raises UnreadableCapture.
 
     Events from a pipe are yielded as they arrive; on cancellation a silent pipe is not waited for.

@@ -16,9 +16,9 @@ from penstock.net.http.client.settings import HttpClientSettings
 from penstock.net.transport import Transport
 from penstock.net.upstream import Upstream
 from penstock.observe.taps.tapped import encrypted
-from penstock.tools.replay.items import Say
+from penstock.tools.replay.items import ClientSent
 from penstock.tools.replay.live import LINGER_SECONDS, Live
-from penstock.tools.replay.tally import Tally
+from penstock.tools.replay.tally import ReplayTally
 from penstock_codecs.codec import Role
 from penstock_codecs.failures import LocalProtocolError, OperationFailed
 from penstock_codecs.http import Body, End, Headers, RequestHead, Reset, connection
@@ -73,7 +73,9 @@ class LiveExchanges(Live):
     """A `Live` connection (`penstock.tools.replay.live`) over HTTP. `version`: "2" or "1.1", as it was recorded; over
     TLS the server chooses."""
 
-    def __init__(self, upstream: Upstream, tally: Tally, rewritten: Rewritten, version: str, patience: float) -> None:
+    def __init__(
+        self, upstream: Upstream, tally: ReplayTally, rewritten: Rewritten, version: str, patience: float
+    ) -> None:
         self._upstream = upstream
         self._tally = tally
         self._rewritten = rewritten
@@ -105,7 +107,7 @@ class LiveExchanges(Live):
         self._connection = HttpClientConnection(self._upstream, transport, codec, self._settings, lambda: None, assumed)
         nursery.start_soon(self._connection.run)
 
-    async def say(self, item: Say) -> None:
+    async def say(self, item: ClientSent) -> None:
         move = item.move
         try:
             match move:

@@ -13,7 +13,7 @@ from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue import APPENDED, Message
 from penstock_codecs.http import Body, End, RequestHead, Reset
 
-__all__ = ["Finish", "Given", "Item", "Move", "Over", "Say", "given_by", "outcome_of"]
+__all__ = ["ClientSent", "Finish", "Item", "Move", "Over", "ServerGave", "given_by", "outcome_of"]
 
 Move = bytes | RequestHead | Body | End | Reset
 """What a client sends: raw bytes, or a part of a request, whose `stream_id` is the recorded exchange."""
@@ -23,7 +23,7 @@ ITEM_BYTES: Final = 300
 
 
 @dataclass(slots=True)
-class Say:
+class ClientSent:
     """The client sent something. `records`: records acknowledged and delivered before, in the whole capture.
 
     `exchange`: the recorded one, if this begins a request; `basin`: of the request over HTTP, if it is known.
@@ -46,7 +46,7 @@ class Say:
 
 
 @dataclass(slots=True)
-class Given:
+class ServerGave:
     """The server gave the client something: answers to requests, or records delivered or acknowledged.
 
     `exchange`: over HTTP the exchange; None if the whole conversation is counted together. `outcome`: the answer in a
@@ -85,7 +85,7 @@ class Finish:
     size: int = ITEM_BYTES
 
 
-Item = Say | Given | Over | Finish
+Item = ClientSent | ServerGave | Over | Finish
 
 _RESET: Final = "RST_STREAM"
 """Kind of message that ends an exchange, reported as `Over`."""
@@ -93,12 +93,12 @@ _SESSIONS: Final = frozenset({"s2s", "sse"})
 """Layers in which a server delivers batches without a request for each."""
 
 
-def given_by(message: Message, exchange: int | None) -> Given | None:
+def given_by(message: Message, exchange: int | None) -> ServerGave | None:
     """Return what a server's message gives its client; None for messages without news: heartbeats, pings, interim
     responses."""
     if message.sender is Sender.CLIENT:
         return None
-    given = Given(exchange, asked=message.exchange, outcome=outcome_of(message))
+    given = ServerGave(exchange, asked=message.exchange, outcome=outcome_of(message))
     count = len(message.records)
     if message.layer in _SESSIONS and count and message.answers is None and not message.failure:
         given.records = count

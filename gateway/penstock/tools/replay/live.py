@@ -12,12 +12,20 @@ from penstock.net.upstream import Dial, Upstream, UpstreamSettings, reason_of
 from penstock.observe.taps.tap import Tap
 from penstock.observe.taps.tapped import tapped
 from penstock.protocols.servers import Server
-from penstock.tools.replay.items import Say
-from penstock.tools.replay.tally import Tally
+from penstock.tools.replay.items import ClientSent
+from penstock.tools.replay.tally import ReplayTally
 from penstock_analysis.capture import Conversation, Endpoint, Side
 from penstock_codecs.limits import KIB
 
-__all__ = ["CONNECT_SECONDS", "LINGER_SECONDS", "Live", "LiveBytes", "Numbers", "live_conversation", "upstream_of"]
+__all__ = [
+    "CONNECT_SECONDS",
+    "LINGER_SECONDS",
+    "ExchangeNumbers",
+    "Live",
+    "LiveBytes",
+    "live_conversation",
+    "upstream_of",
+]
 
 CONNECT_SECONDS: Final = 10.0
 """Seconds for a connection with its TLS handshake."""
@@ -35,7 +43,7 @@ class Live(Protocol):
         """Connect, and receive from the server in `nursery` from then on. Raises OperationFailed if it cannot be
         reached."""
 
-    async def say(self, item: Say) -> None:
+    async def say(self, item: ClientSent) -> None:
         """Send what the recorded client sent. Waits while the server accepts no more."""
 
     def over(self, exchange: int | None) -> bool:
@@ -70,7 +78,7 @@ def live_conversation(recorded: Conversation, protocol: str, target: Server) -> 
 
 
 def upstream_of(
-    target: Server, tls: ClientTls | None, tally: Tally, conversation: Conversation, dial: Dial | None
+    target: Server, tls: ClientTls | None, tally: ReplayTally, conversation: Conversation, dial: Dial | None
 ) -> Upstream:
     """Return the upstream of a target, with a tap on each connection that reports to `tally`. `dial`: instead of
     TCP."""
@@ -97,7 +105,7 @@ class LiveBytes(Live):
     """A connection without HTTP: bytes are sent as they were recorded. `numbers`: called with the recorded exchange of
     each message that is sent, in order."""
 
-    def __init__(self, upstream: Upstream, tally: Tally, numbers: Callable[[int], None]) -> None:
+    def __init__(self, upstream: Upstream, tally: ReplayTally, numbers: Callable[[int], None]) -> None:
         self._upstream = upstream
         self._tally = tally
         self._numbers = numbers
@@ -115,7 +123,7 @@ class LiveBytes(Live):
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._tally.end(f"the connection was lost: {reason_of(error)}")
 
-    async def say(self, item: Say) -> None:
+    async def say(self, item: ClientSent) -> None:
         if item.exchange is not None:
             self._numbers(item.exchange)
         assert isinstance(item.move, bytes)
@@ -151,7 +159,7 @@ class LiveBytes(Live):
         await trio.aclose_forcefully(self._stream)
 
 
-class Numbers:
+class ExchangeNumbers:
     """Maps live exchanges to recorded ones, for dialogues that number them from 1."""
 
     def __init__(self, renumbered: bool) -> None:

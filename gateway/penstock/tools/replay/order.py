@@ -12,7 +12,7 @@ import trio
 
 from penstock_codecs.limits import MIB
 
-__all__ = ["READ_AHEAD_BYTES", "ReadAhead", "Turns"]
+__all__ = ["READ_AHEAD_BYTES", "PlaybackBuffer", "Turns"]
 
 READ_AHEAD_BYTES: Final = 32 * MIB
 """Bytes of a capture, of all conversations, that may wait to be played. A larger message is read alone."""
@@ -54,7 +54,7 @@ class Turns:
                 event.set()
 
 
-class ReadAhead:
+class PlaybackBuffer:
     """The bytes that were read and not yet played, bounded."""
 
     def __init__(self, most: int = READ_AHEAD_BYTES) -> None:

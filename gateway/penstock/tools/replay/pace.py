@@ -7,12 +7,12 @@ from typing import Final
 
 import trio
 
-__all__ = ["Pace"]
+__all__ = ["ReplayPace"]
 
 _NANOSECONDS: Final = 1_000_000_000
 
 
-class Pace:
+class ReplayPace:
     """The clock of one run through a capture.
 
     `speed`: 1.0 as recorded, 10.0 ten times as fast, inf without delays. `rate`: records a second instead, counted as

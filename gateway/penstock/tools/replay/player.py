@@ -9,17 +9,17 @@ from typing import Final
 import trio
 
 from penstock.tools.replay import PATIENCE_SECONDS
-from penstock.tools.replay.items import Finish, Given, Item, Over, Say
+from penstock.tools.replay.items import ClientSent, Finish, Item, Over, ServerGave
 from penstock.tools.replay.live import Live
-from penstock.tools.replay.order import ReadAhead, Turns
-from penstock.tools.replay.pace import Pace
+from penstock.tools.replay.order import PlaybackBuffer, Turns
+from penstock.tools.replay.pace import ReplayPace
 from penstock.tools.replay.report import Report
-from penstock.tools.replay.tally import Tally
+from penstock.tools.replay.tally import ReplayTally
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.http import Reset
 from penstock_codecs.limits import KIB
 
-__all__ = ["CONVERSATION_BYTES", "Player", "Stage"]
+__all__ = ["CONVERSATION_BYTES", "Player", "ReplayState"]
 
 CONVERSATION_BYTES: Final = 32 * KIB
 """Estimated memory of a conversation with its dialogues before its first item is played. Measured: 15 KiB over S3P."""
@@ -27,13 +27,13 @@ _NANOSECONDS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class ReplayState:
     """The state that all players of one run share. `patience`: seconds to wait beyond the recorded server's time;
     `gives_up`: end a conversation when a wait runs out, instead of continuing."""
 
     turns: Turns
-    pace: Pace
-    ahead: ReadAhead
+    pace: ReplayPace
+    ahead: PlaybackBuffer
     patience: float = PATIENCE_SECONDS
     gives_up: bool = False
 
@@ -41,7 +41,7 @@ class Stage:
 class Player:
     """Plays items: `put` takes them, in order, and `run` plays them and returns after `end`."""
 
-    def __init__(self, stage: Stage, live: Live, tally: Tally, report: Report) -> None:
+    def __init__(self, stage: ReplayState, live: Live, tally: ReplayTally, report: Report) -> None:
         self._stage = stage
         self._live = live
         self._tally = tally
@@ -51,7 +51,7 @@ class Player:
         self._said_ns = 0
         self._said_at = 0.0
         self._weight = CONVERSATION_BYTES
-        send, receive = trio.open_memory_channel[tuple[Item, int]](10**9)  # bounded by `ReadAhead`
+        send, receive = trio.open_memory_channel[tuple[Item, int]](10**9)  # bounded by `PlaybackBuffer`
         self._send, self._receive = send, receive
 
     async def put(self, item: Item) -> None:
@@ -82,9 +82,9 @@ class Player:
 
     async def _play(self, item: Item, nursery: trio.Nursery) -> None:
         match item:
-            case Say():
+            case ClientSent():
                 await self._say(item, nursery)
-            case Given():
+            case ServerGave():
                 self._tally.want(item)
                 await self._wait(item, lambda: self._tally.has(item.exchange))
             case Over():
@@ -96,7 +96,7 @@ class Player:
 
     # ---- saying --------------------------------------------------------------------------------------------------
 
-    async def _say(self, item: Say, nursery: trio.Nursery) -> None:
+    async def _say(self, item: ClientSent, nursery: trio.Nursery) -> None:
         await self._stage.turns.wait(item.place)
         await self._stage.pace.wait(item.time_ns, item.records)
         if self._given_up or (not self._open and not await self._connect(nursery)):
@@ -145,7 +145,7 @@ class Player:
 
     # ---- waiting -------------------------------------------------------------------------------------------------
 
-    async def _wait(self, item: Given | Over, enough: Callable[[], bool]) -> None:
+    async def _wait(self, item: ServerGave | Over, enough: Callable[[], bool]) -> None:
         """Wait until the live server has given enough or can give no more, or until patience ends.
 
         A server may take as long as the recorded one did, for instance while it waited for later records.
@@ -158,7 +158,7 @@ class Player:
         with trio.move_on_at(max(trio.current_time(), recorded) + self._stage.patience):
             while not (enough() or self._live.over(exchange)):
                 await self._tally.changed.park()
-            if isinstance(item, Given) and (missing := self._tally.lost(exchange)):
+            if isinstance(item, ServerGave) and (missing := self._tally.lost(exchange)):
                 self._report.waited(f"{where}{missing} did not come: {self._tally.over or 'the answer ended before'}")
                 self._tally.forgive(exchange)
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from penstock.tools.replay.items import Finish, Item, Say, given_by
+from penstock.tools.replay.items import ClientSent, Finish, Item, given_by
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Opened, Sender
 from penstock_analysis.dialogue import Dialogue, Message, Problem
 
@@ -85,7 +85,7 @@ class RecordedBytes:
         for told in self._dialogue.receive(event):
             yield from self._told(told)
         if self.raw is not None and self._held:
-            yield Say(self._taken(self._end), event.time_ns)
+            yield ClientSent(self._taken(self._end), event.time_ns)
         if isinstance(event, Closed) and (event.reset or event.sender is Sender.CLIENT):
             yield from self._finished(event)
 
@@ -136,7 +136,7 @@ class RecordedBytes:
         self._taken(message.offset)  # skip bytes before it that are no whole message, as at the start of a recording
         data = self._taken(message.offset + message.length)
         if self._wanted(message):
-            yield Say(data, message.end_ns, message.exchange)
+            yield ClientSent(data, message.end_ns, message.exchange)
         elif self._numbered:
             self._left_out.add(message.exchange)
 
@@ -150,5 +150,5 @@ class RecordedBytes:
 
     def _finished(self, event: Closed) -> Iterator[Item]:
         if self._held:
-            yield Say(self._taken(self._end), event.time_ns)
+            yield ClientSent(self._taken(self._end), event.time_ns)
         yield Finish(event.time_ns, event.reset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from penstock.tools.replay.items import Finish, Item, Over, Say, given_by
+from penstock.tools.replay.items import ClientSent, Finish, Item, Over, given_by
 from penstock.tools.replay.recorded import MOST_PROBLEMS, Choice, missed
 from penstock_analysis.capture import CaptureEvent, Closed, Conversation, Joined, Sender
 from penstock_analysis.dialogue import Message, Problem
@@ -23,9 +23,9 @@ class _Heard(SeenExchanges):
 
     def __init__(self, collector: MessageCollector) -> None:
         super().__init__(collector)
-        self._items: list[Say | Over] = []
+        self._items: list[ClientSent | Over] = []
 
-    def take(self) -> list[Say | Over]:
+    def take(self) -> list[ClientSent | Over]:
         """Return the items since the last call."""
         items, self._items = self._items, []
         return items
@@ -34,9 +34,9 @@ class _Heard(SeenExchanges):
         super().request(head, span, end)
         exchange = self.get(head.stream_id)
         basin = "" if exchange is None else exchange.ref.basin
-        self._items.append(Say(replace(head), span.end_ns, head.stream_id, basin))
+        self._items.append(ClientSent(replace(head), span.end_ns, head.stream_id, basin))
         if end:
-            self._items.append(Say(End(head.stream_id), span.end_ns))
+            self._items.append(ClientSent(End(head.stream_id), span.end_ns))
 
     def response(self, head: ResponseHead, span: TimedRange, end: bool) -> None:
         super().response(head, span, end)
@@ -46,18 +46,20 @@ class _Heard(SeenExchanges):
     def data(self, number: int, sender: Sender, data: memoryview, offset: int, time_ns: int) -> None:
         super().data(number, sender, data, offset, time_ns)
         if sender is Sender.CLIENT and data:
-            self._items.append(Say(Body(number, [bytes(data)]), time_ns))
+            self._items.append(ClientSent(Body(number, [bytes(data)]), time_ns))
 
     def ended(self, number: int, sender: Sender, span: TimedRange, trailers: Headers) -> None:
         super().ended(number, sender, span, trailers)
         if sender is Sender.CLIENT:
-            self._items.append(Say(End(number, trailers), span.end_ns))
+            self._items.append(ClientSent(End(number, trailers), span.end_ns))
         else:
             self._items.append(Over(number))
 
     def reset(self, number: int, sender: Sender, span: TimedRange, code: str) -> None:
         super().reset(number, sender, span, code)
-        self._items.append(Say(Reset(number), span.end_ns) if sender is Sender.CLIENT else Over(number, bool(code)))
+        self._items.append(
+            ClientSent(Reset(number), span.end_ns) if sender is Sender.CLIENT else Over(number, bool(code))
+        )
 
 
 class _Dialogue(HttpDialogue):
@@ -111,7 +113,7 @@ class RecordedExchanges:
         for part in self._dialogue.heard.take():
             yield from self._chosen(part)
 
-    def _chosen(self, item: Say | Over) -> Iterator[Item]:
+    def _chosen(self, item: ClientSent | Over) -> Iterator[Item]:
         """Yield an item if its exchange is played, until both of its messages are complete."""
         number = item.exchange if isinstance(item, Over) else getattr(item.move, "stream_id", None)
         if number is None or number not in self._playing:

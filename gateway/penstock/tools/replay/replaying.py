@@ -17,17 +17,17 @@ from penstock.tools.replay import AS_RECORDED, PATIENCE_SECONDS
 from penstock.tools.replay.configuring import TargetOptions
 from penstock.tools.replay.exchanges import LiveExchanges, Rewritten
 from penstock.tools.replay.gateway import LazyGateway
-from penstock.tools.replay.items import Item, Say
-from penstock.tools.replay.live import Live, LiveBytes, Numbers, live_conversation, upstream_of
-from penstock.tools.replay.order import ReadAhead, Turns
-from penstock.tools.replay.pace import Pace
-from penstock.tools.replay.player import Player, Stage
+from penstock.tools.replay.items import ClientSent, Item
+from penstock.tools.replay.live import ExchangeNumbers, Live, LiveBytes, live_conversation, upstream_of
+from penstock.tools.replay.order import PlaybackBuffer, Turns
+from penstock.tools.replay.pace import ReplayPace
+from penstock.tools.replay.player import Player, ReplayState
 from penstock.tools.replay.protocols import is_http, protocol_of
 from penstock.tools.replay.recorded import RecordedBytes, RecordedConversation
 from penstock.tools.replay.recorded_http import RecordedExchanges
-from penstock.tools.replay.report import Report, Summary
+from penstock.tools.replay.report import ReplaySummary, Report
 from penstock.tools.replay.selection import PlayedParts, moment
-from penstock.tools.replay.tally import Tally
+from penstock.tools.replay.tally import ReplayTally
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Joined, Lost, Opened, Sender
 from penstock_analysis.dialogue import Dialogue
 from penstock_analysis.dialogue.choosing import dialogue_for
@@ -43,7 +43,7 @@ class ReplaySettings:
     """Settings of a replay.
 
     `options`: of the target; renames may have `{loop}`, the number of the run, in their templates. `speed`, `rate`: see
-    `Pace`. `together`: conversations wait for each other, in the order of the capture, instead of each playing by
+    `ReplayPace`. `together`: conversations wait for each other, in the order of the capture, instead of each playing by
     itself. `patience`: seconds for each wait. `gives_up`: end a conversation when a wait runs out. `since`, `until`:
     seconds from the start of the capture, or RFC 3339. `loops`: number of runs. `through`: use a gateway in this
     process even for protocols that the target speaks.
@@ -101,10 +101,10 @@ class Replay:
         self._dial = dial
         self._events = events
         self._settings = settings or ReplaySettings()
-        self.summary = Summary()
+        self.summary = ReplaySummary()
         """The report, complete when `run` has returned."""
 
-    async def run(self) -> Summary:
+    async def run(self) -> ReplaySummary:
         """Play the capture, in all loops. Raises CannotStart for files that cannot be used, ValueError for invalid
         times."""
         tls = ClientTls(self._settings.options.tls_ca) if self._target.tls else None
@@ -129,7 +129,7 @@ class _Run:
         self,
         target: Server,
         settings: ReplaySettings,
-        summary: Summary,
+        summary: ReplaySummary,
         gateway: LazyGateway,
         tls: ClientTls | None,
         dial: Dial | None,
@@ -140,11 +140,11 @@ class _Run:
         self._gateway = gateway
         self._tls = tls
         self._dial = dial
-        pace = Pace(settings.speed, settings.rate)
-        self._stage = Stage(
+        pace = ReplayPace(settings.speed, settings.rate)
+        self._stage = ReplayState(
             turns=Turns(settings.together),
             pace=pace,
-            ahead=ReadAhead(),
+            ahead=PlaybackBuffer(),
             patience=settings.patience,
             gives_up=settings.gives_up,
         )
@@ -249,7 +249,7 @@ class _Run:
         assert playing.player is not None
         for item in items:
             item.time_ns = self._now
-            if isinstance(item, Say):
+            if isinstance(item, ClientSent):
                 item.records = self._records
             await playing.player.put(item)
 
@@ -273,7 +273,7 @@ class _Run:
 
     async def _live(
         self, conversation: Conversation, protocol: str, report: Report, first: bytes
-    ) -> tuple[Live, Tally]:
+    ) -> tuple[Live, ReplayTally]:
         """Return a connection that is not yet made: to the target, or to the front of a gateway before it."""
         target, options = self._target, self._settings.options
         direct = self._direct(protocol, first)
@@ -286,8 +286,8 @@ class _Run:
             return dialogue_for(shown)
 
         if not is_http(protocol):
-            numbers = Numbers(protocol == "s3p")
-            tally = Tally(hearing, report, numbers.recorded, by_exchange=False)
+            numbers = ExchangeNumbers(protocol == "s3p")
+            tally = ReplayTally(hearing, report, numbers.recorded, by_exchange=False)
             upstream = upstream_of(target, tls, tally, shown, dial)
             return LiveBytes(upstream, tally, numbers.say), tally
         token = options.token if direct else None
@@ -296,7 +296,7 @@ class _Run:
         patience = self._settings.patience
         rewritten = Rewritten(str(target.address), scheme, token, basin)
         live: LiveExchanges
-        tally = Tally(hearing, report, lambda exchange: live.recorded(exchange), by_exchange=True)
+        tally = ReplayTally(hearing, report, lambda exchange: live.recorded(exchange), by_exchange=True)
         upstream = upstream_of(target, tls, tally, shown, dial)
         live = LiveExchanges(upstream, tally, rewritten, "2" if first.startswith(b"PRI") else "1.1", patience)
         return live, tally

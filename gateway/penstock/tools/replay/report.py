@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from penstock_analysis.capture import Conversation
 
-__all__ = ["MOST_SHOWN", "Difference", "Report", "Summary"]
+__all__ = ["MOST_SHOWN", "AnswerDifference", "ReplaySummary", "Report"]
 
 MOST_SHOWN: Final = 20
 """Differences, waits and losses that are kept and shown for a conversation; a line says that there were more."""
@@ -17,7 +17,7 @@ _MORE: Final = "and there is more that was not carried"
 
 
 @dataclass(slots=True)
-class Difference:
+class AnswerDifference:
     """An answer that differs from the recorded one. `exchange`: as `penstock show` numbers it, None if it belongs to
     none; later occurrences, also in other exchanges, are only counted in `times`."""
 
@@ -48,7 +48,7 @@ class Report:
     delivered: int = 0
     different: int = 0
     ran_out: int = 0
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[AnswerDifference] = field(default_factory=list)
     waits: list[str] = field(default_factory=list)
     not_carried: list[str] = field(default_factory=list)
 
@@ -60,7 +60,7 @@ class Report:
                 one.times += 1
                 return
         if len(self.differences) < MOST_SHOWN:
-            self.differences.append(Difference(exchange, recorded, live))
+            self.differences.append(AnswerDifference(exchange, recorded, live))
 
     def waited(self, why: str) -> None:
         """Record a wait that ran out."""
@@ -104,7 +104,7 @@ _COUNTS: Final = ("said", "answers", "appended", "refused", "delivered", "differ
 
 
 @dataclass(slots=True)
-class Summary:
+class ReplaySummary:
     """The report of a whole replay. `left_out`: conversations that were not played, by reason; `late_seconds`: the
     largest delay behind the pace; `damage`: what is wrong with the capture. Of many conversations the first are kept,
     and those that differed; the totals count all."""

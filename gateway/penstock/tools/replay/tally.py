@@ -10,13 +10,13 @@ import trio
 
 from penstock.observe.taps.sink import Sink
 from penstock.observe.taps.tap import Tap, Use
-from penstock.tools.replay.items import Given, given_by
+from penstock.tools.replay.items import ServerGave, given_by
 from penstock.tools.replay.report import Report
 from penstock_analysis.capture import CaptureEvent, Opened, Sender
 from penstock_analysis.dialogue import APPENDED, Dialogue, Message, Problem
 from penstock_analysis.plugin import layers_over_http
 
-__all__ = ["Tally"]
+__all__ = ["ReplayTally"]
 
 MOST_UNPAIRED: Final = 50_000
 """Answers, recorded or live, that wait for their counterpart to be compared with."""
@@ -26,7 +26,7 @@ Key = int | None
 """The recorded exchange; None if the conversation is counted as a whole."""
 
 
-class Tally:
+class ReplayTally:
     """Counts what the live connection gives (as a Sink of its tap), and what the recorded one had given by the same
     point.
 
@@ -119,7 +119,7 @@ class Tally:
 
     # ---- the recorded server ---------------------------------------------------------------------------------------
 
-    def want(self, given: Given) -> None:
+    def want(self, given: ServerGave) -> None:
         """Add what the recorded server gave to what is waited for."""
         self._wanted[given.exchange, "answers"] += given.answers
         self._wanted[given.exchange, "records"] += given.records

@@ -12,8 +12,8 @@ import pytest
 
 from penstock.app.config import Config, load_config, parse_config
 from penstock.core.config_fields import has
-from penstock.protocols.s2.config import S2Back
-from penstock.protocols.segment.config import SegmentBack
+from penstock.protocols.s2.config import S2BackTable
+from penstock.protocols.segment.config import SegmentBackTable
 from penstock_codecs.toml.hints import tables_in
 
 PATHS = """
@@ -63,7 +63,7 @@ def located(config: Config) -> list[str | None]:
     """All paths of PATHS, in its order."""
     (s2,), (segment,) = config.listeners.s2, config.listeners.segment
     lite, pravega = config.backs["lite"], config.backs["pravega"]
-    assert isinstance(lite, S2Back) and isinstance(pravega, SegmentBack)
+    assert isinstance(lite, S2BackTable) and isinstance(pravega, SegmentBackTable)
     assert config.access is not None and config.recorder is not None
     return [
         *(s2.tls_certificate, s2.tls_key, s2.tls_client_ca, s2.tls_client_crl),

@@ -14,7 +14,7 @@ from penstock.cli.overrides import overridden
 from penstock.cli.report import report
 from penstock.core.errors import CannotStart
 from penstock.recorder.selection import Selection
-from penstock.recorder.settings import Compression, FileSettings, Sync
+from penstock.recorder.settings import FileCompression, FileSettings, Sync
 from penstock_analysis.redaction import RedactionRules
 
 BRIDGE = """
@@ -121,7 +121,7 @@ patterns = ["\\\\d{16}"]
         rotate_seconds=60,
         keep_files=5,
         keep_bytes=None,
-        compress=Compression.ZSTD,
+        compress=FileCompression.ZSTD,
         fsync=Sync.INTERVAL,
         fsync_seconds=1,
         queue_bytes=1048576,

@@ -22,7 +22,7 @@ from penstock.app.doctor.examination import (
     about_versions,
     owner_of,
 )
-from penstock.app.doctor.findings import Finding, State
+from penstock.app.doctor.findings import Finding, Severity
 from penstock.store.lock import locked
 
 
@@ -39,11 +39,11 @@ def by_name(findings: object) -> dict[str, Finding]:
 
 
 def test_versions() -> None:
-    assert {one.state for one in about_versions(None)} == {State.FINE}
+    assert {one.state for one in about_versions(None)} == {Severity.FINE}
 
 
-@pytest.mark.parametrize(("mebibytes", "state"), [(100, State.NOTABLE), (4096, State.FINE)])
-def test_memory(tmp_path: Path, mebibytes: int, state: State) -> None:
+@pytest.mark.parametrize(("mebibytes", "state"), [(100, Severity.NOTABLE), (4096, Severity.FINE)])
+def test_memory(tmp_path: Path, mebibytes: int, state: Severity) -> None:
     meminfo, cgroup = tmp_path / "meminfo", tmp_path / "memory.max"
     meminfo.write_text(f"MemTotal: 9 kB\nMemAvailable: {mebibytes * 1024} kB\n")
     (free,) = about_memory(config_of(tmp_path), meminfo, cgroup)
@@ -58,10 +58,10 @@ def test_memory(tmp_path: Path, mebibytes: int, state: State) -> None:
 def test_a_clock_that_went_back(tmp_path: Path) -> None:
     file = tmp_path / "penstock.sqlite3"
     file.touch()
-    assert [one.state for one in about_clock(config_of(tmp_path))] == [State.FINE]
+    assert [one.state for one in about_clock(config_of(tmp_path))] == [Severity.FINE]
     os.utime(file, (4_000_000_000, 4_000_000_000))
     (found,) = about_clock(config_of(tmp_path))
-    assert found.state is State.NOTABLE
+    assert found.state is Severity.NOTABLE
 
 
 # ---- the disk --------------------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def test_a_clock_that_went_back(tmp_path: Path) -> None:
 def test_a_good_directory(tmp_path: Path) -> None:
     before = list(tmp_path.iterdir())
     found = by_name(about_data(config_of(tmp_path / "data" / "below")))
-    assert found["data"].state is State.FINE
+    assert found["data"].state is Severity.FINE
     assert found["fsync"].text.endswith("ms")
     assert list(tmp_path.iterdir()) == before
 
@@ -78,20 +78,22 @@ def test_a_good_directory(tmp_path: Path) -> None:
 def test_a_directory_that_another_has(tmp_path: Path) -> None:
     with locked(tmp_path):
         found = by_name(about_data(config_of(tmp_path)))
-    assert found["data"].state is State.WRONG
+    assert found["data"].state is Severity.WRONG
     assert "in use by another gateway" in found["data"].text
-    assert by_name(about_data(config_of(tmp_path)))["data"].state is State.FINE
+    assert by_name(about_data(config_of(tmp_path)))["data"].state is Severity.FINE
 
 
 def test_a_directory_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
     (found,) = about_data(config_of(tmp_path / "data" / "below"))
-    assert found.state is State.WRONG
+    assert found.state is Severity.WRONG
     assert "cannot be created in" in found.text
 
 
-@pytest.mark.parametrize(("kind", "state"), [("nfs4", State.WRONG), ("tmpfs", State.NOTABLE), ("xfs", State.FINE)])
-def test_file_systems(tmp_path: Path, kind: str, state: State) -> None:
+@pytest.mark.parametrize(
+    ("kind", "state"), [("nfs4", Severity.WRONG), ("tmpfs", Severity.NOTABLE), ("xfs", Severity.FINE)]
+)
+def test_file_systems(tmp_path: Path, kind: str, state: Severity) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text(
         f"1 0 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n2 1 0:5 / {tmp_path.resolve()} rw - {kind} somewhere rw\n"
@@ -107,8 +109,8 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         config = config_of(tmp_path, f'[listeners.s3p]\nbind = "127.0.0.1:{port}"')
         found = by_name(about_ports(config))
-    assert found["listeners.s2"].state is State.FINE
-    assert found["listeners.s3p"].state is State.WRONG
+    assert found["listeners.s2"].state is Severity.FINE
+    assert found["listeners.s3p"].state is Severity.WRONG
     assert f"(process {os.getpid()})" in found["listeners.s3p"].text
     assert owner_of(port, Path("/proc")) == "another process", "nobody listens there any more"
 
@@ -124,7 +126,10 @@ def test_servers(tmp_path: Path) -> None:
         more = "".join(f'[backs.{name}]\nkind = "s2"\naddress = "{one}"\n' for name, one in addresses.items())
         gone.close()
         found = by_name(about_backs(config_of(tmp_path, more)))
-    assert {name: one.state for name, one in found.items()} == {"backs.there": State.FINE, "backs.gone": State.WRONG}
+    assert {name: one.state for name, one in found.items()} == {
+        "backs.there": Severity.FINE,
+        "backs.gone": Severity.WRONG,
+    }
     assert "refused" in found["backs.gone"].text
 
 
@@ -138,16 +143,16 @@ def test_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = x509.load_pem_x509_certificate(Path(certificate).read_bytes())
     second = datetime.timedelta(seconds=1)
     until, since = found.not_valid_after_utc, found.not_valid_before_utc
-    for now, state in ((until - second, State.NOTABLE), (until, State.WRONG), (since - second, State.WRONG)):
+    for now, state in ((until - second, Severity.NOTABLE), (until, Severity.WRONG), (since - second, Severity.WRONG)):
         (said,) = about_certificates(config, lambda now=now: now)  # type: ignore[misc]
         assert (said.about, said.state) == ("listeners.s2.tls_certificate", state)
     monkeypatch.setattr("penstock.app.doctor.examination.SOON", second)
     (said,) = about_certificates(config)
-    assert said.state is State.FINE
+    assert said.state is Severity.FINE
 
 
 def test_a_certificate_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "c.pem").write_text("no certificate")
     more = f'tls_certificate = "{tmp_path / "c.pem"}"\ntls_key = "{tmp_path / "k.pem"}"\n'
     (found,) = about_certificates(parse_config(f"[listeners.s2]\n{more}"))
-    assert (found.state, "contains no PEM certificate" in found.text) == (State.WRONG, True)
+    assert (found.state, "contains no PEM certificate" in found.text) == (Severity.WRONG, True)

@@ -15,7 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 from penstock.app.config import Config, parse_config
 from penstock.app.host import HostServices
 from penstock.app.reload import reloader
-from penstock.app.running import Running
+from penstock.app.running import RunningGateway
 from penstock.app.server import serve
 from penstock.core.errors import CannotReload
 from penstock_codecs.failures import FailureCode, fail
@@ -38,8 +38,8 @@ def config(directory: Path, more: str = "") -> Config:
 
 
 @pytest.fixture
-async def running(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Running]:
-    running: Running = await nursery.start(serve, config(tmp_path))
+async def running(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[RunningGateway]:
+    running: RunningGateway = await nursery.start(serve, config(tmp_path))
     yield running
     nursery.cancel_scope.cancel()
 
@@ -53,7 +53,7 @@ async def refused(port: int) -> bool:
 
 
 async def test_what_was_opened_for_a_reload_that_fails_is_closed(
-    running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    running: RunningGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last step that may fail is the store's."""
     ports: list[int] = []
@@ -75,7 +75,7 @@ async def test_what_was_opened_for_a_reload_that_fails_is_closed(
     assert set(running.addresses) == {"listeners.s2", "listeners.s3p"}
 
 
-async def test_a_gateway_that_drains_is_not_reloaded(running: Running, tmp_path: Path) -> None:
+async def test_a_gateway_that_drains_is_not_reloaded(running: RunningGateway, tmp_path: Path) -> None:
     running.drain()
     with pytest.raises(CannotReload, match="the gateway is draining"):
         await running.reload(config(tmp_path, MORE))
@@ -85,7 +85,7 @@ async def test_a_drain_that_comes_meanwhile_goes_first(tmp_path: Path, monkeypat
     """Else the new listeners would never end."""
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
-            running: Running = await nursery.start(serve, config(tmp_path))
+            running: RunningGateway = await nursery.start(serve, config(tmp_path))
 
             async def drain(*_: Any) -> None:
                 running.drain()
@@ -96,14 +96,14 @@ async def test_a_drain_that_comes_meanwhile_goes_first(tmp_path: Path, monkeypat
                 await running.reload(config(tmp_path, MORE))
 
 
-async def test_without_a_file_there_is_nothing_to_read(running: Running) -> None:
+async def test_without_a_file_there_is_nothing_to_read(running: RunningGateway) -> None:
     with pytest.raises(CannotReload, match="started without a configuration file"):
         await running.reread()
 
 
 async def test_what_is_read_again_is_put_in_force(tmp_path: Path, nursery: trio.Nursery) -> None:
     found = [config(tmp_path, MORE)]
-    running: Running = await nursery.start(serve, config(tmp_path), HostServices(reread=lambda: found[0]))
+    running: RunningGateway = await nursery.start(serve, config(tmp_path), HostServices(reread=lambda: found[0]))
     assert await running.reread() == "changed: backs.far, listeners.s3p"
     assert running.controls.config() == found[0]
     assert await running.reread() == "changed: nothing"
@@ -121,7 +121,7 @@ async def test_of_two_reloads_at_once_the_file_as_it_was_last_stays(tmp_path: Pa
             return found[0]
         return found[1]
 
-    running: Running = await nursery.start(serve, config(tmp_path), HostServices(reread=reread))
+    running: RunningGateway = await nursery.start(serve, config(tmp_path), HostServices(reread=reread))
     async with trio.open_nursery() as both:
         both.start_soon(running.reread)
         await trio.to_thread.run_sync(first.wait)
@@ -130,7 +130,7 @@ async def test_of_two_reloads_at_once_the_file_as_it_was_last_stays(tmp_path: Pa
     nursery.cancel_scope.cancel()
 
 
-async def test_a_listener_that_goes_before_it_has_begun_ends(running: Running, tmp_path: Path) -> None:
+async def test_a_listener_that_goes_before_it_has_begun_ends(running: RunningGateway, tmp_path: Path) -> None:
     """A drain that comes with the reload."""
     places = running._parts.places
     listeners = running._parts.build(config(tmp_path, MORE), running._parts.routing.router)

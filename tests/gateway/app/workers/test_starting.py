@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.app.config import Config, Listeners, Management, Store
+from penstock.app.config import Config, Listeners, Management, StoreTable
 from penstock.app.server import serve
 from penstock.core.errors import CannotStart
 from penstock.protocols.s2.config import S2Listener
@@ -20,7 +20,7 @@ def config(tmp_path: Path) -> Config:
         workers=2,
         listeners=Listeners(s2=(S2Listener(bind="127.0.0.1:0"),)),
         management=Management(enabled=False),
-        store=Store(directory=str(tmp_path)),
+        store=StoreTable(directory=str(tmp_path)),
     )
 
 

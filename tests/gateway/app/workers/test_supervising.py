@@ -14,7 +14,7 @@ from support.store import Fails, Wall
 from trio.testing import MockClock
 
 from penstock.app.config import Config, Listeners
-from penstock.app.workers.messages import Refused
+from penstock.app.workers.messages import StartRefused
 from penstock.app.workers.supervisor import Supervisor
 from penstock.app.workers.worker import SILENT_SECONDS, Worker
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
@@ -76,7 +76,7 @@ async def test_a_worker_that_refuses_later_is_started_again(worker: Worker) -> N
     async with trio.open_nursery() as nursery:
         await lives(worker, nursery, 1)
         with capture_logs() as events:
-            worker._receive(Refused("no certificate"))
+            worker._receive(StartRefused("no certificate"))
         assert [event["reason"] for event in events] == ["no certificate"]
         await trio.sleep(0.6)
         assert not worker.over.is_set()

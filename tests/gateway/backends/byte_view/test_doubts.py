@@ -14,7 +14,7 @@ from support.records_only import RecordsOnly
 from support.store import BASIN, STREAM, Fails, acknowledged, appending, eventually, sending
 
 from penstock.backends.byte_view import BytesOnRecords, BytesSettings
-from penstock.backends.byte_view.writers import Writers
+from penstock.backends.byte_view.writers import WriterStates
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back
 from penstock_codecs.byte_operations import GetAttribute, GetSegmentInfo, ReadBytes
@@ -88,7 +88,7 @@ async def test_an_intent_that_cannot_be_written_says_nothing_of_what_was_sent(
             raise fail(FailureCode.SERVER_DRAINING, "the store is about to end")
 
         with monkeypatch.context() as changed:
-            changed.setattr(Writers, "intend", drained)
+            changed.setattr(WriterStates, "intend", drained)
             await session.send(sending(b"c", position=3))
             with suppress(OperationFailed):
                 while True:

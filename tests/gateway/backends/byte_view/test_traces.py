@@ -6,7 +6,7 @@ from support.records_only import RecordsOnly
 from support.store import BASIN, STREAM, Fails, sending
 
 from penstock.backends.byte_view import BytesOnRecords
-from penstock.backends.byte_view.traces import Traces
+from penstock.backends.byte_view.traces import BloomFilter
 from penstock_codecs.byte_operations import GetSegmentInfo
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
@@ -14,7 +14,7 @@ from penstock_codecs.operations import DeleteStream
 
 
 def test_what_was_seen_is_found_and_little_else() -> None:
-    traces = Traces()
+    traces = BloomFilter()
     size = len(traces._marks)
     for number in range(20_000):
         traces.add(StreamRef(BASIN, f"seen-{number}"))

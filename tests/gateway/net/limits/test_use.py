@@ -9,9 +9,9 @@ import trio
 from trio.testing import MockClock
 
 from penstock.net.limits import Limiter
-from penstock.net.limits.limiter import Bucket, ConnectionQuota, Crowded, Holding
+from penstock.net.limits.limiter import Bucket, ConnectionQuota, Crowded, HeldBytes
 from penstock.net.limits.settings import Limits
-from penstock.net.transport import Pace
+from penstock.net.transport import MessagePace
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.limits import KIB, MIB
 
@@ -88,7 +88,7 @@ async def test_what_others_hold_is_nothing_to_a_client_with_less_than_its_share(
 async def test_what_is_held_is_given_back() -> None:
     limiter = Limiter()
     seat = seated(limiter)
-    with Holding(seat) as holding:
+    with HeldBytes(seat) as holding:
         holding.set(100)
         holding.set(40)
         assert limiter.held == seat.held == seat.account.held == 40
@@ -162,7 +162,7 @@ async def test_who_drips_is_read_now_and_then_while_others_are_served(autojump_c
 
 
 def test_a_message_has_its_grace_and_then_a_rate() -> None:
-    limits, pace = Limits(receive_grace_seconds=10, min_receive_rate=100), Pace()
+    limits, pace = Limits(receive_grace_seconds=10, min_receive_rate=100), MessagePace()
     assert pace.deadline(0, limits, 0.0) == math.inf
     assert pace.deadline(1000, limits, 5.0) == 25.0
     assert pace.deadline(2000, limits, 20.0) == 35.0

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.observe.metrics.meters import Meter
-from penstock.observe.metrics.passthrough_appends import PassedAppends, PassedReads
+from penstock.observe.metrics.passthrough_appends import PassthroughAppends, PassthroughReads
 from penstock_codecs.compression import Compression
 from penstock_codecs.model import StreamPosition
 from penstock_codecs.operations import Appended
@@ -48,7 +48,7 @@ def cut(data: bytes, places: list[int]) -> Iterator[bytes]:
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=6), st.lists(st.integers(0), max_size=8))
 def test_however_they_are_cut(sizes: list[int], places: list[int]) -> None:
     before = counted()
-    passed = PassedAppends(METER)
+    passed = PassthroughAppends(METER)
     sent = b"".join((1 + size).to_bytes(3, "big") + b"\0" + b"x" * size for size in sizes)
     frames = WholeFrames()
     for piece in cut(sent, places):
@@ -62,7 +62,7 @@ def test_however_they_are_cut(sizes: list[int], places: list[int]) -> None:
 @pytest.mark.parametrize("end", [joined(encode_terminal(409, b"{}")), b"\0\0\0", b'{"code":"x"}', b"\0\0\2\0\xff"])
 def test_what_is_no_acknowledgement_ends_the_count(end: bytes) -> None:
     before = counted()
-    passed = PassedAppends(METER)
+    passed = PassthroughAppends(METER)
     passed.sent(3)
     passed.answered([acknowledgement(0, 7), end])
     assert since(before) == (1, 7, 1)
@@ -89,7 +89,7 @@ def test_records_that_are_read_count_however_they_are_cut(
 ) -> None:
     flow = METER.reads
     records, batches = flow.records.value, flow.batches.value
-    passed = PassedReads(flow)
+    passed = PassthroughReads(flow)
     for piece in cut(b"".join(read_batch(count, compression) for count in counts), places):
         passed.answered([memoryview(piece)])
     passed.answered([joined(encode_terminal(500, b"{}")), read_batch(9, compression)])
@@ -100,7 +100,7 @@ def test_records_that_are_read_count_however_they_are_cut(
 def test_what_is_no_frame_ends_the_count_of_reads(wrong: bytes) -> None:
     flow = METER.reads
     before = flow.records.value
-    passed = PassedReads(flow)
+    passed = PassthroughReads(flow)
     passed.answered([read_batch(2, Compression.NONE), wrong])
     passed.answered([read_batch(3, Compression.NONE)])
     assert flow.records.value - before == 2 and not passed._parts

@@ -23,7 +23,7 @@ from penstock.core.back import SwappableBack
 from penstock.core.identity import CLIENT, Client
 from penstock.protocols.controller.controller.controller import Controller
 from penstock.protocols.controller.controller.records import ReaderGroup
-from penstock.protocols.controller.front.calls import Call
+from penstock.protocols.controller.front.calls import CallContext
 from penstock.protocols.controller.front.front import CALLS
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_proto import pravega_controller_pb2 as pb
@@ -102,7 +102,7 @@ class Site:
     async def call(self, name: str, scope: str) -> Message:
         request = GetMessageClass(SERVICE.methods_by_name[name].input_type)()
         context: Any = SimpleNamespace(authority="localhost:9090")
-        call = Call(self.controller, settings(), context)
+        call = CallContext(self.controller, settings(), context)
         return await CALLS[name](call, fill(request, scope, self.transactions[scope]))
 
     async def carried_out(self, name: str, scope: str) -> bool:

@@ -18,7 +18,7 @@ from support.store import Wall
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back
 from penstock.protocols.controller.controller.controller import Controller
-from penstock.protocols.controller.controller.problems import Problem, Refused
+from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import ReaderGroup, TransactionState
 from penstock.protocols.controller.controller.topology import KeyRange, equal_ranges
 from penstock.protocols.controller.controller.transactions import TransactionId
@@ -65,7 +65,7 @@ class Story:
     prepare: Step
     request: Step
     check: Step
-    excuses: tuple[Problem, ...] = ()
+    excuses: tuple[ControllerProblem, ...] = ()
 
 
 async def nothing(controller: Controller, told: Told) -> None:
@@ -185,20 +185,20 @@ STORIES = {
         nothing,
         lambda controller, told: controller.streams.create(SCOPE, told.name, segments(3)),
         is_created,
-        (Problem.STREAM_EXISTS,),
+        (ControllerProblem.STREAM_EXISTS,),
     ),
     "seal": Story(two_segments, lambda controller, told: controller.streams.seal(SCOPE, told.name), is_sealed),
     "delete": Story(
         sealed_stream,
         lambda controller, told: controller.streams.delete(SCOPE, told.name),
         is_deleted,
-        (Problem.STREAM_NOT_FOUND,),
+        (ControllerProblem.STREAM_NOT_FOUND,),
     ),
     "scale": Story(
         two_segments,
         lambda controller, told: controller.scaling.scale(SCOPE, told.name, [0], QUARTERS),
         is_scaled,
-        (Problem.NOT_CURRENT,),
+        (ControllerProblem.NOT_CURRENT,),
     ),
     "update": Story(
         two_segments,
@@ -232,7 +232,7 @@ STORIES = {
         reader_group,
         lambda controller, told: controller.groups.delete(SCOPE, told.name, "an-id"),
         has_no_group,
-        (Problem.GROUP_NOT_FOUND,),
+        (ControllerProblem.GROUP_NOT_FOUND,),
     ),
 }
 
@@ -263,7 +263,7 @@ async def test_a_repetition_finishes_it(back: EmbeddedBack, controller: Controll
     async def repeat(controller: Controller, told: Told) -> None:
         try:
             await story.request(controller, told)
-        except Refused as refused:
+        except ControllerRefusal as refused:
             assert refused.problem in story.excuses, refused
         await story.check(controller, told)
 
@@ -281,7 +281,7 @@ async def test_the_next_start_finishes_what_was_begun(
         await controller.recovery.finish_all()
         await controller.transactions.sweep()
         await is_whole(controller, told)
-        with suppress(Refused):
+        with suppress(ControllerRefusal):
             await story.request(controller, told)
         await story.check(controller, told)
 
@@ -315,7 +315,7 @@ async def test_a_cancelled_request_is_an_interrupted_one(
             for _ in range(checkpoints):
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
-        with suppress(Refused):
+        with suppress(ControllerRefusal):
             await controller.streams.create(SCOPE, name, segments(3))
         await is_created(controller, Told(back, name))
 
@@ -325,13 +325,13 @@ async def test_a_scope_whose_deletion_was_interrupted_is_deleted_again(back: Emb
         steps, more = 0, True
         while more:
             controller = Controller(back, settings(), wall)
-            with suppress(Refused):
+            with suppress(ControllerRefusal):
                 await controller.scopes.create(scope)
             await controller.streams.create(scope, "stream", segments(2))
             more = await interrupted(
                 back, wall, lambda one, scope=scope: one.deletion.delete_all(scope), steps, after=steps % 2 == 0
             )
-            with suppress(Refused):
+            with suppress(ControllerRefusal):
                 await controller.deletion.delete_all(scope)
             assert not await controller.scopes.exists(scope)
             steps += 1

@@ -15,7 +15,7 @@ from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back, SwappableBack
 from penstock.core.identity import CLIENT, Client
 from penstock.protocols.controller.controller.controller import Controller
-from penstock.protocols.controller.controller.problems import Problem
+from penstock.protocols.controller.controller.problems import ControllerProblem
 from penstock.protocols.controller.controller.records import ReaderGroup, TransactionState
 from penstock.protocols.controller.controller.topology import KeyRange
 from penstock.protocols.controller.controller.transactions import TransactionId
@@ -108,7 +108,7 @@ async def test_who_is_not_admitted_learns_nothing(guarded: Controller, question:
     with client("owner"):
         assert await guarded.listing.streams(SCOPE, "", with_groups=True) == ["stream"]
         assert SCOPE in await guarded.scopes.page("", 10)
-    with client("stranger"), RefusedWith(Problem.SCOPE_NOT_FOUND):
+    with client("stranger"), RefusedWith(ControllerProblem.SCOPE_NOT_FOUND):
         await guarded.listing.streams(SCOPE, "", with_groups=True)
     with client("stranger"):
         assert SCOPE not in await guarded.scopes.page("", 10)

@@ -9,7 +9,7 @@ from support.store import Fails, Wall
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import BackWrapper
 from penstock.protocols.controller.controller.controller import Controller
-from penstock.protocols.controller.controller.problems import Problem
+from penstock.protocols.controller.controller.problems import ControllerProblem
 from penstock.protocols.controller.controller.records import Configuration, ReaderGroup, TransactionState
 from penstock.protocols.controller.controller.topology import KeyRange, equal_ranges
 from penstock_codecs.failures import FailureCode, fail
@@ -146,7 +146,7 @@ async def test_a_transaction_of_the_stream_before(back: EmbeddedBack, controller
     await write(back, SCOPE, "stream", event(b"old"), 0, f"#transaction.{transaction}")
     await back.perform(DeleteStream(ref_of(SCOPE)))
     await back.perform(CreateStream(ref_of(SCOPE)))
-    with RefusedWith(Problem.TRANSACTION_NOT_FOUND):
+    with RefusedWith(ControllerProblem.TRANSACTION_NOT_FOUND):
         await controller.transactions.commit(SCOPE, "stream", transaction)
     assert await controller.transactions.state(SCOPE, "stream", transaction) is TransactionState.ABORTED
     assert await content(back, SCOPE, "stream") == b""

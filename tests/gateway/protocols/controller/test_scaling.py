@@ -8,7 +8,7 @@ from support.store import Fails, Wall
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.protocols.controller.controller.controller import Controller
-from penstock.protocols.controller.controller.problems import Problem
+from penstock.protocols.controller.controller.problems import ControllerProblem
 from penstock.protocols.controller.controller.topology import KeyRange, equal_ranges
 from penstock_codecs.byte_operations import Seal
 from penstock_codecs.failures import FailureCode
@@ -77,7 +77,7 @@ async def test_epochs_are_remembered(scaled: Controller) -> None:
     assert [segment.id for segment in first] == [0, 1]
     assert await scaled.queries.of_epoch(SCOPE, "stream", 1) == await scaled.queries.current(SCOPE, "stream")
     for epoch in (-1, 2):
-        with RefusedWith(Problem.SEGMENT_NOT_FOUND):
+        with RefusedWith(ControllerProblem.SEGMENT_NOT_FOUND):
             await scaled.queries.of_epoch(SCOPE, "stream", epoch)
 
 
@@ -95,7 +95,7 @@ async def test_segments_between_cuts(scaled: Controller) -> None:
     assert await between([0], []) == [0, ONE, TWO], "a reader group lacks keys of segments that wait for others"
     assert await between([0, 1], [1, ONE]) == [0, 1, ONE, TWO]
     assert await between([ONE, TWO], [0, 1]) == []
-    with RefusedWith(Problem.INVALID_CUT):
+    with RefusedWith(ControllerProblem.INVALID_CUT):
         await between([0, 99], [])
 
 
@@ -109,13 +109,13 @@ async def test_cuts_are_checked(scaled: Controller) -> None:
 async def test_a_scale_is_done_when_it_is_answered(scaled: Controller) -> None:
     assert await scaled.scaling.is_done(SCOPE, "stream", 0)
     assert not await scaled.scaling.is_done(SCOPE, "stream", 1)
-    with RefusedWith(Problem.SCALE_REFUSED):
+    with RefusedWith(ControllerProblem.SCALE_REFUSED):
         await scaled.scaling.is_done(SCOPE, "stream", 2)
 
 
 async def test_the_same_scale_again_is_refused(scaled: Controller) -> None:
     before = await scaled.queries.current(SCOPE, "stream")
-    with RefusedWith(Problem.NOT_CURRENT):
+    with RefusedWith(ControllerProblem.NOT_CURRENT):
         await scaled.scaling.scale(SCOPE, "stream", [0], [*reversed(QUARTERS)])
     assert await scaled.queries.current(SCOPE, "stream") == before
 
@@ -141,7 +141,7 @@ async def test_a_truncation_at_a_cut_that_lacks_keys(back: EmbeddedBack, control
     two, three = (segment.id for segment in made)
     cut = {1: 11, two: -1, three: -1}
     assert await controller.queries.is_cut(SCOPE, "stream", cut)
-    with RefusedWith(Problem.INVALID_CUT):
+    with RefusedWith(ControllerProblem.INVALID_CUT):
         await controller.streams.truncate(SCOPE, "stream", {1: 11})
     await controller.streams.truncate(SCOPE, "stream", cut)
     assert await info(back, SCOPE, "stream", 0) is None
@@ -160,19 +160,19 @@ async def test_a_truncation_at_a_cut_that_lacks_keys(back: EmbeddedBack, control
     [([], []), ([1], [KeyRange(0.0, 0.5)]), ([1], []), ([1, ONE], QUARTERS)],
 )
 async def test_what_does_not_fit_is_refused(scaled: Controller, old: list[int], new: list[KeyRange]) -> None:
-    with RefusedWith(Problem.SCALE_REFUSED):
+    with RefusedWith(ControllerProblem.SCALE_REFUSED):
         await scaled.scaling.scale(SCOPE, "stream", old, new)
 
 
 @pytest.mark.parametrize("old", [[0], [7], [0, 1]])
 async def test_only_current_segments_are_replaced(scaled: Controller, old: list[int]) -> None:
-    with RefusedWith(Problem.NOT_CURRENT):
+    with RefusedWith(ControllerProblem.NOT_CURRENT):
         await scaled.scaling.scale(SCOPE, "stream", old, equal_ranges(1))
 
 
 async def test_a_sealed_stream_is_not_scaled(scaled: Controller) -> None:
     await scaled.streams.seal(SCOPE, "stream")
-    with RefusedWith(Problem.STREAM_SEALED):
+    with RefusedWith(ControllerProblem.STREAM_SEALED):
         await scaled.scaling.scale(SCOPE, "stream", [1], [KeyRange(0.5, 1.0)])
 
 
@@ -188,5 +188,5 @@ async def test_a_stream_has_a_life_of_so_many_segments(controller: Controller, m
     monkeypatch.setattr("penstock.protocols.controller.controller.scaling.MAX_SEGMENTS", 5)
     await controller.streams.create(SCOPE, "stream", segments(2))
     await controller.scaling.scale(SCOPE, "stream", [0, 1], equal_ranges(3))
-    with RefusedWith(Problem.SCALE_REFUSED):
+    with RefusedWith(ControllerProblem.SCALE_REFUSED):
         await controller.scaling.scale(SCOPE, "stream", [(1 << 32) + 2], [KeyRange(0.0, 1 / 3)])

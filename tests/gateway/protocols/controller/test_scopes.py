@@ -6,7 +6,7 @@ from support.store import Wall
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.protocols.controller.controller.controller import Controller
-from penstock.protocols.controller.controller.problems import Problem
+from penstock.protocols.controller.controller.problems import ControllerProblem
 from penstock.protocols.controller.controller.records import ReaderGroup
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
@@ -47,20 +47,20 @@ async def test_other_scopes_are_only_remembered(back: EmbeddedBack, controller: 
 
 @both
 async def test_a_scope_is_created_once(controller: Controller, scope: str) -> None:
-    with RefusedWith(Problem.SCOPE_EXISTS):
+    with RefusedWith(ControllerProblem.SCOPE_EXISTS):
         await controller.scopes.create(scope)
 
 
 async def test_a_basin_of_another_protocol_is_a_scope(back: EmbeddedBack, controller: Controller) -> None:
     await back.perform(CreateBasin("made-by-s2-clients"))
     assert await controller.scopes.exists("made-by-s2-clients")
-    with RefusedWith(Problem.SCOPE_EXISTS):
+    with RefusedWith(ControllerProblem.SCOPE_EXISTS):
         await controller.scopes.create("made-by-s2-clients")
 
 
 @pytest.mark.parametrize("name", ["", "_scope", "a/b", "über", ".", "..", "a b", "x" * 256])
 async def test_names_that_no_scope_has(controller: Controller, name: str) -> None:
-    with RefusedWith(Problem.INVALID_NAME):
+    with RefusedWith(ControllerProblem.INVALID_NAME):
         await controller.scopes.create(name)
     assert not await controller.scopes.exists(name)
 
@@ -113,7 +113,7 @@ async def test_a_stream_that_another_protocol_deleted_is_not_listed(back: Embedd
 
 async def test_nothing_is_listed_of_a_scope_that_is_not_there(controller: Controller) -> None:
     for scope in ("missing", "missing-basin", "_pravega"):
-        with RefusedWith(Problem.SCOPE_NOT_FOUND):
+        with RefusedWith(ControllerProblem.SCOPE_NOT_FOUND):
             await controller.listing.streams(scope, "")
 
 
@@ -121,14 +121,14 @@ async def test_nothing_is_listed_of_a_scope_that_is_not_there(controller: Contro
 async def test_an_empty_scope_is_deleted(back: EmbeddedBack, controller: Controller, scope: str) -> None:
     await controller.deletion.delete(scope)
     assert not await controller.scopes.exists(scope)
-    with RefusedWith(Problem.SCOPE_NOT_FOUND):
+    with RefusedWith(ControllerProblem.SCOPE_NOT_FOUND):
         await controller.deletion.delete(scope)
 
 
 @both
 async def test_a_scope_with_a_stream_stays(controller: Controller, scope: str) -> None:
     await controller.streams.create(scope, "stream", segments(2))
-    with RefusedWith(Problem.SCOPE_NOT_EMPTY):
+    with RefusedWith(ControllerProblem.SCOPE_NOT_EMPTY):
         await controller.deletion.delete(scope)
     await controller.streams.seal(scope, "stream")
     await controller.streams.delete(scope, "stream")
@@ -138,7 +138,7 @@ async def test_a_scope_with_a_stream_stays(controller: Controller, scope: str) -
 @both
 async def test_a_scope_with_a_reader_group_stays(controller: Controller, scope: str) -> None:
     await controller.groups.create(scope, "group", GROUP)
-    with RefusedWith(Problem.SCOPE_NOT_EMPTY):
+    with RefusedWith(ControllerProblem.SCOPE_NOT_EMPTY):
         await controller.deletion.delete(scope)
     await controller.groups.delete(scope, "group", "an-id")
     await controller.deletion.delete(scope)
@@ -146,9 +146,9 @@ async def test_a_scope_with_a_reader_group_stays(controller: Controller, scope: 
 
 async def test_a_basin_with_what_only_others_can_name_stays(back: EmbeddedBack, controller: Controller) -> None:
     await back.perform(CreateStream(StreamRef(BASIN_SCOPE, "no/pravega name")))
-    with RefusedWith(Problem.SCOPE_NOT_EMPTY):
+    with RefusedWith(ControllerProblem.SCOPE_NOT_EMPTY):
         await controller.deletion.delete(BASIN_SCOPE)
-    with RefusedWith(Problem.SCOPE_NOT_EMPTY):
+    with RefusedWith(ControllerProblem.SCOPE_NOT_EMPTY):
         await controller.deletion.delete_all(BASIN_SCOPE)
 
 

@@ -20,7 +20,7 @@ from support.store import Fails, Wall
 from penstock.backends.embedded import EmbeddedBack
 from penstock.protocols.controller.controller import SegmentsMode
 from penstock.protocols.controller.controller.controller import Controller
-from penstock.protocols.controller.controller.problems import Problem
+from penstock.protocols.controller.controller.problems import ControllerProblem
 from penstock.protocols.controller.controller.records import NO_LIMIT, Configuration, RetentionType, ScaleType
 from penstock.protocols.controller.controller.topology import KeyRange, Segment
 from penstock_codecs.byte_operations import Seal, Truncate
@@ -55,20 +55,20 @@ async def test_each_segment_is_a_stream(back: EmbeddedBack, controller: Controll
 @both
 async def test_a_stream_is_created_once(controller: Controller, scope: str) -> None:
     await controller.streams.create(scope, "stream", segments(1))
-    with RefusedWith(Problem.STREAM_EXISTS):
+    with RefusedWith(ControllerProblem.STREAM_EXISTS):
         await controller.streams.create(scope, "stream", segments(2))
     assert len(await controller.queries.current(scope, "stream")) == 1
 
 
 async def test_a_stream_needs_its_scope(controller: Controller) -> None:
     for scope in ("missing", "missing-basin"):
-        with RefusedWith(Problem.SCOPE_NOT_FOUND):
+        with RefusedWith(ControllerProblem.SCOPE_NOT_FOUND):
             await controller.streams.create(scope, "stream", segments(1))
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a_b", "__x", "über", ".", "..", "x" * 251])
 async def test_names_that_no_stream_has(controller: Controller, name: str) -> None:
-    with RefusedWith(Problem.INVALID_NAME):
+    with RefusedWith(ControllerProblem.INVALID_NAME):
         await controller.streams.create(BASIN_SCOPE, name, segments(1))
 
 
@@ -89,7 +89,7 @@ async def test_names_that_are_too_long_for_several_segments(controller: Controll
 
 @pytest.mark.parametrize("count", [-1, 0, 1001])
 async def test_as_many_segments_as_make_sense(controller: Controller, count: int) -> None:
-    with RefusedWith(Problem.INVALID_CONFIG):
+    with RefusedWith(ControllerProblem.INVALID_CONFIG):
         await controller.streams.create(BASIN_SCOPE, "stream", segments(count))
 
 
@@ -99,7 +99,7 @@ async def test_a_stream_of_one_segment_by_configuration(back: EmbeddedBack, wall
     await controller.streams.create(SCOPE, "stream", segments(3))
     assert await controller.queries.current(SCOPE, "stream") == [Segment(0, 0, 0.0, 1.0)]
     assert (await controller.queries.configuration(SCOPE, "stream")).segments == 3
-    with RefusedWith(Problem.SCALE_REFUSED):
+    with RefusedWith(ControllerProblem.SCALE_REFUSED):
         await controller.scaling.scale(SCOPE, "stream", [0], HALVES)
     assert await controller.scaling.scale(SCOPE, "stream", [0], [KeyRange(0.0, 1.0)]) == (0, [Segment(1, 1, 0.0, 1.0)])
 
@@ -107,10 +107,10 @@ async def test_a_stream_of_one_segment_by_configuration(back: EmbeddedBack, wall
 async def test_several_segments_refused_by_configuration(back: EmbeddedBack, wall: Wall) -> None:
     controller = Controller(back, settings(SegmentsMode.REFUSE), wall)
     await controller.scopes.create(SCOPE)
-    with RefusedWith(Problem.INVALID_CONFIG):
+    with RefusedWith(ControllerProblem.INVALID_CONFIG):
         await controller.streams.create(SCOPE, "stream", segments(2))
     await controller.streams.create(SCOPE, "stream", segments(1))
-    with RefusedWith(Problem.INVALID_CONFIG):
+    with RefusedWith(ControllerProblem.INVALID_CONFIG):
         await controller.streams.update(SCOPE, "stream", segments(2))
 
 
@@ -175,11 +175,11 @@ async def test_fewer_segments_are_a_wish_for_new_streams(controller: Controller)
 
 
 async def test_what_is_not_there_is_not_configured(controller: Controller) -> None:
-    with RefusedWith(Problem.STREAM_NOT_FOUND):
+    with RefusedWith(ControllerProblem.STREAM_NOT_FOUND):
         await controller.streams.update(SCOPE, "stream", segments(1))
     await controller.streams.create(SCOPE, "stream", segments(1))
     await controller.streams.seal(SCOPE, "stream")
-    with RefusedWith(Problem.STREAM_SEALED):
+    with RefusedWith(ControllerProblem.STREAM_SEALED):
         await controller.streams.update(SCOPE, "stream", segments(1))
 
 
@@ -194,7 +194,7 @@ async def test_a_stream_that_another_protocol_made_has_one_segment(back: Embedde
     assert await controller.queries.configuration(BASIN_SCOPE, "foreign") == segments(
         1, retention_type=RetentionType.TIME, retention=60_000
     )
-    with RefusedWith(Problem.STREAM_EXISTS):
+    with RefusedWith(ControllerProblem.STREAM_EXISTS):
         await controller.streams.create(BASIN_SCOPE, "foreign", segments(2))
 
 
@@ -211,7 +211,7 @@ async def test_a_stream_that_another_protocol_made_is_sealed_and_deleted(
 ) -> None:
     ref = StreamRef(BASIN_SCOPE, "foreign")
     await back.perform(CreateStream(ref))
-    with RefusedWith(Problem.STREAM_NOT_SEALED):
+    with RefusedWith(ControllerProblem.STREAM_NOT_SEALED):
         await controller.streams.delete(BASIN_SCOPE, "foreign")
     await controller.streams.seal(BASIN_SCOPE, "foreign")
     assert await controller.queries.current(BASIN_SCOPE, "foreign") == []
@@ -236,7 +236,7 @@ async def test_a_stream_that_another_protocol_made_anew_is_another(back: Embedde
     await back.perform(DeleteStream(ref))
     await back.perform(CreateStream(ref))
     assert len(await controller.queries.current(BASIN_SCOPE, "stream")) == 1
-    with RefusedWith(Problem.STREAM_NOT_SEALED):
+    with RefusedWith(ControllerProblem.STREAM_NOT_SEALED):
         await controller.streams.delete(BASIN_SCOPE, "stream")
 
 
@@ -264,15 +264,15 @@ async def test_a_stream_is_deleted_once_it_is_sealed(
     back: EmbeddedBack, controller: Controller, scope: str, count: int
 ) -> None:
     await controller.streams.create(scope, "stream", segments(count))
-    with RefusedWith(Problem.STREAM_NOT_SEALED):
+    with RefusedWith(ControllerProblem.STREAM_NOT_SEALED):
         await controller.streams.delete(scope, "stream")
     await controller.streams.seal(scope, "stream")
     await controller.streams.delete(scope, "stream")
     assert await stored(back, scope) == []
     assert not await controller.queries.exists(scope, "stream")
-    with RefusedWith(Problem.STREAM_NOT_FOUND):
+    with RefusedWith(ControllerProblem.STREAM_NOT_FOUND):
         await controller.streams.delete(scope, "stream")
-    with RefusedWith(Problem.STREAM_NOT_FOUND):
+    with RefusedWith(ControllerProblem.STREAM_NOT_FOUND):
         await controller.streams.seal(scope, "stream")
     await controller.streams.create(scope, "stream", segments(2))
     assert len(await controller.queries.current(scope, "stream")) == 2
@@ -290,9 +290,9 @@ async def test_a_stream_that_is_being_sealed_changes_no_more(
         controller.scaling.scale(SCOPE, "stream", [0], [KeyRange(0.0, 0.5)]),
         controller.transactions.create(SCOPE, "stream", 1000),
     ):
-        with RefusedWith(Problem.STREAM_SEALED):
+        with RefusedWith(ControllerProblem.STREAM_SEALED):
             await change
-    with RefusedWith(Problem.STREAM_NOT_SEALED):
+    with RefusedWith(ControllerProblem.STREAM_NOT_SEALED):
         await controller.streams.delete(SCOPE, "stream")
     await controller.streams.seal(SCOPE, "stream")
     await controller.streams.delete(SCOPE, "stream")
@@ -323,7 +323,7 @@ async def test_a_cut_takes_the_segments_before_it(back: EmbeddedBack, controller
     assert await content(back, SCOPE, "stream", two.id) == b""
     assert await content(back, SCOPE, "stream", 1) == event(b"kept")
     assert [segment.id for segment in await controller.queries.between(SCOPE, "stream", [], [])] == [1, one.id, two.id]
-    with RefusedWith(Problem.INVALID_CUT):
+    with RefusedWith(ControllerProblem.INVALID_CUT):
         await controller.streams.truncate(SCOPE, "stream", {0: 5, 1: 0})
     await controller.streams.truncate(SCOPE, "stream", {1: 12, one.id: 0, two.id: 0})
     head = {segment.id: offset for segment, offset in await controller.queries.at_head(SCOPE, "stream")}
@@ -333,7 +333,7 @@ async def test_a_cut_takes_the_segments_before_it(back: EmbeddedBack, controller
 @pytest.mark.parametrize("cut", [{}, {0: 0}, {0: 0, 1: 0, 2: 0}, {0: 1, 1: 0}, {0: -1, 1: 0}, {0: 0, 5: 0}], ids=str)
 async def test_what_is_no_cut(controller: Controller, cut: dict[int, int]) -> None:
     await controller.streams.create(SCOPE, "stream", segments(2))
-    with RefusedWith(Problem.INVALID_CUT):
+    with RefusedWith(ControllerProblem.INVALID_CUT):
         await controller.streams.truncate(SCOPE, "stream", cut)
 
 

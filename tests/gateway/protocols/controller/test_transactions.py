@@ -11,7 +11,7 @@ from support.store import NOW, Wall
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back, BackWrapper
 from penstock.protocols.controller.controller.controller import Controller
-from penstock.protocols.controller.controller.problems import Problem
+from penstock.protocols.controller.controller.problems import ControllerProblem
 from penstock.protocols.controller.controller.records import TransactionState
 from penstock.protocols.controller.controller.topology import KeyRange, equal_ranges
 from penstock.protocols.controller.controller.transactions import MAX_LEASE_MS, MAX_OPEN_MS, TransactionId
@@ -88,7 +88,7 @@ async def test_ending_twice_is_ending_once(back: EmbeddedBack, stream: Controlle
         await stream.transactions.abort(SCOPE, "stream", aborted)
     assert await content(back, SCOPE, "stream") == event(b"one")
     for wrong, transaction in ((stream.transactions.abort, committed), (stream.transactions.commit, aborted)):
-        with RefusedWith(Problem.TRANSACTION_NOT_FOUND):
+        with RefusedWith(ControllerProblem.TRANSACTION_NOT_FOUND):
             await wrong(SCOPE, "stream", transaction)
 
 
@@ -96,11 +96,11 @@ async def test_what_is_not_known(stream: Controller) -> None:
     assert await state(stream, UNKNOWN) is None
     assert await stream.transactions.ping(SCOPE, "stream", UNKNOWN, LEASE) is None
     for end in (stream.transactions.commit, stream.transactions.abort):
-        with RefusedWith(Problem.TRANSACTION_NOT_FOUND):
+        with RefusedWith(ControllerProblem.TRANSACTION_NOT_FOUND):
             await end(SCOPE, "stream", UNKNOWN)
-        with RefusedWith(Problem.STREAM_NOT_FOUND):
+        with RefusedWith(ControllerProblem.STREAM_NOT_FOUND):
             await end(SCOPE, "missing", UNKNOWN)
-    with RefusedWith(Problem.STREAM_NOT_FOUND):
+    with RefusedWith(ControllerProblem.STREAM_NOT_FOUND):
         await stream.transactions.create(SCOPE, "missing", LEASE)
 
 
@@ -109,7 +109,7 @@ async def test_no_more_are_open_than_are_allowed(
 ) -> None:
     monkeypatch.setattr("penstock.protocols.controller.controller.transactions.MOST_OPEN", 3)
     first, *_ = [await begin(back, stream, b"", b"") for _ in range(3)]
-    with RefusedWith(Problem.TOO_MANY):
+    with RefusedWith(ControllerProblem.TOO_MANY):
         await begin(back, stream, b"", b"")
     await stream.transactions.abort(SCOPE, "stream", first)
     await begin(back, stream, b"", b"")
@@ -153,7 +153,7 @@ async def test_a_transaction_is_aborted_when_its_lease_is_over(
     await stream.transactions.sweep()
     assert await state(stream, transaction) is TransactionState.ABORTED
     assert await internal(back) == []
-    with RefusedWith(Problem.TRANSACTION_NOT_FOUND):
+    with RefusedWith(ControllerProblem.TRANSACTION_NOT_FOUND):
         await stream.transactions.commit(SCOPE, "stream", transaction)
 
 
@@ -172,15 +172,21 @@ async def test_pings_do_not_extend_it_for_ever(back: EmbeddedBack, stream: Contr
     transaction = await begin(back, stream, b"", b"")
     wall.now = NOW + MAX_OPEN_MS - LEASE
     assert await stream.transactions.ping(SCOPE, "stream", transaction, LEASE) is TransactionState.OPEN
-    with RefusedWith(Problem.TOO_OLD):
+    with RefusedWith(ControllerProblem.TOO_OLD):
         await stream.transactions.ping(SCOPE, "stream", transaction, LEASE + 1)
 
 
 @pytest.mark.parametrize(
     ("lease", "problem"),
-    [(0, Problem.INVALID_CONFIG), (-5, Problem.INVALID_CONFIG), (MAX_LEASE_MS + 1, Problem.LEASE_TOO_LARGE)],
+    [
+        (0, ControllerProblem.INVALID_CONFIG),
+        (-5, ControllerProblem.INVALID_CONFIG),
+        (MAX_LEASE_MS + 1, ControllerProblem.LEASE_TOO_LARGE),
+    ],
 )
-async def test_leases_have_bounds(back: EmbeddedBack, stream: Controller, lease: int, problem: Problem) -> None:
+async def test_leases_have_bounds(
+    back: EmbeddedBack, stream: Controller, lease: int, problem: ControllerProblem
+) -> None:
     with RefusedWith(problem):
         await stream.transactions.create(SCOPE, "stream", lease)
     transaction = await begin(back, stream, b"", b"")
@@ -249,7 +255,7 @@ async def test_commits_at_the_same_time_share_the_segments_of_before(back: Embed
     async with trio.open_nursery() as nursery:
         for transaction in begun:
             nursery.start_soon(stream.transactions.commit, SCOPE, "stream", transaction)
-    with RefusedWith(Problem.SEGMENT_NOT_FOUND):
+    with RefusedWith(ControllerProblem.SEGMENT_NOT_FOUND):
         await stream.queries.of_epoch(SCOPE, "stream", 4)
     first, second = await stream.queries.of_epoch(SCOPE, "stream", 2)
     stored = await content(back, SCOPE, "stream", first.id)
@@ -281,7 +287,7 @@ async def test_commits_one_after_the_other_share_the_segments_of_before(back: Em
     for epoch in (2, 4):
         stored += await content(back, SCOPE, "stream", (await stream.queries.of_epoch(SCOPE, "stream", epoch))[0].id)
     assert stored == b"".join(event(b"one %d" % number) for number in order)
-    with RefusedWith(Problem.SEGMENT_NOT_FOUND):
+    with RefusedWith(ControllerProblem.SEGMENT_NOT_FOUND):
         await stream.queries.of_epoch(SCOPE, "stream", 6)
     assert await internal(back) == []
 
@@ -302,7 +308,7 @@ async def test_sealing_aborts_what_is_open(back: EmbeddedBack, controller: Contr
     await controller.streams.seal(SCOPE, "stream")
     assert await state(controller, transaction) is TransactionState.ABORTED
     assert await internal(back) == []
-    with RefusedWith(Problem.STREAM_SEALED):
+    with RefusedWith(ControllerProblem.STREAM_SEALED):
         await controller.transactions.create(SCOPE, "stream", LEASE)
 
 
@@ -312,7 +318,7 @@ async def test_a_stream_that_a_segment_client_sealed_takes_no_commit(
     await controller.streams.create(SCOPE, "stream", segments(1))
     transaction = await begin(back, controller, event(b"one"))
     await back.perform(Seal(StreamRef("penstock", "tiny/stream")))
-    with RefusedWith(Problem.TRANSACTION_NOT_FOUND), capture_logs() as logs:
+    with RefusedWith(ControllerProblem.TRANSACTION_NOT_FOUND), capture_logs() as logs:
         await controller.transactions.commit(SCOPE, "stream", transaction)
     assert await state(controller, transaction) is TransactionState.ABORTED
     assert [line["event"] for line in logs] == ["transaction_aborted"]
@@ -326,7 +332,7 @@ async def test_a_segment_that_takes_no_events_any_more_aborts_a_commit(
     transaction = await begin(back, stream, event(b"the largest"), event(b"two"))
     operation: Operation[object] = ended(StreamRef("penstock", "tiny/stream/1.#epoch.0"))
     await back.perform(operation)
-    with RefusedWith(Problem.TRANSACTION_NOT_FOUND), capture_logs() as logs:
+    with RefusedWith(ControllerProblem.TRANSACTION_NOT_FOUND), capture_logs() as logs:
         await stream.transactions.commit(SCOPE, "stream", transaction)
     assert await state(stream, transaction) is TransactionState.ABORTED
     assert [line["event"] for line in logs] == ["transaction_aborted"]
@@ -343,7 +349,7 @@ async def test_a_stream_that_another_protocol_deleted_has_no_transactions(
     await controller.streams.create(SCOPE, "stream", segments(1))
     transaction = await begin(back, controller, event(b"one"))
     await back.perform(DeleteStream(StreamRef("penstock", "tiny/stream")))
-    with RefusedWith(Problem.STREAM_NOT_FOUND):
+    with RefusedWith(ControllerProblem.STREAM_NOT_FOUND):
         await controller.transactions.commit(SCOPE, "stream", transaction)
     wall.now += LEASE
     await controller.transactions.sweep()
@@ -368,7 +374,7 @@ async def test_more_than_the_store_merges_at_once_is_aborted(back: EmbeddedBack,
     limited = LimitedMerges(back, 30)
     controller = Controller(limited, settings(), Wall())
     transaction = await begin(back, controller, event(b"small"), event(b"x" * 30))
-    with RefusedWith(Problem.TRANSACTION_NOT_FOUND):
+    with RefusedWith(ControllerProblem.TRANSACTION_NOT_FOUND):
         await controller.transactions.commit(SCOPE, "stream", transaction)
     assert await content(back, SCOPE, "stream") == await content(back, SCOPE, "stream", 1) == b""
     assert await state(controller, transaction) is TransactionState.ABORTED

@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from penstock.protocols.segment.delegation import KEY_BYTES, READ, Delegation, TokenRejected, load_key
-from penstock.protocols.segment.front.checkpoint import Checkpoint
+from penstock.protocols.segment.front.checkpoint import RequestCheck
 from penstock.protocols.segment.front.connection import _HANDLERS
 from penstock.routing.access.passwords import MOST_WAITING, Passwords, basic_credentials, check_hash, hash_password
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -96,7 +96,7 @@ def test_each_request_s_segments_are_looked_at(kind: type[SegmentMessage]) -> No
         said = dict.fromkeys(names, ()) | {"delegation_token": token, "writer_id": UUID(int=1), "segment": mine}
         said |= {"target": mine, "parent_segment": mine, "source": (mine, *others)[-1], "sources": (mine, *others)}
         request: Any = kind(**{name: value for name, value in said.items() if name in names})
-        contextvars.copy_context().run(Checkpoint().check, delegation, request)
+        contextvars.copy_context().run(RequestCheck().check, delegation, request)
 
     check("S/s/0")
     if kind is not released.FlushToStorage:

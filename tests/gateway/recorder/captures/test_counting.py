@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.captures import NOW_NS, conversation, s2_talk, s3p_talk
 
-from penstock.recorder.captures import Choice
+from penstock.recorder.captures import CaptureFilter
 from penstock.recorder.captures.lines import summary_line
-from penstock.recorder.captures.stats import MAX_GROUPS, MAX_PERIODS, OTHERS, Group, Percentiles, Statistics
+from penstock.recorder.captures.stats import MAX_GROUPS, MAX_PERIODS, OTHERS, CountKey, Percentiles, Statistics
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Lost, Noted, Opened, Sender
 from penstock_analysis.dialogue.dialogues import Dialogues
 from penstock_analysis.dialogue.summaries import Summaries
@@ -37,8 +37,8 @@ def test_spreads_take_little_memory() -> None:
     assert Percentiles().percentile(50) is None
 
 
-def counted(events: list[CaptureEvent], choice: Choice | None = None) -> Statistics:
-    choice = choice or Choice()
+def counted(events: list[CaptureEvent], choice: CaptureFilter | None = None) -> Statistics:
+    choice = choice or CaptureFilter()
     statistics, dialogues = Statistics(choice), Dialogues(choice.conversation)
     for event in events:
         statistics.count(event, dialogues)
@@ -96,9 +96,9 @@ def test_what_is_refused_is_one_error(protocol: str, talk: tuple[bytes, bytes]) 
 
 def test_statistics_of_a_part() -> None:
     events = [*s3p_talk(1), *s2_talk(2)]
-    only = counted(events, Choice(streams=("penstock/i*",)))
+    only = counted(events, CaptureFilter(streams=("penstock/i*",)))
     assert [group.stream for group in only.groups] == ["penstock/in"]
-    assert {group.protocol for group in counted(events, Choice(protocols=("s3p",))).groups} == {"s3p"}
+    assert {group.protocol for group in counted(events, CaptureFilter(protocols=("s3p",))).groups} == {"s3p"}
 
 
 @pytest.mark.parametrize(("span", "least"), [(10, 5), (1000, MAX_PERIODS // 2), (10**12, MAX_PERIODS // 2)])
@@ -115,7 +115,7 @@ def test_periods_are_few(span: int, least: int) -> None:
 def test_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.recorder.captures.stats.MAX_GROUPS", 1)
     statistics = counted([*s3p_talk(1), *s2_talk(2)])
-    assert set(statistics.groups) == {Group("s3p", "listeners.s3p", "orders"), Group(OTHERS, OTHERS, OTHERS)}
+    assert set(statistics.groups) == {CountKey("s3p", "listeners.s3p", "orders"), CountKey(OTHERS, OTHERS, OTHERS)}
     assert MAX_GROUPS > 1
 
 

@@ -15,7 +15,7 @@ from support.h2_frames import headers
 
 from penstock.recorder.captures.har import MAX_EXCHANGES, HarEntries
 from penstock.recorder.captures.lines import as_json, record_line, utc
-from penstock.recorder.captures.recent import Recent
+from penstock.recorder.captures.recent import RecentBytes
 from penstock.recorder.captures.text import column, columns, dump, duration, printable, shortened, size, spelled
 from penstock_analysis.capture import CaptureEvent, Chunk, Opened, Sender
 from penstock_analysis.dialogue import APPENDED, SeenRecord
@@ -101,7 +101,7 @@ def test_records_as_lines() -> None:
 
 @given(st.lists(st.binary(min_size=1, max_size=30)), st.integers(0, 100), st.integers(0, 50))
 def test_the_last_bytes_are_kept(pieces: list[bytes], start: int, length: int) -> None:
-    recent, place = Recent(16), 7
+    recent, place = RecentBytes(16), 7
     for piece in pieces:
         recent.add(place, piece)
         place += len(piece)

@@ -12,7 +12,7 @@ import pytest
 import zstandard
 from support.captures import conversation, s3p_talk, story, written
 
-from penstock.recorder.captures import Captures, UnreadableCapture
+from penstock.recorder.captures import CaptureEvents, UnreadableCapture
 from penstock.recorder.captures.opening import STANDARD_INPUT
 from penstock_analysis.capture import CaptureWriter, Chunk, Closed, Opened, Sender
 
@@ -27,7 +27,7 @@ def two_files() -> tuple[bytes, bytes]:
     return first, written(EVENTS[40:], CaptureWriter("x", writer))
 
 
-def whole(captures: Captures) -> dict[object, list[object]]:
+def whole(captures: CaptureEvents) -> dict[object, list[object]]:
     """Return the events of all conversations, independent of where files begin and end."""
     return story(event for event in captures if not isinstance(event, Opened))
 
@@ -41,7 +41,7 @@ def test_a_file(tmp_path: Path, squeezed: bool) -> None:
     path = tmp_path / "recorded"
     path.write_bytes(zstandard.compress(FILE) if squeezed else FILE)
     read: list[int] = []
-    captures = Captures([path], read.append)
+    captures = CaptureEvents([path], read.append)
     assert whole(captures) == EXPECTED
     assert captures.warnings == [] and captures.size == sum(read) == path.stat().st_size and not captures.live
 
@@ -50,7 +50,7 @@ def test_a_file(tmp_path: Path, squeezed: bool) -> None:
 def test_standard_input(monkeypatch: pytest.MonkeyPatch, squeezed: bool) -> None:
     data = zstandard.compress(FILE) if squeezed else FILE
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-    captures = Captures([STANDARD_INPUT])
+    captures = CaptureEvents([STANDARD_INPUT])
     assert whole(captures) == EXPECTED
     assert captures.live and captures.size is None
 
@@ -59,7 +59,7 @@ def test_a_named_pipe(tmp_path: Path) -> None:
     """As in `penstock show <(ssh there cat recorded.pcapng)`; a pipe's size is unknown."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    captures = Captures([path])
+    captures = CaptureEvents([path])
     writing = threading.Thread(target=path.write_bytes, args=(FILE,))
     writing.start()
     assert captures.live and captures.size is None
@@ -76,7 +76,7 @@ def test_a_directory_is_one_recording(tmp_path: Path) -> None:
     (tmp_path / "a-3.pcapng").write_bytes(b"")  # begun, nothing written yet
     (tmp_path / "notes.txt").write_text("nothing")
     (tmp_path / ".a-1.pcapng.zst.partial").write_bytes(squeezed[:50])
-    captures = Captures([tmp_path])
+    captures = CaptureEvents([tmp_path])
     events = list(captures)
     assert len({id(event.conversation) for event in events}) == 1
     assert story(event for event in events if not isinstance(event, Opened)) == EXPECTED
@@ -88,7 +88,7 @@ def test_a_directory_is_one_recording(tmp_path: Path) -> None:
 def test_a_file_that_is_being_compressed_is_read_once(tmp_path: Path) -> None:
     (tmp_path / "a.pcapng").write_bytes(FILE)
     (tmp_path / "a.pcapng.zst").write_bytes(zstandard.compress(FILE))
-    assert whole(Captures([tmp_path])) == EXPECTED
+    assert whole(CaptureEvents([tmp_path])) == EXPECTED
 
 
 def test_what_comes_after_damage(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_what_comes_after_damage(tmp_path: Path) -> None:
     )
     (tmp_path / "1.pcapng").write_bytes(first + lost[:-5])
     (tmp_path / "2.pcapng").write_bytes(second)
-    captures = Captures([tmp_path / "1.pcapng", tmp_path / "2.pcapng"])
+    captures = CaptureEvents([tmp_path / "1.pcapng", tmp_path / "2.pcapng"])
     (told,) = story(captures).values()
     assert told == [
         ("opened", 0, 0, False),
@@ -119,7 +119,7 @@ def test_a_directory_that_is_being_recorded_into(tmp_path: Path) -> None:
     first, second = two_files()
     for name, content in (("1", first), ("2", b"gone"), ("3", bytes(5000)), ("4", second)):
         (tmp_path / f"{name}.pcapng").write_bytes(content)
-    captures = Captures([tmp_path])
+    captures = CaptureEvents([tmp_path])
     (tmp_path / "1.pcapng").unlink()
     (tmp_path / "1.pcapng.zst").write_bytes(zstandard.compress(first))
     (tmp_path / "2.pcapng").unlink()
@@ -129,7 +129,7 @@ def test_a_directory_that_is_being_recorded_into(tmp_path: Path) -> None:
         f"{tmp_path / '3.pcapng'}: this is no capture: neither pcapng nor pcap begins so (byte 0)",
     ]
     with pytest.raises(UnreadableCapture):
-        list(Captures([tmp_path / "3.pcapng"]))
+        list(CaptureEvents([tmp_path / "3.pcapng"]))
 
 
 def test_compression_that_is_damaged(tmp_path: Path) -> None:
@@ -138,19 +138,19 @@ def test_compression_that_is_damaged(tmp_path: Path) -> None:
     squeezed = bytearray(zstandard.ZstdCompressor(write_checksum=True).compress(big))
     squeezed[-1] ^= 1
     path.write_bytes(squeezed)
-    captures = Captures([path])
+    captures = CaptureEvents([path])
     assert sum(isinstance(event, Chunk) for event in captures) > 1000
     assert "compression is damaged" in captures.warnings[0]
     path.write_bytes(squeezed[:4] + b"nothing of the kind")
     with pytest.raises(UnreadableCapture, match="compression is damaged"):
-        list(Captures([path]))
+        list(CaptureEvents([path]))
 
 
 def test_compression_that_ends_early(tmp_path: Path) -> None:
     path = tmp_path / "a.pcapng.zst"
     big = written(s3p_talk(rounds=20_000))
     path.write_bytes(zstandard.compress(big)[:-2000])
-    captures = Captures([path])
+    captures = CaptureEvents([path])
     assert sum(isinstance(event, Chunk) for event in captures) > 1000
     assert "middle of a block" in captures.warnings[0]
 
@@ -160,7 +160,7 @@ def test_what_is_no_capture(tmp_path: Path) -> None:
     for content, words in ((b"<html>", "neither pcapng nor pcap"), (b"", "it is empty"), (b"x", "no capture")):
         path.write_bytes(content)
         with pytest.raises(UnreadableCapture, match=words):
-            list(Captures([path]))
+            list(CaptureEvents([path]))
 
 
 def test_a_directory_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,11 +171,11 @@ def test_a_directory_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Path, "iterdir", refuse)
     with pytest.raises(UnreadableCapture, match="Permission denied"):
-        Captures([tmp_path])
+        CaptureEvents([tmp_path])
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UnreadableCapture, match="No such file"):
-        list(Captures([tmp_path / "none.pcapng"]))
+        list(CaptureEvents([tmp_path / "none.pcapng"]))
     with pytest.raises(UnreadableCapture, match="no captures"):
-        Captures([tmp_path])
+        CaptureEvents([tmp_path])

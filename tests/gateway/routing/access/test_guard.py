@@ -22,7 +22,7 @@ from penstock.core.identity import CLIENT, Client
 from penstock.core.passthrough import Passthrough
 from penstock.core.permissions import MANAGE
 from penstock.routing.access.authority import Authority
-from penstock.routing.access.guard import OPS, Guarded
+from penstock.routing.access.guard import OPS, GuardedBack
 from penstock.routing.access.revocation import LAPSE_SECONDS
 from penstock_codecs import operations
 from penstock_codecs.byte_operations import GetSegmentInfo
@@ -58,7 +58,7 @@ class Guards:
         self.tokens = tokens
         self.authority = authority
         self.wall = wall
-        self.back = Guarded(store, authority.vigil)
+        self.back = GuardedBack(store, authority.vigil)
 
     @contextmanager
     def client(self, allowed: Scope, *, auto_prefix: bool = False, name: str = "token") -> Iterator[Grant]:
@@ -293,7 +293,7 @@ async def test_sessions_of_clients_with_tokens_are_decoded(guards: Guards, with_
         def passthrough(self, protocol: str, stream: StreamRef) -> Passthrough:
             return NotImplemented
 
-    back = Guarded(Passing(guards.store), guards.authority.vigil)
+    back = GuardedBack(Passing(guards.store), guards.authority.vigil)
     if not with_token:
         assert back.passthrough("s2s", STREAM) is NotImplemented
         return

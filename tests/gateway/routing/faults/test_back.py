@@ -12,14 +12,14 @@ from support.s3p import S3PClient
 
 from penstock.net.cutting import CUT
 from penstock.routing.faults.back import FaultyBack
-from penstock.routing.faults.rule import Action, Direction, Fault
+from penstock.routing.faults.rule import Action, Fault, FaultDirection
 from penstock.routing.faults.rules import Faults
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CheckTail, FromSeqNum, Read
 
 STREAM = StreamRef("penstock", "orders")
-REFUSED = Fault(name="no", action=Action.ERROR, direction=Direction.IN)
+REFUSED = Fault(name="no", action=Action.ERROR, direction=FaultDirection.IN)
 
 
 class Inner(PartialBack):

@@ -8,12 +8,12 @@ import pytest
 
 from penstock.app.bootstrap import fault_settings
 from penstock.app.config import FaultTable
-from penstock.routing.faults.rule import About, Action, Direction, Fault, Kind, Rule
+from penstock.routing.faults.rule import Action, Fault, FaultDirection, MessageKind, MessageSubject, Rule
 from penstock.routing.faults.rules import Faults
 from penstock_codecs.model import StreamRef
 
 STREAM = StreamRef("penstock", "orders")
-ABOUT = About("s2.public", Kind.APPEND, STREAM, route="main", identity="ann")
+ABOUT = MessageSubject("s2.public", MessageKind.APPEND, STREAM, route="main", identity="ann")
 
 
 def fault(**keys: Any) -> Fault:
@@ -86,7 +86,7 @@ def test_what_a_rule_concerns(keys: dict[str, Any], concerned: bool) -> None:
 
 
 def test_what_is_about_no_stream() -> None:
-    about = About("s2", Kind.CONTROL)
+    about = MessageSubject("s2", MessageKind.CONTROL)
     assert fault().concerns(about)
     assert not fault(stream="orders").concerns(about)
 
@@ -102,7 +102,7 @@ def test_directions_that_are_not_given() -> None:
         "error": "in",
         "terminal": "out",
     }
-    assert fault(action="error", direction="out").direction is Direction.OUT
+    assert fault(action="error", direction="out").direction is FaultDirection.OUT
 
 
 def test_a_reload_goes_on_counting_where_nothing_changed() -> None:

@@ -10,26 +10,26 @@ from penstock.app.config import BackTable, kind_of_back
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.protocols.opening import BackContext
 from penstock.protocols.plugin import back_kinds
-from penstock.protocols.s2.config import S2Back, S2SseBack
+from penstock.protocols.s2.config import S2BackTable, S2SseBackTable
 from penstock.protocols.s2.report import S2Side
-from penstock.protocols.s3p.config import S3PBack, S3PBackLimits, S3PBackLoss
+from penstock.protocols.s3p.config import S3PBackLimits, S3PBackLoss, S3PBackTable
 from penstock.protocols.s3p.report import S3PSide
-from penstock.protocols.segment.config import SegmentBack, SegmentBackLoss
+from penstock.protocols.segment.config import SegmentBackLoss, SegmentBackTable
 from penstock.protocols.segment.report import SegmentSide
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock.routing.loss.plan import EMBEDDED_SIDE, BackSide, Fate, FrontSide, plan
 
 ENVELOPES = {"headers": "envelope", "empty_body": "envelope", "command_records": "envelope"}
 TABLES: list[BackTable] = [
-    S2Back(address="127.0.0.1:1"),
-    S2SseBack(address="127.0.0.1:1"),
-    S3PBack(address="127.0.0.1:1"),
-    S3PBack(address="127.0.0.1:1", loss=S3PBackLoss(**ENVELOPES)),
-    S3PBack(address="127.0.0.1:1", loss=S3PBackLoss(headers="drop")),
-    SegmentBack(address="127.0.0.1:1"),
-    SegmentBack(controller="127.0.0.1:1", loss=SegmentBackLoss(**ENVELOPES)),
-    SegmentBack(controller="127.0.0.1:1", loss=SegmentBackLoss(headers="drop", empty_body="keep")),
-    SegmentBack(address="127.0.0.1:1", dialect="draft"),
+    S2BackTable(address="127.0.0.1:1"),
+    S2SseBackTable(address="127.0.0.1:1"),
+    S3PBackTable(address="127.0.0.1:1"),
+    S3PBackTable(address="127.0.0.1:1", loss=S3PBackLoss(**ENVELOPES)),
+    S3PBackTable(address="127.0.0.1:1", loss=S3PBackLoss(headers="drop")),
+    SegmentBackTable(address="127.0.0.1:1"),
+    SegmentBackTable(controller="127.0.0.1:1", loss=SegmentBackLoss(**ENVELOPES)),
+    SegmentBackTable(controller="127.0.0.1:1", loss=SegmentBackLoss(headers="drop", empty_body="keep")),
+    SegmentBackTable(address="127.0.0.1:1", dialect="draft"),
 ]
 
 
@@ -79,19 +79,19 @@ def test_a_source_is_only_read(front: FrontSide) -> None:
 
 def test_what_a_body_cannot_carry_goes_by_the_backs_table() -> None:
     s2 = FRONTS[0]
-    assert fates(s2, S2Back(address="a:1"))["headers"] is Fate.KEPT
-    refusing = fates(s2, S3PBack(address="a:1"))
+    assert fates(s2, S2BackTable(address="a:1"))["headers"] is Fate.KEPT
+    refusing = fates(s2, S3PBackTable(address="a:1"))
     assert [refusing[what] for what in ("headers", "empty bodies", "command records")] == [Fate.REFUSED] * 3
-    mixed = fates(s2, SegmentBack(address="a:1", loss=SegmentBackLoss(headers="drop", empty_body="keep")))
+    mixed = fates(s2, SegmentBackTable(address="a:1", loss=SegmentBackLoss(headers="drop", empty_body="keep")))
     assert [mixed[what] for what in ("headers", "empty bodies", "command records")] == [
         Fate.DROPPED,
         Fate.KEPT,
         Fate.REFUSED,
     ]
     assert mixed["match_seq_num"] is Fate.KEPT and mixed["fencing_token"] is Fate.REFUSED
-    draft = fates(s2, SegmentBack(address="a:1", dialect="draft"))
+    draft = fates(s2, SegmentBackTable(address="a:1", dialect="draft"))
     assert draft["match_seq_num"] is Fate.REFUSED
-    segments = fates(FRONTS[2], SegmentBack(address="a:1", dialect="draft"))
+    segments = fates(FRONTS[2], SegmentBackTable(address="a:1", dialect="draft"))
     assert segments["transactions"] is Fate.REFUSED
     assert segments["events of clients of the released dialect"] is Fate.REFUSED
 
@@ -103,7 +103,7 @@ def test_a_fence_that_is_kept_but_holds_nobody_back_is_said() -> None:
 
 
 def test_a_smaller_server_is_said() -> None:
-    small = S3PBack(address="a:1", limits=S3PBackLimits(max_record_bytes=1000))
+    small = S3PBackTable(address="a:1", limits=S3PBackLimits(max_record_bytes=1000))
     assert fates(FRONTS[1], small)["bodies of more than 1000 bytes"] is Fate.REFUSED
 
 
@@ -111,14 +111,14 @@ def test_a_smaller_server_is_said() -> None:
     ("table", "words"),
     [
         (None, "exactly once: there is no connection to lose"),
-        (S2Back(address="a:1"), "exactly once: after a lost acknowledgement the records are looked for"),
-        (S2Back(address="a:1", delivery="at-least-once"), "at least once"),
-        (S2Back(address="a:1", delivery="refuse"), "at most once for each try"),
-        (S3PBack(address="a:1"), "at most once for each try"),
-        (S3PBack(address="a:1", delivery="at-least-once"), "at least once"),
-        (SegmentBack(address="a:1"), "exactly once: after a lost acknowledgement the server is asked"),
-        (SegmentBack(address="a:1", delivery="at-least-once"), "exactly once"),
-        (SegmentBack(address="a:1", delivery="refuse"), "at most once for each try"),
+        (S2BackTable(address="a:1"), "exactly once: after a lost acknowledgement the records are looked for"),
+        (S2BackTable(address="a:1", delivery="at-least-once"), "at least once"),
+        (S2BackTable(address="a:1", delivery="refuse"), "at most once for each try"),
+        (S3PBackTable(address="a:1"), "at most once for each try"),
+        (S3PBackTable(address="a:1", delivery="at-least-once"), "at least once"),
+        (SegmentBackTable(address="a:1"), "exactly once: after a lost acknowledgement the server is asked"),
+        (SegmentBackTable(address="a:1", delivery="at-least-once"), "exactly once"),
+        (SegmentBackTable(address="a:1", delivery="refuse"), "at most once for each try"),
     ],
 )
 def test_the_guarantee(table: BackTable | None, words: str) -> None:
@@ -126,5 +126,5 @@ def test_the_guarantee(table: BackTable | None, words: str) -> None:
 
 
 def test_who_speaks_s2s_to_s2_has_the_clients_guarantee_too() -> None:
-    said = plan(FRONTS[0], back_side(S2Back(address="a:1"))).guarantee
+    said = plan(FRONTS[0], back_side(S2BackTable(address="a:1"))).guarantee
     assert len(said) == 2 and "pass through untouched" in said[1]

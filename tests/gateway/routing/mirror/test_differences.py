@@ -10,12 +10,12 @@ from support.store import BASIN, STREAM, Unwritable, appending
 
 from penstock.routing.mirror.comparison import compare
 from penstock.routing.mirror.settings import OnRefused
-from penstock.routing.mirror.state import Difference, StreamState
+from penstock.routing.mirror.state import MirrorDifference, MirroredStream
 from penstock_codecs.model import Header, Record, StreamRef
 from penstock_codecs.operations import CreateBasin, CreateStream, DeleteStream
 
 Clock = trio.testing.MockClock
-FRESH = StreamState.fresh("here", "there", timestamps=True)
+FRESH = MirroredStream.fresh("here", "there", timestamps=True)
 
 
 def records(*bodies: bytes, timestamp: int = 5) -> list[Record]:
@@ -27,7 +27,7 @@ def test_each_cause_is_told_from_the_others() -> None:
     theirs = [ours[0], Record(1, 5, (), b"B"), Record(2, 5, (Header(b"k", b"v"),), b"c"), Record(3, 6, (), b"d")]
     found = compare(FRESH, ours, theirs)
     assert found.differences == {"body": 1, "headers": 1, "timestamp": 1}
-    assert found.first_difference == Difference("body", 1, 1)
+    assert found.first_difference == MirrorDifference("body", 1, 1)
     assert (found.compared, found.hashed) == (4, 4)
     assert found.primary_hash != found.secondary_hash
 
@@ -36,11 +36,11 @@ def test_records_in_another_order() -> None:
     ours = records(b"a", b"b", b"c")
     found = compare(FRESH, ours, records(b"a", b"c", b"b"))
     assert found.differences == {"order": 2}
-    assert found.first_difference == Difference("order", 1, 1)
+    assert found.first_difference == MirrorDifference("order", 1, 1)
 
 
 def test_timestamps_count_only_where_both_sides_carry_them() -> None:
-    without = StreamState.fresh("here", "there", timestamps=False)
+    without = MirroredStream.fresh("here", "there", timestamps=False)
     found = compare(without, records(b"a"), records(b"a", timestamp=6))
     assert found.differences == {}
     assert found.primary_hash == found.secondary_hash
@@ -63,7 +63,7 @@ async def test_a_changed_record_is_found(two: Two) -> None:
         assert mirror.status()["differences"]["body"] == 1
         assert mirror.status()["state"] == "differing"
     state = await two.state()
-    assert (state.compared, state.first_difference) == (4, Difference("body", 1, 1))
+    assert (state.compared, state.first_difference) == (4, MirrorDifference("body", 1, 1))
     assert state.faults == ["1 records differ: body"]
 
 
@@ -76,7 +76,7 @@ async def test_records_that_somebody_else_appended_to_the_secondary(two: Two) ->
         await settled(mirror)
         state = await two.state()
         assert state.differences == {"extra": 2}
-        assert state.first_difference == Difference("extra", 1, 1)
+        assert state.first_difference == MirrorDifference("extra", 1, 1)
         assert not state.equal
         await settled(mirror)  # they are counted once
         assert (await two.state()).differences == {"extra": 2}
@@ -109,7 +109,7 @@ async def test_records_that_the_secondary_lost_are_counted_and_copied_again(two:
         await settled(mirror)
     state = await two.state()
     assert state.differences == {"missing": 2}
-    assert state.first_difference == Difference("missing", 1, 1)
+    assert state.first_difference == MirrorDifference("missing", 1, 1)
     assert (state.compared, state.hashed_from, state.hashed) == (3, 1, 2)
     ours, theirs = await two.both()
     assert theirs == ours
@@ -174,7 +174,7 @@ async def test_the_copy_stops_at_a_refused_record(two: Two, clock: Clock) -> Non
         state = await two.state()
         assert state.stopped == "the secondary refuses record 2: a record that it cannot carry"
         assert state.differences == {"refused": 1}
-        assert state.first_difference == Difference("refused", 2, 2, "a record that it cannot carry")
+        assert state.first_difference == MirrorDifference("refused", 2, 2, "a record that it cannot carry")
         assert mirror.status()["streams_stopped"] == 1
         await append(mirror.tap, b"five")
         await trio.sleep(100)  # it is tried again and again, and counted once

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.tools.comparing import BadField, Comparison, DiffKind, Fields, compare
 from penstock.tools.comparing.alignment import Gap, Same, align_contents
 from penstock.tools.comparing.comparison import NotComparable
-from penstock.tools.comparing.record_table import ComparedStream, Input, RecordTable, Row
+from penstock.tools.comparing.record_table import ComparedStream, Input, RecordRow, RecordTable
 from penstock.tools.comparing.sources import stream_on_server
 from penstock_analysis.capture import Conversation, Endpoint
 from penstock_analysis.dialogue import APPENDED, DELIVERED, SeenRecord
@@ -257,8 +257,8 @@ def test_nothing_in_common() -> None:
     assert found(comparison) == {DiffKind.ALTERED: 200, DiffKind.LOST: 100}
 
 
-def rows(contents: Iterable[int]) -> list[Row]:
-    return [Row(n, bytes([content]), b"", b"", b"", 0, "", 1, b"", 0, 0, n) for n, content in enumerate(contents)]
+def rows(contents: Iterable[int]) -> list[RecordRow]:
+    return [RecordRow(n, bytes([content]), b"", b"", b"", 0, "", 1, b"", 0, 0, n) for n, content in enumerate(contents)]
 
 
 @given(st.lists(st.integers(0, 9)), st.lists(st.integers(0, 9)), st.integers(1, 20))

@@ -21,7 +21,7 @@ from penstock.tools.mock.script import Script
 from penstock.tools.mock.server import MockSettings, mock_tls, serve_mock
 from penstock.tools.replay.configuring import TargetOptions
 from penstock.tools.replay.replaying import Replay, ReplaySettings
-from penstock.tools.replay.report import Summary
+from penstock.tools.replay.report import ReplaySummary
 from penstock.tools.replay.target import parse_target
 from penstock_analysis.capture import CaptureEvent
 
@@ -30,7 +30,7 @@ ONCE = MockSettings(strict=True, once=True)
 
 async def round_trip(
     recorded: Sequence[CaptureEvent], scheme: str, certificate: tuple[str, str] | None = None
-) -> tuple[Summary, MockReport]:
+) -> tuple[ReplaySummary, MockReport]:
     """The recorded clients and the recorded server, over loopback; with a certificate over TLS."""
     report = MockReport()
 

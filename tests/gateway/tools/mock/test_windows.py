@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import pack
 
-from penstock.tools.mock.windows import Windows
+from penstock.tools.mock.windows import FlowWindows
 from penstock_codecs.http import PREFACE
 
 
@@ -15,8 +15,8 @@ def frame(kind: int, stream_id: int, payload: bytes = b"", flags: int = 0) -> by
 DATA, HEADERS, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 4, 6, 8
 
 
-def opened(*frames: bytes) -> Windows:
-    windows = Windows()
+def opened(*frames: bytes) -> FlowWindows:
+    windows = FlowWindows()
     windows.heard(PREFACE + b"".join(frames))
     return windows
 

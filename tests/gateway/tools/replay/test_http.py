@@ -21,7 +21,7 @@ from penstock.protocols.s2.front import S2Front, S2Settings
 from penstock.tools.replay.configuring import TargetOptions
 from penstock.tools.replay.exchanges import Rewritten
 from penstock.tools.replay.replaying import Replay, ReplaySettings
-from penstock.tools.replay.report import Summary
+from penstock.tools.replay.report import ReplaySummary
 from penstock.tools.replay.selection import PlayedParts
 from penstock.tools.replay.target import parse_target
 from penstock_analysis.capture import CaptureEvent, Sender
@@ -37,7 +37,7 @@ async def played(
     settings: ReplaySettings = FAST,
     url: str = "s2://127.0.0.1:8080",
     server: HttpSettings | None = None,
-) -> Summary:
+) -> ReplaySummary:
     """To a server over streams in memory."""
 
     async def again() -> AsyncGenerator[CaptureEvent, None]:

@@ -9,8 +9,8 @@ import pytest
 import trio.testing
 from support.replay import ACK, FAST, Recording, S3PDouble, append, create, played, read, records, talk, two_clients
 
-from penstock.tools.replay.items import Item, Say
-from penstock.tools.replay.order import ReadAhead, Turns
+from penstock.tools.replay.items import ClientSent, Item
+from penstock.tools.replay.order import PlaybackBuffer, Turns
 from penstock.tools.replay.player import CONVERSATION_BYTES, Player
 from penstock.tools.replay.replaying import ReplaySettings
 from penstock.tools.replay.selection import PlayedParts
@@ -68,7 +68,7 @@ async def test_little_is_read_ahead_however_long_a_conversation_waits(server: S3
         recording.answered(ACK, number=2)
     recording.closed(1)
     recording.closed(2)
-    ahead = ReadAhead(100_000)
+    ahead = PlaybackBuffer(100_000)
     most = 0
     taken = ahead.take
 
@@ -104,7 +104,7 @@ async def test_few_conversations_are_read_ahead(server: S3PDouble, autojump_cloc
 
     server.delay = 1.0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.tools.replay.replaying.ReadAhead", lambda: ReadAhead(10 * CONVERSATION_BYTES))
+        patch.setattr("penstock.tools.replay.replaying.ReadAhead", lambda: PlaybackBuffer(10 * CONVERSATION_BYTES))
         patch.setattr("penstock.tools.replay.replaying.Player", Noted)
         summary = await played(recording.events, server, FAST)
     assert summary.same and summary.count == 200
@@ -176,7 +176,7 @@ async def test_turns_come_in_order_however_things_are_done(autojump_clock: Clock
 
 
 def test_what_an_item_takes() -> None:
-    assert Say(b"x" * 1000, 0).size > 1000
+    assert ClientSent(b"x" * 1000, 0).size > 1000
 
 
 async def test_records_that_are_not_played_are_not_waited_for(server: S3PDouble, autojump_clock: Clock) -> None:

@@ -9,7 +9,7 @@ import trio.testing
 from support.replay import ACK, FAST, Recording, S3PDouble, append, create, played, read, talk, two_clients
 
 from penstock.tools.replay.replaying import ReplaySettings
-from penstock.tools.replay.report import MOST_SHOWN, Report, Summary
+from penstock.tools.replay.report import MOST_SHOWN, ReplaySummary, Report
 from penstock.tools.replay.selection import PlayedParts, moment
 from penstock_analysis.capture import Lost, Opened, Sender, Side
 from penstock_codecs.s3p import ErrorReply, Ok
@@ -123,7 +123,7 @@ def test_that_there_is_more_is_told() -> None:
     for number in range(MOST_SHOWN + 5):
         report.leave_out(f"reason {number}")
         report.waited(f"wait {number}")
-    summary = Summary()
+    summary = ReplaySummary()
     summary.add(report)
     lines = list(summary.lines())
     assert "connection 1: and 5 more waits ran out" in lines

@@ -11,7 +11,7 @@ from support.captures import read as read_capture
 from support.captures import written
 from support.replay import ACK, FAST, Recording, S3PDouble, append, create, played, read, records, talk
 
-from penstock.tools.replay.pace import Pace
+from penstock.tools.replay.pace import ReplayPace
 from penstock.tools.replay.replaying import ReplaySettings
 from penstock_analysis.capture import Chunk, Sender
 from penstock_codecs.s3p import ErrorReply, Ok, Reply
@@ -84,7 +84,7 @@ async def test_many_answers_that_were_not_waited_for(
     recording.answered(*[Ok()] * 50)
     recording.closed()
 
-    class Patient(Pace):
+    class Patient(ReplayPace):
         async def wait(self, time_ns: int, records: int) -> None:
             await super().wait(time_ns, records)
             await trio.testing.wait_all_tasks_blocked()  # the server answers each before the next is said
@@ -116,7 +116,7 @@ async def test_what_was_said_without_waiting_is_said_so_again(server: S3PDouble,
     server.delay = 1.0
     said_at = []
 
-    class Noted(Pace):
+    class Noted(ReplayPace):
         async def wait(self, time_ns: int, records: int) -> None:
             await super().wait(time_ns, records)
             said_at.append(trio.current_time())

@@ -15,7 +15,7 @@ from support.segment_front import Client
 
 from penstock.protocols.segment.front import SegmentFront
 from penstock.tools.replay.replaying import Replay, ReplaySettings
-from penstock.tools.replay.report import Summary
+from penstock.tools.replay.report import ReplaySummary
 from penstock.tools.replay.target import parse_target
 from penstock_codecs.segment import Dialect, join_events, released
 
@@ -41,7 +41,7 @@ async def recorded(directory: Path) -> Said:
     return stream.said
 
 
-async def play(said: Said, directory: Path) -> tuple[Summary, bytes]:
+async def play(said: Said, directory: Path) -> tuple[ReplaySummary, bytes]:
     """Replay a conversation against a segment front, and return the summary and the segment's content."""
 
     async def again() -> AsyncGenerator:  # type: ignore[type-arg]

@@ -24,8 +24,8 @@ import trio
 from penstock.net.body_buffer import BodyBuffer
 from penstock.net.http.exchange import Handler, HeaderList, Request
 from penstock.net.http.server.room import SendRoom
-from penstock.net.http.server.settings import TURN_SECONDS, WAKE_SECONDS, Drain, HttpSettings
-from penstock.net.http.server.usage import TooNoisy, Usage
+from penstock.net.http.server.settings import TURN_SECONDS, WAKE_SECONDS, DrainSignal, HttpSettings
+from penstock.net.http.server.usage import ConnectionUsage, TooNoisy
 from penstock.net.limits.limiter import Crowded
 from penstock.net.transport import WRITE_ROOM, TooSlow, Transport
 from penstock.observe.metrics.clients import Pauses, count_response, count_told
@@ -196,7 +196,7 @@ class HttpServerConnection:
         self._handler = handler
         self._settings = settings
         self._exchanges: dict[int, HttpExchange] = {}
-        self._usage = Usage(transport, codec, settings.streams_before_auth)
+        self._usage = ConnectionUsage(transport, codec, settings.streams_before_auth)
         self._seat = self._usage.seat
         self._send_room = SendRoom(
             codec, self._exchanges, settings.max_unsent, settings.slow_reader, self._reset_stream
@@ -217,7 +217,7 @@ class HttpServerConnection:
         self._progress = trio.lowlevel.ParkingLot()
         self._nursery: trio.Nursery
 
-    async def run(self, start: bytes, drain: Drain) -> None:
+    async def run(self, start: bytes, drain: DrainSignal) -> None:
         """Serve until the connection ends; `start` was read from it already."""
         try:
             await self._run(start, drain)
@@ -227,7 +227,7 @@ class HttpServerConnection:
             self._transport.forget()
             self._usage.end()
 
-    async def _run(self, start: bytes, drain: Drain) -> None:
+    async def _run(self, start: bytes, drain: DrainSignal) -> None:
         self._task = trio.lowlevel.current_task()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery

@@ -11,7 +11,7 @@ from typing import Final
 from penstock_codecs.http import HttpLimits
 from penstock_codecs.limits import KIB, MIB
 
-__all__ = ["TURN_SECONDS", "WAKE_SECONDS", "Drain", "HttpSettings"]
+__all__ = ["TURN_SECONDS", "WAKE_SECONDS", "DrainSignal", "HttpSettings"]
 
 TURN_SECONDS: Final = 0.00025
 """Seconds that one connection may process input before others have their turn: 256 KiB of the smallest frames take half
@@ -51,7 +51,7 @@ class HttpSettings:
     so does a stream's `send`, until nothing of that stream is left."""
 
 
-class Drain:
+class DrainSignal:
     """Tells all connections of a server to take no new requests. From then on HTTP/1.1 responses carry `connection:
     close` and HTTP/2 connections send GOAWAY; idle connections are closed, exchanges in flight continue."""
 

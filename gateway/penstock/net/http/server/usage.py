@@ -7,12 +7,12 @@ from typing import Final
 import trio
 
 from penstock.net.limits import current_quota
-from penstock.net.limits.limiter import Holding
+from penstock.net.limits.limiter import HeldBytes
 from penstock.net.transport import Transport
 from penstock_codecs.http import HttpCodec
 from penstock_codecs.limits import KIB
 
-__all__ = ["TooNoisy", "Usage"]
+__all__ = ["ConnectionUsage", "TooNoisy"]
 
 NOISE: Final = 2000
 NOISE_PER_SECOND: Final = 100
@@ -30,7 +30,7 @@ class TooNoisy(Exception):
     """Raised when the client sends too many frames without content."""
 
 
-class Usage:
+class ConnectionUsage:
     """The usage of one connection, charged until `end`."""
 
     def __init__(self, transport: Transport, codec: HttpCodec, strangers_streams: float) -> None:
@@ -39,8 +39,8 @@ class Usage:
         self._strangers_streams = strangers_streams
         self._transport = transport
         self._codec = codec
-        self._received = Holding(self.seat)
-        self._to_send = Holding(self.seat)
+        self._received = HeldBytes(self.seat)
+        self._to_send = HeldBytes(self.seat)
         self._pending = self._given = self._requests = 0
         self._begun_at = trio.current_time()
         self._bears = NOISE // LESS if self.seat.slowed else NOISE

@@ -18,14 +18,14 @@ import trio
 
 from penstock.core.segment_names import MARK_PREFIX, SegmentName
 from penstock.protocols.controller.controller.names import READER_GROUP_PREFIX, is_internal, is_stream
-from penstock.protocols.controller.controller.numbers import First, Numbers
-from penstock.protocols.controller.controller.problems import Problem, Refused
+from penstock.protocols.controller.controller.numbers import FirstSegment, FirstSegments
+from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import (
     Configuration,
     ReaderGroup,
     RetentionType,
     StreamRecord,
-    StreamState,
+    StreamStatus,
 )
 from penstock.protocols.controller.controller.segments import SegmentStore
 from penstock.protocols.controller.controller.table import ControllerTable, Key, Prefix
@@ -34,7 +34,7 @@ from penstock_codecs.byte_operations import SegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.table_operations import NOT_EXISTS
 
-__all__ = ["Catalog", "Stream", "groups_in", "streams_in"]
+__all__ = ["Catalog", "CatalogStream", "groups_in", "streams_in"]
 
 _NAMES_TRIED: Final = 20
 """Attempts to create an internal stream, at a back that never forgets names."""
@@ -51,7 +51,7 @@ def groups_in(scope: str) -> Prefix[ReaderGroup]:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class CatalogStream:
     """A stream as it was when it was looked up.
 
     `version`: of the entry under its name in the controller's table, NOT_EXISTS if there is none. `recorded`: whether
@@ -76,7 +76,7 @@ class Stream:
         """Return the segment with this id. Raises SEGMENT_NOT_FOUND."""
         found = next((segment for segment in self.record.segments if segment.id == segment_id), None)
         if found is None:
-            raise Refused(Problem.SEGMENT_NOT_FOUND, f"{segment_id} of {self}")
+            raise ControllerRefusal(ControllerProblem.SEGMENT_NOT_FOUND, f"{segment_id} of {self}")
         return found
 
     def is_cut(self, cut: Mapping[int, int]) -> bool:
@@ -90,7 +90,9 @@ class Stream:
 
     def name_of(self, segment: Segment, suffix: str = "") -> SegmentName:
         """Return the name in the back of one of its segments, or with `suffix` of a transaction's segment beside it."""
-        return First(self.first).stored(SegmentName(self.scope, self.name, segment.number, segment.epoch, suffix))
+        return FirstSegment(self.first).stored(
+            SegmentName(self.scope, self.name, segment.number, segment.epoch, suffix)
+        )
 
 
 class Catalog:
@@ -99,7 +101,7 @@ class Catalog:
     def __init__(self, table: ControllerTable, segments: SegmentStore) -> None:
         self.table = table
         self.segments = segments
-        self.numbers = Numbers(table)
+        self.numbers = FirstSegments(table)
         self._turns: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
 
     def turn(self, scope: str, stream: str = "") -> trio.Lock:
@@ -110,24 +112,24 @@ class Catalog:
         """Return the key of a stream's record."""
         return streams_in(scope).key(name)
 
-    async def look_up(self, scope: str, name: str) -> Stream | None:
+    async def look_up(self, scope: str, name: str) -> CatalogStream | None:
         """Return the stream, or None if it does not exist."""
         if not self.segments.routed(scope, name):
             return None
         entry = await self.table.get(self.key(scope, name))
         if entry is not None and not (entry.value.exists and entry.value.plain):
-            return await self._with_first(Stream(scope, name, *entry)) if entry.value.exists else None
+            return await self._with_first(CatalogStream(scope, name, *entry)) if entry.value.exists else None
         info = await self.segments.info(await self.numbers.first_segment(scope, name))
         if info is None:
             if not await self._is_due(scope, name):
                 return None
             info = await self._make(scope, name)
         number = await self.numbers.of(scope, name, info.incarnation if info else "", entry.value if entry else None)
-        state = StreamState.SEALED if info is not None and info.sealed else StreamState.OPEN
+        state = StreamStatus.SEALED if info is not None and info.sealed else StreamStatus.OPEN
         if entry is not None and entry.value.segments[0].id == number:
-            return Stream(scope, name, msgspec.structs.replace(entry.value, state=state), entry.version)
+            return CatalogStream(scope, name, msgspec.structs.replace(entry.value, state=state), entry.version)
         record = StreamRecord(state, Configuration(), initial(1, number))
-        return Stream(scope, name, record, NOT_EXISTS if entry is None else entry.version, recorded=False)
+        return CatalogStream(scope, name, record, NOT_EXISTS if entry is None else entry.version, recorded=False)
 
     async def _make(self, scope: str, name: str) -> SegmentInfo | None:
         """Create an internal stream whose owner exists. If it existed before, the new one is another stream.
@@ -146,7 +148,7 @@ class Catalog:
                 return await self.segments.info(segment)
         raise fail(FailureCode.STREAM_DELETION_PENDING, f"{scope}/{name} was deleted too often")
 
-    async def _with_first(self, stream: Stream) -> Stream:
+    async def _with_first(self, stream: CatalogStream) -> CatalogStream:
         """Return a stream of several segments, repaired if clients of another protocol deleted and recreated its first
         segment: then a new segment with the same keys follows it, and reading begins there."""
         record = stream.record
@@ -165,24 +167,24 @@ class Catalog:
             segment = segments[-1]
             changes = {"segments": segments, "named": len(segments) - 1, "epoch": segment.epoch}
             stream = await self.save(stream, **changes, head={**head, segment.id: 0})
-        found = First(segment.id, info.incarnation)
+        found = FirstSegment(segment.id, info.incarnation)
         if first != found:
             await self.numbers.set(stream.scope, stream.name, found)
         return stream
 
-    async def begin(self, stream: Stream) -> None:
+    async def begin(self, stream: CatalogStream) -> None:
         """Remember which stream of the back is the first segment of a new stream."""
         info = await self.segments.info(stream.name_of(stream.record.segments[0]))
-        await self.numbers.set(stream.scope, stream.name, First(stream.first, info.incarnation if info else ""))
+        await self.numbers.set(stream.scope, stream.name, FirstSegment(stream.first, info.incarnation if info else ""))
 
-    async def find(self, scope: str, name: str) -> Stream:
+    async def find(self, scope: str, name: str) -> CatalogStream:
         """Return the stream. Raises STREAM_NOT_FOUND."""
         stream = await self.look_up(scope, name)
         if stream is None:
-            raise Refused(Problem.STREAM_NOT_FOUND, f"{scope}/{name}")
+            raise ControllerRefusal(ControllerProblem.STREAM_NOT_FOUND, f"{scope}/{name}")
         return stream
 
-    async def configuration(self, stream: Stream) -> Configuration:
+    async def configuration(self, stream: CatalogStream) -> Configuration:
         """Return the stream's configuration; for a stream without a record, that of its segment."""
         if stream.recorded:
             return stream.record.config
@@ -191,7 +193,7 @@ class Catalog:
             Configuration() if age is None else Configuration(retention_type=RetentionType.TIME, retention=age * 1000)
         )
 
-    async def save(self, stream: Stream, **changes: object) -> Stream:
+    async def save(self, stream: CatalogStream, **changes: object) -> CatalogStream:
         """Change the stream's record, or create it if there is none."""
         config = {} if stream.recorded else {"config": await self.configuration(stream)}
         record = msgspec.structs.replace(stream.record, **(config | changes))

@@ -12,17 +12,17 @@ import trio
 from penstock.core.back import Back
 from penstock.core.clock import Clock, wall_clock
 from penstock.core.identity import CLIENT
-from penstock.protocols.controller.controller.catalog import Catalog, Stream, streams_in
+from penstock.protocols.controller.controller.catalog import Catalog, CatalogStream, streams_in
 from penstock.protocols.controller.controller.groups import Groups
-from penstock.protocols.controller.controller.listing import Listing
-from penstock.protocols.controller.controller.problems import Problem, Refused
+from penstock.protocols.controller.controller.listing import StreamListing
+from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import Configuration
-from penstock.protocols.controller.controller.recovery import Recovery
+from penstock.protocols.controller.controller.recovery import StreamRecovery
 from penstock.protocols.controller.controller.scaling import Scaling
 from penstock.protocols.controller.controller.scopes import Scopes
 from penstock.protocols.controller.controller.segments import SegmentStore
 from penstock.protocols.controller.controller.settings import ControllerSettings
-from penstock.protocols.controller.controller.streams import Streams
+from penstock.protocols.controller.controller.streams import StreamOperations
 from penstock.protocols.controller.controller.table import ControllerTable
 from penstock.protocols.controller.controller.topology import Segment, before, between, followers, of_epoch
 from penstock.protocols.controller.controller.transactions import Transactions
@@ -56,7 +56,9 @@ class Queries:
         come."""
         stream = await self._catalog.find(scope, name)
         if not 0 <= epoch <= stream.record.epoch:
-            raise Refused(Problem.SEGMENT_NOT_FOUND, f"{stream} is in epoch {stream.record.epoch}, not in {epoch}")
+            raise ControllerRefusal(
+                ControllerProblem.SEGMENT_NOT_FOUND, f"{stream} is in epoch {stream.record.epoch}, not in {epoch}"
+            )
         return of_epoch(stream.record.segments, epoch)
 
     async def at_head(self, scope: str, name: str) -> list[tuple[Segment, int]]:
@@ -92,7 +94,7 @@ class Queries:
         known = {segment.id for segment in stream.record.segments}
         for cut in (first, last):
             if not known.issuperset(cut):
-                raise Refused(Problem.INVALID_CUT, f"{stream} has not all of {sorted(cut)}")
+                raise ControllerRefusal(ControllerProblem.INVALID_CUT, f"{stream} has not all of {sorted(cut)}")
         gone = before(stream.record.segments, stream.record.head or ())
         return [segment for segment in between(stream.record.segments, first, last) if segment not in gone]
 
@@ -104,7 +106,7 @@ class Queries:
         """Return whether offsets, by segments' ids, divide the stream in two."""
         return (await self._catalog.find(scope, name)).is_cut(cut)
 
-    async def _start(self, stream: Stream, segment: Segment) -> int:
+    async def _start(self, stream: CatalogStream, segment: Segment) -> int:
         info = await self._catalog.segments.info(stream.name_of(segment))
         cut = (stream.record.head or {}).get(segment.id, 0)
         return cut if info is None else max(cut, info.start_offset)
@@ -122,10 +124,10 @@ class Deletion:
         back: Back,
         catalog: Catalog,
         scopes: Scopes,
-        streams: Streams,
+        streams: StreamOperations,
         groups: Groups,
-        listing: Listing,
-        recovery: Recovery,
+        listing: StreamListing,
+        recovery: StreamRecovery,
     ) -> None:
         self._back = back
         self._catalog = catalog
@@ -143,7 +145,7 @@ class Deletion:
             async for name, _ in self._catalog.table.each(streams_in(scope)):
                 await self._recovery.finish(scope, name)
             if not await self._listing.is_empty(scope) or await self._groups.names(scope):
-                raise Refused(Problem.SCOPE_NOT_EMPTY, scope)
+                raise ControllerRefusal(ControllerProblem.SCOPE_NOT_EMPTY, scope)
             await self._forget(scope)
             if self._scopes.is_basin(scope):
                 await self._back.perform(DeleteBasin(scope))
@@ -165,8 +167,8 @@ class Deletion:
         try:
             await self._streams.seal(scope, name)
             await self._streams.delete(scope, name)
-        except Refused as refused:
-            if refused.problem is not Problem.STREAM_NOT_FOUND:  # another request deleted it first
+        except ControllerRefusal as refused:
+            if refused.problem is not ControllerProblem.STREAM_NOT_FOUND:  # another request deleted it first
                 raise
 
     async def _forget(self, scope: str) -> None:
@@ -196,10 +198,10 @@ class Controller:
         self.scopes = Scopes(back, table, segments, settings.names, clock)
         self.scaling = Scaling(catalog, settings.segments)
         self.transactions = Transactions(catalog, self.scaling, clock)
-        self.streams = Streams(catalog, self.scopes, self.scaling, self.transactions, settings.segments)
+        self.streams = StreamOperations(catalog, self.scopes, self.scaling, self.transactions, settings.segments)
         self.groups = Groups(catalog, self.scopes)
-        self.listing = Listing(back, catalog, self.scopes, settings.names)
-        self.recovery = Recovery(catalog, self.streams, self.scaling)
+        self.listing = StreamListing(back, catalog, self.scopes, settings.names)
+        self.recovery = StreamRecovery(catalog, self.streams, self.scaling)
         self.deletion = Deletion(back, catalog, self.scopes, self.streams, self.groups, self.listing, self.recovery)
 
     async def run(self) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from penstock.core.permissions import ANY, APPEND, MANAGE, Permission
 from penstock.protocols.controller.controller.catalog import Catalog, groups_in
 from penstock.protocols.controller.controller.names import READER_GROUP_PREFIX, is_stream
-from penstock.protocols.controller.controller.problems import Problem, Refused
+from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import ReaderGroup
 from penstock.protocols.controller.controller.scopes import Scopes
 from penstock.protocols.controller.controller.table import Prefix
@@ -37,7 +37,7 @@ class Groups:
         Raises INVALID_NAME, SCOPE_NOT_FOUND.
         """
         if not is_stream(name):
-            raise Refused(Problem.INVALID_NAME, repr(name))
+            raise ControllerRefusal(ControllerProblem.INVALID_NAME, repr(name))
         self._catalog.segments.require(scope, READER_GROUP_PREFIX + name, ANY)
         async with self._catalog.turn(scope):
             await self._scopes.require(scope)
@@ -55,7 +55,7 @@ class Groups:
         self._require(scope, name, ANY)
         found = await self._table.get(groups_in(scope).key(name))
         if found is None:
-            raise Refused(Problem.GROUP_NOT_FOUND, f"{scope}/{name}")
+            raise ControllerRefusal(ControllerProblem.GROUP_NOT_FOUND, f"{scope}/{name}")
         return found.value
 
     async def update(self, scope: str, name: str, config: ReaderGroup) -> int:
@@ -67,12 +67,14 @@ class Groups:
 
         def updated(old: ReaderGroup) -> ReaderGroup:
             if (config.id, config.generation) != (old.id, old.generation):
-                raise Refused(Problem.INVALID_CONFIG, f"the group is {old.id}, generation {old.generation}")
+                raise ControllerRefusal(
+                    ControllerProblem.INVALID_CONFIG, f"the group is {old.id}, generation {old.generation}"
+                )
             return msgspec.structs.replace(config, generation=old.generation + 1)
 
         changed = await self._table.change(groups_in(scope).key(name), updated)
         if changed is None:
-            raise Refused(Problem.GROUP_NOT_FOUND, f"{scope}/{name}")
+            raise ControllerRefusal(ControllerProblem.GROUP_NOT_FOUND, f"{scope}/{name}")
         return changed.generation
 
     async def delete(self, scope: str, name: str, group_id: str) -> None:
@@ -81,7 +83,7 @@ class Groups:
         async with self._catalog.turn(scope, READER_GROUP_PREFIX + name):
             found = await self._table.get(groups_in(scope).key(name))
             if found is None or group_id not in ("", found.value.id):
-                raise Refused(Problem.GROUP_NOT_FOUND, f"{scope}/{name} {group_id}")
+                raise ControllerRefusal(ControllerProblem.GROUP_NOT_FOUND, f"{scope}/{name} {group_id}")
             state = await self._catalog.numbers.first_segment(scope, READER_GROUP_PREFIX + name)
             await self._catalog.segments.delete(state)
             await self._catalog.numbers.retire(scope, READER_GROUP_PREFIX + name)
@@ -92,8 +94,8 @@ class Groups:
         PERMISSION_DENIED."""
         try:
             self._catalog.segments.require(scope, READER_GROUP_PREFIX + name, needs)
-        except Refused:
-            raise Refused(Problem.GROUP_NOT_FOUND, f"{scope}/{name}") from None
+        except ControllerRefusal:
+            raise ControllerRefusal(ControllerProblem.GROUP_NOT_FOUND, f"{scope}/{name}") from None
 
     async def names(self, scope: str) -> list[str]:
         """Return the names of all groups of a scope."""
@@ -118,8 +120,10 @@ class Groups:
         found = await self._catalog.find(scope, stream)
         entry = await self._table.get(_ALL.key(subscriber))
         if entry is None or not entry.value.retention_type or group_id != entry.value.id:
-            raise Refused(Problem.GROUP_NOT_FOUND, f"{subscriber!r} is no subscriber of {found}")
+            raise ControllerRefusal(ControllerProblem.GROUP_NOT_FOUND, f"{subscriber!r} is no subscriber of {found}")
         if generation != entry.value.generation:
-            raise Refused(Problem.GENERATION_MISMATCH, f"{subscriber} has {entry.value.generation}, not {generation}")
+            raise ControllerRefusal(
+                ControllerProblem.GENERATION_MISMATCH, f"{subscriber} has {entry.value.generation}, not {generation}"
+            )
         if not found.is_cut(cut):
-            raise Refused(Problem.INVALID_CUT, f"of {found}")
+            raise ControllerRefusal(ControllerProblem.INVALID_CUT, f"of {found}")

@@ -11,20 +11,20 @@ from typing import Final
 from penstock.core.back import Back
 from penstock.core.segment_names import SegmentNames
 from penstock.protocols.controller.controller.catalog import Catalog, groups_in, streams_in
-from penstock.protocols.controller.controller.merging import Merged
+from penstock.protocols.controller.controller.merging import MergedNames
 from penstock.protocols.controller.controller.names import READER_GROUP_PREFIX, is_stream
 from penstock.protocols.controller.controller.records import StreamRecord
 from penstock.protocols.controller.controller.scopes import Scopes
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.operations import ListStreams
 
-__all__ = ["PAGE", "Listing"]
+__all__ = ["PAGE", "StreamListing"]
 
 PAGE: Final = 500
 """Most names in one answer."""
 
 
-class Listing:
+class StreamListing:
     """Pages of streams. A page without names means the end, so no other page may be empty: some clients stop there."""
 
     def __init__(self, back: Back, catalog: Catalog, scopes: Scopes, names: SegmentNames) -> None:
@@ -58,7 +58,7 @@ class Listing:
             found, more = await self._groups(scope, after)
             return [(name, None) for name in found if self._is_seen(scope, name)], found[-1] if more else None
 
-        going = Merged([stored, recorded, internal] if with_groups else [stored, recorded], after)
+        going = MergedNames([stored, recorded, internal] if with_groups else [stored, recorded], after)
         names: list[str] = []
         while len(names) < limit and (following := await going.next()) is not None:
             name, found = following

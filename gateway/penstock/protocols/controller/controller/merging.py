@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-__all__ = ["Merged", "Source"]
+__all__ = ["MergedNames", "Source"]
 
 T = TypeVar("T")
 
@@ -14,7 +14,7 @@ Source = Callable[[str], Awaitable[tuple[list[tuple[str, T]], str | None]]]
 end. There may be no names, and yet a name to continue after."""
 
 
-class Merged(Generic[T]):
+class MergedNames(Generic[T]):
     """The names after `after` of all sources, in order, each once."""
 
     def __init__(self, sources: Sequence[Source[T]], after: str) -> None:

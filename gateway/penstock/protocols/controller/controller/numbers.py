@@ -23,12 +23,12 @@ from penstock.protocols.controller.controller.records import StreamRecord
 from penstock.protocols.controller.controller.table import Conflict, ControllerTable, Key, Prefix
 from penstock_codecs.table_operations import NOT_EXISTS
 
-__all__ = ["First", "Numbers"]
+__all__ = ["FirstSegment", "FirstSegments"]
 
 _NUMBER: Final = 0xFFFF_FFFF
 
 
-class First(msgspec.Struct, frozen=True, omit_defaults=True):
+class FirstSegment(msgspec.Struct, frozen=True, omit_defaults=True):
     """A stream's first segment: its id, and which stream of the back it is (see `SegmentInfo`).
 
     `incarnation` "": the next stream of the name, or any if the back cannot tell them apart.
@@ -52,21 +52,21 @@ class First(msgspec.Struct, frozen=True, omit_defaults=True):
         return (self.segment & _NUMBER) + bool(self.incarnation)
 
 
-_FLOORS: Final = Prefix("floor/", First)
+_FLOORS: Final = Prefix("floor/", FirstSegment)
 """By deleted scope: the lowest number that streams of a new scope of this name can begin with."""
 
 
-def _firsts(scope: str) -> Prefix[First]:
-    return Prefix(f"first/{scope}/", First)
+def _firsts(scope: str) -> Prefix[FirstSegment]:
+    return Prefix(f"first/{scope}/", FirstSegment)
 
 
-class Numbers:
+class FirstSegments:
     """The first segments of all streams that Pravega's clients have asked for. Fails as `ControllerTable`."""
 
     def __init__(self, table: ControllerTable) -> None:
         self._table = table
 
-    async def get(self, scope: str, name: str) -> First | None:
+    async def get(self, scope: str, name: str) -> FirstSegment | None:
         """Return a stream's first segment, or None if it is unknown."""
         entry = await self._table.get(_firsts(scope).key(name))
         return None if entry is None else entry.value
@@ -85,7 +85,7 @@ class Numbers:
                 number = record.segments[0].id
             else:
                 number = await self.following(scope, name, record)
-            found = First(number, incarnation)
+            found = FirstSegment(number, incarnation)
             if not incarnation or (entry is not None and entry.value == found):
                 return number
             with suppress(Conflict):  # another request was faster: read its entry
@@ -110,9 +110,9 @@ class Numbers:
         it."""
         first = await self.get(scope, name)
         if first is not None and first.incarnation:
-            await self.set(scope, name, First(first.following))
+            await self.set(scope, name, FirstSegment(first.following))
 
-    async def set(self, scope: str, name: str, first: First) -> None:
+    async def set(self, scope: str, name: str, first: FirstSegment) -> None:
         """Remember a stream's first segment."""
         await self._set(_firsts(scope).key(name), first)
 
@@ -120,7 +120,9 @@ class Numbers:
         """Remember the number that follows a deleted stream, which had this record, for the next stream of its name."""
         first = await self.get(scope, name)
         following = 1 if first is None else (first.segment & _NUMBER) + 1
-        await self.set(scope, name, First(following if record is None else await self.following(scope, name, record)))
+        await self.set(
+            scope, name, FirstSegment(following if record is None else await self.following(scope, name, record))
+        )
 
     async def forget(self, scope: str) -> None:
         """Replace the numbers of all streams of an empty scope by one number."""
@@ -129,14 +131,14 @@ class Numbers:
             return
         floor = await self._table.get(_FLOORS.key(scope))
         following = max(first.following for first in firsts)
-        await self._set(_FLOORS.key(scope), First(max(following, 0 if floor is None else floor.value.segment)))
+        await self._set(_FLOORS.key(scope), FirstSegment(max(following, 0 if floor is None else floor.value.segment)))
         names = [name async for name, _ in self._table.each(_firsts(scope))]
         for name in names:
             entry = await self._table.get(_firsts(scope).key(name))
             if entry is not None:
                 await self._table.remove(_firsts(scope).key(name), entry.version)
 
-    async def _set(self, key: Key[First], first: First) -> None:
+    async def _set(self, key: Key[FirstSegment], first: FirstSegment) -> None:
         while True:
             entry = await self._table.get(key)
             with suppress(Conflict):

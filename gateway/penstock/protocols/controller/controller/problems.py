@@ -1,7 +1,7 @@
 """The reasons for which the controller refuses requests.
 
-Most calls have statuses of their own for common errors; `Problem` distinguishes these. All others travel as
-`OperationFailed`, and so does a `Refused` in calls that have no status for it.
+Most calls have statuses of their own for common errors; `ControllerProblem` distinguishes these. All others travel as
+`OperationFailed`, and so does a `ControllerRefusal` in calls that have no status for it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from enum import Enum
 
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 
-__all__ = ["Problem", "Refused"]
+__all__ = ["ControllerProblem", "ControllerRefusal"]
 
 
-class Problem(Enum):
+class ControllerProblem(Enum):
     """The reason; the value is its text, and the failure code for calls that have no status for it."""
 
     def __init__(self, words: str, code: FailureCode) -> None:
@@ -41,9 +41,9 @@ class Problem(Enum):
     TOO_OLD = "the transaction has been open for too long", FailureCode.INVALID
 
 
-class Refused(OperationFailed):
+class ControllerRefusal(OperationFailed):
     """A request that is not carried out; `detail` adds to the problem's own text."""
 
-    def __init__(self, problem: Problem, detail: str) -> None:
+    def __init__(self, problem: ControllerProblem, detail: str) -> None:
         super().__init__(Failure(problem.code, f"{problem.words}: {detail}"))
         self.problem = problem

@@ -19,7 +19,7 @@ __all__ = [
     "ScaleType",
     "ScopeRecord",
     "StreamRecord",
-    "StreamState",
+    "StreamStatus",
     "Transaction",
     "TransactionState",
 ]
@@ -72,7 +72,7 @@ class Configuration(msgspec.Struct, frozen=True, omit_defaults=True):
         return max(1, -(-(self.retention_max if bounded else self.retention) // 1000))
 
 
-class StreamState(Enum):
+class StreamStatus(Enum):
     """CREATING and DELETING streams do not exist for clients; a repeated request finishes the change."""
 
     CREATING = "creating"
@@ -90,7 +90,7 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     may not be removed yet. `named`: index in `segments` of the one that has the stream's own name in the back.
     """
 
-    state: StreamState
+    state: StreamStatus
     config: Configuration
     segments: Segments
     epoch: int = 0
@@ -101,17 +101,17 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def exists(self) -> bool:
         """Return whether clients see the stream."""
-        return self.state not in (StreamState.CREATING, StreamState.DELETING)
+        return self.state not in (StreamStatus.CREATING, StreamStatus.DELETING)
 
     @property
     def sealed(self) -> bool:
         """Return whether the stream is sealed."""
-        return self.state is StreamState.SEALED
+        return self.state is StreamStatus.SEALED
 
     @property
     def open(self) -> bool:
         """Return whether the stream may change: it is neither sealed nor about to be."""
-        return self.state is StreamState.OPEN
+        return self.state is StreamStatus.OPEN
 
     @property
     def plain(self) -> bool:
@@ -127,7 +127,7 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def unfinished(self) -> bool:
         """Return whether a change was begun and must be finished."""
-        return self.scaling or self.truncating or self.state not in (StreamState.OPEN, StreamState.SEALED)
+        return self.scaling or self.truncating or self.state not in (StreamStatus.OPEN, StreamStatus.SEALED)
 
     def first(self) -> list[int]:
         """Return the ids of the segments at the head, where reading begins."""

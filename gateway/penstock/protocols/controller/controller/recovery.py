@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import structlog
 
-from penstock.protocols.controller.controller.catalog import Catalog, Stream
-from penstock.protocols.controller.controller.records import StreamRecord, StreamState
+from penstock.protocols.controller.controller.catalog import Catalog, CatalogStream
+from penstock.protocols.controller.controller.records import StreamRecord, StreamStatus
 from penstock.protocols.controller.controller.scaling import Scaling
-from penstock.protocols.controller.controller.streams import Streams
+from penstock.protocols.controller.controller.streams import StreamOperations
 from penstock.protocols.controller.controller.table import Prefix
 from penstock_codecs.failures import OperationFailed
 
-__all__ = ["Recovery"]
+__all__ = ["StreamRecovery"]
 
 log = structlog.get_logger()
 
 
-class Recovery:
+class StreamRecovery:
     """The part that finishes changes of streams that their records show as begun."""
 
-    def __init__(self, catalog: Catalog, streams: Streams, scaling: Scaling) -> None:
+    def __init__(self, catalog: Catalog, streams: StreamOperations, scaling: Scaling) -> None:
         self._catalog = catalog
         self._streams = streams
         self._scaling = scaling
@@ -41,17 +41,17 @@ class Recovery:
             entry = await self._catalog.table.get(self._catalog.key(scope, name))
             if entry is None or not entry.value.unfinished:
                 return
-            stream = Stream(scope, name, *entry)
-            if entry.value.state is StreamState.CREATING:
+            stream = CatalogStream(scope, name, *entry)
+            if entry.value.state is StreamStatus.CREATING:
                 await self._streams.finish_creation(stream)
-            elif entry.value.state is StreamState.DELETING:
+            elif entry.value.state is StreamStatus.DELETING:
                 await self._streams.finish_deletion(stream)
             else:
                 await self._go_on(stream)
 
-    async def _go_on(self, stream: Stream) -> None:
+    async def _go_on(self, stream: CatalogStream) -> None:
         stream = await self._scaling.finish(stream)
         if stream.record.truncating:
             stream = await self._streams.finish_truncation(stream)
-        if stream.record.state is StreamState.SEALING:
+        if stream.record.state is StreamStatus.SEALING:
             await self._streams.finish_sealing(stream)

@@ -15,8 +15,8 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from penstock.core.permissions import MANAGE
-from penstock.protocols.controller.controller.catalog import Catalog, Stream
-from penstock.protocols.controller.controller.problems import Problem, Refused
+from penstock.protocols.controller.controller.catalog import Catalog, CatalogStream
+from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.segments import at_once
 from penstock.protocols.controller.controller.settings import SegmentsMode
 from penstock.protocols.controller.controller.topology import KeyRange, Segment, replaced
@@ -58,24 +58,30 @@ class Scaling:
         async with self._catalog.turn(scope, name):
             stream = await self.finish(await self._catalog.find(scope, name))
         if not 0 <= epoch <= stream.record.epoch:
-            raise Refused(Problem.SCALE_REFUSED, f"{stream} is in epoch {stream.record.epoch}, not yet in {epoch}")
+            raise ControllerRefusal(
+                ControllerProblem.SCALE_REFUSED, f"{stream} is in epoch {stream.record.epoch}, not yet in {epoch}"
+            )
         return epoch < stream.record.epoch
 
-    async def replace(self, stream: Stream, old: Collection[int], new: Sequence[KeyRange]) -> Stream:
+    async def replace(self, stream: CatalogStream, old: Collection[int], new: Sequence[KeyRange]) -> CatalogStream:
         """Replace segments, whatever the mode. The caller holds the stream's lock.
 
         Raises SCALE_REFUSED, and NOT_REPRESENTABLE if the new segments' names would be too long.
         """
         if len(stream.record.segments) + len(new) > MAX_SEGMENTS:
-            raise Refused(Problem.SCALE_REFUSED, f"{stream} would have had more than {MAX_SEGMENTS} segments")
+            raise ControllerRefusal(
+                ControllerProblem.SCALE_REFUSED, f"{stream} would have had more than {MAX_SEGMENTS} segments"
+            )
         segments = replaced(stream.record.segments, stream.record.epoch, old, new)
         if segments is None:
-            raise Refused(Problem.SCALE_REFUSED, "the new ranges must be those of the replaced segments")
+            raise ControllerRefusal(
+                ControllerProblem.SCALE_REFUSED, "the new ranges must be those of the replaced segments"
+            )
         coming = (segment for segment in segments if segment.epoch > stream.record.epoch)
         self._catalog.segments.check(map(stream.name_of, coming))  # once recorded, the epoch cannot be undone
         return await self.finish(await self._catalog.save(stream, segments=segments))
 
-    async def finish(self, stream: Stream) -> Stream:
+    async def finish(self, stream: CatalogStream) -> CatalogStream:
         """Finish a scale that was begun, if there is one. The caller holds the stream's lock."""
         if not stream.record.scaling:
             return stream
@@ -87,16 +93,16 @@ class Scaling:
         await at_once(lambda segment: segments.seal(stream.name_of(segment)), going)
         return await self._catalog.save(stream, epoch=following)
 
-    def _check(self, stream: Stream, old: Sequence[int], new: Sequence[KeyRange]) -> None:
+    def _check(self, stream: CatalogStream, old: Sequence[int], new: Sequence[KeyRange]) -> None:
         if not stream.record.open:
-            raise Refused(Problem.STREAM_SEALED, str(stream))
+            raise ControllerRefusal(ControllerProblem.STREAM_SEALED, str(stream))
         if not set(old) <= {segment.id for segment in stream.current}:
-            raise Refused(Problem.NOT_CURRENT, f"{sorted(old)} of {stream}")
+            raise ControllerRefusal(ControllerProblem.NOT_CURRENT, f"{sorted(old)} of {stream}")
         if self._mode is not SegmentsMode.SEPARATE and len(stream.current) - len(old) + len(new) > 1:
-            raise Refused(Problem.SCALE_REFUSED, "this gateway's streams have one segment each")
+            raise ControllerRefusal(ControllerProblem.SCALE_REFUSED, "this gateway's streams have one segment each")
 
 
-def _is_newest(stream: Stream, old: Sequence[int], new: Sequence[KeyRange]) -> bool:
+def _is_newest(stream: CatalogStream, old: Sequence[int], new: Sequence[KeyRange]) -> bool:
     """Return whether exactly this scale began the stream's current epoch."""
     gone = [segment.id for segment in stream.record.segments if segment.until == stream.record.epoch]
     come = [segment.keys for segment in stream.current if segment.epoch == stream.record.epoch]

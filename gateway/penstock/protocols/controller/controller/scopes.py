@@ -10,9 +10,9 @@ from penstock.core.back import Back
 from penstock.core.clock import Clock
 from penstock.core.permissions import ANY, MANAGE
 from penstock.core.segment_names import SegmentNames
-from penstock.protocols.controller.controller.merging import Merged
+from penstock.protocols.controller.controller.merging import MergedNames
 from penstock.protocols.controller.controller.names import is_scope
-from penstock.protocols.controller.controller.problems import Problem, Refused
+from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import ScopeRecord
 from penstock.protocols.controller.controller.segments import SegmentStore
 from penstock.protocols.controller.controller.table import ControllerTable, Prefix
@@ -39,14 +39,14 @@ class Scopes:
     async def create(self, scope: str) -> None:
         """Create a scope. Raises INVALID_NAME, SCOPE_EXISTS, and SCOPE_NOT_FOUND if no route matches streams of it."""
         if not is_scope(scope):
-            raise Refused(Problem.INVALID_NAME, repr(scope))
+            raise ControllerRefusal(ControllerProblem.INVALID_NAME, repr(scope))
         self._segments.require_some(scope, MANAGE)
         if self.is_basin(scope):
             created = await self._segments.create_basin(scope)
         else:
             created = await self._table.add(_SCOPES.key(scope), ScopeRecord(self._clock()))
         if not created:
-            raise Refused(Problem.SCOPE_EXISTS, scope)
+            raise ControllerRefusal(ControllerProblem.SCOPE_EXISTS, scope)
 
     async def exists(self, scope: str) -> bool:
         """Return whether the scope exists and the client may see it."""
@@ -65,7 +65,7 @@ class Scopes:
     async def require(self, scope: str) -> None:
         """Raise SCOPE_NOT_FOUND if the scope does not exist."""
         if not await self.exists(scope):
-            raise Refused(Problem.SCOPE_NOT_FOUND, repr(scope))
+            raise ControllerRefusal(ControllerProblem.SCOPE_NOT_FOUND, repr(scope))
 
     async def forget(self, scope: str) -> None:
         """Remove the record of a scope that is not a basin."""
@@ -75,7 +75,7 @@ class Scopes:
 
     async def page(self, after: str, limit: int) -> list[str]:
         """Return the first scopes after this name, in name order."""
-        found = Merged([self._basins, self._recorded], after)
+        found = MergedNames([self._basins, self._recorded], after)
         names: list[str] = []
         while len(names) < limit and (following := await found.next()) is not None:
             names.append(following[0])
@@ -98,6 +98,6 @@ class Scopes:
         """Return whether any route of the current client matches streams of this scope."""
         try:
             self._segments.require_some(scope, ANY)
-        except Refused:
+        except ControllerRefusal:
             return False
         return True

@@ -14,7 +14,7 @@ import trio
 from penstock.core.back import Back
 from penstock.core.permissions import ANY, Permission
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentName, SegmentNames
-from penstock.protocols.controller.controller.problems import Problem, Refused
+from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock_codecs.byte_operations import GetSegmentInfo, Merge, Seal, SegmentInfo, Truncate
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
@@ -88,13 +88,13 @@ class SegmentStore:
         except OperationFailed as error:
             if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
                 raise
-            raise Refused(Problem.STREAM_NOT_FOUND, f"{scope}/{stream}") from error
+            raise ControllerRefusal(ControllerProblem.STREAM_NOT_FOUND, f"{scope}/{stream}") from error
 
     def routed(self, scope: str, stream: str) -> bool:
         """Return whether any route matches the stream. Raises PERMISSION_DENIED if none of those is for the client."""
         try:
             self.require(scope, stream, ANY)
-        except Refused:
+        except ControllerRefusal:
             return False
         return True
 
@@ -108,7 +108,7 @@ class SegmentStore:
         except OperationFailed as error:
             if error.failure.code is not FailureCode.BASIN_NOT_FOUND:
                 raise
-            raise Refused(Problem.SCOPE_NOT_FOUND, scope) from error
+            raise ControllerRefusal(ControllerProblem.SCOPE_NOT_FOUND, scope) from error
 
     def require_all(self, scope: str) -> None:
         """Check that the client may manage all streams that a scope may contain, also those that it does not see."""
@@ -136,7 +136,7 @@ class SegmentStore:
             if error.failure.code is not FailureCode.BASIN_NOT_FOUND:
                 raise
             if ref.basin not in (INTERNAL_BASIN, self._names.basin):
-                raise Refused(Problem.SCOPE_NOT_FOUND, name.scope) from None
+                raise ControllerRefusal(ControllerProblem.SCOPE_NOT_FOUND, name.scope) from None
             await self.create_basin(ref.basin)
             await self._have(operation)
 

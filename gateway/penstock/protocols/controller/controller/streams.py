@@ -13,15 +13,15 @@ import structlog
 
 from penstock.core.permissions import MANAGE
 from penstock.core.segment_names import MARK_PREFIX, SegmentName
-from penstock.protocols.controller.controller.catalog import Catalog, Stream
+from penstock.protocols.controller.controller.catalog import Catalog, CatalogStream
 from penstock.protocols.controller.controller.names import is_stream
-from penstock.protocols.controller.controller.problems import Problem, Refused
+from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import (
     Configuration,
     RetentionType,
     ScaleType,
     StreamRecord,
-    StreamState,
+    StreamStatus,
 )
 from penstock.protocols.controller.controller.scaling import Scaling
 from penstock.protocols.controller.controller.scopes import Scopes
@@ -31,7 +31,7 @@ from penstock.protocols.controller.controller.topology import before, equal_rang
 from penstock.protocols.controller.controller.transactions import Transactions
 from penstock_codecs.table_operations import NOT_EXISTS
 
-__all__ = ["MAX_NEW_SEGMENTS", "Streams"]
+__all__ = ["MAX_NEW_SEGMENTS", "StreamOperations"]
 
 MAX_NEW_SEGMENTS: Final = 1000
 """Most segments that a stream may be created with."""
@@ -39,7 +39,7 @@ MAX_NEW_SEGMENTS: Final = 1000
 log = structlog.get_logger()
 
 
-class Streams:
+class StreamOperations:
     """The operations on whole streams, except listing (`listing`) and scaling (`scaling`)."""
 
     def __init__(
@@ -58,46 +58,46 @@ class Streams:
         names would be too long.
         """
         if not is_stream(name.removeprefix("_")):
-            raise Refused(Problem.INVALID_NAME, repr(name))
+            raise ControllerRefusal(ControllerProblem.INVALID_NAME, repr(name))
         self._catalog.segments.require(scope, name, MANAGE)
         catalog, count = self._catalog, self._count(config)
         async with catalog.turn(scope):
             await self._scopes.require(scope)
             async with catalog.turn(scope, name):
                 if await catalog.look_up(scope, name) is not None:
-                    raise Refused(Problem.STREAM_EXISTS, f"{scope}/{name}")
+                    raise ControllerRefusal(ControllerProblem.STREAM_EXISTS, f"{scope}/{name}")
                 left = await self._what_is_left(scope, name)
-                if left is not None and left.record.state is StreamState.CREATING:
+                if left is not None and left.record.state is StreamStatus.CREATING:
                     segments = initial(count, left.record.segments[0].number)
                 else:
                     segments = initial(
                         count, await catalog.numbers.following(scope, name, left.record if left else None)
                     )
                 catalog.segments.check(SegmentName(scope, name, one.number) for one in segments)
-                record = StreamRecord(StreamState.CREATING, config, segments)
+                record = StreamRecord(StreamStatus.CREATING, config, segments)
                 version = NOT_EXISTS if left is None else left.version
                 entry = await catalog.table.put(catalog.key(scope, name), record, version)
-                stream = Stream(scope, name, *entry)
+                stream = CatalogStream(scope, name, *entry)
                 if left is not None:
                     extra = [one for one in left.record.segments[1:] if one not in segments]
                     await at_once(lambda segment: catalog.segments.delete(stream.name_of(segment)), extra)
                 await self.finish_creation(stream)
         _warn_of_what_is_not_done(stream)
 
-    async def finish_creation(self, stream: Stream) -> None:
+    async def finish_creation(self, stream: CatalogStream) -> None:
         """Create the segments in the stream's record. The caller holds the stream's lock."""
         segments, age = self._catalog.segments, stream.record.config.age_seconds
         await at_once(lambda segment: segments.create(stream.name_of(segment), age), stream.record.segments)
         await self._catalog.begin(stream)
-        await self._catalog.save(stream, state=StreamState.OPEN)
+        await self._catalog.save(stream, state=StreamStatus.OPEN)
 
-    async def _what_is_left(self, scope: str, name: str) -> Stream | None:
+    async def _what_is_left(self, scope: str, name: str) -> CatalogStream | None:
         """Return the record of a stream that does not exist: it is being created, or clients of another protocol
         deleted it."""
         entry = await self._catalog.table.get(self._catalog.key(scope, name))
-        if entry is None or entry.value.state is not StreamState.DELETING:
-            return None if entry is None else Stream(scope, name, *entry)
-        await self.finish_deletion(Stream(scope, name, *entry))
+        if entry is None or entry.value.state is not StreamStatus.DELETING:
+            return None if entry is None else CatalogStream(scope, name, *entry)
+        await self.finish_deletion(CatalogStream(scope, name, *entry))
         return None
 
     async def update(self, scope: str, name: str, config: Configuration) -> None:
@@ -107,7 +107,7 @@ class Streams:
         async with self._catalog.turn(scope, name):
             stream = await self._scaling.finish(await self._catalog.find(scope, name))
             if not stream.record.open:
-                raise Refused(Problem.STREAM_SEALED, str(stream))
+                raise ControllerRefusal(ControllerProblem.STREAM_SEALED, str(stream))
             stream = await self._catalog.save(stream, config=config)
             segments, age = self._catalog.segments, config.age_seconds
             await at_once(lambda one: segments.keep_for(stream.name_of(one), age), stream.record.segments)
@@ -128,11 +128,11 @@ class Streams:
                 return
             old = stream.record.head or {}
             if any(segment.id in cut for segment in before(stream.record.segments, old)):
-                raise Refused(Problem.INVALID_CUT, f"{stream} is truncated beyond it already")
+                raise ControllerRefusal(ControllerProblem.INVALID_CUT, f"{stream} is truncated beyond it already")
             head = {segment: max(offset, old.get(segment, offset)) for segment, offset in cut.items()}
             await self.finish_truncation(await self._catalog.save(stream, head=head, truncating=True))
 
-    async def finish_truncation(self, stream: Stream) -> Stream:
+    async def finish_truncation(self, stream: CatalogStream) -> CatalogStream:
         """Remove the events before the stream's head. The caller holds the stream's lock."""
         head, segments = stream.record.head or {}, self._catalog.segments
         kept = sorted((segment, offset) for segment, offset in head.items() if offset >= 0)
@@ -149,31 +149,31 @@ class Streams:
             if not stream.record.sealed:
                 await self.finish_sealing(stream)
 
-    async def finish_sealing(self, stream: Stream) -> None:
+    async def finish_sealing(self, stream: CatalogStream) -> None:
         """Seal a stream, or finish sealing it. The caller holds the stream's lock."""
         stream = await self._scaling.finish(stream)
-        if not stream.record.plain and stream.record.state is not StreamState.SEALING:
-            stream = await self._catalog.save(stream, state=StreamState.SEALING)
+        if not stream.record.plain and stream.record.state is not StreamStatus.SEALING:
+            stream = await self._catalog.save(stream, state=StreamStatus.SEALING)
         stream = await self._transactions.end_all(stream)
         segments = self._catalog.segments
         await at_once(lambda segment: segments.seal(stream.name_of(segment)), stream.current)
         if not stream.record.plain:
-            await self._catalog.save(stream, state=StreamState.SEALED)
+            await self._catalog.save(stream, state=StreamStatus.SEALED)
 
     async def delete(self, scope: str, name: str) -> None:
         """Delete a sealed stream. Raises STREAM_NOT_FOUND, STREAM_NOT_SEALED."""
         self._catalog.segments.require(scope, name, MANAGE)
         async with self._catalog.turn(scope, name):
             entry = await self._catalog.table.get(self._catalog.key(scope, name))
-            if entry is not None and entry.value.state is StreamState.DELETING:
-                await self.finish_deletion(Stream(scope, name, *entry))
+            if entry is not None and entry.value.state is StreamStatus.DELETING:
+                await self.finish_deletion(CatalogStream(scope, name, *entry))
                 return
             stream = await self._catalog.find(scope, name)
             if not stream.record.sealed:
-                raise Refused(Problem.STREAM_NOT_SEALED, str(stream))
-            await self.finish_deletion(await self._catalog.save(stream, state=StreamState.DELETING))
+                raise ControllerRefusal(ControllerProblem.STREAM_NOT_SEALED, str(stream))
+            await self.finish_deletion(await self._catalog.save(stream, state=StreamStatus.DELETING))
 
-    async def finish_deletion(self, stream: Stream) -> None:
+    async def finish_deletion(self, stream: CatalogStream) -> None:
         """Delete all segments and records of a sealed stream. The caller holds the stream's lock."""
         await self._transactions.forget(stream)
         segments = self._catalog.segments
@@ -186,25 +186,29 @@ class Streams:
         await self._catalog.numbers.retire(stream.scope, stream.name, stream.record)
         await self._catalog.table.remove(self._catalog.key(stream.scope, stream.name), stream.version)
 
-    async def _check_cut(self, stream: Stream, cut: Mapping[int, int]) -> None:
+    async def _check_cut(self, stream: CatalogStream, cut: Mapping[int, int]) -> None:
         if not stream.is_cut(cut):
-            raise Refused(Problem.INVALID_CUT, f"segments {sorted(cut)} do not share all keys of {stream}")
+            raise ControllerRefusal(
+                ControllerProblem.INVALID_CUT, f"segments {sorted(cut)} do not share all keys of {stream}"
+            )
         for segment, offset in cut.items():
             info = await self._catalog.segments.info(stream.name_of(stream.segment(segment)))
             if info is not None and offset > info.length:
                 why = f"segment {segment} of {stream} has {info.length} bytes, so not offset {offset}"
-                raise Refused(Problem.INVALID_CUT, why)
+                raise ControllerRefusal(ControllerProblem.INVALID_CUT, why)
 
     def _count(self, config: Configuration) -> int:
         """Return the number of segments that a stream gets. Raises INVALID_CONFIG."""
         if not 1 <= config.segments <= MAX_NEW_SEGMENTS:
-            raise Refused(Problem.INVALID_CONFIG, f"minNumSegments is 1 to {MAX_NEW_SEGMENTS}, not {config.segments}")
+            raise ControllerRefusal(
+                ControllerProblem.INVALID_CONFIG, f"minNumSegments is 1 to {MAX_NEW_SEGMENTS}, not {config.segments}"
+            )
         if config.segments > 1 and self._mode is SegmentsMode.REFUSE:
-            raise Refused(Problem.INVALID_CONFIG, "this gateway's streams have one segment each")
+            raise ControllerRefusal(ControllerProblem.INVALID_CONFIG, "this gateway's streams have one segment each")
         return 1 if self._mode is SegmentsMode.SINGLE else config.segments
 
 
-def _warn_of_what_is_not_done(stream: Stream) -> None:
+def _warn_of_what_is_not_done(stream: CatalogStream) -> None:
     """Log policies that are stored but not enforced, so that operators do not rely on them."""
     config = stream.record.config
     ignored = []

@@ -27,7 +27,7 @@ from penstock_codecs.table_operations import (
     VersionedKey,
 )
 
-__all__ = ["TABLE", "Conflict", "ControllerTable", "Entry", "Key", "Prefix"]
+__all__ = ["TABLE", "Conflict", "ControllerTable", "Key", "Prefix", "VersionedValue"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R")
@@ -38,7 +38,7 @@ _PAGE: Final = 500
 _CONFLICTS: Final = frozenset({FailureCode.TABLE_KEY_VERSION, FailureCode.TABLE_KEY_NOT_FOUND})
 
 
-class Entry(NamedTuple, Generic[T]):
+class VersionedValue(NamedTuple, Generic[T]):
     """The value of a key, and the version to base a change on; NOT_EXISTS for a key that does not exist."""
 
     value: T
@@ -69,19 +69,19 @@ class ControllerTable:
     def __init__(self, back: Back) -> None:
         self._back = back
 
-    async def get(self, key: Key[T]) -> Entry[T] | None:
+    async def get(self, key: Key[T]) -> VersionedValue[T] | None:
         """Return the entry of the key, or None if it does not exist."""
         [item] = await self._perform(ReadTable(TABLE, (key.path.encode(),)))
-        return None if item is None else Entry(_decode(item.value, key.kind), item.version)
+        return None if item is None else VersionedValue(_decode(item.value, key.kind), item.version)
 
-    async def put(self, key: Key[T], value: T, version: int = NOT_EXISTS) -> Entry[T]:
+    async def put(self, key: Key[T], value: T, version: int = NOT_EXISTS) -> VersionedValue[T]:
         """Set a key that has this version, or does not exist."""
         item = TableItem(key.path.encode(), msgspec.json.encode(value), version)
         try:
             [now] = await self._perform(UpdateTable(TABLE, (item,)))
         except OperationFailed as error:
             raise _explained(error, key) from None
-        return Entry(value, now)
+        return VersionedValue(value, now)
 
     async def add(self, key: Key[T], value: T) -> bool:
         """Set a key that does not exist. Returns whether it was set."""

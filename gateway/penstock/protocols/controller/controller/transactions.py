@@ -19,13 +19,13 @@ import structlog
 from penstock.core.clock import Clock
 from penstock.core.permissions import ANY, APPEND
 from penstock.core.segment_names import SegmentName
-from penstock.protocols.controller.controller.catalog import Catalog, Stream
-from penstock.protocols.controller.controller.numbers import First
-from penstock.protocols.controller.controller.problems import Problem, Refused
+from penstock.protocols.controller.controller.catalog import Catalog, CatalogStream
+from penstock.protocols.controller.controller.numbers import FirstSegment
+from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import Completed, Transaction, TransactionState
 from penstock.protocols.controller.controller.scaling import Scaling
 from penstock.protocols.controller.controller.segments import at_once
-from penstock.protocols.controller.controller.table import Entry, Key, Prefix
+from penstock.protocols.controller.controller.table import Key, Prefix, VersionedValue
 from penstock.protocols.controller.controller.topology import Segment, covering
 from penstock_codecs.failures import FailureCode, OperationFailed
 
@@ -105,9 +105,9 @@ class Transactions:
         async with self._catalog.turn(scope, name):
             stream = await self._scaling.finish(await self._catalog.find(scope, name))
             if not stream.record.open:
-                raise Refused(Problem.STREAM_SEALED, str(stream))
+                raise ControllerRefusal(ControllerProblem.STREAM_SEALED, str(stream))
             if await self._count(_open(scope, name)) >= MOST_OPEN:
-                raise Refused(Problem.TOO_MANY, f"{MOST_OPEN} of {stream}")
+                raise ControllerRefusal(ControllerProblem.TOO_MANY, f"{MOST_OPEN} of {stream}")
             transaction, segments, now = TransactionId.new(stream.record.epoch), stream.current, self._clock()
             ids = tuple(segment.id for segment in segments)
             record = Transaction(TransactionState.OPEN, ids, now + lease, now + MAX_OPEN_MS, stream.first)
@@ -127,7 +127,7 @@ class Transactions:
             if record.state is not TransactionState.OPEN:
                 return record
             if until > record.latest:
-                raise Refused(Problem.TOO_OLD, f"{MAX_OPEN_MS} ms are the most")
+                raise ControllerRefusal(ControllerProblem.TOO_OLD, f"{MAX_OPEN_MS} ms are the most")
             return msgspec.structs.replace(record, expires_at=until)
 
         record = await self._table.change(_open(scope, name).key(str(transaction)), extended)
@@ -157,13 +157,13 @@ class Transactions:
         newest = heapq.nlargest(LISTED, found, key=lambda one: one[:2])
         return [(TransactionId.parse(text), state) for _, text, state in newest]
 
-    async def end_all(self, stream: Stream) -> Stream:
+    async def end_all(self, stream: CatalogStream) -> CatalogStream:
         """Abort open transactions, and finish those that are being committed. The caller holds the stream's lock."""
         async for text, _ in self._table.each(_open(stream.scope, stream.name)):
             await self._finish(stream.scope, stream.name, TransactionId.parse(text), TransactionState.ABORTING)
         return await self._catalog.find(stream.scope, stream.name)
 
-    async def forget(self, stream: Stream) -> None:
+    async def forget(self, stream: CatalogStream) -> None:
         """Remove all transactions of a stream that is being deleted. The caller holds the stream's lock."""
         async for text, _ in self._table.each(_open(stream.scope, stream.name)):
             await self._finish(stream.scope, stream.name, TransactionId.parse(text), TransactionState.ABORTING)
@@ -207,7 +207,7 @@ class Transactions:
             ended = await self._finish(scope, name, transaction, how)
         if ended is not _ENDS[how]:
             word = "is not known" if ended is None else f"was {ended.value}"
-            raise Refused(Problem.TRANSACTION_NOT_FOUND, f"{transaction} of {scope}/{name} {word}")
+            raise ControllerRefusal(ControllerProblem.TRANSACTION_NOT_FOUND, f"{transaction} of {scope}/{name} {word}")
 
     def _committing(self, record: Transaction) -> Transaction:
         """Return a transaction's record, marked for commit after all those before."""
@@ -216,7 +216,7 @@ class Transactions:
         self._asked = max(self._asked + 1, self._clock() * 1000)
         return msgspec.structs.replace(record, state=TransactionState.COMMITTING, asked=self._asked)
 
-    async def _shares(self, stream: Stream, transaction: TransactionId) -> bool:
+    async def _shares(self, stream: CatalogStream, transaction: TransactionId) -> bool:
         """Return whether a commit must wait for others: its segments must be recreated (see `_merge`), and other
         transactions that need the same segments are still open. If none of those is committed, `sweep` carries it
         out."""
@@ -233,7 +233,7 @@ class Transactions:
             ]
         )
 
-    async def _to_commit(self, stream: Stream, segments: tuple[int, ...] | None = None) -> list[TransactionId]:
+    async def _to_commit(self, stream: CatalogStream, segments: tuple[int, ...] | None = None) -> list[TransactionId]:
         """Return the stream's transactions that are marked for commit, in order; `segments`: only those beside
         these."""
         found = [
@@ -266,7 +266,7 @@ class Transactions:
                 log.warning("transaction_aborted", stream=f"{scope}/{name}", transaction=str(transaction), reason=why)
                 entry = await self._begin(key, entry, TransactionState.ABORTING)
         if entry.value.state is TransactionState.ABORTING:
-            first = First(entry.value.first)
+            first = FirstSegment(entry.value.first)
             names = [first.stored(SegmentName.of_id(scope, name, one)) for one in entry.value.segments]
             ours = [replace(one, suffix=_suffix(transaction)) for one in names]
             await at_once(self._catalog.segments.delete, ours)
@@ -289,11 +289,11 @@ class Transactions:
         return None
 
     async def _begin(
-        self, key: Key[Transaction], entry: Entry[Transaction], state: TransactionState
-    ) -> Entry[Transaction]:
+        self, key: Key[Transaction], entry: VersionedValue[Transaction], state: TransactionState
+    ) -> VersionedValue[Transaction]:
         return await self._table.put(key, msgspec.structs.replace(entry.value, state=state), entry.version)
 
-    async def _merge(self, stream: Stream, transaction: TransactionId, record: Transaction) -> None:
+    async def _merge(self, stream: CatalogStream, transaction: TransactionId, record: Transaction) -> None:
         """Append the events that are still in the transaction's segments to the stream's.
 
         If its segments have been replaced by smaller ones since, they are recreated for the time of the commit: only
@@ -318,7 +318,7 @@ class Transactions:
         if failed is not None:
             raise failed
 
-    async def _append(self, stream: Stream, transaction: TransactionId, waiting: Mapping[Segment, int]) -> None:
+    async def _append(self, stream: CatalogStream, transaction: TransactionId, waiting: Mapping[Segment, int]) -> None:
         """Append a transaction's segments, with these sizes in bytes, to those of the stream that have their keys."""
         merges = [
             (target, [parent for parent in waiting if target.keys.contains(parent.keys)]) for target in stream.current
@@ -330,7 +330,9 @@ class Transactions:
             names = [stream.name_of(source, _suffix(transaction)) for source in sources]
             await self._catalog.segments.merge(stream.name_of(target), names)
 
-    async def _waiting(self, stream: Stream, transaction: TransactionId, record: Transaction) -> dict[Segment, int]:
+    async def _waiting(
+        self, stream: CatalogStream, transaction: TransactionId, record: Transaction
+    ) -> dict[Segment, int]:
         """Return the stream's segments beside which a transaction has events, and their number of bytes."""
         parents = [stream.segment(one) for one in record.segments]
         sizes = {parent: await self._events_in(stream, parent, transaction) for parent in parents}
@@ -340,9 +342,9 @@ class Transactions:
         """Raise STREAM_SEALED if a segment of an open stream has been sealed or deleted by itself."""
         info = await self._catalog.segments.info(name)
         if info is None or info.sealed:
-            raise Refused(Problem.STREAM_SEALED, f"segment {name} takes no events any more")
+            raise ControllerRefusal(ControllerProblem.STREAM_SEALED, f"segment {name} takes no events any more")
 
-    async def _events_in(self, stream: Stream, parent: Segment, transaction: TransactionId) -> int:
+    async def _events_in(self, stream: CatalogStream, parent: Segment, transaction: TransactionId) -> int:
         """Return the number of bytes to merge; a segment without any is deleted instead."""
         name = stream.name_of(parent, _suffix(transaction))
         info = await self._catalog.segments.info(name)
@@ -377,6 +379,6 @@ def _suffix(transaction: TransactionId) -> str:
 
 def _check_lease(lease: int) -> None:
     if lease < 1:
-        raise Refused(Problem.INVALID_CONFIG, f"a lease of {lease} ms")
+        raise ControllerRefusal(ControllerProblem.INVALID_CONFIG, f"a lease of {lease} ms")
     if lease > MAX_LEASE_MS:
-        raise Refused(Problem.LEASE_TOO_LARGE, f"{lease} ms, at most {MAX_LEASE_MS}")
+        raise ControllerRefusal(ControllerProblem.LEASE_TOO_LARGE, f"{lease} ms, at most {MAX_LEASE_MS}")

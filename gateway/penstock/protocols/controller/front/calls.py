@@ -15,11 +15,11 @@ from penstock.protocols.controller.controller.settings import ControllerSettings
 from penstock.protocols.segment.delegation import READ, READ_UPDATE
 from penstock_proto import pravega_controller_pb2 as pb
 
-__all__ = ["Call", "Calls", "Handler"]
+__all__ = ["CallContext", "Calls", "Handler"]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallContext:
     """The context of a call: everything but its message."""
 
     controller: Controller
@@ -35,7 +35,7 @@ class Call:
         return delegation.issue(CLIENT.get().identity, stream.scope, stream.stream, permission)
 
 
-Handler = Callable[[Call, Any], Awaitable[Message]]
+Handler = Callable[[CallContext, Any], Awaitable[Message]]
 """Answers one call: message and answer are of the classes in the schema."""
 
 Calls = Mapping[str, Handler]

@@ -4,41 +4,45 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.protocols.controller.controller.problems import Problem
-from penstock.protocols.controller.front.calls import Call, Calls
+from penstock.protocols.controller.controller.problems import ControllerProblem
+from penstock.protocols.controller.front.calls import CallContext, Calls
 from penstock.protocols.controller.front.wire import group_of, spell_group, status_of
 from penstock_proto import pravega_controller_pb2 as pb
 
 __all__ = ["GROUPS"]
 
 _NOT_CREATED: Final = {
-    Problem.SCOPE_NOT_FOUND: pb.CreateReaderGroupResponse(status=pb.CreateReaderGroupResponse.SCOPE_NOT_FOUND),
-    Problem.INVALID_NAME: pb.CreateReaderGroupResponse(status=pb.CreateReaderGroupResponse.INVALID_RG_NAME),
+    ControllerProblem.SCOPE_NOT_FOUND: pb.CreateReaderGroupResponse(
+        status=pb.CreateReaderGroupResponse.SCOPE_NOT_FOUND
+    ),
+    ControllerProblem.INVALID_NAME: pb.CreateReaderGroupResponse(status=pb.CreateReaderGroupResponse.INVALID_RG_NAME),
 }
 _NOT_FOUND: Final = {
-    Problem.GROUP_NOT_FOUND: pb.ReaderGroupConfigResponse(status=pb.ReaderGroupConfigResponse.RG_NOT_FOUND)
+    ControllerProblem.GROUP_NOT_FOUND: pb.ReaderGroupConfigResponse(status=pb.ReaderGroupConfigResponse.RG_NOT_FOUND)
 }
 _NOT_UPDATED: Final = {
-    Problem.GROUP_NOT_FOUND: pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.RG_NOT_FOUND),
-    Problem.INVALID_CONFIG: pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.INVALID_CONFIG),
+    ControllerProblem.GROUP_NOT_FOUND: pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.RG_NOT_FOUND),
+    ControllerProblem.INVALID_CONFIG: pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.INVALID_CONFIG),
 }
 _DELETED: Final = pb.DeleteReaderGroupStatus(status=pb.DeleteReaderGroupStatus.SUCCESS)
 _NOT_DELETED: Final = {
-    Problem.GROUP_NOT_FOUND: pb.DeleteReaderGroupStatus(status=pb.DeleteReaderGroupStatus.RG_NOT_FOUND)
+    ControllerProblem.GROUP_NOT_FOUND: pb.DeleteReaderGroupStatus(status=pb.DeleteReaderGroupStatus.RG_NOT_FOUND)
 }
 _NO_SUBSCRIBERS: Final = {
-    Problem.STREAM_NOT_FOUND: pb.SubscribersResponse(status=pb.SubscribersResponse.STREAM_NOT_FOUND)
+    ControllerProblem.STREAM_NOT_FOUND: pb.SubscribersResponse(status=pb.SubscribersResponse.STREAM_NOT_FOUND)
 }
 _ACKNOWLEDGED: Final = pb.UpdateSubscriberStatus(status=pb.UpdateSubscriberStatus.SUCCESS)
 _NOT_ACKNOWLEDGED: Final = {
-    Problem.STREAM_NOT_FOUND: pb.UpdateSubscriberStatus(status=pb.UpdateSubscriberStatus.STREAM_NOT_FOUND),
-    Problem.GROUP_NOT_FOUND: pb.UpdateSubscriberStatus(status=pb.UpdateSubscriberStatus.SUBSCRIBER_NOT_FOUND),
-    Problem.INVALID_CUT: pb.UpdateSubscriberStatus(status=pb.UpdateSubscriberStatus.STREAM_CUT_NOT_VALID),
-    Problem.GENERATION_MISMATCH: pb.UpdateSubscriberStatus(status=pb.UpdateSubscriberStatus.GENERATION_MISMATCH),
+    ControllerProblem.STREAM_NOT_FOUND: pb.UpdateSubscriberStatus(status=pb.UpdateSubscriberStatus.STREAM_NOT_FOUND),
+    ControllerProblem.GROUP_NOT_FOUND: pb.UpdateSubscriberStatus(status=pb.UpdateSubscriberStatus.SUBSCRIBER_NOT_FOUND),
+    ControllerProblem.INVALID_CUT: pb.UpdateSubscriberStatus(status=pb.UpdateSubscriberStatus.STREAM_CUT_NOT_VALID),
+    ControllerProblem.GENERATION_MISMATCH: pb.UpdateSubscriberStatus(
+        status=pb.UpdateSubscriberStatus.GENERATION_MISMATCH
+    ),
 }
 
 
-async def _create(call: Call, request: pb.ReaderGroupConfiguration) -> pb.CreateReaderGroupResponse:
+async def _create(call: CallContext, request: pb.ReaderGroupConfiguration) -> pb.CreateReaderGroupResponse:
     answer = pb.CreateReaderGroupResponse(status=pb.CreateReaderGroupResponse.SUCCESS)
 
     async def work() -> None:
@@ -48,7 +52,7 @@ async def _create(call: Call, request: pb.ReaderGroupConfiguration) -> pb.Create
     return await status_of(work(), answer, _NOT_CREATED)
 
 
-async def _get(call: Call, request: pb.ReaderGroupInfo) -> pb.ReaderGroupConfigResponse:
+async def _get(call: CallContext, request: pb.ReaderGroupInfo) -> pb.ReaderGroupConfigResponse:
     answer = pb.ReaderGroupConfigResponse(status=pb.ReaderGroupConfigResponse.SUCCESS)
 
     async def work() -> None:
@@ -58,7 +62,7 @@ async def _get(call: Call, request: pb.ReaderGroupInfo) -> pb.ReaderGroupConfigR
     return await status_of(work(), answer, _NOT_FOUND)
 
 
-async def _update(call: Call, request: pb.ReaderGroupConfiguration) -> pb.UpdateReaderGroupResponse:
+async def _update(call: CallContext, request: pb.ReaderGroupConfiguration) -> pb.UpdateReaderGroupResponse:
     answer = pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.SUCCESS)
 
     async def work() -> None:
@@ -69,12 +73,12 @@ async def _update(call: Call, request: pb.ReaderGroupConfiguration) -> pb.Update
     return await status_of(work(), answer, _NOT_UPDATED)
 
 
-async def _delete(call: Call, request: pb.ReaderGroupInfo) -> pb.DeleteReaderGroupStatus:
+async def _delete(call: CallContext, request: pb.ReaderGroupInfo) -> pb.DeleteReaderGroupStatus:
     work = call.controller.groups.delete(request.scope, request.readerGroup, request.readerGroupId)
     return await status_of(work, _DELETED, _NOT_DELETED)
 
 
-async def _subscribers(call: Call, request: pb.StreamInfo) -> pb.SubscribersResponse:
+async def _subscribers(call: CallContext, request: pb.StreamInfo) -> pb.SubscribersResponse:
     answer = pb.SubscribersResponse(status=pb.SubscribersResponse.SUCCESS)
 
     async def work() -> None:
@@ -83,7 +87,7 @@ async def _subscribers(call: Call, request: pb.StreamInfo) -> pb.SubscribersResp
     return await status_of(work(), answer, _NO_SUBSCRIBERS)
 
 
-async def _acknowledge(call: Call, request: pb.SubscriberStreamCut) -> pb.UpdateSubscriberStatus:
+async def _acknowledge(call: CallContext, request: pb.SubscriberStreamCut) -> pb.UpdateSubscriberStatus:
     stream = request.streamCut.streamInfo
     work = call.controller.groups.acknowledge(
         request.subscriber,

@@ -6,8 +6,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from penstock.protocols.controller.controller.listing import PAGE
-from penstock.protocols.controller.controller.problems import Problem
-from penstock.protocols.controller.front.calls import Call, Calls
+from penstock.protocols.controller.controller.problems import ControllerProblem
+from penstock.protocols.controller.front.calls import CallContext, Calls
 from penstock.protocols.controller.front.wire import status_of, token
 from penstock_proto import pravega_controller_pb2 as pb
 
@@ -15,20 +15,20 @@ __all__ = ["SCOPES", "host_of"]
 
 _CREATED: Final = pb.CreateScopeStatus(status=pb.CreateScopeStatus.SUCCESS)
 _NOT_CREATED: Final = {
-    Problem.SCOPE_EXISTS: pb.CreateScopeStatus(status=pb.CreateScopeStatus.SCOPE_EXISTS),
-    Problem.INVALID_NAME: pb.CreateScopeStatus(status=pb.CreateScopeStatus.INVALID_SCOPE_NAME),
+    ControllerProblem.SCOPE_EXISTS: pb.CreateScopeStatus(status=pb.CreateScopeStatus.SCOPE_EXISTS),
+    ControllerProblem.INVALID_NAME: pb.CreateScopeStatus(status=pb.CreateScopeStatus.INVALID_SCOPE_NAME),
 }
 _NO_SCOPE: Final = {
-    Problem.SCOPE_NOT_FOUND: pb.KVTablesInScopeResponse(status=pb.KVTablesInScopeResponse.SCOPE_NOT_FOUND)
+    ControllerProblem.SCOPE_NOT_FOUND: pb.KVTablesInScopeResponse(status=pb.KVTablesInScopeResponse.SCOPE_NOT_FOUND)
 }
 _DELETED: Final = pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SUCCESS)
 _NOT_DELETED: Final = {
-    Problem.SCOPE_NOT_FOUND: pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SCOPE_NOT_FOUND),
-    Problem.SCOPE_NOT_EMPTY: pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SCOPE_NOT_EMPTY),
+    ControllerProblem.SCOPE_NOT_FOUND: pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SCOPE_NOT_FOUND),
+    ControllerProblem.SCOPE_NOT_EMPTY: pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SCOPE_NOT_EMPTY),
 }
 
 
-async def _servers(call: Call, _request: pb.ServerRequest) -> pb.ServerResponse:
+async def _servers(call: CallContext, _request: pb.ServerRequest) -> pb.ServerResponse:
     """Return the address that the client connected to, as the only controller."""
     host, port = host_of(call.context.authority)
     return pb.ServerResponse(nodeURI=[pb.NodeUri(endpoint=host, port=port)])
@@ -44,32 +44,32 @@ def host_of(authority: str) -> tuple[str, int]:
     return f"[{host}]" if ":" in host else host, port
 
 
-async def _create(call: Call, request: pb.ScopeInfo) -> pb.CreateScopeStatus:
+async def _create(call: CallContext, request: pb.ScopeInfo) -> pb.CreateScopeStatus:
     return await status_of(call.controller.scopes.create(request.scope), _CREATED, _NOT_CREATED)
 
 
-async def _exists(call: Call, request: pb.ScopeInfo) -> pb.ExistsResponse:
+async def _exists(call: CallContext, request: pb.ScopeInfo) -> pb.ExistsResponse:
     return pb.ExistsResponse(exists=await call.controller.scopes.exists(request.scope))
 
 
-async def _list(call: Call, request: pb.ScopesRequest) -> pb.ScopesResponse:
+async def _list(call: CallContext, request: pb.ScopesRequest) -> pb.ScopesResponse:
     before = request.continuationToken
     scopes = await call.controller.scopes.page(before.token, PAGE)
     return pb.ScopesResponse(scopes=scopes, continuationToken=token(scopes, before))
 
 
-async def _list_tables(call: Call, request: pb.KVTablesInScopeRequest) -> pb.KVTablesInScopeResponse:
+async def _list_tables(call: CallContext, request: pb.KVTablesInScopeRequest) -> pb.KVTablesInScopeResponse:
     """Return no tables: the Java client asks before it deletes a scope with its contents."""
     before = request.continuationToken
     page = pb.KVTablesInScopeResponse(status=pb.KVTablesInScopeResponse.SUCCESS, continuationToken=token([], before))
     return await status_of(call.controller.scopes.require(request.scope.scope), page, _NO_SCOPE)
 
 
-async def _delete(call: Call, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
+async def _delete(call: CallContext, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
     return await status_of(call.controller.deletion.delete(request.scope), _DELETED, _NOT_DELETED)
 
 
-async def _delete_all(call: Call, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
+async def _delete_all(call: CallContext, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
     return await status_of(call.controller.deletion.delete_all(request.scope), _DELETED, _NOT_DELETED)
 
 

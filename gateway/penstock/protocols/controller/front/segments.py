@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.protocols.controller.controller.problems import Problem
+from penstock.protocols.controller.controller.problems import ControllerProblem
 from penstock.protocols.controller.controller.topology import KeyRange
-from penstock.protocols.controller.front.calls import Call, Calls
+from penstock.protocols.controller.front.calls import CallContext, Calls
 from penstock.protocols.controller.front.scopes import host_of
 from penstock.protocols.controller.front.wire import segment_id, segment_range, status_of
 from penstock_proto import pravega_controller_pb2 as pb
@@ -15,27 +15,27 @@ __all__ = ["SEGMENTS"]
 
 _FAILED: Final = pb.ScaleResponse(status=pb.ScaleResponse.FAILURE)
 _NOT_SCALED: Final = {
-    Problem.SCALE_REFUSED: _FAILED,
-    Problem.STREAM_SEALED: _FAILED,
-    Problem.NOT_CURRENT: pb.ScaleResponse(status=pb.ScaleResponse.PRECONDITION_FAILED),
+    ControllerProblem.SCALE_REFUSED: _FAILED,
+    ControllerProblem.STREAM_SEALED: _FAILED,
+    ControllerProblem.NOT_CURRENT: pb.ScaleResponse(status=pb.ScaleResponse.PRECONDITION_FAILED),
 }
 _NO_SUCH_EPOCH: Final = pb.ScaleStatusResponse(status=pb.ScaleStatusResponse.INVALID_INPUT)
 
 
-async def _current(call: Call, request: pb.StreamInfo) -> pb.SegmentRanges:
+async def _current(call: CallContext, request: pb.StreamInfo) -> pb.SegmentRanges:
     segments = await call.controller.queries.current(request.scope, request.stream)
     ranges = [segment_range(request, segment) for segment in segments]
     return pb.SegmentRanges(segmentRanges=ranges, delegationToken=call.delegation_token(request))
 
 
-async def _of_epoch(call: Call, request: pb.GetEpochSegmentsRequest) -> pb.SegmentRanges:
+async def _of_epoch(call: CallContext, request: pb.GetEpochSegmentsRequest) -> pb.SegmentRanges:
     stream = request.streamInfo
     segments = await call.controller.queries.of_epoch(stream.scope, stream.stream, request.epoch)
     ranges = [segment_range(stream, segment) for segment in segments]
     return pb.SegmentRanges(segmentRanges=ranges, delegationToken=call.delegation_token(stream))
 
 
-async def _at_head(call: Call, request: pb.GetSegmentsRequest) -> pb.SegmentsAtTime:
+async def _at_head(call: CallContext, request: pb.GetSegmentsRequest) -> pb.SegmentsAtTime:
     """Return the head, whatever the time: Pravega's controllers know no other position either."""
     stream = request.streamInfo
     located = await call.controller.queries.at_head(stream.scope, stream.stream)
@@ -48,7 +48,7 @@ async def _at_head(call: Call, request: pb.GetSegmentsRequest) -> pb.SegmentsAtT
     )
 
 
-async def _following(call: Call, request: pb.SegmentId) -> pb.SuccessorResponse:
+async def _following(call: CallContext, request: pb.SegmentId) -> pb.SuccessorResponse:
     stream = request.streamInfo
     found = await call.controller.queries.following(stream.scope, stream.stream, request.segmentId)
     return pb.SuccessorResponse(
@@ -60,7 +60,7 @@ async def _following(call: Call, request: pb.SegmentId) -> pb.SuccessorResponse:
     )
 
 
-async def _between(call: Call, request: pb.StreamCutRange) -> pb.StreamCutRangeResponse:
+async def _between(call: CallContext, request: pb.StreamCutRange) -> pb.StreamCutRangeResponse:
     stream = request.streamInfo
     start, end = list(getattr(request, "from")), list(request.to)
     segments = await call.controller.queries.between(stream.scope, stream.stream, start, end)
@@ -68,26 +68,26 @@ async def _between(call: Call, request: pb.StreamCutRange) -> pb.StreamCutRangeR
     return pb.StreamCutRangeResponse(segments=ids, delegationToken=call.delegation_token(stream))
 
 
-async def _uri(call: Call, _request: pb.SegmentId) -> pb.NodeUri:
+async def _uri(call: CallContext, _request: pb.SegmentId) -> pb.NodeUri:
     """Return the one address of all segments, also of those that no call created, such as tables of reader groups."""
     advertised = call.settings.advertise()
     host, _ = host_of(call.context.authority)
     return pb.NodeUri(endpoint=advertised.host or host, port=advertised.port)
 
 
-async def _is_valid(call: Call, request: pb.SegmentId) -> pb.SegmentValidityResponse:
+async def _is_valid(call: CallContext, request: pb.SegmentId) -> pb.SegmentValidityResponse:
     stream = request.streamInfo
     is_open = await call.controller.queries.is_open(stream.scope, stream.stream, request.segmentId)
     return pb.SegmentValidityResponse(response=is_open)
 
 
-async def _is_cut(call: Call, request: pb.StreamCut) -> pb.StreamCutValidityResponse:
+async def _is_cut(call: CallContext, request: pb.StreamCut) -> pb.StreamCutValidityResponse:
     stream = request.streamInfo
     is_cut = await call.controller.queries.is_cut(stream.scope, stream.stream, request.cut)
     return pb.StreamCutValidityResponse(response=is_cut)
 
 
-async def _scale(call: Call, request: pb.ScaleRequest) -> pb.ScaleResponse:
+async def _scale(call: CallContext, request: pb.ScaleRequest) -> pb.ScaleResponse:
     """Scale the stream. It is done when this returns; clients poll for the end all the same."""
     stream = request.streamInfo
     answer = pb.ScaleResponse(status=pb.ScaleResponse.STARTED)
@@ -103,7 +103,7 @@ async def _scale(call: Call, request: pb.ScaleRequest) -> pb.ScaleResponse:
     return await status_of(work(), answer, _NOT_SCALED)
 
 
-async def _check_scale(call: Call, request: pb.ScaleStatusRequest) -> pb.ScaleStatusResponse:
+async def _check_scale(call: CallContext, request: pb.ScaleStatusRequest) -> pb.ScaleStatusResponse:
     stream = request.streamInfo
     answer = pb.ScaleStatusResponse(status=pb.ScaleStatusResponse.SUCCESS)
 
@@ -111,10 +111,10 @@ async def _check_scale(call: Call, request: pb.ScaleStatusRequest) -> pb.ScaleSt
         if not await call.controller.scaling.is_done(stream.scope, stream.stream, request.epoch):
             answer.status = pb.ScaleStatusResponse.IN_PROGRESS
 
-    return await status_of(work(), answer, {Problem.SCALE_REFUSED: _NO_SUCH_EPOCH})
+    return await status_of(work(), answer, {ControllerProblem.SCALE_REFUSED: _NO_SUCH_EPOCH})
 
 
-async def _delegation_token(call: Call, request: pb.StreamInfo) -> pb.DelegationToken:
+async def _delegation_token(call: CallContext, request: pb.StreamInfo) -> pb.DelegationToken:
     return pb.DelegationToken(delegationToken=call.delegation_token(request))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.protocols.controller.controller.problems import Problem
+from penstock.protocols.controller.controller.problems import ControllerProblem
 from penstock.protocols.controller.controller.records import TransactionState
-from penstock.protocols.controller.front.calls import Call, Calls
+from penstock.protocols.controller.front.calls import CallContext, Calls
 from penstock.protocols.controller.front.wire import segment_range, spell_transaction, status_of, transaction_of
 from penstock_proto import pravega_controller_pb2 as pb
 
@@ -14,12 +14,12 @@ __all__ = ["TRANSACTIONS"]
 
 _ENDED: Final = pb.TxnStatus(status=pb.TxnStatus.SUCCESS)
 _NOT_ENDED: Final = {
-    Problem.STREAM_NOT_FOUND: pb.TxnStatus(status=pb.TxnStatus.STREAM_NOT_FOUND),
-    Problem.TRANSACTION_NOT_FOUND: pb.TxnStatus(status=pb.TxnStatus.TRANSACTION_NOT_FOUND),
+    ControllerProblem.STREAM_NOT_FOUND: pb.TxnStatus(status=pb.TxnStatus.STREAM_NOT_FOUND),
+    ControllerProblem.TRANSACTION_NOT_FOUND: pb.TxnStatus(status=pb.TxnStatus.TRANSACTION_NOT_FOUND),
 }
 _NOT_PINGED: Final = {
-    Problem.LEASE_TOO_LARGE: pb.PingTxnStatus(status=pb.PingTxnStatus.LEASE_TOO_LARGE),
-    Problem.TOO_OLD: pb.PingTxnStatus(status=pb.PingTxnStatus.MAX_EXECUTION_TIME_EXCEEDED),
+    ControllerProblem.LEASE_TOO_LARGE: pb.PingTxnStatus(status=pb.PingTxnStatus.LEASE_TOO_LARGE),
+    ControllerProblem.TOO_OLD: pb.PingTxnStatus(status=pb.PingTxnStatus.MAX_EXECUTION_TIME_EXCEEDED),
 }
 # An unknown transaction is DISCONNECTED, since after UNKNOWN a released client retries for a minute.
 _PINGED: Final = {
@@ -44,7 +44,7 @@ _COMPLETED: Final = {
 }
 
 
-async def _create(call: Call, request: pb.CreateTxnRequest) -> pb.CreateTxnResponse:
+async def _create(call: CallContext, request: pb.CreateTxnRequest) -> pb.CreateTxnResponse:
     stream = request.streamInfo
     transaction, segments = await call.controller.transactions.create(stream.scope, stream.stream, request.lease)
     return pb.CreateTxnResponse(
@@ -54,19 +54,19 @@ async def _create(call: Call, request: pb.CreateTxnRequest) -> pb.CreateTxnRespo
     )
 
 
-async def _commit(call: Call, request: pb.TxnRequest) -> pb.TxnStatus:
+async def _commit(call: CallContext, request: pb.TxnRequest) -> pb.TxnStatus:
     stream = request.streamInfo
     work = call.controller.transactions.commit(stream.scope, stream.stream, transaction_of(request.txnId))
     return await status_of(work, _ENDED, _NOT_ENDED)
 
 
-async def _abort(call: Call, request: pb.TxnRequest) -> pb.TxnStatus:
+async def _abort(call: CallContext, request: pb.TxnRequest) -> pb.TxnStatus:
     stream = request.streamInfo
     work = call.controller.transactions.abort(stream.scope, stream.stream, transaction_of(request.txnId))
     return await status_of(work, _ENDED, _NOT_ENDED)
 
 
-async def _ping(call: Call, request: pb.PingTxnRequest) -> pb.PingTxnStatus:
+async def _ping(call: CallContext, request: pb.PingTxnRequest) -> pb.PingTxnStatus:
     stream, answer = request.streamInfo, pb.PingTxnStatus()
 
     async def work() -> None:
@@ -77,13 +77,13 @@ async def _ping(call: Call, request: pb.PingTxnRequest) -> pb.PingTxnStatus:
     return await status_of(work(), answer, _NOT_PINGED)
 
 
-async def _state(call: Call, request: pb.TxnRequest) -> pb.TxnState:
+async def _state(call: CallContext, request: pb.TxnRequest) -> pb.TxnState:
     stream = request.streamInfo
     state = await call.controller.transactions.state(stream.scope, stream.stream, transaction_of(request.txnId))
     return pb.TxnState(state=_STATES[state])
 
 
-async def _list_completed(call: Call, request: pb.ListCompletedTxnRequest) -> pb.ListCompletedTxnResponse:
+async def _list_completed(call: CallContext, request: pb.ListCompletedTxnRequest) -> pb.ListCompletedTxnResponse:
     stream = request.streamInfo
     ended = await call.controller.transactions.completed(stream.scope, stream.stream)
     return pb.ListCompletedTxnResponse(
@@ -94,14 +94,14 @@ async def _list_completed(call: Call, request: pb.ListCompletedTxnRequest) -> pb
     )
 
 
-async def _note_timestamp(call: Call, request: pb.TimestampFromWriter) -> pb.TimestampResponse:
+async def _note_timestamp(call: CallContext, request: pb.TimestampFromWriter) -> pb.TimestampResponse:
     """Accept the timestamp and ignore it: there are no watermarks."""
     stream = request.position.streamInfo
     await call.controller.queries.current(stream.scope, stream.stream)
     return pb.TimestampResponse(result=pb.TimestampResponse.SUCCESS)
 
 
-async def _remove_writer(call: Call, request: pb.RemoveWriterRequest) -> pb.RemoveWriterResponse:
+async def _remove_writer(call: CallContext, request: pb.RemoveWriterRequest) -> pb.RemoveWriterResponse:
     """Report success: no writer is remembered."""
     if await call.controller.queries.exists(request.stream.scope, request.stream.stream):
         return pb.RemoveWriterResponse(result=pb.RemoveWriterResponse.SUCCESS)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from penstock.protocols.controller.controller.problems import Problem, Refused
+from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import (
     Configuration,
     GroupCut,
@@ -37,11 +37,11 @@ M = TypeVar("M", bound=Message)
 _UNSIGNED = 2**64 - 1
 
 
-async def status_of(work: Awaitable[object], done: M, refusals: Mapping[Problem, M]) -> M:
+async def status_of(work: Awaitable[object], done: M, refusals: Mapping[ControllerProblem, M]) -> M:
     """Return `done` after the work, or the answer for its problem; a problem without an answer is raised."""
     try:
         await work
-    except Refused as refused:
+    except ControllerRefusal as refused:
         answer = refusals.get(refused.problem)
         if answer is None:
             raise
@@ -78,7 +78,7 @@ def config_of(message: pb.StreamConfig) -> Configuration:
     """Return the stream configuration in a client's message. Raises INVALID_CONFIG."""
     scaling, retention = message.scalingPolicy, message.retentionPolicy
     if min(retention.retentionParam, retention.retentionMax) < 0:
-        raise Refused(Problem.INVALID_CONFIG, "retention is not negative")
+        raise ControllerRefusal(ControllerProblem.INVALID_CONFIG, "retention is not negative")
     try:
         return Configuration(
             segments=scaling.minNumSegments,
@@ -93,7 +93,7 @@ def config_of(message: pb.StreamConfig) -> Configuration:
             rollover_size_bytes=message.rolloverSizeBytes,
         )
     except ValueError as error:  # a number that is not in the enum
-        raise Refused(Problem.INVALID_CONFIG, str(error)) from None
+        raise ControllerRefusal(ControllerProblem.INVALID_CONFIG, str(error)) from None
 
 
 def spell_config(stream: pb.StreamInfo, config: Configuration) -> pb.StreamConfig:

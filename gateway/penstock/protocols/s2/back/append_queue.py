@@ -17,9 +17,9 @@ from typing import Final
 import trio
 
 from penstock.core.delivery import Delivery
-from penstock.protocols.s2.back.pending import Pending
+from penstock.protocols.s2.back.pending import PendingAppend
 from penstock.protocols.s2.back.shared import Shared
-from penstock.store.admission import Admission
+from penstock.store.admission import ByteBudget
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.model import RecordId, StreamPosition, StreamRef
 from penstock_codecs.operations import Appended
@@ -44,8 +44,8 @@ class AppendQueue:
 
     def __init__(self, shared: Shared, stream: StreamRef) -> None:
         self.stream = stream
-        self.waiting: deque[Pending] = deque()
-        self.flying: deque[Pending] = deque()
+        self.waiting: deque[PendingAppend] = deque()
+        self.flying: deque[PendingAppend] = deque()
         self.acknowledged = 0
         """Number of appends that were acknowledged."""
         self.end = 0
@@ -53,7 +53,7 @@ class AppendQueue:
         self.lingers = True
         """True while an idle session is kept open for the next append; False once the back is closing."""
         self._shared = shared
-        self._room = Admission(shared.settings.stream_inflight_bytes)
+        self._room = ByteBudget(shared.settings.stream_inflight_bytes)
         self._news = trio.lowlevel.ParkingLot()
         # The next sequence number and the last timestamp once everything that was sent is applied; None if unknown.
         self._next: int | None = None
@@ -61,11 +61,11 @@ class AppendQueue:
 
     # ---- enqueueing ----------------------------------------------------------------------------------------------
 
-    def hand_over(self, pending: Pending) -> None:
+    def hand_over(self, pending: PendingAppend) -> None:
         """Enqueue an append; it is sent when there is room."""
         self._room.enter(pending)
 
-    def admit(self, pending: Pending) -> None:
+    def admit(self, pending: PendingAppend) -> None:
         """Pass one more admission; after the last, the append is ready to be sent."""
         pending.gates += 1
         if pending.gates < _GATES:
@@ -75,7 +75,7 @@ class AppendQueue:
         pending.begin()
         self.wake()
 
-    def withdraw(self, pending: Pending) -> bool:
+    def withdraw(self, pending: PendingAppend) -> bool:
         """Withdraw an append unless it was sent. Returns whether it was withdrawn."""
         if pending.gates == 0:
             self._room.withdraw(pending)
@@ -109,7 +109,7 @@ class AppendQueue:
 
     # ---- sending -------------------------------------------------------------------------------------------------
 
-    def take(self) -> Pending | Need:
+    def take(self) -> PendingAppend | Need:
         """Return the next append to send, numbered and counted as in flight, or the reason why there is none."""
         while self.waiting:
             pending = self.waiting[0]
@@ -130,7 +130,7 @@ class AppendQueue:
             return pending
         return Need.WORK
 
-    def untake(self, pending: Pending) -> None:
+    def untake(self, pending: PendingAppend) -> None:
         """Undo the last `take`: the append cannot be sent."""
         self.flying.pop()
         self._next, self._stamp = pending.number, None
@@ -139,7 +139,7 @@ class AppendQueue:
         """Discard the first waiting append: an earlier one of its session has failed."""
         self._leave(self.waiting.popleft())
 
-    def _must_be_numbered(self, pending: Pending) -> bool:
+    def _must_be_numbered(self, pending: PendingAppend) -> bool:
         """Return whether the gateway must find the sequence number to condition this append on."""
         return (
             self._shared.settings.delivery is Delivery.EXACTLY_ONCE
@@ -147,7 +147,7 @@ class AppendQueue:
             and not pending.doubtful
         )
 
-    def _check_exact(self, pending: Pending) -> Need | None:
+    def _check_exact(self, pending: PendingAppend) -> Need | None:
         """Return what an append with an exact timestamp must wait for, if anything.
 
         The last timestamp must be known and nothing may come between: nothing else is in flight, or only appends with
@@ -167,7 +167,7 @@ class AppendQueue:
         self.fail(pending, Failure(FailureCode.NON_MONOTONIC_TIMESTAMP, message, {"last": self._stamp}))
         return None
 
-    def _number(self, pending: Pending) -> None:
+    def _number(self, pending: PendingAppend) -> None:
         append = pending.append
         if not pending.doubtful:
             pending.number = append.match_seq_num
@@ -195,7 +195,7 @@ class AppendQueue:
             self._stamp = appended.end.timestamp
         await self.succeed(pending, appended)
 
-    async def succeed(self, pending: Pending, appended: Appended) -> None:
+    async def succeed(self, pending: PendingAppend, appended: Appended) -> None:
         """Report an append to its client as applied. It must have left both queues."""
         self.acknowledged += 1
         self.end = max(self.end, appended.end.seq_num)
@@ -212,7 +212,7 @@ class AppendQueue:
             pending.succeed(Appended(appended.start, appended.end, appended.tail, last_id))
             self.wake()
 
-    async def _last_id(self, pending: Pending, appended: Appended) -> RecordId | None:
+    async def _last_id(self, pending: PendingAppend, appended: Appended) -> RecordId | None:
         """Return the identifier of the append's last record if it is known, or can be found and the client wants it."""
         places = self._shared.places.of(self.stream)
         (start, first), (end, last) = appended.start, appended.end
@@ -228,13 +228,13 @@ class AppendQueue:
                 return None
         return known
 
-    def fail(self, pending: Pending, failure: Failure) -> None:
+    def fail(self, pending: PendingAppend, failure: Failure) -> None:
         """Report an append to its client as failed. It must have left both queues."""
         self._leave(pending)
         pending.fail(failure)
         self.wake()
 
-    def fail_all(self, failure_of: Callable[[Pending], Failure]) -> None:
+    def fail_all(self, failure_of: Callable[[PendingAppend], Failure]) -> None:
         """Fail all appends that are waiting or in flight."""
         self.put_back()
         self.forget_tail()
@@ -247,7 +247,7 @@ class AppendQueue:
         self.waiting.extendleft(reversed(self.flying))
         self.flying.clear()
 
-    def _leave(self, pending: Pending) -> None:
+    def _leave(self, pending: PendingAppend) -> None:
         self._shared.admission.leave(pending.size)
         self._room.leave(pending.size)
 

@@ -13,9 +13,9 @@ import trio
 
 from penstock.core.back import AppendSession
 from penstock.core.clock import Clock
-from penstock.protocols.s2.back.pending import Chain, Pending
+from penstock.protocols.s2.back.pending import PendingAppend, S2AppendChain
 from penstock.protocols.s2.back.shared import Shared
-from penstock.protocols.s2.back.writer import Writer
+from penstock.protocols.s2.back.writer import S2Writer
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
@@ -23,7 +23,7 @@ from penstock_codecs.operations import Append, Appended
 from penstock_codecs.s2.validation import trims, validate_append
 from penstock_codecs.streams import StreamConfig, TimestampingMode
 
-__all__ = ["Appending", "S2AppendSession"]
+__all__ = ["S2AppendSession", "S2Appends"]
 
 MAX_UNRECEIVED: Final = 4096
 """Unreceived acknowledgements of one session above which `send` waits."""
@@ -33,13 +33,13 @@ _CLOSE_SECONDS: Final = 1.0
 _Key = tuple[StreamRef, str | None]
 
 
-class Appending:
-    """Appends of one back. Those to one stream with one token share a queue and a connection (`Writer.line`)."""
+class S2Appends:
+    """Appends of one back. Those to one stream with one token share a queue and a connection (`S2Writer.line`)."""
 
     def __init__(self, shared: Shared, clock: Clock) -> None:
         self._shared = shared
         self._clock = clock
-        self._writers: dict[_Key, Writer] = {}
+        self._writers: dict[_Key, S2Writer] = {}
         self._left = trio.lowlevel.ParkingLot()  # wait here for a writer to end
 
     async def append(self, append: Append) -> Appended:
@@ -51,7 +51,7 @@ class Appending:
         append = await self.prepare(append)
         with self.use(append.stream) as writer:
             over = trio.Event()
-            pending = Pending(append, Chain(), writer.line, over.set)
+            pending = PendingAppend(append, S2AppendChain(), writer.line, over.set)
             writer.line.hand_over(pending)
             try:
                 await over.wait()
@@ -109,12 +109,12 @@ class Appending:
                 session.leave()
 
     @contextmanager
-    def use(self, stream: StreamRef) -> Iterator[Writer]:
+    def use(self, stream: StreamRef) -> Iterator[S2Writer]:
         """Use the stream's writer for the token of the current task's client, while the block runs."""
         key = stream, self._shared.calls.token()
         writer = self._writers.get(key)
         if writer is None:
-            writer = self._writers[key] = Writer(self._shared, stream, partial(self._forget, key))
+            writer = self._writers[key] = S2Writer(self._shared, stream, partial(self._forget, key))
             self._shared.nursery.start_soon(writer.run)
         writer.users += 1
         try:
@@ -142,11 +142,11 @@ class Appending:
 class S2AppendSession(AppendSession):
     """An append session with an S2 server, over the queue of its stream."""
 
-    def __init__(self, appending: Appending, writer: Writer) -> None:
+    def __init__(self, appending: S2Appends, writer: S2Writer) -> None:
         self._appending = appending
         self._line = writer.line
-        self._chain = Chain()
-        self._pending: deque[Pending] = deque()
+        self._chain = S2AppendChain()
+        self._pending: deque[PendingAppend] = deque()
         self._settled = trio.lowlevel.ParkingLot()  # woken when an append is settled, or at the end
         self._received = trio.lowlevel.ParkingLot()  # woken when acknowledgements are received
         self._failure: Failure | None = None
@@ -160,7 +160,7 @@ class S2AppendSession(AppendSession):
         if self._broken:
             await trio.lowlevel.checkpoint()
             return
-        pending = Pending(append, self._chain, self._line, self._settled.unpark_all)
+        pending = PendingAppend(append, self._chain, self._line, self._settled.unpark_all)
         self._pending.append(pending)
         try:
             pending.append = await self._appending.prepare(append)

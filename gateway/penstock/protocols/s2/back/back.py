@@ -21,20 +21,20 @@ from penstock.net.http.client.client import HttpClient
 from penstock.net.http.client.connection import HttpStream
 from penstock.net.http.client.settings import HttpClientSettings
 from penstock.net.upstream import Upstream
-from penstock.protocols.s2.back.appending import Appending, S2AppendSession
-from penstock.protocols.s2.back.calls import JSON, S2S, Calls
+from penstock.protocols.s2.back.appending import S2Appends, S2AppendSession
+from penstock.protocols.s2.back.calls import JSON, S2S, S2Requests
 from penstock.protocols.s2.back.configs import Configs
-from penstock.protocols.s2.back.control import Control
-from penstock.protocols.s2.back.cuts import Cuts
+from penstock.protocols.s2.back.control import ControlPlane
+from penstock.protocols.s2.back.cuts import TrimPoints
 from penstock.protocols.s2.back.identifying import Identifier
 from penstock.protocols.s2.back.locating import Locating
-from penstock.protocols.s2.back.places import Places
+from penstock.protocols.s2.back.places import PlaceCache
 from penstock.protocols.s2.back.reading import RemoteReadSession, reading
 from penstock.protocols.s2.back.settings import S2BackSettings
 from penstock.protocols.s2.back.shared import Shared
 from penstock.protocols.s2.back.sources import S2SSource
-from penstock.protocols.s2.back.unary import ServerStart, Unary, records_path, tail_of
-from penstock.store.admission import Admission
+from penstock.protocols.s2.back.unary import ServerStart, UnaryRequests, records_path, tail_of
+from penstock.store.admission import ByteBudget
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.http import ResponseHead
 from penstock_codecs.model import Header, StreamPosition, StreamRef, metered_size
@@ -74,7 +74,7 @@ __all__ = ["S2Back", "S2SPassthrough", "Trimming", "open_s2"]
 class _Session:
     """A `RawSession`: the HTTP stream itself, but for the check of the head."""
 
-    def __init__(self, calls: Calls, stream: HttpStream) -> None:
+    def __init__(self, calls: S2Requests, stream: HttpStream) -> None:
         self._calls = calls
         self._stream = stream
         self.send, self.finish, self.receive_pieces = stream.send, stream.finish, stream.receive_pieces
@@ -93,7 +93,7 @@ class _Session:
 class S2SPassthrough(Passthrough):
     """The S2S sessions of one stream, undecoded."""
 
-    calls: Calls
+    calls: S2Requests
     stream: StreamRef
 
     @asynccontextmanager
@@ -110,7 +110,7 @@ _LOOKS: Final = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 class Trimming:
     """Trims streams of one server."""
 
-    def __init__(self, shared: Shared, appending: Appending) -> None:
+    def __init__(self, shared: Shared, appending: S2Appends) -> None:
         self._shared = shared
         self._appending = appending
 
@@ -157,10 +157,10 @@ class S2Back(Back):
     which they were handed over.
     """
 
-    def __init__(self, shared: Shared, appending: Appending) -> None:
+    def __init__(self, shared: Shared, appending: S2Appends) -> None:
         self._shared = shared
         self._appending = appending
-        control = Control(shared.calls, shared.configs)
+        control = ControlPlane(shared.calls, shared.configs)
         self._control = control
         self._handlers: dict[type[Operation[Any]], Callable[[Any], Awaitable[Any]]] = {
             Append: appending.append,
@@ -253,18 +253,18 @@ class S2Back(Back):
 
 @asynccontextmanager
 async def open_s2(
-    settings: S2BackSettings, upstream: Upstream, clock: Clock = wall_clock, cuts: Cuts | None = None
+    settings: S2BackSettings, upstream: Upstream, clock: Clock = wall_clock, cuts: TrimPoints | None = None
 ) -> AsyncIterator[S2Back]:
     """Open the server as a back until the block ends; no connection is made before one is needed.
 
     `clock` gives the time of day in ms. `cuts` stores trims; None stores nothing. Sessions must have ended when the
     block does.
     """
-    cuts = cuts or Cuts()
+    cuts = cuts or TrimPoints()
     async with HttpClient(upstream, HttpClientSettings(version=settings.http)) as http, trio.open_nursery() as nursery:
-        calls = Calls(http, settings)
-        unary = Unary(calls)
-        places = Places(settings.cached_streams)
+        calls = S2Requests(http, settings)
+        unary = UnaryRequests(calls)
+        places = PlaceCache(settings.cached_streams)
         shared = Shared(
             calls=calls,
             unary=unary,
@@ -273,10 +273,10 @@ async def open_s2(
             cuts=cuts,
             locating=Locating(unary, places, cuts),
             settings=settings,
-            admission=Admission(settings.append_inflight_bytes),
+            admission=ByteBudget(settings.append_inflight_bytes),
             nursery=nursery,
         )
-        appending = Appending(shared, clock)
+        appending = S2Appends(shared, clock)
         yield S2Back(shared, appending)
         await appending.finish()
         nursery.cancel_scope.cancel()

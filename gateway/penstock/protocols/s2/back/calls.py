@@ -20,7 +20,7 @@ from penstock_codecs.http import ResponseHead
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.s2.errors import failure_from_http
 
-__all__ = ["JSON", "PROTOBUF", "S2S", "Answer", "Calls", "failure_of"]
+__all__ = ["JSON", "PROTOBUF", "S2S", "S2Answer", "S2Requests", "failure_of"]
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ Query = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class S2Answer:
     """A complete, successful answer. `where` names the server in messages."""
 
     response: Response
@@ -70,7 +70,7 @@ class Answer:
             raise fail(FailureCode.UPSTREAM_FAULT, f"{self.where}: {error.failure.message}") from None
 
 
-class Calls:
+class S2Requests:
     """Requests to one S2 server.
 
     All raise OperationFailed: the server's error, or what `Upstream` and `HttpClient` raise.
@@ -96,7 +96,7 @@ class Calls:
         headers: HeaderList = (),
         *,
         query: Query | None = None,
-    ) -> Answer:
+    ) -> S2Answer:
         """Make a request of the control plane, with a body in JSON."""
         typed = [("content-type", JSON)] if body else []
         return await self.call(method, path, basin, headers=[*typed, *headers], body=body, query=query)
@@ -110,7 +110,7 @@ class Calls:
         headers: HeaderList = (),
         body: bytes = b"",
         query: Query | None = None,
-    ) -> Answer:
+    ) -> S2Answer:
         """Make a request and return the whole answer. Raises OperationFailed also for the server's errors."""
         target = f"{path}?{urlencode(query)}" if query else path
         named = self._basin(basin)
@@ -128,7 +128,7 @@ class Calls:
             raise OperationFailed(
                 failure_of(self.where, response.status, response.body, response.header("retry-after-ms"))
             )
-        return Answer(response, self.where)
+        return S2Answer(response, self.where)
 
     def open(
         self, method: str, path: str, basin: str, headers: HeaderList, query: str

@@ -7,7 +7,7 @@ from typing import Final
 
 import trio
 
-from penstock.protocols.s2.back.calls import Calls
+from penstock.protocols.s2.back.calls import S2Requests
 from penstock_codecs.model import StreamRef
 from penstock_codecs.s2.json_config_client import decode_remote_stream_config
 from penstock_codecs.s2.names import encode_path_segment
@@ -24,7 +24,7 @@ class Configs:
     Requesting one creates no stream; reads and checks of the tail may (S2 fact sheet, 5.4).
     """
 
-    def __init__(self, calls: Calls, seconds: float) -> None:
+    def __init__(self, calls: S2Requests, seconds: float) -> None:
         self._calls = calls
         self._seconds = seconds
         self._known: OrderedDict[StreamRef, tuple[float, StreamConfig]] = OrderedDict()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock.protocols.s2.back.calls import Answer, Calls
+from penstock.protocols.s2.back.calls import S2Answer, S2Requests
 from penstock.protocols.s2.back.configs import Configs
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.operations import (
@@ -28,17 +28,17 @@ from penstock_codecs.s2 import json_config, json_config_client
 from penstock_codecs.s2.names import encode_path_segment
 from penstock_codecs.streams import BasinConfig, BasinInfo, StreamConfig, StreamInfo
 
-__all__ = ["Control"]
+__all__ = ["ControlPlane"]
 
 _BASINS: Final = "/v1/basins"
 _STREAMS: Final = "/v1/streams"
 _BY_STATUS: Final = {200: ProvisionResult.NOOP, 201: ProvisionResult.CREATED}
 
 
-class Control:
+class ControlPlane:
     """Control plane of one server. Each method performs the operation that it takes."""
 
-    def __init__(self, calls: Calls, configs: Configs) -> None:
+    def __init__(self, calls: S2Requests, configs: Configs) -> None:
         self._calls = calls
         self._configs = configs
 
@@ -136,7 +136,7 @@ def _request_token(token: str | None) -> list[tuple[str, str]]:
     return [] if token is None else [("s2-request-token", token)]
 
 
-def _result(answer: Answer) -> ProvisionResult:
+def _result(answer: S2Answer) -> ProvisionResult:
     """Return what the server did: from its header if present, else from the status (S2 fact sheet, 1.3)."""
     said = answer.header("s2-provision-result")
     if said is None:

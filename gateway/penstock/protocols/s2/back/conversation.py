@@ -11,7 +11,7 @@ import trio
 
 from penstock.net.http.client.connection import HttpStream
 from penstock.protocols.s2.back.append_queue import AppendQueue, Need
-from penstock.protocols.s2.back.pending import Pending
+from penstock.protocols.s2.back.pending import PendingAppend
 from penstock.protocols.s2.back.shared import Shared
 from penstock_codecs.codec import NEED_DATA, Pull
 from penstock_codecs.failures import Failure, OperationFailed, RemoteProtocolError
@@ -19,7 +19,7 @@ from penstock_codecs.limits import KIB
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.s2s.sessions import AppendClient
 
-__all__ = ["Conversation", "Ending", "EndingKind"]
+__all__ = ["Ending", "EndingKind", "QueueSession"]
 
 _JOINED: Final = 256 * KIB
 """Approximate number of bytes up to which inputs are written together."""
@@ -43,7 +43,7 @@ class Ending(NamedTuple):
     failure: Failure | None = None
 
 
-class Conversation:
+class QueueSession:
     """Append session that sends a queue's appends and passes it the acknowledgements."""
 
     def __init__(self, stream: HttpStream, line: AppendQueue, shared: Shared, heeds_advice: bool) -> None:
@@ -82,7 +82,7 @@ class Conversation:
         try:
             while self._ending is None and not self.advised:
                 taken = line.take()
-                if isinstance(taken, Pending):
+                if isinstance(taken, PendingAppend):
                     await self._send(taken)
                 elif taken is Need.TAIL:
                     line.saw_tail(await self._shared.unary.tail(line.stream))
@@ -97,7 +97,7 @@ class Conversation:
         self._sent_all_at = trio.current_time()
         self._set_patience()
 
-    async def _send(self, taken: Pending) -> None:
+    async def _send(self, taken: PendingAppend) -> None:
         """Send this append together with those behind it that are ready, up to `_JOINED` bytes."""
         pieces: list[bytes] = []
         size = 0
@@ -115,7 +115,7 @@ class Conversation:
             if size >= _JOINED:
                 break
             more = self._line.take()
-            if not isinstance(more, Pending):
+            if not isinstance(more, PendingAppend):
                 break
             taken = more
             some.append(taken)
@@ -124,7 +124,7 @@ class Conversation:
             await self._stream.send(pieces)
         self._mark(some)
 
-    def _mark(self, some: list[Pending]) -> None:
+    def _mark(self, some: list[PendingAppend]) -> None:
         now = trio.current_time()
         for pending in some:
             pending.sent_at = now
@@ -190,7 +190,7 @@ class Conversation:
             self._patience.deadline = since + self._shared.calls.request_seconds
 
 
-def _as_sent(pending: Pending) -> Append:
+def _as_sent(pending: PendingAppend) -> Append:
     """Return the append with the sequence number that the gateway found for it."""
     append = pending.append
     return append if pending.number == append.match_seq_num else replace(append, match_seq_num=pending.number)

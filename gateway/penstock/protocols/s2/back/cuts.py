@@ -11,16 +11,16 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from penstock.backends.byte_view.tables import Table
+from penstock.backends.byte_view.tables import ByteViewTable
 from penstock.core.back import Back
 from penstock_codecs.model import StreamRef
 
-__all__ = ["Cut", "Cuts"]
+__all__ = ["TrimPoint", "TrimPoints"]
 
 _CUT: Final = struct.Struct(">QQQ")
 
 
-class Cut(NamedTuple):
+class TrimPoint(NamedTuple):
     """A trim within one ms.
 
     The first record stamped `timestamp` was number `first`; those before number `kept` were trimmed.
@@ -31,11 +31,11 @@ class Cut(NamedTuple):
     kept: int
 
 
-class Cuts:
+class TrimPoints:
     """Last cut of each stream. `state` is the embedded store, or None to store nothing; `name` is the back's."""
 
     def __init__(self, state: Back | None = None, name: str = "") -> None:
-        self._table = None if state is None else Table(state, f"#cuts/{name}")
+        self._table = None if state is None else ByteViewTable(state, f"#cuts/{name}")
 
     async def first(self, stream: StreamRef, timestamp: int, found: int) -> int:
         """Return the number of the first record ever stamped `timestamp`.
@@ -47,11 +47,11 @@ class Cuts:
         [value] = await self._table.get(_key(stream))
         if value is None:
             return found
-        cut = Cut(*_CUT.unpack(value))
+        cut = TrimPoint(*_CUT.unpack(value))
         # A stream whose records begin before the cut is another one of the same name.
         return cut.first if cut.timestamp == timestamp and cut.first <= found and cut.kept <= found else found
 
-    async def keep(self, stream: StreamRef, cut: Cut) -> None:
+    async def keep(self, stream: StreamRef, cut: TrimPoint) -> None:
         """Store a cut durably."""
         if self._table is not None:
             await self._table.put((_key(stream), _CUT.pack(*cut)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.protocols.s2.back.locating import Locating
-from penstock.protocols.s2.back.places import Places
+from penstock.protocols.s2.back.places import PlaceCache
 from penstock_codecs.model import RecordBatch, RecordId, StreamRef, id_at, next_record_id
 
 __all__ = ["Identifier"]
@@ -15,7 +15,7 @@ class Identifier:
     `least` is an identifier that lay in the future when the read began; records before it are filtered out.
     """
 
-    def __init__(self, stream: StreamRef, locating: Locating, places: Places, least: RecordId | None) -> None:
+    def __init__(self, stream: StreamRef, locating: Locating, places: PlaceCache, least: RecordId | None) -> None:
         self._stream = stream
         self._locating = locating
         self._places = places.of(stream)

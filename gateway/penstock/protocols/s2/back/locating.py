@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.protocols.s2.back.cuts import Cut, Cuts
-from penstock.protocols.s2.back.places import Places
-from penstock.protocols.s2.back.unary import ServerStart, Spot, Unary
+from penstock.protocols.s2.back.cuts import TrimPoint, TrimPoints
+from penstock.protocols.s2.back.places import PlaceCache
+from penstock.protocols.s2.back.unary import RecordSpot, ServerStart, UnaryRequests
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import RecordId, StreamPosition, StreamRef
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp, Located, Start
@@ -15,7 +15,7 @@ __all__ = ["Locating"]
 class Locating:
     """Locates records of one server, by asking it or from memory."""
 
-    def __init__(self, unary: Unary, places: Places, cuts: Cuts) -> None:
+    def __init__(self, unary: UnaryRequests, places: PlaceCache, cuts: TrimPoints) -> None:
         self._unary = unary
         self._places = places
         self._cuts = cuts
@@ -33,7 +33,7 @@ class Locating:
         places.learn(timestamp, first)
         return RecordId(timestamp, seq_num - first)
 
-    async def spot(self, stream: StreamRef, record_id: RecordId) -> Spot:
+    async def spot(self, stream: StreamRef, record_id: RecordId) -> RecordSpot:
         """Return the first record at or after this identifier, or the tail if it lies in the future."""
         ms, seq = record_id
         places = self._places.of(stream)
@@ -79,7 +79,7 @@ class Locating:
                 raise
             return
         if place:
-            await self._cuts.keep(stream, Cut(timestamp, kept - place, kept))
+            await self._cuts.keep(stream, TrimPoint(timestamp, kept - place, kept))
 
     async def locate(self, stream: StreamRef, start: Start) -> Located:
         """See `penstock_codecs.operations.Locate`."""
@@ -91,7 +91,7 @@ class Locating:
             return Located(seq_num, timestamp, await self.next_id(stream, spot.position), at_tail=True)
         return Located(seq_num, timestamp, await self.record_id(stream, seq_num, timestamp), at_tail=False)
 
-    async def _spot(self, stream: StreamRef, start: ServerStart | FromRecordId) -> Spot:
+    async def _spot(self, stream: StreamRef, start: ServerStart | FromRecordId) -> RecordSpot:
         if isinstance(start, FromRecordId):
             return await self.spot(stream, start.record_id)
         return await self._unary.spot(stream, start)

@@ -10,13 +10,13 @@ import trio
 from penstock_codecs.failures import Failure
 from penstock_codecs.operations import Append, Appended
 
-__all__ = ["Chain", "Pending"]
+__all__ = ["PendingAppend", "S2AppendChain"]
 
 _RECORD_BYTES: Final = 64
 """Approximate memory that a record takes beside its metered bytes; it counts towards what is in flight."""
 
 
-class Chain:
+class S2AppendChain:
     """Appends of one session: after the first failure none is applied."""
 
     __slots__ = ("broken_at", "length")
@@ -37,11 +37,11 @@ class Chain:
 
 
 class _Admits(Protocol):
-    def admit(self, pending: Pending) -> None:
+    def admit(self, pending: PendingAppend) -> None:
         """Pass one more of the admissions that the append must pass."""
 
 
-class Pending:
+class PendingAppend:
     """One append on its way to a server.
 
     `number`: the sequence number that the append is conditional on, the client's or the gateway's, once it was sent;
@@ -69,7 +69,7 @@ class Pending:
         "unsure",
     )
 
-    def __init__(self, append: Append, chain: Chain, admits: _Admits, on_settled: Callable[[], object]) -> None:
+    def __init__(self, append: Append, chain: S2AppendChain, admits: _Admits, on_settled: Callable[[], object]) -> None:
         self.append = append
         self.chain = chain
         self.place = chain.link()

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from penstock_codecs.model import RecordId, StreamPosition, StreamRef
 
-__all__ = ["Places", "StreamPlaces"]
+__all__ = ["PlaceCache", "StreamPlaces"]
 
 K = TypeVar("K")
 
@@ -90,7 +90,7 @@ def _remember(known: OrderedDict[K, int], key: K, value: int) -> None:
         known.popitem(last=False)
 
 
-class Places:
+class PlaceCache:
     """Remembered places of the `capacity` most recently used streams."""
 
     def __init__(self, capacity: int) -> None:

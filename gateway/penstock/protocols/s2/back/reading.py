@@ -14,10 +14,10 @@ import trio
 from penstock.core.back import Following, ReadSession
 from penstock.net.http.client.connection import HttpStream
 from penstock.net.retries import RetryPolicy, retry_after, tried_again, worth_retrying
-from penstock.protocols.s2.back.calls import Calls
+from penstock.protocols.s2.back.calls import S2Requests
 from penstock.protocols.s2.back.identifying import Identifier
 from penstock.protocols.s2.back.settings import S2BackSettings
-from penstock.protocols.s2.back.sources import Left, Mark, Source
+from penstock.protocols.s2.back.sources import ReadRemainder, ReadSource, SourceEvent
 from penstock.protocols.s2.back.unary import ServerStart, records_path, start_query, tail_of
 from penstock.store.batches import fitting
 from penstock_codecs.failures import Failure, OperationFailed, RemoteProtocolError
@@ -35,11 +35,11 @@ _LEAST_PATIENCE: Final = 1.0
 
 @asynccontextmanager
 async def reading(
-    calls: Calls,
+    calls: S2Requests,
     settings: S2BackSettings,
     read: Read,
     start: ServerStart,
-    source: Source,
+    source: ReadSource,
     identifier: Identifier | None = None,
 ) -> AsyncIterator[RemoteReadSession]:
     """Open a read that begins at `start`. With `identifier`, batches carry the identifiers of their records.
@@ -59,11 +59,11 @@ class RemoteReadSession(ReadSession):
 
     def __init__(
         self,
-        calls: Calls,
+        calls: S2Requests,
         settings: S2BackSettings,
         read: Read,
         start: ServerStart,
-        source: Source,
+        source: ReadSource,
         identifier: Identifier | None,
     ) -> None:
         self._calls = calls
@@ -133,16 +133,16 @@ class RemoteReadSession(ReadSession):
         """Wait for the next event and note it. Returns False at the end of the read."""
         if self._following:
             self._arm()
-        event: object = Mark.END
+        event: object = SourceEvent.END
         with trio.CancelScope(deadline=self._expires):
             event = await self._event()
         if isinstance(event, RecordBatch):
             self._held = event
         elif isinstance(event, StreamPosition):
             self._saw_tail(event)
-        elif event is Mark.BEAT and self._waits and not self._following:
+        elif event is SourceEvent.BEAT and self._waits and not self._following:
             self._caught_up = True
-        return event is not Mark.END
+        return event is not SourceEvent.END
 
     def _arm(self) -> None:
         if self._expires == math.inf and self._read.wait is not None:
@@ -187,17 +187,17 @@ class RemoteReadSession(ReadSession):
         else:
             self._saw_tail(batch.tail)
 
-    async def _event(self) -> RecordBatch | StreamPosition | Mark:
+    async def _event(self) -> RecordBatch | StreamPosition | SourceEvent:
         """Return the next event, reconnecting as often as necessary. May be cancelled: nothing is lost."""
         broken = self._calls.broke
         while True:
             if self._stream is None:
                 if not await self._reconnect():
-                    return Mark.END
+                    return SourceEvent.END
                 continue
             try:
                 event = self._source.next_event()
-                if event is Mark.NEED_DATA:
+                if event is SourceEvent.NEED_DATA:
                     data = await self._receive(self._stream)
                     broken = self._calls.broke if data else self._calls.lost
                     self._source.receive(data)
@@ -206,7 +206,7 @@ class RemoteReadSession(ReadSession):
                 event = error.failure
             except RemoteProtocolError as error:
                 event = broken(error.failure.message)
-            if event is Mark.END and self._endless:
+            if event is SourceEvent.END and self._endless:
                 event = self._calls.lost("the server ended a read that follows")
             if isinstance(event, Failure):
                 await self._lost(event)
@@ -214,7 +214,7 @@ class RemoteReadSession(ReadSession):
             self._give_up_at = None
             if isinstance(event, RecordBatch):
                 self._losses = 0  # heartbeats alone do not prove progress
-            assert isinstance(event, RecordBatch | StreamPosition) or event in (Mark.END, Mark.BEAT)
+            assert isinstance(event, RecordBatch | StreamPosition) or event in (SourceEvent.END, SourceEvent.BEAT)
             return event
 
     async def _receive(self, stream: HttpStream) -> bytes | bytearray:
@@ -235,7 +235,7 @@ class RemoteReadSession(ReadSession):
         """Send the request for what is left of the read. Raises OperationFailed."""
         async with AsyncExitStack() as stack:
             read = self._read
-            left = Left(
+            left = ReadRemainder(
                 self._position if self._begun else None,
                 None if read.count is None or self._filters else int(self._left_count),
                 None if read.max_bytes is None or self._filters else int(self._left_bytes),
@@ -259,7 +259,7 @@ class RemoteReadSession(ReadSession):
         """True while records are filtered out, so that the server must not count them towards the read's bounds."""
         return self._identifier is not None and self._identifier.filters
 
-    def _query(self, asked: Left) -> str:
+    def _query(self, asked: ReadRemainder) -> str:
         read = self._read
         start = self._start if asked.seq_num is None else FromSeqNum(asked.seq_num)
         wanted: dict[str, object] = dict(start_query(start))

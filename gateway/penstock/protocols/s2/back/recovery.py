@@ -9,14 +9,14 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from penstock.protocols.s2.back.append_queue import AppendQueue
-from penstock.protocols.s2.back.pending import Pending
+from penstock.protocols.s2.back.pending import PendingAppend
 from penstock.protocols.s2.back.shared import Shared
 from penstock.protocols.s2.back.unary import tail_of
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.model import Headers, StreamPosition
 from penstock_codecs.operations import Appended, FromSeqNum
 
-__all__ = ["Recovery"]
+__all__ = ["AppendRecovery"]
 
 
 class _Verdict(Enum):
@@ -28,7 +28,7 @@ class _Verdict(Enum):
     """Its place was trimmed."""
 
 
-class Recovery:
+class AppendRecovery:
     """Finds out which doubtful appends of a queue were applied."""
 
     def __init__(self, shared: Shared, line: AppendQueue) -> None:
@@ -61,7 +61,7 @@ class Recovery:
                 break
         line.saw_tail(tail)
 
-    def _not_applied(self, pending: Pending, verdict: object, tail: StreamPosition) -> None:
+    def _not_applied(self, pending: PendingAppend, verdict: object, tail: StreamPosition) -> None:
         """Leave an append to be sent again, or fail it with the error that the server gave meanwhile."""
         line = self._line
         if verdict is _Verdict.FOREIGN or pending.refused is not None:
@@ -76,7 +76,7 @@ class Recovery:
             line.fail(pending, _mismatch(tail))
         pending.refused = None
 
-    async def _judge(self, pending: Pending, tail: StreamPosition) -> Appended | _Verdict:
+    async def _judge(self, pending: PendingAppend, tail: StreamPosition) -> Appended | _Verdict:
         number, count = pending.number, pending.count
         assert number is not None
         if tail.seq_num <= number:
@@ -99,7 +99,9 @@ class Recovery:
         start = StreamPosition(number, timestamps[0])
         return Appended(start, StreamPosition(number + count, timestamps[-1]), tail)
 
-    async def _read_back(self, pending: Pending, number: int) -> tuple[int, list[int], list[bytes], dict[int, Headers]]:
+    async def _read_back(
+        self, pending: PendingAppend, number: int
+    ) -> tuple[int, list[int], list[bytes], dict[int, Headers]]:
         """Read back the records in an append's place: the first remaining number, timestamps, bodies and headers."""
         end = number + pending.count
         timestamps: list[int] = []
@@ -124,13 +126,13 @@ class Recovery:
             position = batch.first_seq_num + len(part.bodies)
         return (position - len(bodies) if bodies else end), timestamps, bodies, headers
 
-    def _trimmed(self, pending: Pending) -> Failure:
+    def _trimmed(self, pending: PendingAppend) -> Failure:
         where = self._shared.calls.where
         message = f"{where}: the connection was lost, and record {pending.number} was trimmed before it was read back"
         return Failure(FailureCode.UNAVAILABLE, message)
 
 
-def _own_mismatch(pending: Pending) -> bool:
+def _own_mismatch(pending: PendingAppend) -> bool:
     """Return whether it was refused for a sequence number that the gateway had found."""
     refused = pending.refused
     return refused is not None and refused.code is FailureCode.SEQ_NUM_MISMATCH and pending.append.match_seq_num is None

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import trio
 
-from penstock.protocols.s2.back.calls import Calls
+from penstock.protocols.s2.back.calls import S2Requests
 from penstock.protocols.s2.back.configs import Configs
-from penstock.protocols.s2.back.cuts import Cuts
+from penstock.protocols.s2.back.cuts import TrimPoints
 from penstock.protocols.s2.back.locating import Locating
-from penstock.protocols.s2.back.places import Places
+from penstock.protocols.s2.back.places import PlaceCache
 from penstock.protocols.s2.back.settings import S2BackSettings
-from penstock.protocols.s2.back.unary import Unary
-from penstock.store.admission import Admission
+from penstock.protocols.s2.back.unary import UnaryRequests
+from penstock.store.admission import ByteBudget
 
 __all__ = ["Shared"]
 
@@ -25,12 +25,12 @@ class Shared:
     `admission` bounds the appends of all its streams; `nursery` runs their writers.
     """
 
-    calls: Calls
-    unary: Unary
+    calls: S2Requests
+    unary: UnaryRequests
     configs: Configs
-    places: Places
-    cuts: Cuts
+    places: PlaceCache
+    cuts: TrimPoints
     locating: Locating
     settings: S2BackSettings
-    admission: Admission
+    admission: ByteBudget
     nursery: trio.Nursery

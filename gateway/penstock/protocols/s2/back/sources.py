@@ -17,10 +17,10 @@ from penstock_codecs.sse.client import EventStreamClient
 from penstock_codecs.sse.dialects import SseDialect
 from penstock_codecs.sse.events import BatchEvent, Done, ErrorEvent, Ping
 
-__all__ = ["Left", "Mark", "S2SSource", "Source", "SseSource"]
+__all__ = ["ReadRemainder", "ReadSource", "S2SSource", "SourceEvent", "SseSource"]
 
 
-class Mark(Enum):
+class SourceEvent(Enum):
     """Event of a source other than records, tails and failures."""
 
     NEED_DATA = auto()
@@ -31,7 +31,7 @@ class Mark(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class ReadRemainder:
     """Remainder of a read.
 
     `seq_num`: the next sequence number (None: no records have come, so the original start). `count`, `max_bytes`:
@@ -43,7 +43,7 @@ class Left:
     max_bytes: int | None
 
 
-class Source(Protocol):
+class ReadSource(Protocol):
     """Decoder for one read, over several connections in turn.
 
     Never raises OperationFailed. `media` is the answers' type.
@@ -57,14 +57,14 @@ class Source(Protocol):
     def receive(self, data: bytes | bytearray) -> None:
         """Take more of the answer's body; b"" at its end."""
 
-    def next_event(self) -> RecordBatch | StreamPosition | Failure | Mark:
+    def next_event(self) -> RecordBatch | StreamPosition | Failure | SourceEvent:
         """Return the next event. Raises RemoteProtocolError."""
 
 
 _CODINGS = {Compression.ZSTD: "zstd", Compression.GZIP: "gzip"}
 
 
-class S2SSource(Source):
+class S2SSource(ReadSource):
     """Source that reads S2S frames."""
 
     media = S2S
@@ -81,14 +81,14 @@ class S2SSource(Source):
     def receive(self, data: bytes | bytearray) -> None:
         self._codec.receive(data)
 
-    def next_event(self) -> RecordBatch | StreamPosition | Failure | Mark:
+    def next_event(self) -> RecordBatch | StreamPosition | Failure | SourceEvent:
         event = self._codec.next_event()
         if isinstance(event, RecordBatch | StreamPosition | Failure):
             return event
-        return Mark.NEED_DATA if event is NEED_DATA else Mark.END
+        return SourceEvent.NEED_DATA if event is NEED_DATA else SourceEvent.END
 
 
-class SseSource(Source):
+class SseSource(ReadSource):
     """Source that reads server-sent events, with bodies in base64 so that any bytes survive.
 
     A lost connection is resumed by the query, never by Last-Event-ID: servers differ in whether its counts are of this
@@ -108,15 +108,15 @@ class SseSource(Source):
     def receive(self, data: bytes | bytearray) -> None:
         self._codec.receive(data)
 
-    def next_event(self) -> RecordBatch | StreamPosition | Failure | Mark:
+    def next_event(self) -> RecordBatch | StreamPosition | Failure | SourceEvent:
         event = self._codec.next_event()
         match event:
             case BatchEvent(batch):
                 return batch
             case Ping(_, tail):
-                return Mark.BEAT if tail is None else tail
+                return SourceEvent.BEAT if tail is None else tail
             case ErrorEvent(failure):
                 return failure
             case Done():
-                return Mark.END
-        return Mark.NEED_DATA if event is NEED_DATA else Mark.END
+                return SourceEvent.END
+        return SourceEvent.NEED_DATA if event is NEED_DATA else SourceEvent.END

@@ -15,12 +15,12 @@ from penstock.core.back import AppendSession, Back, Following
 from penstock.net.http.client.client import HttpClient
 from penstock.net.http.client.settings import HttpClientSettings
 from penstock.net.upstream import Upstream
-from penstock.protocols.s2.back.calls import Calls
+from penstock.protocols.s2.back.calls import S2Requests
 from penstock.protocols.s2.back.configs import Configs
 from penstock.protocols.s2.back.reading import RemoteReadSession, reading
 from penstock.protocols.s2.back.settings import S2BackSettings
 from penstock.protocols.s2.back.sources import SseSource
-from penstock.protocols.s2.back.unary import Unary
+from penstock.protocols.s2.back.unary import UnaryRequests
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
@@ -58,9 +58,9 @@ _MISSING: Final = frozenset(
 class S2SseBack(Back):
     """Read-only `Back` over server-sent events. Made by `open_s2_sse`."""
 
-    def __init__(self, calls: Calls, settings: S2BackSettings) -> None:
+    def __init__(self, calls: S2Requests, settings: S2BackSettings) -> None:
         self._calls = calls
-        self._unary = Unary(calls)
+        self._unary = UnaryRequests(calls)
         self._configs = Configs(calls, settings.config_cache_seconds)
         self._settings = settings
 
@@ -159,4 +159,4 @@ class _Refused(AbstractAsyncContextManager[AppendSession]):
 async def open_s2_sse(settings: S2BackSettings, upstream: Upstream) -> AsyncIterator[S2SseBack]:
     """Open the server as a read-only back until the block ends; no connection is made before one is needed."""
     async with HttpClient(upstream, HttpClientSettings(version=settings.http)) as http:
-        yield S2SseBack(Calls(http, settings), settings)
+        yield S2SseBack(S2Requests(http, settings), settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from penstock.net.retries import RetryPolicy, retrying
-from penstock.protocols.s2.back.calls import PROTOBUF, Calls
+from penstock.protocols.s2.back.calls import PROTOBUF, S2Requests
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.operations import FromSeqNum, FromTailOffset, FromTimestamp
@@ -13,7 +13,7 @@ from penstock_codecs.s2.json_records import decode_tail
 from penstock_codecs.s2.names import encode_path_segment
 from penstock_codecs.s2.protobuf import decode_read_batch
 
-__all__ = ["ServerStart", "Spot", "Unary", "records_path", "start_query", "tail_of"]
+__all__ = ["RecordSpot", "ServerStart", "UnaryRequests", "records_path", "start_query", "tail_of"]
 
 ServerStart = FromSeqNum | FromTimestamp | FromTailOffset
 """Starts of reads that the server knows."""
@@ -21,7 +21,7 @@ ServerStart = FromSeqNum | FromTimestamp | FromTailOffset
 _RETRIES: Final = RetryPolicy(attempts=3, total_seconds=3.0)
 
 
-class Spot(NamedTuple):
+class RecordSpot(NamedTuple):
     """Position of a record, or of the tail."""
 
     position: StreamPosition
@@ -44,10 +44,10 @@ def start_query(start: ServerStart) -> dict[str, int]:
             return {"tail_offset": offset}
 
 
-class Unary:
+class UnaryRequests:
     """Requests that change nothing, and so may be retried."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: S2Requests) -> None:
         self._calls = calls
 
     async def tail(self, stream: StreamRef) -> StreamPosition:
@@ -80,7 +80,7 @@ class Unary:
 
         return await retrying(ask, _RETRIES, idempotent=True, back=self._calls.back)
 
-    async def spot(self, stream: StreamRef, start: ServerStart) -> Spot:
+    async def spot(self, stream: StreamRef, start: ServerStart) -> RecordSpot:
         """Return the position of the first record at or after `start`, or the tail."""
         try:
             batch = await self.read(stream, start, 1)
@@ -88,10 +88,10 @@ class Unary:
             tail = tail_of(error)
             if tail is None:
                 raise
-            return Spot(tail, at_tail=True)
+            return RecordSpot(tail, at_tail=True)
         if batch is None:
-            return Spot(await self.tail(stream), at_tail=True)
-        return Spot(StreamPosition(batch.first_seq_num, batch.columns.timestamps[0]), at_tail=False)
+            return RecordSpot(await self.tail(stream), at_tail=True)
+        return RecordSpot(StreamPosition(batch.first_seq_num, batch.columns.timestamps[0]), at_tail=False)
 
 
 def tail_of(error: OperationFailed) -> StreamPosition | None:

@@ -16,9 +16,9 @@ from penstock.net.retries import RetryPolicy, retry_after, tried_again, worth_re
 from penstock.net.upstream import doubtful
 from penstock.protocols.s2.back.append_queue import AppendQueue
 from penstock.protocols.s2.back.calls import S2S
-from penstock.protocols.s2.back.conversation import Conversation, Ending, EndingKind
-from penstock.protocols.s2.back.pending import Pending
-from penstock.protocols.s2.back.recovery import Recovery
+from penstock.protocols.s2.back.conversation import Ending, EndingKind, QueueSession
+from penstock.protocols.s2.back.pending import PendingAppend
+from penstock.protocols.s2.back.recovery import AppendRecovery
 from penstock.protocols.s2.back.shared import Shared
 from penstock.protocols.s2.back.unary import records_path
 from penstock_codecs.compression import Compression
@@ -27,7 +27,7 @@ from penstock_codecs.model import StreamRef
 from penstock_codecs.s2.json_config import encode_stream_config
 from penstock_codecs.streams import StreamConfig
 
-__all__ = ["Writer"]
+__all__ = ["S2Writer"]
 
 _log = structlog.get_logger()
 
@@ -56,7 +56,7 @@ class _Opening:
         self.failure: Failure | None = None
 
 
-class Writer:
+class S2Writer:
     """Writer of the appends to one stream with one token. `users` counts the tasks that may hand over more."""
 
     def __init__(self, shared: Shared, stream: StreamRef, on_end: Callable[[], object]) -> None:
@@ -65,7 +65,7 @@ class Writer:
         self._shared = shared
         self._stream = stream
         self._on_end = on_end
-        self._recovery = Recovery(shared, self.line)
+        self._recovery = AppendRecovery(shared, self.line)
         self._openings: list[_Opening] = []
         self._open = False
         self._advised_at = -math.inf
@@ -130,11 +130,11 @@ class Writer:
             self._answer_openings(None)
             self._open = True
             try:
-                return await self._talk(Conversation(stream, self.line, self._shared, self._heeds_advice()))
+                return await self._talk(QueueSession(stream, self.line, self._shared, self._heeds_advice()))
             finally:
                 self._open = False
 
-    async def _talk(self, conversation: Conversation) -> Ending:
+    async def _talk(self, conversation: QueueSession) -> Ending:
         ending = await conversation.run()
         if conversation.advised:
             self._advised_at = trio.current_time()
@@ -264,7 +264,7 @@ class Writer:
             await trio.sleep(max(self._pauses.pause(self._setbacks, random.random()), retry_after(failure)))
 
 
-def _given_up(pending: Pending, failure: Failure) -> Failure:
+def _given_up(pending: PendingAppend, failure: Failure) -> Failure:
     """Return the failure of an append that is given up.
 
     UNAVAILABLE if it may have been applied, else HOT_SERVER or the server's own fault.
@@ -276,6 +276,6 @@ def _given_up(pending: Pending, failure: Failure) -> Failure:
     return Failure(FailureCode.HOT_SERVER, failure.message)
 
 
-def _refused_all(pending: Pending, failure: Failure) -> Failure:
+def _refused_all(pending: PendingAppend, failure: Failure) -> Failure:
     """Return the failure of an append when the server refuses to continue, which says nothing of earlier tries."""
     return failure if failure.code in _GONE or not (pending.doubtful or pending.unsure) else _given_up(pending, failure)

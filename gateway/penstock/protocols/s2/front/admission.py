@@ -16,14 +16,14 @@ from penstock.net.http.exchange import Request
 from penstock.net.limits import current_quota
 from penstock.net.limits.limiter import too_many
 from penstock.observe.taps.tap import note_identity
-from penstock.protocols.s2.front.call import Call
+from penstock.protocols.s2.front.call import S2Call
 from penstock.protocols.s2.front.settings import S2Settings
 from penstock.routing.access.authority import UNKNOWN
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.s2.access_tokens import Op
 from penstock_codecs.s2.routes import S2Endpoint
 
-__all__ = ["OPS", "Admission"]
+__all__ = ["OPS", "RequestAdmission"]
 
 OPS: Final[dict[S2Endpoint, tuple[Op, ...]]] = {
     S2Endpoint.HEALTH: (),
@@ -58,7 +58,7 @@ _ABOUT_BASIN: Final = frozenset(
 """Endpoints whose head names a basin and no stream."""
 
 
-class Admission:
+class RequestAdmission:
     """Admits requests to one listener."""
 
     def __init__(self, settings: S2Settings) -> None:
@@ -73,7 +73,7 @@ class Admission:
             why += ": add its origin to `cors_origins` of the listener to allow it"
         return None if why is None else Failure(FailureCode.PERMISSION_DENIED, why)
 
-    def admit(self, call: Call, endpoint: S2Endpoint) -> None:
+    def admit(self, call: S2Call, endpoint: S2Endpoint) -> None:
         """Authenticate and authorize the client, and set it in `CLIENT`.
 
         Raises AUTHN if the token is missing or unknown, PERMISSION_DENIED if it has expired or does not allow this,
@@ -96,7 +96,7 @@ class Admission:
         if grant is not None:
             _check(grant, call, endpoint)
 
-    def _known(self, call: Call, token: str) -> Grant | None:
+    def _known(self, call: S2Call, token: str) -> Grant | None:
         """Return the token's grant; None if the client needs none. Raises AUTHN.
 
         A client needs none with one of the listener's own tokens, if it is anonymous where that is allowed, or if the
@@ -116,12 +116,12 @@ class Admission:
         return settings.access.grant(token)
 
 
-def _bearer(call: Call) -> str:
+def _bearer(call: S2Call) -> str:
     scheme, _, token = (call.request.header("authorization") or "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def _check(grant: Grant, call: Call, endpoint: S2Endpoint) -> None:
+def _check(grant: Grant, call: S2Call, endpoint: S2Endpoint) -> None:
     grant.check(OPS[endpoint])
     if endpoint in _ABOUT_BASIN:
         grant.check((), call.basin())

@@ -24,7 +24,7 @@ from penstock_codecs.s2s.frames import choose_compression
 from penstock_codecs.sse.dialects import S2, SseDialect
 from penstock_codecs.streams import StreamConfig
 
-__all__ = ["JSON", "PROTOBUF", "Call"]
+__all__ = ["JSON", "PROTOBUF", "S2Call"]
 
 JSON = "application/json"
 PROTOBUF = "application/protobuf"
@@ -39,7 +39,7 @@ class UnsupportedCoding(Exception):
     """The request body has a content-encoding that is neither gzip nor zstd: 415 (fact sheet 1.1)."""
 
 
-class Call:
+class S2Call:
     """One request: its parameters, and the ways to answer it."""
 
     def __init__(self, exchange: Exchange, path_parameters: Mapping[str, str], settings: S2Settings) -> None:

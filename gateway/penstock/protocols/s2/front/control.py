@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.core.back import Back
-from penstock.protocols.s2.front.call import JSON, Call
+from penstock.protocols.s2.front.call import JSON, S2Call
 from penstock.protocols.s2.front.parameters import media_of, number
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.limits import S2_MAX_BASIN_NAME, S2_MAX_LIST, S2_MAX_STREAM_NAME
@@ -28,90 +28,90 @@ from penstock_codecs.s2 import json_config as spelled
 from penstock_codecs.s2.media import Media
 from penstock_codecs.s2.names import validate_request_token
 
-__all__ = ["Control", "json_body", "listing"]
+__all__ = ["ControlEndpoints", "json_body", "listing"]
 
 _CREATED_OR_OK = {ProvisionResult.CREATED: 201, ProvisionResult.UPDATED: 200, ProvisionResult.NOOP: 200}
 
 
-class Control:
+class ControlEndpoints:
     """Endpoints of the control plane over one back."""
 
     def __init__(self, back: Back) -> None:
         self._back = back
 
-    async def list_basins(self, call: Call) -> None:
+    async def list_basins(self, call: S2Call) -> None:
         """GET /v1/basins"""
         await call.exchange.room()
         page = await self._back.perform(ListBasins(*listing(call.query(), S2_MAX_BASIN_NAME)))
         await call.respond(200, spelled.encode_basin_page(page), JSON)
 
-    async def create_basin(self, call: Call) -> None:
+    async def create_basin(self, call: S2Call) -> None:
         """POST /v1/basins"""
         basin, config = spelled.decode_create_basin(await json_body(call))
         made = await self._back.perform(CreateBasin(basin, config, _request_token(call)))
         await call.respond(201, spelled.encode_basin_info(made.info), JSON, _provision(made.result))
 
-    async def ensure_basin(self, call: Call) -> None:
+    async def ensure_basin(self, call: S2Call) -> None:
         """PUT /v1/basins/{basin}"""
         config = spelled.decode_ensure_basin(await json_body(call, optional=True))
         made = await self._back.perform(EnsureBasin(call.basin(), config))
         body = spelled.encode_basin_info(made.info)
         await call.respond(_CREATED_OR_OK[made.result], body, JSON, _provision(made.result))
 
-    async def get_basin(self, call: Call) -> None:
+    async def get_basin(self, call: S2Call) -> None:
         """GET /v1/basins/{basin}"""
         config = await self._back.perform(GetBasinConfig(call.basin()))
         await call.respond(200, spelled.encode_basin_config(config), JSON)
 
-    async def reconfigure_basin(self, call: Call) -> None:
+    async def reconfigure_basin(self, call: S2Call) -> None:
         """PATCH /v1/basins/{basin}"""
         patch = spelled.decode_basin_patch(await json_body(call))
         config = await self._back.perform(ReconfigureBasin(call.basin(), patch))
         await call.respond(200, spelled.encode_basin_config(config), JSON)
 
-    async def delete_basin(self, call: Call) -> None:
+    async def delete_basin(self, call: S2Call) -> None:
         """DELETE /v1/basins/{basin}"""
         await self._back.perform(DeleteBasin(call.basin()))
         await call.respond_empty(202)
 
-    async def list_streams(self, call: Call) -> None:
+    async def list_streams(self, call: S2Call) -> None:
         """GET /v1/streams"""
         basin = call.basin()
         await call.exchange.room()
         page = await self._back.perform(ListStreams(basin, *listing(call.query())))
         await call.respond(200, spelled.encode_stream_page(page), JSON)
 
-    async def create_stream(self, call: Call) -> None:
+    async def create_stream(self, call: S2Call) -> None:
         """POST /v1/streams"""
         stream, config = spelled.decode_create_stream(await json_body(call), call.basin())
         made = await self._back.perform(CreateStream(stream, config, _request_token(call)))
         await call.respond(201, spelled.encode_stream_info(made.info), JSON, _provision(made.result))
 
-    async def ensure_stream(self, call: Call) -> None:
+    async def ensure_stream(self, call: S2Call) -> None:
         """PUT /v1/streams/{stream}"""
         config = spelled.decode_ensure_stream(await json_body(call, optional=True))
         made = await self._back.perform(EnsureStream(call.stream(), config))
         body = spelled.encode_stream_info(made.info)
         await call.respond(_CREATED_OR_OK[made.result], body, JSON, _provision(made.result))
 
-    async def get_stream(self, call: Call) -> None:
+    async def get_stream(self, call: S2Call) -> None:
         """GET /v1/streams/{stream}"""
         config = await self._back.perform(GetStreamConfig(call.stream()))
         await call.respond(200, spelled.encode_stream_config(config), JSON)
 
-    async def reconfigure_stream(self, call: Call) -> None:
+    async def reconfigure_stream(self, call: S2Call) -> None:
         """PATCH /v1/streams/{stream}"""
         patch = spelled.decode_stream_patch(await json_body(call))
         config = await self._back.perform(ReconfigureStream(call.stream(), patch))
         await call.respond(200, spelled.encode_stream_config(config), JSON)
 
-    async def delete_stream(self, call: Call) -> None:
+    async def delete_stream(self, call: S2Call) -> None:
         """DELETE /v1/streams/{stream}"""
         await self._back.perform(DeleteStream(call.stream()))
         await call.respond_empty(202)
 
 
-async def json_body(call: Call, *, optional: bool = False) -> bytes:
+async def json_body(call: S2Call, *, optional: bool = False) -> bytes:
     """Return the request's body. Raises BAD_JSON if it is missing and not optional, or not declared as JSON."""
     if media_of(call.request) is not Media.JSON and not (optional and call.request.header("content-type") is None):
         raise fail(FailureCode.BAD_JSON, "Expected request with `Content-Type: application/json`")
@@ -121,7 +121,7 @@ async def json_body(call: Call, *, optional: bool = False) -> bytes:
     return body
 
 
-def _request_token(call: Call) -> str | None:
+def _request_token(call: S2Call) -> str | None:
     value = call.request.header("s2-request-token")
     return None if value is None else validate_request_token(value)
 

@@ -10,8 +10,8 @@ from penstock.net.draining import Draining
 from penstock.net.http.exchange import Exchange
 from penstock.observe.metrics.clients import count_told
 from penstock.observe.metrics.meters import PROTOCOL
-from penstock.protocols.s2.front.call import Call
-from penstock.protocols.s2.front.following import Follower
+from penstock.protocols.s2.front.call import S2Call
+from penstock.protocols.s2.front.following import FollowingSession
 from penstock.protocols.s2.front.parameters import read_of
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import U64_MAX, StreamPosition
@@ -30,7 +30,7 @@ class EventStreams:
         self._back = back
         self._draining = draining
 
-    async def read(self, call: Call) -> None:
+    async def read(self, call: S2Call) -> None:
         """Answer a read with batches as events, pings between them, and `[DONE]` once the bounds are met."""
         PROTOCOL.set("sse")
         dialect = DIALECTS[call.settings.sse_dialect]
@@ -43,7 +43,7 @@ class EventStreams:
         async with self._back.read_session(read) as session:
             if not await call.start(_MEDIA_TYPE):
                 return
-            follower = Follower(session, call.exchange.room, call.settings.heartbeat_seconds, self._draining)
+            follower = FollowingSession(session, call.exchange.room, call.settings.heartbeat_seconds, self._draining)
             try:
                 while await _forward(follower, codec, call.exchange):
                     pass
@@ -56,7 +56,7 @@ class EventStreams:
             await call.exchange.finish()
 
 
-async def _forward(follower: Follower, codec: EventStreamServer, exchange: Exchange) -> bool:
+async def _forward(follower: FollowingSession, codec: EventStreamServer, exchange: Exchange) -> bool:
     """Send the next event; return False at the end. Keeps no reference to an event while waiting for the next."""
     event = await follower.next()
     if event is None:

@@ -10,10 +10,10 @@ from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import RecordBatch, StreamPosition
 
-__all__ = ["Follower"]
+__all__ = ["FollowingSession"]
 
 
-class Follower:
+class FollowingSession:
     """Read session with heartbeats.
 
     A heartbeat is due as soon as the read begins to follow, and after a random time in `heartbeat_seconds` without

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from penstock.core.back import Back
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.net.http.exchange import Exchange
-from penstock.protocols.s2.front.admission import Admission
-from penstock.protocols.s2.front.call import Call, UnsupportedCoding
-from penstock.protocols.s2.front.control import Control
+from penstock.protocols.s2.front.admission import RequestAdmission
+from penstock.protocols.s2.front.call import S2Call, UnsupportedCoding
+from penstock.protocols.s2.front.control import ControlEndpoints
 from penstock.protocols.s2.front.events import EventStreams
 from penstock.protocols.s2.front.parameters import accepted, media_of
-from penstock.protocols.s2.front.records import Records
+from penstock.protocols.s2.front.records import RecordEndpoints
 from penstock.protocols.s2.front.sessions import S2SSessions
 from penstock.protocols.s2.front.settings import S2Settings
 from penstock.protocols.s2.front.tokens import Tokens
@@ -29,12 +29,12 @@ class S2Front:
     def __init__(self, back: Back, settings: S2Settings) -> None:
         self._settings = settings
         self._draining = Draining(settings.drain_grace_seconds)
-        self._records = Records(back, self._draining)
+        self._records = RecordEndpoints(back, self._draining)
         self._sessions = S2SSessions(back, self._draining)
         self._events = EventStreams(back, self._draining)
-        self._admission = Admission(settings)
-        control, tokens = Control(back), Tokens(settings)
-        self._endpoints: dict[S2Endpoint, Callable[[Call], Awaitable[None]]] = {
+        self._admission = RequestAdmission(settings)
+        control, tokens = ControlEndpoints(back), Tokens(settings)
+        self._endpoints: dict[S2Endpoint, Callable[[S2Call], Awaitable[None]]] = {
             S2Endpoint.HEALTH: _health,
             S2Endpoint.NOT_IMPLEMENTED: _not_implemented,
             S2Endpoint.LIST_BASINS: control.list_basins,
@@ -69,7 +69,7 @@ class S2Front:
         """Answer one exchange. Never raises for errors of a client."""
         request = exchange.request
         endpoints, path_parameters = find(request.path)
-        call = Call(exchange, path_parameters, self._settings)
+        call = S2Call(exchange, path_parameters, self._settings)
         method = "GET" if request.method == "HEAD" else request.method
         if (refusal := self._admission.refusal(request)) is not None:
             await call.respond_failure(refusal)
@@ -90,13 +90,13 @@ class S2Front:
             except UnsupportedCoding:
                 await call.respond_empty(415, ("accept-encoding", "gzip, zstd"))
 
-    async def _append(self, call: Call) -> None:
+    async def _append(self, call: S2Call) -> None:
         if media_of(call.request) is Media.S2S:
             await self._sessions.append(call)
         else:
             await self._records.append(call)
 
-    async def _read(self, call: Call) -> None:
+    async def _read(self, call: S2Call) -> None:
         wanted = accepted(call.request)
         if media_of(call.request) is Media.S2S or wanted is Media.S2S:  # the second is the seeds' spelling
             await self._sessions.read(call)
@@ -106,11 +106,11 @@ class S2Front:
             await self._records.read(call)
 
 
-async def _health(call: Call) -> None:
+async def _health(call: S2Call) -> None:
     await call.respond(200, b"OK", "text/plain; charset=utf-8")
 
 
-async def _not_implemented(call: Call) -> None:
+async def _not_implemented(call: S2Call) -> None:
     await call.respond_failure(Failure(FailureCode.NOT_IMPLEMENTED, "Not implemented"))
 
 

@@ -8,8 +8,8 @@ import trio
 
 from penstock.net.http.exchange import Exchange
 from penstock.net.limits import current_quota
-from penstock.net.limits.limiter import Holding
-from penstock.net.transport import Pace
+from penstock.net.limits.limiter import HeldBytes
+from penstock.net.transport import MessagePace
 from penstock_codecs.failures import FailureCode, fail
 
 __all__ = ["PacedBody"]
@@ -24,8 +24,8 @@ class PacedBody:
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._seat = current_quota()
-        self._holding = Holding(self._seat)
-        self._pace = Pace()
+        self._holding = HeldBytes(self._seat)
+        self._pace = MessagePace()
 
     def receive(self, held: int) -> Awaitable[bytes]:
         """Return the next piece; b"" at the end. `held`: bytes of the body or frame that is not complete yet.

@@ -15,7 +15,7 @@ from penstock.core.passthrough import Passthrough, RawSession
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.net.http.exchange import Exchange
 from penstock.observe.metrics.clients import count_told
-from penstock.protocols.s2.front.call import JSON, Call
+from penstock.protocols.s2.front.call import JSON, S2Call
 from penstock.protocols.s2.front.paced import PacedBody
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.http import Buffer, ResponseHead
@@ -36,14 +36,14 @@ _PASSED: Final = frozenset({"accept-encoding", "s2-encryption-key", "s2-stream-c
 """The client's headers that are forwarded (S2 fact sheet, 1.5 and 2.1)."""
 
 
-async def pass_read(call: Call, passthrough: Passthrough, draining: Draining) -> None:
+async def pass_read(call: S2Call, passthrough: Passthrough, draining: Draining) -> None:
     """Pass a read session through."""
     async with passthrough.open("GET", call.request.query, _headers(call)) as raw:
         if await _begin(call, raw):
             await _finish(call.exchange, await _frames_back(call.exchange, raw, draining))
 
 
-async def pass_append(call: Call, passthrough: Passthrough, draining: Draining) -> None:
+async def pass_append(call: S2Call, passthrough: Passthrough, draining: Draining) -> None:
     """Pass an append session through."""
     async with passthrough.open("POST", call.request.query, _headers(call)) as raw:
         if not await _begin(call, raw):
@@ -57,12 +57,12 @@ async def pass_append(call: Call, passthrough: Passthrough, draining: Draining) 
         await _finish(call.exchange, failure or intake.failure)
 
 
-def _headers(call: Call) -> list[tuple[str, str]]:
+def _headers(call: S2Call) -> list[tuple[str, str]]:
     wanted = _PASSED if call.settings.compress else _PASSED - {"accept-encoding"}
     return [("content-type", _MEDIA_TYPE), *((name, value) for name, value in call.request.headers if name in wanted)]
 
 
-async def _begin(call: Call, raw: RawSession) -> bool:
+async def _begin(call: S2Call, raw: RawSession) -> bool:
     """Forward the head. Returns False if that was the whole answer, because the server refused."""
     head = await raw.receive_head()
     if head.status == 200:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from penstock.core.back import Back, Following, ReadSession
 from penstock.net.draining import SHUTTING_DOWN, Draining
-from penstock.protocols.s2.front.call import JSON, PROTOBUF, Call
+from penstock.protocols.s2.front.call import JSON, PROTOBUF, S2Call
 from penstock.protocols.s2.front.parameters import accepted, media_of, read_of
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, S2_MAX_UNARY_WAIT_SECONDS
@@ -16,22 +16,22 @@ from penstock_codecs.s2 import json_records, protobuf
 from penstock_codecs.s2.media import Media
 from penstock_codecs.s2.validation import validate_append
 
-__all__ = ["Records"]
+__all__ = ["RecordEndpoints"]
 
 
-class Records:
+class RecordEndpoints:
     """Unary endpoints of the data plane over one back."""
 
     def __init__(self, back: Back, draining: Draining) -> None:
         self._back = back
         self._draining = draining
 
-    async def check_tail(self, call: Call) -> None:
+    async def check_tail(self, call: S2Call) -> None:
         """GET /v1/streams/{stream}/records/tail"""
         tail = await self._back.perform(CheckTail(call.stream()))
         await call.respond(200, json_records.encode_tail(tail), JSON)
 
-    async def append(self, call: Call) -> None:
+    async def append(self, call: S2Call) -> None:
         """POST /v1/streams/{stream}/records"""
         append = await self._append_input(call)
         validate_append(append)
@@ -42,7 +42,7 @@ class Records:
         else:
             await call.respond(200, json_records.encode_append_ack(appended), JSON)
 
-    async def _append_input(self, call: Call) -> Append:
+    async def _append_input(self, call: S2Call) -> Append:
         stream = call.stream()
         media = media_of(call.request)
         if media is Media.PROTOBUF:
@@ -52,7 +52,7 @@ class Records:
         data_format = call.data_format()
         return json_records.decode_append_input(await call.body(FailureCode.BAD_JSON), data_format, stream)
 
-    async def read(self, call: Call) -> None:
+    async def read(self, call: S2Call) -> None:
         """GET /v1/streams/{stream}/records: up to 1000 available records and 1 MiB, waiting up to 60 s for the first"""
         read = read_of(call.stream(), call.query(), call.create_config())
         read = replace(
@@ -70,7 +70,7 @@ class Records:
         else:
             await call.respond(200, json_records.encode_read_batch(batch, data_format), JSON)
 
-    async def _what_there_is(self, call: Call, session: ReadSession) -> list[RecordBatch]:
+    async def _what_there_is(self, call: S2Call, session: ReadSession) -> list[RecordBatch]:
         """Return the records up to the tail or the bounds (fact sheet 5.4).
 
         If there are none, wait for the first batch. A drain ends the wait; nothing is lost, as nothing was read.

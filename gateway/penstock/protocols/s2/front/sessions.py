@@ -9,8 +9,8 @@ from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.net.http.exchange import Exchange
 from penstock.observe.metrics.clients import count_told
 from penstock.observe.metrics.meters import PROTOCOL
-from penstock.protocols.s2.front.call import Call
-from penstock.protocols.s2.front.following import Follower
+from penstock.protocols.s2.front.call import S2Call
+from penstock.protocols.s2.front.following import FollowingSession
 from penstock.protocols.s2.front.paced import PacedBody
 from penstock.protocols.s2.front.parameters import read_of
 from penstock.protocols.s2.front.passthrough import pass_append, pass_read
@@ -31,7 +31,7 @@ class S2SSessions:
         self._back = back
         self._draining = draining
 
-    async def read(self, call: Call) -> None:
+    async def read(self, call: S2Call) -> None:
         """Run a read session: frames until its bounds are met, or without end."""
         PROTOCOL.set("s2s")
         stream = call.stream()
@@ -44,7 +44,7 @@ class S2SSessions:
         async with self._back.read_session(read) as session:
             if not await call.start(_MEDIA_TYPE):
                 return
-            follower = Follower(session, call.exchange.room, call.settings.heartbeat_seconds, self._draining)
+            follower = FollowingSession(session, call.exchange.room, call.settings.heartbeat_seconds, self._draining)
             try:
                 while await self._forward(follower, codec, call.exchange):
                     pass
@@ -53,7 +53,7 @@ class S2SSessions:
                 await call.exchange.send(codec.send(error.failure))
             await call.exchange.finish()
 
-    async def _forward(self, follower: Follower, codec: ReadServer, exchange: Exchange) -> bool:
+    async def _forward(self, follower: FollowingSession, codec: ReadServer, exchange: Exchange) -> bool:
         """Send the next event; return False at the end. Keeps no reference to an event while waiting for the next."""
         event = await follower.next()
         if event is None:
@@ -62,7 +62,7 @@ class S2SSessions:
         await exchange.send(codec.send(event))
         return True
 
-    async def append(self, call: Call) -> None:
+    async def append(self, call: S2Call) -> None:
         """Run an append session: inputs are applied as they arrive, acknowledgements are sent in order."""
         PROTOCOL.set("s2s")
         stream = call.stream()

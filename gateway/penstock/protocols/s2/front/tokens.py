@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.core.grants import Grant
 from penstock.core.identity import CLIENT
 from penstock.core.scopes import common_prefix, excess
-from penstock.protocols.s2.front.call import JSON, Call
+from penstock.protocols.s2.front.call import JSON, S2Call
 from penstock.protocols.s2.front.control import json_body, listing
 from penstock.protocols.s2.front.settings import S2Settings
 from penstock.routing.access.authority import Authority
@@ -29,7 +29,7 @@ class Tokens:
     def __init__(self, settings: S2Settings) -> None:
         self._settings = settings
 
-    async def list(self, call: Call) -> None:
+    async def list(self, call: S2Call) -> None:
         """GET /v1/access-tokens"""
         access = self._authority()
         prefix, start_after, limit = listing(call.query())
@@ -47,7 +47,7 @@ class Tokens:
         more = page.has_more and names.prefix is not None
         await call.respond(200, spelled.encode_page(items, more), JSON)
 
-    async def issue(self, call: Call) -> None:
+    async def issue(self, call: S2Call) -> None:
         """POST /v1/access-tokens"""
         access, issuer = self._authority(), _issuer(call)
         wanted = spelled.decode_issue(await json_body(call))
@@ -60,7 +60,7 @@ class Tokens:
                 raise issuer.denied(f"it has not itself {more}")
         await call.respond(201, spelled.encode_issued(await access.issue(wanted)), JSON)
 
-    async def revoke(self, call: Call) -> None:
+    async def revoke(self, call: S2Call) -> None:
         """DELETE /v1/access-tokens/{id}"""
         access, issuer = self._authority(), _issuer(call)
         name = decode_path_segment(call.path_parameters["id"])
@@ -77,7 +77,7 @@ class Tokens:
         return self._settings.access
 
 
-def _issuer(call: Call) -> Grant | None:
+def _issuer(call: S2Call) -> Grant | None:
     """Return the grant that limits the client, or None for the listener's own tokens.
 
     Raises PERMISSION_DENIED without a token.

@@ -21,7 +21,7 @@ from penstock.net.retries import RetryPolicy, worth_retrying
 from penstock.net.upstream import doubtful
 from penstock.protocols.s3p.back.bodies import to_bodies
 from penstock.protocols.s3p.back.connection import S3PConnection, failed
-from penstock.protocols.s3p.back.pool import Pool
+from penstock.protocols.s3p.back.pool import S3PPool
 from penstock.protocols.s3p.back.settings import S3PBackSettings
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.limits import KIB
@@ -87,7 +87,7 @@ class S3PAppendSession(NativeAppendSession):
     An APPEND with option ID is sent alone, because it may fail while those behind it succeed.
     """
 
-    def __init__(self, pool: Pool, settings: S3PBackSettings, name: bytes) -> None:
+    def __init__(self, pool: S3PPool, settings: S3PBackSettings, name: bytes) -> None:
         self._pool = pool
         self._settings = settings
         self._name = name
@@ -285,7 +285,7 @@ class S3PAppendSession(NativeAppendSession):
 
 
 @asynccontextmanager
-async def append_session(pool: Pool, settings: S3PBackSettings, name: bytes) -> AsyncIterator[S3PAppendSession]:
+async def append_session(pool: S3PPool, settings: S3PBackSettings, name: bytes) -> AsyncIterator[S3PAppendSession]:
     """Open an append session for the stream that the server calls `name`."""
     session = S3PAppendSession(pool, settings, name)
     async with background() as nursery:

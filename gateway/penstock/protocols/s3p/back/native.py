@@ -18,7 +18,7 @@ from penstock.net.upstream import Upstream
 from penstock.protocols.s3p.back.appending import append_session
 from penstock.protocols.s3p.back.bodies import from_bodies
 from penstock.protocols.s3p.back.connection import ReplyTooLarge
-from penstock.protocols.s3p.back.pool import Pool
+from penstock.protocols.s3p.back.pool import S3PPool
 from penstock.protocols.s3p.back.settings import S3PBackSettings
 from penstock.routing.loss.loss import Loss
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
@@ -48,7 +48,7 @@ class S3PNative(Native):
     promises. Records have the server's timestamps; clients' are not sent, except S3P's own (option ID).
     """
 
-    def __init__(self, pool: Pool, settings: S3PBackSettings) -> None:
+    def __init__(self, pool: S3PPool, settings: S3PBackSettings) -> None:
         self._pool = pool
         self._settings = settings
         self._patient = RetryPolicy(attempts=_ENDLESS, total_seconds=settings.recover_seconds)
@@ -171,7 +171,7 @@ class S3PNative(Native):
 async def open_s3p(upstream: Upstream, settings: S3PBackSettings | None = None) -> AsyncIterator[S3PNative]:
     """Open the server until the block ends; its connections are closed with it. None is made before it is needed."""
     chosen = settings or S3PBackSettings()
-    pool = Pool(upstream, chosen)
+    pool = S3PPool(upstream, chosen)
     try:
         yield S3PNative(pool, chosen)
     finally:

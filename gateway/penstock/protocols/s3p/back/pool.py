@@ -12,10 +12,10 @@ from penstock.net.upstream import Upstream, unreachable
 from penstock.protocols.s3p.back.connection import S3PConnection
 from penstock.protocols.s3p.back.settings import S3PBackSettings
 
-__all__ = ["Pool"]
+__all__ = ["S3PPool"]
 
 
-class Pool:
+class S3PPool:
     """Pool of at most `max_connections` connections."""
 
     def __init__(self, upstream: Upstream, settings: S3PBackSettings) -> None:

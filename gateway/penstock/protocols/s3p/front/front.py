@@ -22,9 +22,9 @@ from penstock.core.back import AppendSession, Back, Following, ReadSession
 from penstock.net.draining import Draining
 from penstock.net.limits.limiter import too_many
 from penstock.observe.metrics.clients import count_dropped, count_told
-from penstock.protocols.s3p.front.link import Link
+from penstock.protocols.s3p.front.link import S3PLink
 from penstock.protocols.s3p.front.settings import S3PSettings
-from penstock.routing.loss.loss import LossPolicy, Refusal, carry, take_in
+from penstock.routing.loss.loss import LossPolicy, LossRefusal, carry, take_in
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError, fail
 from penstock_codecs.features import Feature
 from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamRef, metered_size
@@ -116,7 +116,7 @@ class _Found:
     bodies: list[bytes] = field(default_factory=list)
     seen: int = 0
     last: RecordId | None = None
-    refusal: Refusal | None = None
+    refusal: LossRefusal | None = None
     dropped: Counter[Feature] = field(default_factory=Counter)
 
     def add(self, batch: RecordBatch, policy: LossPolicy) -> None:
@@ -224,7 +224,7 @@ class S3PFront:
 
     async def serve(self, stream: trio.abc.Stream) -> None:
         """Serve one connection until it ends, and close it. Never raises for errors of a client or the back."""
-        link = Link(stream, self.settings, self.draining)
+        link = S3PLink(stream, self.settings, self.draining)
         try:
             await _Connection(self, link).run()
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
@@ -250,7 +250,7 @@ async def serve_s3p(stream: trio.abc.Stream, back: Back, settings: S3PSettings |
 class _Connection:
     """Connection of one client, whose commands are run in order."""
 
-    def __init__(self, front: S3PFront, link: Link) -> None:
+    def __init__(self, front: S3PFront, link: S3PLink) -> None:
         self._front = front
         self._back = front.back
         self._settings = front.settings

@@ -18,7 +18,7 @@ from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import RecordBatch
 from penstock_codecs.s3p import AppendRecords, Command, Reply, S3PServer
 
-__all__ = ["Link"]
+__all__ = ["S3PLink"]
 
 READ_SIZE: Final = 1 * MIB
 """Most bytes read at a time; the buffer is shared by all connections."""
@@ -33,7 +33,7 @@ LINGER_SECONDS: Final = 1.0
 destroy the last reply on its way (S3P fact sheet 3, item 12)."""
 
 
-class Link:
+class S3PLink:
     """One client's connection, used by one task."""
 
     def __init__(self, stream: trio.abc.Stream, settings: S3PSettings, draining: Draining) -> None:

@@ -8,8 +8,8 @@ import trio
 
 from penstock.core.segment_names import SegmentName
 from penstock.protocols.segment.back.controller import ControllerClient
-from penstock.protocols.segment.back.reader import Reader
-from penstock.protocols.segment.back.stores import Stores
+from penstock.protocols.segment.back.reader import StoreReader
+from penstock.protocols.segment.back.stores import SegmentStores
 from penstock_codecs.byte_operations import SegmentInfo
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
@@ -17,7 +17,7 @@ from penstock_codecs.operations import ListStreams, Page
 from penstock_codecs.segment import Dialect, released
 from penstock_codecs.streams import StreamInfo
 
-__all__ = ["Administration"]
+__all__ = ["SegmentAdministration"]
 
 _PAUSE: Final = 0.1
 """Seconds between attempts to create a segment that is still being deleted."""
@@ -27,10 +27,10 @@ _INTERNAL: Final = "_"
 """Prefix of the names of the controller's internal scopes and streams."""
 
 
-class Administration:
+class SegmentAdministration:
     """Requests about whole segments. All methods raise OperationFailed."""
 
-    def __init__(self, stores: Stores, reader: Reader) -> None:
+    def __init__(self, stores: SegmentStores, reader: StoreReader) -> None:
         self.settings = stores.settings
         self._stores = stores
         self._reader = reader

@@ -10,14 +10,14 @@ from functools import partial
 import trio
 
 from penstock.net.upstream import Breaker, Dial, Upstream, Watch, unwatched
-from penstock.protocols.segment.back.administration import Administration
+from penstock.protocols.segment.back.administration import SegmentAdministration
 from penstock.protocols.segment.back.controller import open_controller
 from penstock.protocols.segment.back.direct import SegmentDirect
 from penstock.protocols.segment.back.native import SegmentNative
-from penstock.protocols.segment.back.reader import Reader
+from penstock.protocols.segment.back.reader import StoreReader
 from penstock.protocols.segment.back.settings import SegmentBackSettings
-from penstock.protocols.segment.back.stores import Stores
-from penstock.protocols.segment.back.writers import Writers
+from penstock.protocols.segment.back.stores import SegmentStores
+from penstock.protocols.segment.back.writers import StoreWriters
 
 __all__ = ["SegmentBack", "open_segment"]
 
@@ -48,11 +48,11 @@ async def open_segment(
             controller = await stack.enter_async_context(open_controller(upstream, settings))
         manager = trio.open_nursery()
         nursery = await manager.__aenter__()
-        stores = Stores(settings, nursery, controller, server)
+        stores = SegmentStores(settings, nursery, controller, server)
         if settings.controller is None:
             stores.add(upstream)
-        writers, reader = Writers(stores), Reader(stores)
-        administration = Administration(stores, reader)
+        writers, reader = StoreWriters(stores), StoreReader(stores)
+        administration = SegmentAdministration(stores, reader)
         try:
             yield SegmentBack(
                 SegmentNative(stores, writers, reader, administration),

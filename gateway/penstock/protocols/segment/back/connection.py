@@ -31,7 +31,7 @@ from penstock_codecs.limits import MIB, SEGMENT_VERSIONS
 from penstock_codecs.segment import BlockData, Dialect, SegmentClient, SegmentMessage, draft, released
 from penstock_codecs.segment.refusals import REFUSALS
 
-__all__ = ["EVERYTHING", "Key", "Listener", "StoreConnection", "answers", "open_line"]
+__all__ = ["EVERYTHING", "Key", "ReplyReceiver", "StoreConnection", "answers", "open_line"]
 
 _ANSWERS: Final[Mapping[type, tuple[type, ...]]] = {
     released.SetupAppend: (released.AppendSetup,),
@@ -74,10 +74,10 @@ EVERYTHING: Final = -1
 _LOST: Final = "the connection was lost"
 Key = int | UUID
 """A request id, or a writer's id for the one reply that may lack a request id."""
-Said = SegmentMessage | BlockData
+SentMessage = SegmentMessage | BlockData
 
 
-class Listener(Protocol):
+class ReplyReceiver(Protocol):
     """Receiver of replies. Neither method blocks."""
 
     def take(self, reply: Any) -> None:
@@ -112,7 +112,7 @@ class StoreConnection:
         self._codec = SegmentClient(settings.dialect, settings.limits)
         self._upstream = upstream
         self._settings = settings
-        self._listeners: dict[Key, Listener] = {}
+        self._listeners: dict[Key, ReplyReceiver] = {}
         self._requests = itertools.count(1)
         self._scope = trio.CancelScope()
         self._heard = trio.current_time()
@@ -137,7 +137,7 @@ class StoreConnection:
         """Count one more writer that is set up here."""
         self._setups += 1
 
-    def listen(self, key: Key, listener: Listener) -> None:
+    def listen(self, key: Key, listener: ReplyReceiver) -> None:
         """Pass replies with this key to `listener` until `forget`."""
         self._listeners[key] = listener
 
@@ -145,7 +145,7 @@ class StoreConnection:
         """Drop further replies with this key."""
         self._listeners.pop(key, None)
 
-    def say(self, *messages: Said) -> None:
+    def say(self, *messages: SentMessage) -> None:
         """Send requests completely, even if the caller is cancelled.
 
         Raises OperationFailed(HOT_SERVER) if the connection is lost and nothing was sent, and LocalProtocolError for

@@ -28,7 +28,7 @@ from penstock_codecs.grpc import (
 )
 from penstock_proto import pravega_controller_pb2 as pb
 
-__all__ = ["Address", "ControllerClient", "open_controller"]
+__all__ = ["ControllerClient", "StoreAddress", "open_controller"]
 
 _SERVICE: Final = pb.DESCRIPTOR.services_by_name["ControllerService"]
 _MOST_PAGES: Final = 100_000
@@ -37,7 +37,7 @@ _MOST_NAMES: Final = 1_000_000
 """Most names of a listing, which are sorted here; about 100 bytes each."""
 
 
-class Address(NamedTuple):
+class StoreAddress(NamedTuple):
     """Address of a segment store."""
 
     host: str
@@ -131,10 +131,10 @@ class ControllerClient:
 
     # ---- segments ----------------------------------------------------------------------------------------------------
 
-    async def where(self, segment: SegmentName) -> Address:
+    async def where(self, segment: SegmentName) -> StoreAddress:
         """Return the store that serves a segment, or would serve it if it existed."""
         uri = await self._call("getURI", _id(segment), idempotent=True)
-        return Address(uri.endpoint, uri.port)
+        return StoreAddress(uri.endpoint, uri.port)
 
     async def first_segment(self, segment: SegmentName) -> SegmentName:
         """Return the current first segment of a stream; `segment` is the one that it has when new.

@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from penstock.protocols.segment.back.in_flight import InFlight
+from penstock.protocols.segment.back.in_flight import AppendInFlight
 from penstock_codecs.byte_operations import NO_ATTRIBUTE
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.limits import SEGMENT_MAX_LENGTH
 from penstock_codecs.segment import BlockData, Dialect, SegmentMessage, draft, released, split_events
 
-__all__ = ["APPENDING", "Appending"]
+__all__ = ["APPENDING", "AppendDialect"]
 
 _MOST: Final = SEGMENT_MAX_LENGTH - 1024
 """Largest append that certainly fits into a message, in bytes."""
 
 
-class Appending(Protocol):
+class AppendDialect(Protocol):
     """Appends in one dialect. Numbers are `WriterPosition.position`; a new writer's is NO_ATTRIBUTE."""
 
     def next_number(self, before: int, size: int, count: int, /) -> int:
@@ -36,7 +36,7 @@ class Appending(Protocol):
     def level(self, reply: Any, /) -> int:
         """Return the writer's number from the reply to `setup`."""
 
-    def append(self, writer: UUID, slot: InFlight, request_id: int, /) -> Sequence[SegmentMessage | BlockData]:
+    def append(self, writer: UUID, slot: AppendInFlight, request_id: int, /) -> Sequence[SegmentMessage | BlockData]:
         """Return the messages of an append."""
 
     def stored(self, reply: Any, /) -> tuple[int, int | None] | None:
@@ -45,7 +45,7 @@ class Appending(Protocol):
         None: the reply is no acknowledgement.
         """
 
-    def resume(self, known: int, level: int, first: InFlight, /) -> bool:
+    def resume(self, known: int, level: int, first: AppendInFlight, /) -> bool:
         """Cut off the part of the first append that is stored already.
 
         `known` is the last number that is accounted for. Returns False if `level` shows that another client appended as
@@ -74,7 +74,7 @@ class _Released:
     def level(self, reply: Any, /) -> int:
         return int(reply.last_event_number)
 
-    def append(self, writer: UUID, slot: InFlight, request_id: int, /) -> Sequence[SegmentMessage | BlockData]:
+    def append(self, writer: UUID, slot: AppendInFlight, request_id: int, /) -> Sequence[SegmentMessage | BlockData]:
         data = slot.data
         if slot.expected is not None:
             return [released.ConditionalBlockEnd(writer, slot.number, slot.expected, data, request_id)]
@@ -86,7 +86,7 @@ class _Released:
         end = reply.current_segment_write_offset
         return reply.event_number, end if end >= 0 else None
 
-    def resume(self, known: int, level: int, _: InFlight, /) -> bool:
+    def resume(self, known: int, level: int, _: AppendInFlight, /) -> bool:
         return level == known
 
 
@@ -114,7 +114,7 @@ class _Draft:
     def level(self, reply: Any, /) -> int:
         return int(reply.connection_offset_ack_level) or NO_ATTRIBUTE
 
-    def append(self, writer: UUID, slot: InFlight, _: int, /) -> Sequence[SegmentMessage | BlockData]:
+    def append(self, writer: UUID, slot: AppendInFlight, _: int, /) -> Sequence[SegmentMessage | BlockData]:
         size = len(slot.data)
         start = slot.number - size
         return [
@@ -126,7 +126,7 @@ class _Draft:
     def stored(self, reply: Any, /) -> tuple[int, int | None] | None:
         return (reply.connection_offset_ack_level, None) if isinstance(reply, draft.DataAppended) else None
 
-    def resume(self, _: int, level: int, first: InFlight, /) -> bool:
+    def resume(self, _: int, level: int, first: AppendInFlight, /) -> bool:
         left = first.number - max(level, 0)
         if not 0 < left <= len(first.data):
             return False
@@ -134,4 +134,4 @@ class _Draft:
         return True
 
 
-APPENDING: Final[Mapping[Dialect, Appending]] = {Dialect.RELEASED: _Released(), Dialect.DRAFT: _Draft()}
+APPENDING: Final[Mapping[Dialect, AppendDialect]] = {Dialect.RELEASED: _Released(), Dialect.DRAFT: _Draft()}

@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from penstock.core.back import AppendSession
-from penstock.protocols.segment.back.administration import Administration
+from penstock.protocols.segment.back.administration import SegmentAdministration
 from penstock.protocols.segment.back.dialects import APPENDING
-from penstock.protocols.segment.back.direct_tables import Tables
+from penstock.protocols.segment.back.direct_tables import SegmentTables
 from penstock.protocols.segment.back.in_flight import raise_or
-from penstock.protocols.segment.back.reader import Reader
+from penstock.protocols.segment.back.reader import StoreReader
 from penstock.protocols.segment.back.sessions import ByteSession, appended, submit_bytes
-from penstock.protocols.segment.back.stores import Stores
-from penstock.protocols.segment.back.writers import Writers
+from penstock.protocols.segment.back.stores import SegmentStores
+from penstock.protocols.segment.back.writers import StoreWriters
 from penstock_codecs.byte_operations import (
     AppendBytes,
     BytesRead,
@@ -61,7 +61,9 @@ class SegmentDirect:
     first stream.
     """
 
-    def __init__(self, stores: Stores, writers: Writers, reader: Reader, administration: Administration) -> None:
+    def __init__(
+        self, stores: SegmentStores, writers: StoreWriters, reader: StoreReader, administration: SegmentAdministration
+    ) -> None:
         self._stores = stores
         self._writers = writers
         self._reader = reader
@@ -80,7 +82,7 @@ class SegmentDirect:
         }
         if not self._draft:
             self._handlers |= {Merge: self._merge, UpdateAttribute: self._update_attribute}
-            self._handlers |= Tables(stores).handlers
+            self._handlers |= SegmentTables(stores).handlers
 
     @property
     def capabilities(self) -> frozenset[Capability]:

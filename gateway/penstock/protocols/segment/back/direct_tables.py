@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from penstock.core.segment_names import INTERNAL_TABLES
-from penstock.protocols.segment.back.stores import Stores
+from penstock.protocols.segment.back.stores import SegmentStores
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
 from penstock_codecs.segment import TableEntry, TableKey, released
@@ -26,7 +26,7 @@ from penstock_codecs.table_operations import (
     UpdateTable,
 )
 
-__all__ = ["Tables"]
+__all__ = ["SegmentTables"]
 
 ANY_LENGTH: Final = -1
 _LISTED_AT_A_TIME: Final = 1000
@@ -35,13 +35,13 @@ _MOST_LISTED: Final = 8 * MIB
 _ITEM_COST: Final = 200
 
 
-class Tables:
+class SegmentTables:
     """Operations on tables.
 
     Tables are created such that their changes can be read, which Pravega's sorted ones do not allow.
     """
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: SegmentStores) -> None:
         self._stores = stores
         self.handlers: dict[type, Callable[[Any], Awaitable[Any]]] = {
             CreateTable: self._create,

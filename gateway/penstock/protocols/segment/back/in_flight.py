@@ -13,13 +13,13 @@ from penstock.net.retries import worth_retrying
 from penstock_codecs.byte_operations import NO_ATTRIBUTE
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 
-__all__ = ["InFlight", "Pending", "ends_from", "in_order", "raise_or"]
+__all__ = ["AppendInFlight", "UnsettledAppends", "ends_from", "in_order", "raise_or"]
 
 COST: Final = 512
 """Approximate memory in bytes that an append in flight takes beside its data."""
 
 
-class InFlight:
+class AppendInFlight:
     """One append.
 
     `number`: the writer's position after it. `count`: its events. `expected`: the length that the segment must have.
@@ -76,11 +76,11 @@ class InFlight:
         return failure
 
 
-class Pending:
+class UnsettledAppends:
     """The unsettled appends of one writer, in order; the first `sent` of them were sent on its connection."""
 
     def __init__(self) -> None:
-        self._slots: deque[InFlight] = deque()
+        self._slots: deque[AppendInFlight] = deque()
         self._room = trio.lowlevel.ParkingLot()
         self._size = 0
         self.sent = 0
@@ -95,12 +95,12 @@ class Pending:
         return len(self._slots)
 
     @property
-    def first(self) -> InFlight:
+    def first(self) -> AppendInFlight:
         """The oldest append; there must be one."""
         return self._slots[0]
 
     @property
-    def last(self) -> InFlight:
+    def last(self) -> AppendInFlight:
         """The newest append; there must be one."""
         return self._slots[-1]
 
@@ -119,12 +119,12 @@ class Pending:
         while self._size and self._size + size > most:
             await self._room.park()
 
-    def add(self, slot: InFlight) -> None:
+    def add(self, slot: AppendInFlight) -> None:
         """Add an append at the end."""
         self._slots.append(slot)
         self._size += slot.cost
 
-    def unsent(self) -> Iterator[InFlight]:
+    def unsent(self) -> Iterator[AppendInFlight]:
         """Yield the appends that were not sent yet, and count each as sent after that."""
         while self.sent < len(self._slots):
             slot = self._slots[self.sent]
@@ -133,7 +133,7 @@ class Pending:
             slot.sent_at = trio.current_time()
             self.sent += 1
 
-    def up_to(self, number: int) -> list[InFlight]:
+    def up_to(self, number: int) -> list[AppendInFlight]:
         """Return the appends up to this number."""
         return [slot for slot in self._slots if slot.number <= number]
 
@@ -152,22 +152,22 @@ class Pending:
             self.moved_at = trio.current_time()
             self.settle(slots, ends)
 
-    def settle(self, slots: Sequence[InFlight], ends: Sequence[int | None]) -> None:
+    def settle(self, slots: Sequence[AppendInFlight], ends: Sequence[int | None]) -> None:
         """Settle the oldest appends as stored, with these ends."""
         for slot, end in zip(slots, ends, strict=True):
             self._pop_first()
             slot.stored(end)
             self.stored, self.end = slot.number, end
 
-    def find(self, number: int) -> InFlight | None:
+    def find(self, number: int) -> AppendInFlight | None:
         """Return the append with this number, if any."""
         return next((slot for slot in self._slots if slot.number == number), None)
 
-    def mismatched(self) -> list[InFlight]:
+    def mismatched(self) -> list[AppendInFlight]:
         """Return the appends whose condition the server said does not hold."""
         return [slot for slot in self._slots if slot.mismatched]
 
-    def refuse(self, slot: InFlight, failure: Failure) -> None:
+    def refuse(self, slot: AppendInFlight, failure: Failure) -> None:
         """Remove one append and settle it as failed."""
         self.sent -= self._slots.index(slot) < self.sent
         self._slots.remove(slot)
@@ -179,18 +179,18 @@ class Pending:
         while self._slots:
             self._pop_first().failed(failure)
 
-    def _pop_first(self) -> InFlight:
+    def _pop_first(self) -> AppendInFlight:
         slot = self._slots.popleft()
         self.sent = max(0, self.sent - 1)
         self._leave(slot)
         return slot
 
-    def _leave(self, slot: InFlight) -> None:
+    def _leave(self, slot: AppendInFlight) -> None:
         self._size -= slot.cost
         self._room.unpark_all()
 
 
-def ends_from(start: int, slots: Sequence[InFlight]) -> list[int | None]:
+def ends_from(start: int, slots: Sequence[AppendInFlight]) -> list[int | None]:
     """Return the ends of consecutive appends that begin at `start`."""
     ends: list[int | None] = []
     for slot in slots:
@@ -199,13 +199,13 @@ def ends_from(start: int, slots: Sequence[InFlight]) -> list[int | None]:
     return ends
 
 
-def in_order(slots: deque[InFlight]) -> Iterator[InFlight]:
+def in_order(slots: deque[AppendInFlight]) -> Iterator[AppendInFlight]:
     """Remove and yield the stored appends, up to the first that is unsettled or has failed."""
     while slots and slots[0].over.is_set() and slots[0].failure is None:
         yield slots.popleft()
 
 
-def raise_or(slot: InFlight) -> InFlight:
+def raise_or(slot: AppendInFlight) -> AppendInFlight:
     """Return a settled append. Raises OperationFailed if it failed."""
     if slot.failure is not None:
         raise OperationFailed(slot.failure)

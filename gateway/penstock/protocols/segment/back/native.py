@@ -12,13 +12,13 @@ import trio
 from penstock.core.delivery import Delivery
 from penstock.core.marks import Mark
 from penstock.core.native import Bounds, Native, NativeAck, NativeAppendSession, Scanned
-from penstock.protocols.segment.back.administration import Administration
+from penstock.protocols.segment.back.administration import SegmentAdministration
 from penstock.protocols.segment.back.in_flight import raise_or
-from penstock.protocols.segment.back.reader import Found, Reader
+from penstock.protocols.segment.back.reader import SegmentBytes, StoreReader
 from penstock.protocols.segment.back.sessions import RecordSession, data_of, in_terms_of_records
 from penstock.protocols.segment.back.settings import SegmentBackSettings
-from penstock.protocols.segment.back.stores import Stores
-from penstock.protocols.segment.back.writers import Writers
+from penstock.protocols.segment.back.stores import SegmentStores
+from penstock.protocols.segment.back.writers import StoreWriters
 from penstock.routing.loss.bodies import to_records
 from penstock.routing.loss.loss import Loss
 from penstock_codecs.byte_layout import MAX_BODY
@@ -45,7 +45,9 @@ class SegmentNative(Native):
     to a stream are made by one writer, in the order in which they are handed over.
     """
 
-    def __init__(self, stores: Stores, writers: Writers, reader: Reader, administration: Administration) -> None:
+    def __init__(
+        self, stores: SegmentStores, writers: StoreWriters, reader: StoreReader, administration: SegmentAdministration
+    ) -> None:
         self._stores = stores
         self._settings: SegmentBackSettings = stores.settings
         self._writers = writers
@@ -112,7 +114,7 @@ class SegmentNative(Native):
             if found.end or not found.data:
                 return scanned
 
-    async def _read(self, segment: str, stream: StreamRef, offset: int, size: int, wait: float) -> Found:
+    async def _read(self, segment: str, stream: StreamRef, offset: int, size: int, wait: float) -> SegmentBytes:
         """Read bytes.
 
         Raises STREAM_NOT_FOUND if the segment is shorter than before, and so another one of the same name.

@@ -15,10 +15,10 @@ from penstock.protocols.segment.back.settings import SegmentBackSettings
 from penstock_codecs.failures import Failure, OperationFailed
 from penstock_codecs.segment import Dialect
 
-__all__ = ["ConnectionPool", "Kind"]
+__all__ = ["ConnectionPool", "ConnectionUse"]
 
 
-class Kind(Enum):
+class ConnectionUse(Enum):
     """Use of a connection. Each use has its own connections, so that none waits behind the bytes of another."""
 
     CALLS = "calls"
@@ -37,7 +37,11 @@ class _Share(NamedTuple):
     most: int
 
 
-_SHARES: Final = {Kind.CALLS: _Share(1, 4), Kind.PARKED: _Share(200, 32), Kind.APPENDS: _Share(4, 8)}
+_SHARES: Final = {
+    ConnectionUse.CALLS: _Share(1, 4),
+    ConnectionUse.PARKED: _Share(200, 32),
+    ConnectionUse.APPENDS: _Share(4, 8),
+}
 _KINDS: Final = len(_SHARES)
 
 
@@ -57,12 +61,12 @@ class ConnectionPool:
         self._settings = settings
         self._nursery = nursery
         self._exclusive = settings.dialect is Dialect.DRAFT
-        self._lines: dict[Kind, list[StoreConnection]] = {kind: [] for kind in Kind}
-        self._opening: dict[Kind, _Opening] = {}
+        self._lines: dict[ConnectionUse, list[StoreConnection]] = {kind: [] for kind in ConnectionUse}
+        self._opening: dict[ConnectionUse, _Opening] = {}
         self._freed = trio.lowlevel.ParkingLot()
 
     @asynccontextmanager
-    async def use(self, kind: Kind) -> AsyncIterator[StoreConnection]:
+    async def use(self, kind: ConnectionUse) -> AsyncIterator[StoreConnection]:
         """Use a connection while the block runs. Raises OperationFailed(HOT_SERVER) if none can be had."""
         line = await self.take(kind)
         try:
@@ -70,9 +74,9 @@ class ConnectionPool:
         finally:
             self.leave(line)
 
-    async def take(self, kind: Kind) -> StoreConnection:
+    async def take(self, kind: ConnectionUse) -> StoreConnection:
         """Take a connection, until `leave`. Raises OperationFailed(HOT_SERVER) if none can be had."""
-        kind = Kind.CALLS if self._exclusive else kind
+        kind = ConnectionUse.CALLS if self._exclusive else kind
         seconds = self.upstream.settings.connect_seconds
         deadline = trio.current_time() + seconds
         while True:
@@ -95,17 +99,17 @@ class ConnectionPool:
             line.give_up("it set up many writers")
         self._freed.unpark_all()
 
-    def _most(self, kind: Kind) -> int:
+    def _most(self, kind: ConnectionUse) -> int:
         most = self.upstream.settings.max_connections
         return most if self._exclusive else min(_SHARES[kind].most, max(1, most // _KINDS))
 
-    def _may_open(self, kind: Kind) -> bool:
+    def _may_open(self, kind: ConnectionUse) -> bool:
         return self._usable(kind) < self._most(kind)
 
-    def _usable(self, kind: Kind) -> int:
+    def _usable(self, kind: ConnectionUse) -> int:
         return sum(not line.worn for line in self._lines[kind])
 
-    def _best(self, kind: Kind) -> StoreConnection | None:
+    def _best(self, kind: ConnectionUse) -> StoreConnection | None:
         """Return the connection with the fewest users; None if another must be opened, or waited for."""
         usable = [line for line in self._lines[kind] if line.failure is None and not line.worn]
         if not usable:
@@ -115,7 +119,7 @@ class ConnectionPool:
             return None if best.users else best
         return best if best.users < _SHARES[kind].easy or not self._may_open(kind) else None
 
-    async def _open(self, kind: Kind) -> None:
+    async def _open(self, kind: ConnectionUse) -> None:
         """Open a connection, or wait for the one that is being opened. `take` counts its users."""
         opening = self._opening.get(kind)
         if opening is None:
@@ -125,7 +129,7 @@ class ConnectionPool:
         if opening.failure is not None:
             raise OperationFailed(opening.failure)
 
-    async def _run_line(self, kind: Kind, opening: _Opening) -> None:
+    async def _run_line(self, kind: ConnectionUse, opening: _Opening) -> None:
         try:
             line = await open_line(self.upstream, self._settings)
         except OperationFailed as error:

@@ -13,13 +13,13 @@ from typing import Any, Final
 import trio
 
 from penstock.net.retries import worth_retrying
-from penstock.protocols.segment.back.pool import Kind
-from penstock.protocols.segment.back.stores import Stores
+from penstock.protocols.segment.back.pool import ConnectionUse
+from penstock.protocols.segment.back.stores import SegmentStores
 from penstock_codecs.byte_operations import SegmentInfo
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.segment import Dialect, SegmentMessage, draft, released
 
-__all__ = ["Found", "Reader"]
+__all__ = ["SegmentBytes", "StoreReader"]
 
 _MOST_PARKED: Final = 10_000
 """Most reads that are parked at once; about 2 KiB each."""
@@ -32,7 +32,7 @@ before asking again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SegmentBytes:
     """Bytes from the requested offset.
 
     `at_tail`: no more now. `end`: no more ever. `length`: the segment's, if it was requested.
@@ -49,16 +49,16 @@ class _Parked:
 
     def __init__(self) -> None:
         self.over = trio.Event()
-        self.found: Found | None = None
+        self.found: SegmentBytes | None = None
         self.failure: Failure | None = None
         self.waiting = 0
         self.scope = trio.CancelScope()
 
 
-class Reader:
+class StoreReader:
     """Reader of the segments of one back."""
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: SegmentStores) -> None:
         self._stores = stores
         self._draft = stores.settings.dialect is Dialect.DRAFT
         self._parked: dict[tuple[str, int], _Parked] = {}
@@ -80,7 +80,7 @@ class Reader:
         """Forget the length of a deleted segment."""
         self._known.pop(segment, None)
 
-    async def read(self, segment: str, offset: int, size: int, wait: float) -> Found:
+    async def read(self, segment: str, offset: int, size: int, wait: float) -> SegmentBytes:
         """Return at most `size` bytes from `offset` on, waiting up to `wait` seconds for the first.
 
         Raises OperationFailed: STREAM_NOT_FOUND, OFFSET_TRUNCATED, INVALID for an offset beyond a sealed segment's end.
@@ -93,7 +93,7 @@ class Reader:
             return await self._wait(segment, offset, size, wait)
         return await self._look(segment, offset, size)
 
-    async def _look(self, segment: str, offset: int, size: int) -> Found:
+    async def _look(self, segment: str, offset: int, size: int) -> SegmentBytes:
         """Read without waiting. A read at the tail would be parked, so request the length first."""
         info = await self.info(segment)
         self._check_start(segment, offset, info)
@@ -103,14 +103,14 @@ class Reader:
                 return found
         if info.sealed and offset > info.length:
             raise fail(FailureCode.INVALID, f"segment {segment} is sealed and ends at {info.length}, not at {offset}")
-        return Found(b"", at_tail=True, end=info.sealed, length=info.length)
+        return SegmentBytes(b"", at_tail=True, end=info.sealed, length=info.length)
 
     def _check_start(self, segment: str, offset: int, info: SegmentInfo) -> None:
         start = info.start_offset
         if offset < start:
             raise fail(FailureCode.OFFSET_TRUNCATED, f"segment {segment} begins at offset {start}", offset=start)
 
-    async def _read_now(self, segment: str, offset: int, size: int) -> Found | None:
+    async def _read_now(self, segment: str, offset: int, size: int) -> SegmentBytes | None:
         """Read bytes that should exist; None if they do not, because the segment is another of the same name."""
         try:
             make = _request(self._draft, segment, offset, size)
@@ -132,7 +132,7 @@ class Reader:
         if self._draft and failure.code is FailureCode.UNAVAILABLE:
             self._check_start(segment, offset, await self.info(segment))
 
-    def _found(self, reply: Any, segment: str, offset: int) -> Found:
+    def _found(self, reply: Any, segment: str, offset: int) -> SegmentBytes:
         """Convert a reply. Raises UPSTREAM_FAULT for bytes from another offset."""
         if reply.offset != offset:
             where = self._stores.settings.upstream.where
@@ -143,7 +143,7 @@ class Reader:
         else:
             at_tail, end = reply.at_tail, reply.end_of_segment
         self._learn(segment, offset + len(reply.data))
-        return Found(reply.data, at_tail, end)
+        return SegmentBytes(reply.data, at_tail, end)
 
     def _learn(self, segment: str, length: int) -> None:
         known = self._known.pop(segment, 0)
@@ -153,7 +153,7 @@ class Reader:
 
     # ---- waiting -----------------------------------------------------------------------------------------------------
 
-    async def _wait(self, segment: str, offset: int, size: int, wait: float) -> Found:
+    async def _wait(self, segment: str, offset: int, size: int, wait: float) -> SegmentBytes:
         parked = self._parked.get((segment, offset))
         if parked is None:
             parked = self._park(segment, offset, size)
@@ -169,10 +169,10 @@ class Reader:
         if parked.failure is not None:
             raise OperationFailed(parked.failure)
         if parked.found is None:
-            return Found(b"", at_tail=True, end=False)
+            return SegmentBytes(b"", at_tail=True, end=False)
         found = parked.found
         if len(found.data) > size:
-            return Found(found.data[:size], at_tail=False, end=False)
+            return SegmentBytes(found.data[:size], at_tail=False, end=False)
         return found
 
     def _park(self, segment: str, offset: int, size: int) -> _Parked:
@@ -197,13 +197,13 @@ class Reader:
                 del self._parked[segment, offset]
             parked.over.set()
 
-    async def _parked_read(self, segment: str, offset: int, size: int, parked: _Parked) -> Found | None:
+    async def _parked_read(self, segment: str, offset: int, size: int, parked: _Parked) -> SegmentBytes | None:
         make = _request(self._draft, segment, offset, size)
         trouble: float | None = None
         while True:
             asked = trio.current_time()
             try:
-                reply = await self._stores.ask_once(segment, make, Kind.PARKED, _FOREVER)
+                reply = await self._stores.ask_once(segment, make, ConnectionUse.PARKED, _FOREVER)
             except OperationFailed as error:
                 if error.failure.code is FailureCode.STREAM_SEALED:  # sealed while it waited
                     return await self._look(segment, offset, size)

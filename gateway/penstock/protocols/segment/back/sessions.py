@@ -10,11 +10,11 @@ import trio
 
 from penstock.core.back import AppendSession
 from penstock.core.native import NativeAck, NativeAppendSession
-from penstock.protocols.segment.back.administration import Administration
-from penstock.protocols.segment.back.in_flight import InFlight, in_order
+from penstock.protocols.segment.back.administration import SegmentAdministration
+from penstock.protocols.segment.back.in_flight import AppendInFlight, in_order
 from penstock.protocols.segment.back.settings import SegmentBackSettings
-from penstock.protocols.segment.back.stores import Stores
-from penstock.protocols.segment.back.writers import Writers
+from penstock.protocols.segment.back.stores import SegmentStores
+from penstock.protocols.segment.back.writers import StoreWriters
 from penstock.routing.loss.bodies import to_bodies
 from penstock_codecs.byte_layout import MAX_BODY
 from penstock_codecs.byte_operations import AppendBytes
@@ -59,7 +59,7 @@ def appended(end_offset: int | None) -> Appended:
     return Appended(_NOWHERE, _NOWHERE, _NOWHERE, offset=end_offset)
 
 
-async def submit_bytes(writers: Writers, stores: Stores, operation: AppendBytes) -> InFlight:
+async def submit_bytes(writers: StoreWriters, stores: SegmentStores, operation: AppendBytes) -> AppendInFlight:
     """Submit bytes, as the client's own writer if it has one. Raises OperationFailed if they were not accepted."""
     segment = await stores.segment_of(operation.stream)
     position = operation.writer
@@ -76,10 +76,10 @@ async def submit_bytes(writers: Writers, stores: Stores, operation: AppendBytes)
 class _Session:
     """Base of both sessions: acknowledgements in the order of sending, and the end."""
 
-    def __init__(self, administration: Administration, stream: StreamRef) -> None:
+    def __init__(self, administration: SegmentAdministration, stream: StreamRef) -> None:
         self._administration = administration
         self._stream = stream
-        self._slots: deque[InFlight] = deque()
+        self._slots: deque[AppendInFlight] = deque()
         self._handing_over = 0
         self._closed = False
         self._failure: OperationFailed | None = None  # of an append that was not accepted
@@ -95,7 +95,7 @@ class _Session:
         """True once nothing more that is sent will be applied."""
         return self._failure is not None or any(slot.failure is not None for slot in self._slots)
 
-    def _add(self, slot: InFlight) -> None:
+    def _add(self, slot: AppendInFlight) -> None:
         self._slots.append(slot)
         self._changed.set()
 
@@ -103,7 +103,7 @@ class _Session:
         self._failure = self._failure or error
         self._changed.set()
 
-    async def _done(self) -> list[InFlight]:
+    async def _done(self) -> list[AppendInFlight]:
         """Return stored appends, at least one; none at the end. Raises OperationFailed."""
         while True:
             done = list(in_order(self._slots))
@@ -126,7 +126,9 @@ class _Session:
 class RecordSession(_Session, NativeAppendSession):
     """A session that appends records as events."""
 
-    def __init__(self, writers: Writers, administration: Administration, stream: StreamRef, segment: str) -> None:
+    def __init__(
+        self, writers: StoreWriters, administration: SegmentAdministration, stream: StreamRef, segment: str
+    ) -> None:
         super().__init__(administration, stream)
         self._writers = writers
         self._segment = segment
@@ -152,7 +154,9 @@ class RecordSession(_Session, NativeAppendSession):
 class ByteSession(_Session, AppendSession):
     """`AppendSession` that takes only `AppendBytes`."""
 
-    def __init__(self, writers: Writers, stores: Stores, administration: Administration, stream: StreamRef) -> None:
+    def __init__(
+        self, writers: StoreWriters, stores: SegmentStores, administration: SegmentAdministration, stream: StreamRef
+    ) -> None:
         super().__init__(administration, stream)
         self._writers = writers
         self._stores = stores

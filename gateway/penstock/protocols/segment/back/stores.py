@@ -13,15 +13,15 @@ import trio
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentName
 from penstock.net.retries import RetryPolicy, retrying
 from penstock.net.upstream import Upstream, UpstreamSettings
-from penstock.protocols.segment.back.controller import Address, ControllerClient
-from penstock.protocols.segment.back.pool import ConnectionPool, Kind
+from penstock.protocols.segment.back.controller import ControllerClient, StoreAddress
+from penstock.protocols.segment.back.pool import ConnectionPool, ConnectionUse
 from penstock.protocols.segment.back.settings import SegmentBackSettings
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.segment import SegmentMessage, draft, released
 from penstock_codecs.segment.refusals import refusal
 
-__all__ = ["Make", "Stores"]
+__all__ = ["Make", "SegmentStores"]
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class _Remembered(OrderedDict[str, T]):
         return value
 
 
-class Stores:
+class SegmentStores:
     """All segment stores of a back. Their connections run in `nursery`; `server` makes an `Upstream` for one."""
 
     def __init__(
@@ -58,8 +58,8 @@ class Stores:
         self.nursery = nursery
         self.controller = controller
         self._server = server
-        self._lines: dict[Address, ConnectionPool] = {}
-        self._places: _Remembered[Address] = _Remembered()
+        self._lines: dict[StoreAddress, ConnectionPool] = {}
+        self._places: _Remembered[StoreAddress] = _Remembered()
         self._tokens: _Remembered[str] = _Remembered()
         self._segments: _Remembered[str] = _Remembered()
         self._policy = RetryPolicy(total_seconds=min(settings.recover_seconds, settings.upstream.request_seconds))
@@ -106,7 +106,7 @@ class Stores:
         """
         store = self.settings.store
         if store is not None:
-            return self._lines_to(Address(store.host, store.port))
+            return self._lines_to(StoreAddress(store.host, store.port))
         place = self._places.get(segment)
         if place is None:
             assert self.controller is not None, "settings have one of the two"
@@ -117,12 +117,12 @@ class Stores:
     def add(self, upstream: Upstream) -> ConnectionPool:
         """Add a store."""
         settings = upstream.settings
-        lines = self._lines[Address(settings.host, settings.port)] = ConnectionPool(
+        lines = self._lines[StoreAddress(settings.host, settings.port)] = ConnectionPool(
             upstream, self.settings, self.nursery
         )
         return lines
 
-    def _lines_to(self, place: Address) -> ConnectionPool:
+    def _lines_to(self, place: StoreAddress) -> ConnectionPool:
         lines = self._lines.get(place)
         if lines is None:
             settings = replace(self.settings.upstream, host=place.host, port=place.port, protocol="segment")
@@ -176,7 +176,9 @@ class Stores:
         )
         return int(reply.write_offset)
 
-    async def ask_once(self, segment: str, make: Make, kind: Kind = Kind.CALLS, seconds: float | None = None) -> Any:
+    async def ask_once(
+        self, segment: str, make: Make, kind: ConnectionUse = ConnectionUse.CALLS, seconds: float | None = None
+    ) -> Any:
         """Do the same as `ask` without retrying, and with another deadline than `request_seconds`."""
         fresh = segment not in self._tokens
         try:
@@ -188,7 +190,7 @@ class Stores:
                 return await self._ask(segment, make, kind, seconds)
             raise
 
-    async def _ask(self, segment: str, make: Make, kind: Kind, seconds: float | None) -> Any:
+    async def _ask(self, segment: str, make: Make, kind: ConnectionUse, seconds: float | None) -> Any:
         token = await self.token(segment)
         lines = await self.lines(segment)
         limit = lines.upstream.settings.request_seconds if seconds is None else seconds

@@ -16,16 +16,16 @@ import trio
 from penstock.core.delivery import Delivery
 from penstock.net.retries import RetryPolicy, retrying, tried_again, worth_retrying
 from penstock.net.upstream import too_late
-from penstock.protocols.segment.back.connection import EVERYTHING, Listener, StoreConnection
-from penstock.protocols.segment.back.dialects import APPENDING, Appending
-from penstock.protocols.segment.back.in_flight import InFlight, Pending, ends_from
-from penstock.protocols.segment.back.pool import ConnectionPool, Kind
-from penstock.protocols.segment.back.stores import Stores
+from penstock.protocols.segment.back.connection import EVERYTHING, ReplyReceiver, StoreConnection
+from penstock.protocols.segment.back.dialects import APPENDING, AppendDialect
+from penstock.protocols.segment.back.in_flight import AppendInFlight, UnsettledAppends, ends_from
+from penstock.protocols.segment.back.pool import ConnectionPool, ConnectionUse
+from penstock.protocols.segment.back.stores import SegmentStores
 from penstock_codecs.byte_operations import NO_ATTRIBUTE
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, fail
 from penstock_codecs.segment import released
 
-__all__ = ["Writer"]
+__all__ = ["StoreWriter"]
 
 _log = structlog.get_logger()
 
@@ -37,21 +37,21 @@ _LONGEST_PAUSE: Final = 1.0
 """Seconds between attempts to recover a writer; they double."""
 
 
-class Writer(Listener):
+class StoreWriter(ReplyReceiver):
     """Writer of one segment. `writer_id` identifies it to the server.
 
     `knows_ends`: the segment's length is requested before the first append, so that one acknowledgement for several
     appends tells the end of each.
     """
 
-    def __init__(self, stores: Stores, segment: str, writer_id: UUID, *, knows_ends: bool = False) -> None:
+    def __init__(self, stores: SegmentStores, segment: str, writer_id: UUID, *, knows_ends: bool = False) -> None:
         self._stores = stores
         self._settings = stores.settings
-        self._dialect: Appending = APPENDING[stores.settings.dialect]
+        self._dialect: AppendDialect = APPENDING[stores.settings.dialect]
         self._knows_ends = knows_ends
         self.segment = segment
         self.id = writer_id
-        self._pending = Pending()
+        self._pending = UnsettledAppends()
         self._handed: int | None = None  # number of the last append handed over; None: ask the server
         self._line: StoreConnection | None = None
         self._lines: ConnectionPool | None = None
@@ -89,7 +89,7 @@ class Writer(Listener):
         position: int | None = None,
         after: int | None = None,
         expected: int | None = None,
-    ) -> InFlight:
+    ) -> AppendInFlight:
         """Enqueue an append and return it once its place is fixed; `over` is set when it is settled.
 
         `position`: the writer's number after it; None: the next one. `after`: the number that must be the writer's
@@ -101,7 +101,7 @@ class Writer(Listener):
             await self._pending.room(len(data), self._settings.append_inflight_bytes)
             await self._know(came)
             try:
-                slot = InFlight(data, self._number(data, count, position, after), count, expected)
+                slot = AppendInFlight(data, self._number(data, count, position, after), count, expected)
             except OperationFailed:
                 if not self._running:
                     self._release()
@@ -189,7 +189,7 @@ class Writer(Listener):
         token = await self._stores.token(self.segment)
         self._lines = await self._stores.lines(self.segment)
         try:
-            self._line = await self._lines.take(Kind.APPENDS)
+            self._line = await self._lines.take(ConnectionUse.APPENDS)
         except OperationFailed:
             self._stores.moved(self.segment)
             raise
@@ -228,7 +228,7 @@ class Writer(Listener):
         for slot in pending.mismatched():
             self._refuse(slot)
 
-    async def _ends_of(self, done: list[InFlight]) -> list[int | None]:
+    async def _ends_of(self, done: list[AppendInFlight]) -> list[int | None]:
         """Return the ends of appends that turned out to be stored: known if no other writer appended meanwhile."""
         end = self._pending.end
         if any(slot.expected is not None for slot in done):
@@ -392,7 +392,7 @@ class Writer(Listener):
             return
         self._refuse(slot)
 
-    def _refuse(self, slot: InFlight) -> None:
+    def _refuse(self, slot: AppendInFlight) -> None:
         """Fail an append whose condition does not hold, and reuse its number."""
         message = f"{self._where()} does not end at {slot.expected}"
         self._pending.refuse(slot, Failure(FailureCode.OFFSET_MISMATCH, message))

@@ -14,7 +14,7 @@ from uuid import uuid4
 from penstock.core.back import Back
 from penstock.core.permissions import MANAGE
 from penstock.protocols.segment.front.merges import Merges
-from penstock.protocols.segment.front.streams import SegmentStreams
+from penstock.protocols.segment.front.streams import FrontStreams
 from penstock_codecs import byte_operations
 from penstock_codecs.byte_operations import (
     GetAttribute,
@@ -31,7 +31,7 @@ from penstock_codecs.operations import CreateBasin, CreateStream, DeleteStream, 
 from penstock_codecs.segment import MergeAttributeUpdate, MergedSegment, SegmentMessage, released
 from penstock_codecs.streams import INFINITE, BasinConfig, Retention, StreamConfig
 
-__all__ = ["ADMINISTRATION", "Desk", "Handler"]
+__all__ = ["ADMINISTRATION", "Handler", "RequestContext"]
 
 KEPT: Final = StreamConfig(retention=INFINITE)
 """Configuration of new segments: Pravega keeps everything until it is truncated."""
@@ -41,11 +41,11 @@ _TRANSIENT: Final = StreamConfig(retention=Retention(TRANSIENT_SECONDS), delete_
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class RequestContext:
     """Objects with which requests of all connections are performed."""
 
     back: Back
-    streams: SegmentStreams
+    streams: FrontStreams
     merges: Merges = field(default_factory=Merges)
 
     async def create(self, stream: StreamRef, config: StreamConfig) -> None:
@@ -67,11 +67,11 @@ class Desk:
                 raise
 
 
-Handler = Callable[[Desk, Any], Awaitable[SegmentMessage]]
+Handler = Callable[[RequestContext, Any], Awaitable[SegmentMessage]]
 """Handler of one kind of request. Raises OperationFailed."""
 
 
-async def _info(desk: Desk, request: released.GetStreamSegmentInfo) -> SegmentMessage:
+async def _info(desk: RequestContext, request: released.GetStreamSegmentInfo) -> SegmentMessage:
     _, info = await desk.streams.info(request.segment)
     return released.StreamSegmentInfo(
         request.request_id,
@@ -85,7 +85,7 @@ async def _info(desk: Desk, request: released.GetStreamSegmentInfo) -> SegmentMe
     )
 
 
-async def _create(desk: Desk, request: released.CreateSegment) -> SegmentMessage:
+async def _create(desk: RequestContext, request: released.CreateSegment) -> SegmentMessage:
     """Create a segment. Its scale policy is ignored: nothing is scaled here."""
     stream = await desk.streams.to_create(request.segment)
     await desk.create(stream, KEPT)
@@ -93,7 +93,7 @@ async def _create(desk: Desk, request: released.CreateSegment) -> SegmentMessage
     return released.SegmentCreated(request.request_id, request.segment)
 
 
-async def _create_transient(desk: Desk, request: released.CreateTransientSegment) -> SegmentMessage:
+async def _create_transient(desk: RequestContext, request: released.CreateTransientSegment) -> SegmentMessage:
     """Create a transient segment; it never expires if the back does not support that."""
     name = f"{request.parent_segment}#transient.{uuid4().hex}"
     stream = await desk.streams.to_create(name)
@@ -106,17 +106,17 @@ async def _create_transient(desk: Desk, request: released.CreateTransientSegment
     return released.SegmentCreated(request.request_id, name)
 
 
-async def _seal(desk: Desk, request: released.SealSegment) -> SegmentMessage:
+async def _seal(desk: RequestContext, request: released.SealSegment) -> SegmentMessage:
     await desk.back.perform(Seal(await desk.streams.find(request.segment)))
     return released.SegmentSealed(request.request_id, request.segment)
 
 
-async def _delete(desk: Desk, request: released.DeleteSegment) -> SegmentMessage:
+async def _delete(desk: RequestContext, request: released.DeleteSegment) -> SegmentMessage:
     await desk.back.perform(DeleteStream(await desk.streams.find(request.segment)))
     return released.SegmentDeleted(request.request_id, request.segment)
 
 
-async def _truncate(desk: Desk, request: released.TruncateSegment) -> SegmentMessage:
+async def _truncate(desk: RequestContext, request: released.TruncateSegment) -> SegmentMessage:
     """Truncate a segment.
 
     Beyond its end the reply is SegmentIsTruncated, as from a real server: after an ErrorMessage Pravega's Java client
@@ -133,26 +133,26 @@ async def _truncate(desk: Desk, request: released.TruncateSegment) -> SegmentMes
     return released.SegmentTruncated(request.request_id, request.segment)
 
 
-async def _update_policy(desk: Desk, request: released.UpdateSegmentPolicy) -> SegmentMessage:
+async def _update_policy(desk: RequestContext, request: released.UpdateSegmentPolicy) -> SegmentMessage:
     """Do nothing (see `_create`), but check that the segment exists and that the client may manage it."""
     stream, _ = await desk.streams.info(request.segment)
     desk.back.require(stream, MANAGE)
     return released.SegmentPolicyUpdated(request.request_id, request.segment)
 
 
-async def _attribute(desk: Desk, request: released.GetSegmentAttribute) -> SegmentMessage:
+async def _attribute(desk: RequestContext, request: released.GetSegmentAttribute) -> SegmentMessage:
     stream = await desk.streams.find(request.segment)
     value = await desk.back.perform(GetAttribute(stream, request.attribute_id.bytes))
     return released.SegmentAttribute(request.request_id, value)
 
 
-async def _update_attribute(desk: Desk, request: released.UpdateSegmentAttribute) -> SegmentMessage:
+async def _update_attribute(desk: RequestContext, request: released.UpdateSegmentAttribute) -> SegmentMessage:
     stream, attribute = await desk.streams.find(request.segment), request.attribute_id.bytes
     update = UpdateAttribute(stream, attribute, request.new_value, request.expected_value)
     return released.SegmentAttributeUpdated(request.request_id, await desk.back.perform(update))
 
 
-async def _locate(desk: Desk, request: released.LocateOffset) -> SegmentMessage:
+async def _locate(desk: RequestContext, request: released.LocateOffset) -> SegmentMessage:
     stream = await desk.streams.find(request.segment)
     found = await desk.back.perform(Locate(stream, FromByteOffset(request.target_offset)))
     if found.offset is None:
@@ -160,7 +160,7 @@ async def _locate(desk: Desk, request: released.LocateOffset) -> SegmentMessage:
     return released.OffsetLocated(request.request_id, request.segment, found.offset)
 
 
-async def _merge(desk: Desk, request: released.MergeSegments) -> SegmentMessage:
+async def _merge(desk: RequestContext, request: released.MergeSegments) -> SegmentMessage:
     merge = Merge(
         await desk.streams.find(request.target),
         ((await desk.streams.place(request.source)).stream,),
@@ -178,7 +178,7 @@ def _update_of(update: MergeAttributeUpdate) -> byte_operations.AttributeUpdate:
     return byte_operations.AttributeUpdate(update.attribute.bytes, kind, update.new_value, update.old_value)
 
 
-async def _merge_batch(desk: Desk, request: released.MergeSegmentsBatch) -> SegmentMessage:
+async def _merge_batch(desk: RequestContext, request: released.MergeSegmentsBatch) -> SegmentMessage:
     if not request.sources:
         raise fail(FailureCode.INVALID, "a batch of no segments")
     target = await desk.streams.find(request.target)
@@ -188,7 +188,7 @@ async def _merge_batch(desk: Desk, request: released.MergeSegmentsBatch) -> Segm
     return released.SegmentsBatchMerged(request.request_id, request.target, merged)
 
 
-async def _unsupported(_: Desk, request: SegmentMessage) -> SegmentMessage:
+async def _unsupported(_: RequestContext, request: SegmentMessage) -> SegmentMessage:
     """Refuse a request that belongs on the administrator's port of a real server."""
     raise fail(FailureCode.NOT_IMPLEMENTED, type(request).__name__)
 

@@ -15,7 +15,7 @@ from penstock.observe.taps.tap import note_identity
 from penstock.protocols.segment.delegation import Delegated, Delegation, TokenRejected
 from penstock_codecs.segment import BlockAppended, SegmentMessage, draft, released
 
-__all__ = ["APPENDS", "Checkpoint"]
+__all__ = ["APPENDS", "RequestCheck"]
 
 _FREE: Final = frozenset({released.Hello, released.KeepAlive, draft.KeepAlive})
 """Messages that request nothing."""
@@ -38,7 +38,7 @@ _NAMED: Final[Mapping[type, tuple[str, ...]]] = {
 """Fields that name a request's segments, if not `segment`."""
 
 
-class Checkpoint:
+class RequestCheck:
     """Checks each request of a connection before it is performed."""
 
     def __init__(self) -> None:

@@ -17,20 +17,20 @@ import trio
 from penstock.net.draining import Draining
 from penstock.observe.metrics.clients import count_told
 from penstock.protocols.segment.delegation import TokenRejected
-from penstock.protocols.segment.front.administration import ADMINISTRATION, Desk
-from penstock.protocols.segment.front.checkpoint import APPENDS, Checkpoint
-from penstock.protocols.segment.front.link import Link, Request
-from penstock.protocols.segment.front.reads import Reads
-from penstock.protocols.segment.front.replies import NO_OFFSET, NO_REQUEST_ID, Asked
+from penstock.protocols.segment.front.administration import ADMINISTRATION, RequestContext
+from penstock.protocols.segment.front.checkpoint import APPENDS, RequestCheck
+from penstock.protocols.segment.front.link import Request, SegmentLink
+from penstock.protocols.segment.front.reads import ConnectionReads
+from penstock.protocols.segment.front.replies import NO_OFFSET, NO_REQUEST_ID, RequestFields
 from penstock.protocols.segment.front.settings import SegmentSettings
 from penstock.protocols.segment.front.tables import TABLES
-from penstock.protocols.segment.front.writers import Appends
+from penstock.protocols.segment.front.writers import ConnectionAppends
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError
 from penstock_codecs.features import Feature
 from penstock_codecs.limits import SEGMENT_VERSIONS
 from penstock_codecs.segment import BlockAppended, BlockData, Dialect, SegmentMessage, draft, join_events, released
 
-__all__ = ["Connection"]
+__all__ = ["ClientConnection"]
 
 log = structlog.get_logger()
 
@@ -55,13 +55,13 @@ _GREETINGS_PER_SECOND: Final = 10
 _GREETINGS_PER_TURN: Final = 16
 
 
-class Connection:
+class ClientConnection:
     """Connection of one client. `run` is called once and leaves nothing of the connection behind."""
 
     def __init__(
         self,
-        desk: Desk,
-        link: Link,
+        desk: RequestContext,
+        link: SegmentLink,
         settings: SegmentSettings,
         draining: Draining,
         on_dropped: Callable[[Counter[Feature]], None],
@@ -73,9 +73,9 @@ class Connection:
         self._settings = settings
         self._draining = draining
         self._on_dropped = on_dropped
-        self._appends: Appends
-        self._reads: Reads
-        self._checkpoint = Checkpoint()
+        self._appends: ConnectionAppends
+        self._reads: ConnectionReads
+        self._checkpoint = RequestCheck()
         self._takers: dict[type[Request], Callable[[Any], Awaitable[None]]] = {
             released.Hello: self._hello,
             released.KeepAlive: self._keep_alive,
@@ -99,8 +99,10 @@ class Connection:
         long.
         """
         async with trio.open_nursery() as nursery:
-            self._appends = Appends(self._desk, self._link, nursery)
-            self._reads = Reads(self._desk, self._link, nursery, self._settings, self._draining, self._on_dropped)
+            self._appends = ConnectionAppends(self._desk, self._link, nursery)
+            self._reads = ConnectionReads(
+                self._desk, self._link, nursery, self._settings, self._draining, self._on_dropped
+            )
             self._link.begin(nursery)
             if await self._take_requests():
                 self._reads.end()
@@ -185,10 +187,10 @@ class Connection:
     # ---- appends -------------------------------------------------------------------------------------------------
 
     async def _set_up(self, request: released.SetupAppend) -> None:
-        await self._appends.set_up(request.writer_id, Asked(request.request_id, request.segment))
+        await self._appends.set_up(request.writer_id, RequestFields(request.request_id, request.segment))
 
     async def _set_up_draft(self, request: draft.SetupAppend) -> None:
-        await self._appends.set_up(request.connection_id, Asked(NO_REQUEST_ID, request.segment))
+        await self._appends.set_up(request.connection_id, RequestFields(NO_REQUEST_ID, request.segment))
 
     async def _append(self, request: BlockAppended) -> None:
         await self._appends.append(request.writer_id, request.data, request.last_event_number, request.request_id)
@@ -215,18 +217,18 @@ class Connection:
     # ---- reads ---------------------------------------------------------------------------------------------------
 
     async def _read(self, request: released.ReadSegment) -> None:
-        asked = Asked(request.request_id, request.segment, request.offset)
+        asked = RequestFields(request.request_id, request.segment, request.offset)
         await self._reads.start(asked, request.suggested_length)
 
     async def _read_draft(self, request: draft.ReadSegment) -> None:
-        asked = Asked(NO_REQUEST_ID, request.segment, request.offset)
+        asked = RequestFields(NO_REQUEST_ID, request.segment, request.offset)
         await self._reads.start(asked, request.suggested_length)
 
     # ---- other requests ------------------------------------------------------------------------------------------
 
     async def _carry_out(self, request: Any) -> None:
         segment = getattr(request, _TOLD_BY.get(type(request), "segment"), "")
-        asked = Asked(request.request_id, segment, getattr(request, _AT.get(type(request), ""), NO_OFFSET))
+        asked = RequestFields(request.request_id, segment, getattr(request, _AT.get(type(request), ""), NO_OFFSET))
         try:
             self._link.say(await self._link.carried_out(partial(_HANDLERS[type(request)], self._desk, request)))
         except OperationFailed as error:

@@ -10,11 +10,11 @@ import trio
 from penstock.core.back import Back
 from penstock.net.draining import Draining
 from penstock.net.transport import TooSlow
-from penstock.protocols.segment.front.administration import Desk
-from penstock.protocols.segment.front.connection import Connection
-from penstock.protocols.segment.front.link import Link
+from penstock.protocols.segment.front.administration import RequestContext
+from penstock.protocols.segment.front.connection import ClientConnection
+from penstock.protocols.segment.front.link import SegmentLink
 from penstock.protocols.segment.front.settings import SegmentSettings
-from penstock.protocols.segment.front.streams import SegmentStreams
+from penstock.protocols.segment.front.streams import FrontStreams
 from penstock_codecs.features import Feature
 from penstock_codecs.operations import Capability
 
@@ -34,8 +34,8 @@ class SegmentFront:
         if Capability.BYTES not in back.capabilities:
             raise ValueError("the segment protocol needs a back that keeps byte offsets")
         self._settings = settings or SegmentSettings()
-        streams = SegmentStreams(back, self._settings.names, numbered=self._settings.numbered)
-        self._desk = Desk(back, streams)
+        streams = FrontStreams(back, self._settings.names, numbered=self._settings.numbered)
+        self._desk = RequestContext(back, streams)
         self._draining = Draining()
         self.dropped: Counter[Feature] = Counter()
 
@@ -48,9 +48,9 @@ class SegmentFront:
 
     async def serve(self, stream: trio.abc.Stream) -> None:
         """Serve one connection until it ends, and close it. Never raises for errors of a client or the back."""
-        link = Link(stream, self._settings, self._draining)
+        link = SegmentLink(stream, self._settings, self._draining)
         try:
-            await Connection(self._desk, link, self._settings, self._draining, self.dropped.update).run()
+            await ClientConnection(self._desk, link, self._settings, self._draining, self.dropped.update).run()
         except* (trio.BrokenResourceError, trio.ClosedResourceError) as lost:
             log.debug("connection_lost", reason=type(lost.exceptions[0]).__name__)
         except* TooSlow:

@@ -16,15 +16,15 @@ from penstock.net.limits.limiter import Crowded
 from penstock.net.retries import retry_after
 from penstock.net.transport import FrontTransport, SlowSender
 from penstock.observe.metrics.clients import count_told
-from penstock.protocols.segment.front.replies import LOST, REPLIES, Asked, Replies
+from penstock.protocols.segment.front.replies import LOST, REPLIES, Replies, RequestFields
 from penstock.protocols.segment.front.settings import SegmentSettings
-from penstock.routing.faults.messages import ON_SEGMENT_MESSAGES, Said, due_message
+from penstock.routing.faults.messages import ON_SEGMENT_MESSAGES, MessageFaults, due_message
 from penstock_codecs.codec import NEED_DATA, PAUSED
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.limits import MIB
 from penstock_codecs.segment import BlockAppended, BlockData, Dialect, SegmentMessage, SegmentServer
 
-__all__ = ["Link", "Request"]
+__all__ = ["Request", "SegmentLink"]
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ pauses that grow to 10 s and continue when the server is back."""
 Request = SegmentMessage | BlockAppended | BlockData
 
 
-class Link:
+class SegmentLink:
     """One connection.
 
     One task takes requests; any task may `say` replies, which never blocks, and then wait for `room`.
@@ -151,7 +151,7 @@ class Link:
                 self._transport.put(pieces)
         self._transport.flush()
 
-    def _put_faulty(self, said: Said, pieces: list[bytes]) -> None:
+    def _put_faulty(self, said: MessageFaults, pieces: list[bytes]) -> None:
         """Send a message with an injected fault: dropped, duplicated, or cut, after which nothing more is sent."""
         if self._cut:
             return
@@ -163,7 +163,7 @@ class Link:
             self._transport.write_now()
             cut_off()
 
-    def refuse(self, failure: Failure, asked: Asked) -> None:
+    def refuse(self, failure: Failure, asked: RequestFields) -> None:
         """Reply that a request failed; if the dialect has no such reply, take no more requests."""
         count_told(failure.code)
         if failure.code is FailureCode.PERMISSION_DENIED:

@@ -16,18 +16,18 @@ import trio
 
 from penstock.net.draining import Draining
 from penstock.observe.metrics.clients import count_dropped
-from penstock.protocols.segment.front.administration import Desk
-from penstock.protocols.segment.front.link import Link
-from penstock.protocols.segment.front.replies import Asked
+from penstock.protocols.segment.front.administration import RequestContext
+from penstock.protocols.segment.front.link import SegmentLink
+from penstock.protocols.segment.front.replies import RequestFields
 from penstock.protocols.segment.front.settings import SegmentSettings
-from penstock.protocols.segment.front.streams import Place
+from penstock.protocols.segment.front.streams import SegmentPlace
 from penstock_codecs.byte_operations import BytesRead, ReadBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.features import Feature
 from penstock_codecs.limits import KIB
 from penstock_codecs.model import StreamRef
 
-__all__ = ["Reads"]
+__all__ = ["ConnectionReads"]
 
 log = structlog.get_logger()
 
@@ -48,8 +48,8 @@ MOST_NAMED: Final = 100
 
 
 class _Read(NamedTuple):
-    asked: Asked
-    place: Place
+    asked: RequestFields
+    place: SegmentPlace
     size: int
 
     @property
@@ -57,13 +57,13 @@ class _Read(NamedTuple):
         return self.place.stream
 
 
-class Reads:
+class ConnectionReads:
     """Reads of one connection. `on_dropped` is called with the counts of dropped features."""
 
     def __init__(
         self,
-        desk: Desk,
-        link: Link,
+        desk: RequestContext,
+        link: SegmentLink,
         nursery: trio.Nursery,
         settings: SegmentSettings,
         draining: Draining,
@@ -84,7 +84,7 @@ class Reads:
         self._idle = trio.lowlevel.ParkingLot()
         self._outstanding = 0
 
-    async def start(self, asked: Asked, suggested: int) -> None:
+    async def start(self, asked: RequestFields, suggested: int) -> None:
         """Start a read of about `suggested` bytes; returns before it is answered."""
         try:
             place = await self._link.carried_out(partial(self._streams.place, asked.segment), idempotent=True)
@@ -122,7 +122,7 @@ class Reads:
                 stream = await self._streams.find(read.asked.segment)  # raises if it is another one
                 if stream == read.stream:
                     raise
-                await self._answer(read._replace(place=Place(stream, None)))
+                await self._answer(read._replace(place=SegmentPlace(stream, None)))
         except OperationFailed as error:
             if error.failure.code is FailureCode.NOT_REPRESENTABLE:
                 self._log_refusal(read.stream, error.failure)

@@ -13,7 +13,7 @@ from penstock_codecs.byte_operations import NO_ATTRIBUTE, BytesRead
 from penstock_codecs.failures import Failure, FailureCode
 from penstock_codecs.segment import Dialect, SegmentMessage, draft, released
 
-__all__ = ["LOST", "NO_OFFSET", "NO_REQUEST_ID", "REPLIES", "Acknowledged", "Asked", "Replies", "Unapplied"]
+__all__ = ["LOST", "NO_OFFSET", "NO_REQUEST_ID", "REPLIES", "Acknowledged", "Replies", "RequestFields", "Unapplied"]
 
 NO_REQUEST_ID: Final = -1
 """Request id in the draft, which has none."""
@@ -21,7 +21,7 @@ NO_OFFSET: Final = -1
 """Offset of an error reply whose request had none (1.3)."""
 
 
-class Asked(NamedTuple):
+class RequestFields(NamedTuple):
     """Fields of a request that error replies need.
 
     `segment` is the name as the client spelled it; `offset` that of a read, truncation or table, or an append's event
@@ -50,23 +50,23 @@ class Unapplied(NamedTuple):
     """One or more appends of a writer that were not applied. `again`: the writer was already told why."""
 
     writer: UUID
-    appends: Sequence[Asked]
+    appends: Sequence[RequestFields]
     again: bool
 
 
 class Replies(Protocol):
     """Replies in one dialect."""
 
-    def append_setup(self, asked: Asked, writer: UUID, level: int) -> SegmentMessage:
+    def append_setup(self, asked: RequestFields, writer: UUID, level: int) -> SegmentMessage:
         """Return the reply to a setup; `level` is the writer's last position, NO_ATTRIBUTE if unknown."""
 
     def data_appended(self, what: Acknowledged) -> SegmentMessage:
         """Return the acknowledgement of appends."""
 
-    def segment_read(self, asked: Asked, found: BytesRead) -> SegmentMessage:
+    def segment_read(self, asked: RequestFields, found: BytesRead) -> SegmentMessage:
         """Return the reply to a read."""
 
-    def refused(self, failure: Failure, asked: Asked) -> SegmentMessage | None:
+    def refused(self, failure: Failure, asked: RequestFields) -> SegmentMessage | None:
         """Return the reply to a failed request; None if there is none."""
 
     def appends_refused(self, failure: Failure, what: Unapplied) -> list[SegmentMessage] | None:
@@ -76,60 +76,60 @@ class Replies(Protocol):
 # ---- released ------------------------------------------------------------------------------------------------------
 
 
-def _no_such_segment(_: Failure, asked: Asked) -> SegmentMessage:
+def _no_such_segment(_: Failure, asked: RequestFields) -> SegmentMessage:
     return released.NoSuchSegment(asked.request_id, asked.segment, "", asked.offset)
 
 
-def _is_sealed(_: Failure, asked: Asked) -> SegmentMessage:
+def _is_sealed(_: Failure, asked: RequestFields) -> SegmentMessage:
     return released.SegmentIsSealed(asked.request_id, asked.segment, "", asked.offset)
 
 
-def _already_exists(_: Failure, asked: Asked) -> SegmentMessage:
+def _already_exists(_: Failure, asked: RequestFields) -> SegmentMessage:
     return released.SegmentAlreadyExists(asked.request_id, asked.segment)
 
 
-def _is_truncated(failure: Failure, asked: Asked) -> SegmentMessage:
+def _is_truncated(failure: Failure, asked: RequestFields) -> SegmentMessage:
     """Return SegmentIsTruncated, also for a table of another length than expected, as the real server does."""
     start = failure.details["offset"]
     assert isinstance(start, int), "as the code's comment has it"
     return released.SegmentIsTruncated(asked.request_id, asked.segment, start, "", asked.offset)
 
 
-def _not_empty(_: Failure, asked: Asked) -> SegmentMessage:
+def _not_empty(_: Failure, asked: RequestFields) -> SegmentMessage:
     return released.TableSegmentNotEmpty(asked.request_id, asked.segment)
 
 
-def _no_such_key(_: Failure, asked: Asked) -> SegmentMessage:
+def _no_such_key(_: Failure, asked: RequestFields) -> SegmentMessage:
     return released.TableKeyDoesNotExist(asked.request_id, asked.segment)
 
 
-def _bad_version(_: Failure, asked: Asked) -> SegmentMessage:
+def _bad_version(_: Failure, asked: RequestFields) -> SegmentMessage:
     return released.TableKeyBadVersion(asked.request_id, asked.segment)
 
 
-def _not_updated(_: Failure, asked: Asked) -> SegmentMessage:
+def _not_updated(_: Failure, asked: RequestFields) -> SegmentMessage:
     """Return the reply to a merge whose condition on an attribute does not hold."""
     return released.SegmentAttributeUpdated(asked.request_id, False)
 
 
-def _unsupported(failure: Failure, asked: Asked) -> SegmentMessage:
+def _unsupported(failure: Failure, asked: RequestFields) -> SegmentMessage:
     return released.OperationUnsupported(asked.request_id, failure.message)
 
 
-def _illegal(failure: Failure, asked: Asked) -> SegmentMessage:
+def _illegal(failure: Failure, asked: RequestFields) -> SegmentMessage:
     return released.ErrorMessage(asked.request_id, asked.segment, failure.message, 0)
 
 
-def _unspecified(failure: Failure, asked: Asked) -> SegmentMessage:
+def _unspecified(failure: Failure, asked: RequestFields) -> SegmentMessage:
     return released.ErrorMessage(asked.request_id, asked.segment, failure.message, -1)
 
 
-def _denied(_: Failure, asked: Asked) -> SegmentMessage:
+def _denied(_: Failure, asked: RequestFields) -> SegmentMessage:
     """Return AuthTokenCheckFailed, after which clients do not retry; after an unspecified error they would."""
     return released.AuthTokenCheckFailed(asked.request_id, "", 0)
 
 
-_REFUSALS: Final[Mapping[FailureCode, Callable[[Failure, Asked], SegmentMessage]]] = {
+_REFUSALS: Final[Mapping[FailureCode, Callable[[Failure, RequestFields], SegmentMessage]]] = {
     FailureCode.STREAM_NOT_FOUND: _no_such_segment,
     FailureCode.BASIN_NOT_FOUND: _no_such_segment,
     FailureCode.STREAM_DELETION_PENDING: _no_such_segment,
@@ -159,19 +159,19 @@ the server's own: real clients then reconnect and continue, which none does afte
 class _Released:
     """See `Replies`."""
 
-    def append_setup(self, asked: Asked, writer: UUID, level: int) -> SegmentMessage:
+    def append_setup(self, asked: RequestFields, writer: UUID, level: int) -> SegmentMessage:
         return released.AppendSetup(asked.request_id, asked.segment, writer, level)
 
     def data_appended(self, what: Acknowledged) -> SegmentMessage:
         offset = NO_OFFSET if what.offset is None else what.offset
         return released.DataAppended(what.writer, what.number, what.previous, what.request_id, offset)
 
-    def segment_read(self, asked: Asked, found: BytesRead) -> SegmentMessage:
+    def segment_read(self, asked: RequestFields, found: BytesRead) -> SegmentMessage:
         return released.SegmentRead(
             asked.segment, asked.offset, found.at_tail, found.end_of_segment, found.data, asked.request_id
         )
 
-    def refused(self, failure: Failure, asked: Asked) -> SegmentMessage | None:
+    def refused(self, failure: Failure, asked: RequestFields) -> SegmentMessage | None:
         if failure.code in LOST:
             return None
         return _REFUSALS.get(failure.code, _unspecified)(failure, asked)
@@ -203,18 +203,18 @@ _DRAFT_REFUSALS: Final[Mapping[FailureCode, Callable[[Any], SegmentMessage]]] = 
 class _Draft:
     """See `Replies`."""
 
-    def append_setup(self, asked: Asked, writer: UUID, level: int) -> SegmentMessage:
+    def append_setup(self, asked: RequestFields, writer: UUID, level: int) -> SegmentMessage:
         return draft.AppendSetup(asked.segment, writer, 0 if level == NO_ATTRIBUTE else level)
 
     def data_appended(self, what: Acknowledged) -> SegmentMessage:
         return draft.DataAppended(what.writer, what.number)
 
-    def segment_read(self, asked: Asked, found: BytesRead) -> SegmentMessage:
+    def segment_read(self, asked: RequestFields, found: BytesRead) -> SegmentMessage:
         return draft.SegmentRead(
             asked.segment, asked.offset, draft.Flags(found.at_tail, found.end_of_segment), found.data
         )
 
-    def refused(self, failure: Failure, asked: Asked) -> SegmentMessage | None:
+    def refused(self, failure: Failure, asked: RequestFields) -> SegmentMessage | None:
         spell = _DRAFT_REFUSALS.get(failure.code)
         return None if spell is None else spell(asked)
 

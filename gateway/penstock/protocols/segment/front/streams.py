@@ -14,37 +14,37 @@ from typing import Final, NamedTuple
 from penstock.core.back import Back
 from penstock.core.segment_names import SegmentName, SegmentNames, has_number
 from penstock.protocols.controller.controller.names import is_internal
-from penstock.protocols.controller.controller.numbers import First, Numbers
+from penstock.protocols.controller.controller.numbers import FirstSegment, FirstSegments
 from penstock.protocols.controller.controller.table import ControllerTable
 from penstock_codecs.byte_operations import GetSegmentInfo, SegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 
-__all__ = ["Place", "SegmentStreams"]
+__all__ = ["FrontStreams", "SegmentPlace"]
 
 MOST_REMEMBERED: Final = 10_000
 """Streams whose first segment is remembered; about 300 bytes each."""
 
 
-class Place(NamedTuple):
+class SegmentPlace(NamedTuple):
     """Stream of a segment. `first` is the known first segment of the stream if this is it."""
 
     stream: StreamRef
-    first: First | None
+    first: FirstSegment | None
 
     def fits(self, incarnation: str) -> bool:
         """Return whether a stream of this `SegmentInfo.incarnation` is the segment's."""
         return self.first is None or self.first.fits(incarnation)
 
 
-class SegmentStreams:
+class FrontStreams:
     """Streams of one front's clients. `numbered`: whether a controller numbers their segments."""
 
     def __init__(self, back: Back, names: SegmentNames, *, numbered: bool) -> None:
         self._back = back
         self._names = names
-        self._numbers = Numbers(ControllerTable(back)) if numbered else None
-        self._known: OrderedDict[tuple[str, str], First] = OrderedDict()
+        self._numbers = FirstSegments(ControllerTable(back)) if numbered else None
+        self._known: OrderedDict[tuple[str, str], FirstSegment] = OrderedDict()
 
     async def find(self, segment: str) -> StreamRef:
         """Return a segment's stream.
@@ -68,15 +68,16 @@ class SegmentStreams:
             raise fail(FailureCode.STREAM_NOT_FOUND, f"there is no segment {segment}")
         return found
 
-    async def place(self, segment: str) -> Place:
-        """Return a segment's stream as far as it is known; the stream may turn out to be another (see `Place.fits`).
+    async def place(self, segment: str) -> SegmentPlace:
+        """Return a segment's stream as far as it is known; the stream may turn out to be another (see
+        `SegmentPlace.fits`).
 
         Raises NOT_REPRESENTABLE, STREAM_NOT_FOUND.
         """
         place = await self._place(segment)
         if place is None:
             stream = await self.find(segment)
-            place = await self._place(segment) or Place(stream, None)
+            place = await self._place(segment) or SegmentPlace(stream, None)
         return place
 
     async def to_create(self, segment: str) -> StreamRef:
@@ -96,10 +97,10 @@ class SegmentStreams:
             return
         if stream == self._names.to_stream(SegmentName(name.scope, name.stream)):
             info = await self._back.perform(GetSegmentInfo(stream))
-            await self._numbers.set(name.scope, name.stream, First(name.id, info.incarnation))
+            await self._numbers.set(name.scope, name.stream, FirstSegment(name.id, info.incarnation))
             self._known.pop((name.scope, name.stream), None)
 
-    async def _info(self, segment: str, place: Place | None) -> tuple[StreamRef, SegmentInfo] | None:
+    async def _info(self, segment: str, place: SegmentPlace | None) -> tuple[StreamRef, SegmentInfo] | None:
         """Return the segment's stream and state; None if the stream at this place is not its own."""
         if place is None:
             return None
@@ -113,23 +114,23 @@ class SegmentStreams:
             return None
         if place.first is not None and not place.first.incarnation:
             name = SegmentName.parse(segment, self._names.basin)
-            self._keep(name, First(place.first.segment, info.incarnation))
+            self._keep(name, FirstSegment(place.first.segment, info.incarnation))
         return place.stream, info
 
-    async def _place(self, segment: str, *, anew: bool = False) -> Place | None:
+    async def _place(self, segment: str, *, anew: bool = False) -> SegmentPlace | None:
         """Return the segment's place; None if the stream's first segment has another number by now."""
         name = SegmentName.parse(segment, self._names.basin)
         if self._numbers is None or is_internal(name.stream):  # those get a new name each time
-            return Place(self._names.to_stream(name), None)
+            return SegmentPlace(self._names.to_stream(name), None)
         first = None if anew else self._known.get((name.scope, name.stream))
         if first is None:
-            first = self._keep(name, await self._numbers.get(name.scope, name.stream) or First(0))
+            first = self._keep(name, await self._numbers.get(name.scope, name.stream) or FirstSegment(0))
         if name.id == first.segment or not has_number(segment):
             stored = SegmentName(name.scope, name.stream, suffix=name.suffix)
-            return Place(self._names.to_stream(stored), None if name.suffix else first)
-        return None if name.id == 0 else Place(self._names.to_stream(name), None)
+            return SegmentPlace(self._names.to_stream(stored), None if name.suffix else first)
+        return None if name.id == 0 else SegmentPlace(self._names.to_stream(name), None)
 
-    def _keep(self, name: SegmentName, first: First) -> First:
+    def _keep(self, name: SegmentName, first: FirstSegment) -> FirstSegment:
         key = (name.scope, name.stream)
         self._known[key] = first
         self._known.move_to_end(key)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.core.segment_names import INTERNAL_TABLES
-from penstock.protocols.segment.front.administration import Desk, Handler
+from penstock.protocols.segment.front.administration import Handler, RequestContext
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.segment import SegmentMessage, TableEntry, TableKey, released
 from penstock_codecs.table_operations import (
@@ -35,31 +35,31 @@ _TOKEN: Final = b"\x01"
 end."""
 
 
-async def _create(desk: Desk, request: released.CreateTableSegment) -> SegmentMessage:
+async def _create(desk: RequestContext, request: released.CreateTableSegment) -> SegmentMessage:
     """Create a table; all tables here are sorted."""
     await desk.back.perform(CreateTable(request.segment, request.key_length))
     return released.SegmentCreated(request.request_id, request.segment)
 
 
-async def _delete(desk: Desk, request: released.DeleteTableSegment) -> SegmentMessage:
+async def _delete(desk: RequestContext, request: released.DeleteTableSegment) -> SegmentMessage:
     await desk.back.perform(DeleteTable(request.segment, request.must_be_empty))
     return released.SegmentDeleted(request.request_id, request.segment)
 
 
-async def _info(desk: Desk, request: released.GetTableSegmentInfo) -> SegmentMessage:
+async def _info(desk: RequestContext, request: released.GetTableSegmentInfo) -> SegmentMessage:
     info = await desk.back.perform(GetTableInfo(request.segment))
     return released.TableSegmentInfo(
         request.request_id, request.segment, info.start, info.length, info.entries, info.key_length
     )
 
 
-async def _update(desk: Desk, request: released.UpdateTableEntries) -> SegmentMessage:
+async def _update(desk: RequestContext, request: released.UpdateTableEntries) -> SegmentMessage:
     items = tuple(TableItem(entry.key.key, entry.value, entry.key.version) for entry in request.entries)
     update = UpdateTable(request.segment, items, _length(request.table_segment_offset))
     return released.TableEntriesUpdated(request.request_id, await desk.back.perform(update))
 
 
-async def _remove(desk: Desk, request: released.RemoveTableKeys) -> SegmentMessage:
+async def _remove(desk: RequestContext, request: released.RemoveTableKeys) -> SegmentMessage:
     keys = tuple(VersionedKey(key.key, key.version) for key in request.keys)
     await desk.back.perform(RemoveTableKeys(request.segment, keys, _length(request.table_segment_offset)))
     return released.TableKeysRemoved(request.request_id, request.segment)
@@ -69,7 +69,7 @@ def _length(offset: int) -> int | None:
     return None if offset == ANY_LENGTH else offset
 
 
-async def _read(desk: Desk, request: released.ReadTable) -> SegmentMessage:
+async def _read(desk: RequestContext, request: released.ReadTable) -> SegmentMessage:
     keys = tuple(key.key for key in request.keys)
     items = await desk.back.perform(ReadTable(request.segment, keys))
     entries = tuple(
@@ -79,19 +79,21 @@ async def _read(desk: Desk, request: released.ReadTable) -> SegmentMessage:
     return released.TableRead(request.request_id, request.segment, entries)
 
 
-async def _list_keys(desk: Desk, request: released.ReadTableKeys) -> SegmentMessage:
+async def _list_keys(desk: RequestContext, request: released.ReadTableKeys) -> SegmentMessage:
     page = await _list(desk, request, request.suggested_key_count)
     keys = tuple(TableKey(item.key, item.version) for item in page.items)
     return released.TableKeysRead(request.request_id, request.segment, keys, _token(page))
 
 
-async def _list_entries(desk: Desk, request: released.ReadTableEntries) -> SegmentMessage:
+async def _list_entries(desk: RequestContext, request: released.ReadTableEntries) -> SegmentMessage:
     page = await _list(desk, request, request.suggested_entry_count)
     entries = tuple(map(_entry, page.items))
     return released.TableEntriesRead(request.request_id, request.segment, entries, _token(page))
 
 
-async def _list(desk: Desk, request: released.ReadTableKeys | released.ReadTableEntries, suggested: int) -> TablePage:
+async def _list(
+    desk: RequestContext, request: released.ReadTableKeys | released.ReadTableEntries, suggested: int
+) -> TablePage:
     token = request.continuation_token
     if token and not token.startswith(_TOKEN):
         raise fail(FailureCode.INVALID, "this continuation token is none that was given here")
@@ -113,7 +115,7 @@ def _token(page: TablePage) -> bytes:
     return _TOKEN + page.items[-1].key if page.items else b""
 
 
-async def _read_delta(desk: Desk, request: released.ReadTableEntriesDelta) -> SegmentMessage:
+async def _read_delta(desk: RequestContext, request: released.ReadTableEntriesDelta) -> SegmentMessage:
     read = ReadTableDelta(request.segment, request.from_position, _count(request.suggested_entry_count))
     delta = await desk.back.perform(read)
     entries = tuple(map(_entry, delta.items))
@@ -133,7 +135,7 @@ def _entry(item: TableItem) -> TableEntry:
 def _of_clients(handler: Handler) -> Handler:
     """Wrap a handler so that it refuses the gateway's own tables, such as the controller's."""
 
-    async def handle(desk: Desk, request: Any) -> SegmentMessage:
+    async def handle(desk: RequestContext, request: Any) -> SegmentMessage:
         if request.segment.startswith(INTERNAL_TABLES):
             raise fail(FailureCode.NOT_REPRESENTABLE, f"{request.segment!r:.80} is no table segment's name")
         return await handler(desk, request)

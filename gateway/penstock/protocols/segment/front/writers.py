@@ -26,10 +26,10 @@ import trio
 
 from penstock.core.back import AppendSession, Back
 from penstock.observe.metrics.clients import Pauses, count_told
-from penstock.protocols.segment.front.administration import Desk
-from penstock.protocols.segment.front.link import Link
-from penstock.protocols.segment.front.replies import Acknowledged, Asked, Unapplied
-from penstock.protocols.segment.front.streams import SegmentStreams
+from penstock.protocols.segment.front.administration import RequestContext
+from penstock.protocols.segment.front.link import SegmentLink
+from penstock.protocols.segment.front.replies import Acknowledged, RequestFields, Unapplied
+from penstock.protocols.segment.front.streams import FrontStreams
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes, GetAttribute, GetSegmentInfo, WriterPosition
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
@@ -37,7 +37,7 @@ from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Appended
 from penstock_codecs.segment.released import ConditionalCheckFailed
 
-__all__ = ["Appends", "InFlight", "Outlet", "Writer"]
+__all__ = ["BytesInFlight", "ClientWriter", "ConnectionAppends", "WriterContext"]
 
 log = structlog.get_logger()
 
@@ -49,7 +49,7 @@ _ORDINARY: Final = frozenset({FailureCode.STREAM_NOT_FOUND, FailureCode.STREAM_S
 """Failures too common to be logged."""
 
 
-class InFlight:
+class BytesInFlight:
     """Bytes of one connection's appends in flight, with a bound."""
 
     def __init__(self, most: int = MOST_IN_FLIGHT) -> None:
@@ -72,14 +72,14 @@ class InFlight:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlet:
+class WriterContext:
     """Objects shared by the writers of a connection."""
 
     back: Back
-    streams: SegmentStreams
-    link: Link
+    streams: FrontStreams
+    link: SegmentLink
     nursery: trio.Nursery
-    in_flight: InFlight
+    in_flight: BytesInFlight
 
 
 class _Sent(NamedTuple):
@@ -90,10 +90,10 @@ class _Sent(NamedTuple):
     size: int
 
 
-class Writer:
+class ClientWriter:
     """Writer of one connection. One task hands appends over; `level` is the last position that was acknowledged."""
 
-    def __init__(self, outlet: Outlet, writer_id: UUID, segment: str, stream: StreamRef, level: int) -> None:
+    def __init__(self, outlet: WriterContext, writer_id: UUID, segment: str, stream: StreamRef, level: int) -> None:
         self._outlet = outlet
         self._link = outlet.link
         self._id = writer_id
@@ -231,7 +231,7 @@ class Writer:
         again = self._failure is not None
         count_told(failure.code)
         self._failure = failure
-        appends = [Asked(sent.request_id, self._segment, sent.number) for sent in refused]
+        appends = [RequestFields(sent.request_id, self._segment, sent.number) for sent in refused]
         replies = self._link.replies.appends_refused(failure, Unapplied(self._id, appends, again))
         if replies is None or failure.code is FailureCode.STALE_WRITER_POSITION:
             self._link.end(failure if replies is None else None)
@@ -242,17 +242,17 @@ class Writer:
         self._idle.unpark_all()
 
 
-class Appends:
+class ConnectionAppends:
     """Appends of one connection.
 
     The codec bounds the number of writers, and refuses appends by writers that are not set up.
     """
 
-    def __init__(self, desk: Desk, link: Link, nursery: trio.Nursery) -> None:
-        self._outlet = Outlet(desk.back, desk.streams, link, nursery, InFlight())
-        self._writers: dict[UUID, Writer] = {}
+    def __init__(self, desk: RequestContext, link: SegmentLink, nursery: trio.Nursery) -> None:
+        self._outlet = WriterContext(desk.back, desk.streams, link, nursery, BytesInFlight())
+        self._writers: dict[UUID, ClientWriter] = {}
 
-    async def set_up(self, writer_id: UUID, asked: Asked) -> None:
+    async def set_up(self, writer_id: UUID, asked: RequestFields) -> None:
         """Set a writer up and reply with its last position.
 
         Waits until all that it sent before on this connection is answered.
@@ -266,17 +266,17 @@ class Appends:
         except OperationFailed as error:
             link.refuse(error.failure, asked)
             return
-        self._writers[writer_id] = Writer(self._outlet, writer_id, asked.segment, stream, level)
+        self._writers[writer_id] = ClientWriter(self._outlet, writer_id, asked.segment, stream, level)
         link.say(link.replies.append_setup(asked, writer_id, level))
 
-    async def _look_up(self, writer_id: UUID, asked: Asked) -> tuple[StreamRef, int]:
+    async def _look_up(self, writer_id: UUID, asked: RequestFields) -> tuple[StreamRef, int]:
         stream = await self._outlet.streams.find(asked.segment)
         return stream, await self._outlet.back.perform(GetAttribute(stream, writer_id.bytes))
 
     async def append(
         self, writer_id: UUID, data: bytes, number: int, request_id: int, expected: int | None = None
     ) -> None:
-        """Take an append; see `Writer.append`. End the connection if the writer's setup failed."""
+        """Take an append; see `ClientWriter.append`. End the connection if the writer's setup failed."""
         writer = self._writers.get(writer_id)
         if writer is None:
             log.info("append_refused", writer=str(writer_id), reason="its SetupAppend failed")

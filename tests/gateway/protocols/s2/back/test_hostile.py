@@ -15,10 +15,10 @@ from support.upstreams import by, far_server
 from penstock.net.http.exchange import Exchange
 from penstock.protocols.s2.back.append_queue import AppendQueue
 from penstock.protocols.s2.back.back import open_s2
-from penstock.protocols.s2.back.pending import Chain, Pending
-from penstock.protocols.s2.back.places import Places
+from penstock.protocols.s2.back.pending import PendingAppend, S2AppendChain
+from penstock.protocols.s2.back.places import PlaceCache
 from penstock.protocols.s2.back.settings import S2BackSettings
-from penstock.store.admission import Admission
+from penstock.store.admission import ByteBudget
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamPosition
@@ -72,14 +72,14 @@ async def test_an_acknowledgement_is_not_lost_while_its_identifier_is_looked_for
         async def record_id(self, *_place: object) -> Any:
             await trio.sleep_forever()
 
-    admission = Admission(MIB)
+    admission = ByteBudget(MIB)
     shared: Any = SimpleNamespace(
-        settings=S2BackSettings(), admission=admission, places=Places(10), locating=Locating()
+        settings=S2BackSettings(), admission=admission, places=PlaceCache(10), locating=Locating()
     )
     line = AppendQueue(shared, STREAM)
     append = replace(appending(b"x"), create_if_missing=False)
     settled = trio.Event()
-    pending = Pending(append, Chain(), line, settled.set)
+    pending = PendingAppend(append, S2AppendChain(), line, settled.set)
     line.saw_tail(StreamPosition(5, 1))
     line.hand_over(pending)
     assert line.take() is pending

@@ -9,7 +9,7 @@ from trio.testing import MockClock
 
 from penstock.core.back import Following, ReadSession
 from penstock.net.draining import Draining
-from penstock.protocols.s2.front.following import Follower
+from penstock.protocols.s2.front.following import FollowingSession
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Columns, RecordBatch, StreamPosition
 
@@ -40,8 +40,8 @@ async def enough_room(keep: bool) -> None:
     """Of an exchange that is never full."""
 
 
-def follower(*script: RecordBatch | Following | None, draining: Draining | None = None) -> Follower:
-    return Follower(ScriptedRead(*script), enough_room, (5.0, 15.0), draining or Draining(3.0))
+def follower(*script: RecordBatch | Following | None, draining: Draining | None = None) -> FollowingSession:
+    return FollowingSession(ScriptedRead(*script), enough_room, (5.0, 15.0), draining or Draining(3.0))
 
 
 async def test_a_heartbeat_comes_at_once_when_following_begins(autojump_clock: MockClock) -> None:
@@ -58,7 +58,7 @@ async def test_a_piece_s_room_is_asked_for_when_records_came_during_the_wait(aut
         asked.append(keep)
         read.script.append(BATCH)
 
-    assert await Follower(read, room, (5.0, 15.0), Draining(3.0)).next() == BATCH
+    assert await FollowingSession(read, room, (5.0, 15.0), Draining(3.0)).next() == BATCH
     assert asked == [False, True]
 
 
@@ -94,7 +94,7 @@ async def test_a_tail_that_was_not_reached_is_no_heartbeat(
 ) -> None:
     """Clients go on there after a drain, and would miss what is before it."""
     draining = Draining(60.0)
-    read = Follower(SlowRead(*script), enough_room, (5.0, 15.0), draining)
+    read = FollowingSession(SlowRead(*script), enough_room, (5.0, 15.0), draining)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(begin_after_a_second, draining)
         given = [await read.next() for _ in script]

@@ -13,7 +13,7 @@ import trio
 from penstock.core.passthrough import HeaderList
 from penstock.net.draining import Draining
 from penstock.net.http.exchange import Request
-from penstock.protocols.s2.front.call import Call
+from penstock.protocols.s2.front.call import S2Call
 from penstock.protocols.s2.front.passthrough import pass_append, pass_read
 from penstock.protocols.s2.front.settings import S2Settings
 from penstock_codecs.failures import FailureCode, fail
@@ -100,12 +100,12 @@ class Server:
 
 async def read(client: Client, server: Server, draining: Draining | None = None) -> None:
     with trio.fail_after(100):
-        await pass_read(Call(client, {"stream": "s"}, S2Settings()), server, draining or Draining())
+        await pass_read(S2Call(client, {"stream": "s"}, S2Settings()), server, draining or Draining())
 
 
 async def append(client: Client, server: Server, draining: Draining | None = None) -> None:
     with trio.fail_after(100):
-        await pass_append(Call(client, {"stream": "s"}, S2Settings()), server, draining or Draining())
+        await pass_append(S2Call(client, {"stream": "s"}, S2Settings()), server, draining or Draining())
 
 
 def finished(*says: bytes | Exception, head: ResponseHead = OK) -> Server:
