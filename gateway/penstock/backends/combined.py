@@ -54,7 +54,7 @@ _MOST_REMEMBERED: Final = 10_000
 
 
 class BytesAndTables(Protocol):
-    """The server's own operations that `Combined` uses: `penstock.protocols.segment.back.SegmentDirect`."""
+    """The server's own operations that `Combined` uses: `penstock.protocols.segment.back.direct.SegmentDirect`."""
 
     @property
     def capabilities(self) -> frozenset[Capability]:

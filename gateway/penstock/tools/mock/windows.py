@@ -45,7 +45,7 @@ class FlowWindows:
         self._pongs: list[bytes] = []
 
     def heard(self, data: bytes | bytearray | memoryview) -> None:
-        """Process bytes of the client. Raises `penstock_codecs.http.observer.faults.Fault` if they are not
+        """Process bytes of the client. Raises `penstock_codecs.http.observer.faults.HttpFault` if they are not
         HTTP/2."""
         skipped = min(self._preface, len(data))
         self._preface -= skipped

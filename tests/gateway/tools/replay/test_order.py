@@ -80,7 +80,7 @@ async def test_little_is_read_ahead_however_long_a_conversation_waits(server: S3
     ahead.take = take  # type: ignore[method-assign]
     server.delay = 1.0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.tools.replay.replaying.ReadAhead", lambda: ahead)
+        patch.setattr("penstock.tools.replay.replaying.PlaybackBuffer", lambda: ahead)
         summary = await played(recording.events, server, FAST)
     assert summary.same and len(server.records) == 200
     assert 50_000 < most <= 100_000
@@ -104,7 +104,7 @@ async def test_few_conversations_are_read_ahead(server: S3PDouble, autojump_cloc
 
     server.delay = 1.0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.tools.replay.replaying.ReadAhead", lambda: PlaybackBuffer(10 * CONVERSATION_BYTES))
+        patch.setattr("penstock.tools.replay.replaying.PlaybackBuffer", lambda: PlaybackBuffer(10 * CONVERSATION_BYTES))
         patch.setattr("penstock.tools.replay.replaying.Player", Noted)
         summary = await played(recording.events, server, FAST)
     assert summary.same and summary.count == 200

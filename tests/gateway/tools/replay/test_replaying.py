@@ -89,7 +89,7 @@ async def test_many_answers_that_were_not_waited_for(
             await super().wait(time_ns, records)
             await trio.testing.wait_all_tasks_blocked()  # the server answers each before the next is said
 
-    monkeypatch.setattr("penstock.tools.replay.replaying.Pace", Patient)
+    monkeypatch.setattr("penstock.tools.replay.replaying.ReplayPace", Patient)
     summary = await played(recording.events, server, FAST)
     [report] = summary.conversations
     assert (report.answers, report.different) == (50, 0)
@@ -122,7 +122,7 @@ async def test_what_was_said_without_waiting_is_said_so_again(server: S3PDouble,
             said_at.append(trio.current_time())
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.tools.replay.replaying.Pace", Noted)
+        patch.setattr("penstock.tools.replay.replaying.ReplayPace", Noted)
         await played(recording.events, server, FAST)
     assert [at - said_at[0] for at in said_at] == [0.0, 0.0, 0.0, 2.0]
 
