@@ -17,6 +17,7 @@ from penstock_codecs.failures import LocalProtocolError
 from penstock_codecs.limits import S2S_COMPRESSION_THRESHOLD, S2S_MAX_FRAME_LENGTH, S2S_MAX_PAYLOAD
 
 __all__ = [
+    "HEAD_BYTES",
     "MAX_HELD",
     "Frame",
     "FrameError",
@@ -26,13 +27,15 @@ __all__ = [
     "compress_payload",
     "encode_frame",
     "encode_terminal",
+    "is_plain",
 ]
 
 _SMALL: Final = 4096
 """Smaller pieces that are held are joined: each would take 40 bytes of memory beside its own."""
 _LENGTH_BYTES: Final = 3
 _EXCERPT_BYTES: Final = 256
-_HEAD_BYTES: Final = 4
+HEAD_BYTES: Final = 4
+"""Size of a frame's length and flags."""
 _TERMINAL: Final = 0x80
 _COMPRESSION_SHIFT: Final = 5
 _COMPRESSION_MASK: Final = 3
@@ -115,6 +118,14 @@ def encode_frame(
 def encode_terminal(status: int, body: bytes) -> list[bytes]:
     """Return a terminal frame: `status` is an HTTP status, `body` the JSON that an HTTP answer would carry."""
     return [_head(len(body) + 3 << 8 | _TERMINAL), status.to_bytes(2, "big"), body]
+
+
+def is_plain(head: bytes) -> bool:
+    """Return whether the first four bytes of a frame announce a valid length and a message without compression."""
+    flags = head[_LENGTH_BYTES]
+    compressed = flags >> _COMPRESSION_SHIFT & _COMPRESSION_MASK
+    length = int.from_bytes(head[:_LENGTH_BYTES], "big")
+    return not (flags & _TERMINAL or compressed) and 0 < length <= S2S_MAX_FRAME_LENGTH
 
 
 class FrameReader:
@@ -204,9 +215,9 @@ class FrameReader:
 
 
 def _terminal(frame: memoryview) -> Terminal:
-    content = frame[_HEAD_BYTES:]
+    content = frame[HEAD_BYTES:]
     if len(content) < 2:
-        raise FrameError("terminal frame has no status", _HEAD_BYTES, frame)
+        raise FrameError("terminal frame has no status", HEAD_BYTES, frame)
     return Terminal(int.from_bytes(content[:2], "big"), bytes(content[2:]))
 
 
@@ -214,10 +225,10 @@ def _regular(flags: int, frame: memoryview) -> Frame:
     compression = _COMPRESSIONS.get(flags >> _COMPRESSION_SHIFT & _COMPRESSION_MASK)
     if compression is None:
         raise FrameError("unknown compression algorithm", _LENGTH_BYTES, frame)
-    payload: bytes | memoryview = frame[_HEAD_BYTES:]
+    payload: bytes | memoryview = frame[HEAD_BYTES:]
     if compression is not Compression.NONE:
         try:
             payload = decompress(compression, payload, S2S_MAX_PAYLOAD)
         except DecompressionError as error:
-            raise FrameError(str(error), _HEAD_BYTES, frame) from None
+            raise FrameError(str(error), HEAD_BYTES, frame) from None
     return Frame(payload, bool(flags & _RECONNECT_ADVISED), compression)

@@ -1,7 +1,7 @@
 """The embedded store: durable streams in one SQLite file (docs/adr/0002-embedded-store.md).
 
 Decisions are made in memory, synchronously, on trio's thread. The committer makes a group of them durable in one
-transaction on another thread; clients see records only after it. The head of a stream, which says where it ends, is kept
+transaction on another thread; clients see records only after it. The head of a stream, its end and state, is kept
 twice: the decided head counts records that wait for a commit, the durable head does not. One module per duty:
 
 * `settings`, `lock`, `schema`, `u64`: the file and its contents;

@@ -1,9 +1,8 @@
 """Metrics of passthrough sessions: their records are counted from the server's frames.
 
 The batches that clients append are not parsed. Acknowledgements are a few bytes for each batch, and give its number of
-records: that takes 4.4 us a batch, while passing through one of 100 records of 1 KiB takes 170. Batches that are read
-are parsed for the number of their records, which takes 5 us for such a batch, and decompressed if the server
-compresses.
+records: that takes 4.4 us a batch, while passing through one of 100 records of 1 KiB takes 170. The records of batches
+that are read are counted by their lengths, see `count_records`; a batch is decompressed for it if the server compresses.
 """
 
 from __future__ import annotations
@@ -17,15 +16,14 @@ from google.protobuf.message import DecodeError
 
 from penstock.observe.metrics.meters import FlowMeters, Meter
 from penstock_codecs.http import Buffer
-from penstock_codecs.s2s.frames import MAX_HELD, Frame, FrameError, FrameReader
+from penstock_codecs.limits import S2S_MAX_FRAME_LENGTH
+from penstock_codecs.s2.record_count import count_records
+from penstock_codecs.s2s.frames import HEAD_BYTES, Frame, FrameError, FrameReader, is_plain
 from penstock_proto import s2_pb2
 
 __all__ = ["PassthroughAppends", "PassthroughReads"]
 
 _parse: Final = s2_pb2.AppendAck.FromString
-_parse_batch: Final = s2_pb2.ReadBatch.FromString
-_LENGTH_BYTES: Final = 3
-"""Size of a frame's length field (S2 fact sheet, 2.1), which counts the bytes after it."""
 
 
 class _Answers:
@@ -54,41 +52,60 @@ class _Answers:
         raise NotImplementedError
 
 
-class PassthroughReads(_Answers):
+class PassthroughReads:
     """The server's frames of a read session. Frames may be large: until one is complete its pieces are kept without
-    copying."""
+    copying. An invalid frame ends the count; the session ends with it."""
 
     def __init__(self, flow: FlowMeters) -> None:
-        super().__init__()
         self._flow = flow
-        self._parts: list[memoryview] = []  # of the current frame
-        self._held, self._wanted = 0, _LENGTH_BYTES  # bytes of it
+        self._head = b""  # of the current frame
+        self._parts: list[memoryview] = []  # of its payload
+        self._missing = 0  # bytes of the head or the payload
+        self._ended = False
+        self._next()
+
+    def _next(self) -> None:
+        self._head, self._parts, self._missing = b"", [], HEAD_BYTES
 
     def answered(self, pieces: Sequence[Buffer]) -> None:
         """Count the frames in the server's bytes."""
         for piece in pieces:
             view, at = memoryview(piece), 0
-            while at < len(view) and self._reader is not None:
-                part = view[at : at + self._wanted - self._held]
+            while at < len(view) and not self._ended:
+                part = view[at : at + self._missing]
                 at += len(part)
+                self._missing -= len(part)
                 self._take(part)
 
     def _take(self, part: memoryview) -> None:
-        self._parts.append(part)
-        self._held += len(part)
-        if self._held == self._wanted == _LENGTH_BYTES:
-            self._wanted += int.from_bytes(b"".join(self._parts), "big")
-        if self._held == self._wanted:
-            whole, self._parts = b"".join(self._parts), []
-            self._held, self._wanted = 0, _LENGTH_BYTES
-            super().answered((whole,))
-        elif self._wanted > MAX_HELD:  # not a frame
-            self._reader, self._parts = None, []
+        if len(self._head) == HEAD_BYTES:
+            self._parts.append(part)
+        else:
+            self._head += part
+            if not self._missing:
+                length = int.from_bytes(self._head[:-1], "big")  # it counts the flags, too
+                self._missing = length - 1 if 0 < length <= S2S_MAX_FRAME_LENGTH else 0
+        if len(self._head) == HEAD_BYTES and not self._missing:
+            self._finish_frame()
 
-    def _count(self, frame: Frame) -> None:
-        records = len(_parse_batch(bytes(frame.payload)).records)
-        self._flow.records.value += records
-        self._flow.batches.value += records > 0
+    def _finish_frame(self) -> None:
+        try:
+            records = self._records()
+        except (FrameError, ValueError):
+            records = None
+        self._next()
+        self._ended = records is None
+        self._flow.records.value += records or 0
+        self._flow.batches.value += bool(records)
+
+    def _records(self) -> int | None:
+        """Return the number of records in the frame; None if it is the last one. Raises FrameError and ValueError."""
+        if is_plain(self._head):
+            return count_records(self._parts)
+        reader = FrameReader()
+        reader.feed(b"".join((self._head, *self._parts)))
+        frame = reader.next()
+        return count_records((frame.payload,)) if isinstance(frame, Frame) else None
 
 
 class PassthroughAppends(_Answers):
