@@ -48,7 +48,7 @@ GUIDES = {
     ),
     "recorder.md": Guide(
         {
-            "penstock check": ["is valid", "connections used by route orders", "Blanked in it"],
+            "penstock check": ["is valid", "connections used by route orders", "Redacted:"],
             '"card 4111': ['"start":{"seq_num":0', '"body":"first"'],
             ":9600/recordings": ['"state": "recording"'],
             "penstock show": ["AppendInput", "PROTOCOL"],

@@ -24,7 +24,7 @@ def test_what_check_says() -> None:
     config = load_config(EXAMPLE)
     said = " ".join(report(config, EXAMPLE.name).split())
     assert "From the start, connections used by route orders (or with its backs)" in said
-    assert "A file ends at 64 MiB; the newest stay, up to 1024 MiB" in said
+    assert "A file ends at 64 MiB; the newest are kept, up to 1024 MiB" in said
     assert "the values of record headers api-key" in said
     assert not [remark for remark in advice(config) if remark.insecure]
 
