@@ -237,7 +237,7 @@ class RecordBatch:
         Raises ValueError if the source did not tell the first one, which cannot be derived.
         """
         if self.first_id is None:
-            raise ValueError("this batch does not know the identifier of its first record")
+            raise ValueError("this batch has no identifier for its first record")
         ms, seq = self.first_id
         seq -= 1
         for timestamp in self.columns.timestamps:

@@ -30,7 +30,7 @@ SAID = {
     "bridge-s3p-to-s2.toml": [
         "lite: S2 at 127.0.0.1:8090, in plaintext, no credentials",
         "all streams of any basin: to back lite",
-        "reads, dropped: headers (the body is given without them); empty bodies; command records",
+        "reads, dropped: headers (the body is delivered without them); empty bodies; command records",
         "guarantee: exactly once: after a lost acknowledgement the records are looked for",
     ],
     "bridge-s3p-to-segment.toml": [
@@ -51,7 +51,7 @@ SAID = {
     "bridge-s2-to-s3p.toml": [
         "appends, enveloped: headers; empty bodies",
         "appends, refused: command records; match_seq_num (the server has no such condition)",
-        "guarantee: at least once: after a lost acknowledgement it is sent again, and records may be there twice",
+        "guarantee: at least once: after a lost acknowledgement it is sent again, so records may be stored twice",
     ],
     "bridge-sse-from-segment.toml": [
         "streams public-... of basin penstock: to back pravega",
@@ -59,7 +59,7 @@ SAID = {
     ],
     "bridge-s2-sidecar.toml": [
         "upstream: S2 at 127.0.0.1:8443, over TLS, a token for each identity",
-        "all streams of any basin, of identity analytics: to back upstream, named analytics-{basin}/{stream} there",
+        "all streams of any basin, with identity analytics: to back upstream, named analytics-{basin}/{stream} there",
         "S2S sessions pass through untouched",
     ],
     "bridge-mirror.toml": [
@@ -67,13 +67,13 @@ SAID = {
         "mirrored to lite, whose records are compared; a cut-over makes that the route's back",
     ],
     "bridge-several.toml": [
-        "all streams of basin team-*, that come by s2.inner, s3p: to back lite, named all-teams/{1}/{stream} there",
+        "all streams of basin team-*, of clients on s2.inner, s3p: to back lite, named all-teams/{1}/{stream} there",
         "Route sensors, clients of s2.inner",
         "clients' names cannot be told from {basin}/{kind}/{number}, so listings leave its streams out",
     ],
     "bridge-s2-source.toml": [
         "source: S2, only read, over SSE at 127.0.0.1:8090",
-        "appends, refused: everything (it is a source that is only read)",
+        "appends, refused: everything (the server is only read)",
     ],
 }
 """Part of the output of `penstock check` for each."""

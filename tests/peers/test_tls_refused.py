@@ -33,10 +33,10 @@ class Bad(NamedTuple):
 
 
 BAD = [
-    Bad("nobody", "CERTIFICATE_REQUIRED", "the client shows no certificate"),
-    Bad("strange", "UNKNOWN_CA", "the client's certificate is not taken: unable to get local issuer certificate"),
-    Bad("expired", "CERTIFICATE_EXPIRED", "the client's certificate is not taken: certificate has expired"),
-    Bad("revoked", "CERTIFICATE_REVOKED", "the client's certificate is not taken: certificate revoked"),
+    Bad("nobody", "CERTIFICATE_REQUIRED", "the client presented no certificate"),
+    Bad("strange", "UNKNOWN_CA", "the client's certificate is refused: unable to get local issuer certificate"),
+    Bad("expired", "CERTIFICATE_EXPIRED", "the client's certificate is refused: certificate has expired"),
+    Bad("revoked", "CERTIFICATE_REVOKED", "the client's certificate is refused: certificate revoked"),
 ]
 EVERY_BAD = pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.who)
 
@@ -143,7 +143,7 @@ def test_s2_sdk_with_a_revoked_certificate(
 
     with pytest.raises(s2.S2Error):
         finish(append())
-    assert "the client's certificate is not taken: certificate revoked" in gateway.refusals("s2.mutual")
+    assert "the client's certificate is refused: certificate revoked" in gateway.refusals("s2.mutual")
     assert ask(curl, place, stream, path="/tail")["tail"]["seq_num"] == 1
 
 
@@ -166,7 +166,7 @@ def test_pravega_without_a_certificate(place: Place) -> None:
         before = gateway.refusals("controller.mutual")
         client.start("manage", "create_scope", unique("Scope"))  # it tries for ever
         wait_until(lambda: len(gateway.refusals("controller.mutual")) >= len(before) + 2)
-    assert set(gateway.refusals("controller.mutual")[len(before) :]) == {"the client shows no certificate"}
+    assert set(gateway.refusals("controller.mutual")[len(before) :]) == {"the client presented no certificate"}
 
 
 def test_pravega_with_the_wrong_authority(place: Place, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -106,7 +106,7 @@ class RunningGateway:
         self._notifier.reloading()
         try:
             if self._reread is None:
-                raise CannotReload("the gateway was started without a configuration file: there is nothing to read")
+                raise CannotReload("the gateway was started without a configuration file to read")
             outcome = await self.reload(await trio.to_thread.run_sync(self._reread))
             RELOADS.child("applied").inc()
             RELOADED_SECONDS.child().value = time.time()

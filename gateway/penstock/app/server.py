@@ -96,7 +96,7 @@ def _supervisor(
     """Return the processes that serve the clients, or None if this process does."""
     if config.workers == 1:
         return None
-    assert isinstance(embedded, EmbeddedBack), "who has workers has the store"
+    assert isinstance(embedded, EmbeddedBack), "a process with workers owns the store"
     return stack.enter_context(contextlib.closing(Supervisor(config, embedded, surroundings.sockets)))
 
 

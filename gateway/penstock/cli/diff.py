@@ -47,7 +47,7 @@ class _CannotCompare(click.ClickException):
 @click.option("--action", type=click.Choice([APPENDED, DELIVERED]), help="Only appended, or only delivered records.")
 @click.option("--ignore", multiple=True, metavar="FIELD", help="Do not compare: body, headers, or header:NAME.")
 @click.option("--also", multiple=True, metavar="FIELD", help="Also compare: timestamp, or seq_num.")
-@click.option("--stream", "streams", multiple=True, metavar="GLOB", help="Only these streams, as A names them.")
+@click.option("--stream", "streams", multiple=True, metavar="GLOB", help="Only these streams, by their names in A.")
 @click.option(
     "--map",
     "named",

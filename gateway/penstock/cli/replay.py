@@ -64,7 +64,7 @@ __all__ = ["replay_command"]
     metavar="N",
     help="Replay N records a second, instead of by time.",
 )
-@click.option("--fast", is_flag=True, help="Replay without delays, but wait for what the clients waited for.")
+@click.option("--fast", is_flag=True, help="Replay without delays, but keep the order of requests and replies.")
 @click.option("--apart", is_flag=True, help="Each connection waits only for its own replies, not for others.")
 @click.option(
     "--patience",
@@ -88,9 +88,9 @@ __all__ = ["replay_command"]
     "--from",
     "since",
     metavar="TIME",
-    help="Only what began at or after this: seconds from the start, or 2026-01-31T12:00:00Z.",
+    help="Only traffic from this time on: seconds from the start, or 2026-01-31T12:00:00Z.",
 )
-@click.option("--until", metavar="TIME", help="Only what was recorded up to this.")
+@click.option("--until", metavar="TIME", help="Only traffic up to this time.")
 @click.option(
     "--loops", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="Play the recording N times."
 )
@@ -150,10 +150,10 @@ def _settings(captures: tuple[Path, ...], said: dict[str, Any]) -> ReplaySetting
 
     for name in ("speed", "rate", "patience"):
         if said[name] is not None and math.isnan(said[name]):
-            raise ValueError(f"--{name}: {said[name]} is no number")
+            raise ValueError(f"--{name}: {said[name]} is not a number")
     given = [name for name in ("fast", "rate") if said[name]] + ["speed"] * (said["speed"] != AS_RECORDED)
     if len(given) > 1:
-        raise ValueError(f"say one of {', '.join(f'--{name}' for name in given)}")
+        raise ValueError(f"give only one of {', '.join(f'--{name}' for name in given)}")
     renames = tuple(_rename(text) for text in said["renames"])
     return ReplaySettings(
         options=TargetOptions(

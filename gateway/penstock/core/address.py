@@ -29,7 +29,7 @@ class Address(NamedTuple):
         elif ":" in host:
             raise ValueError(f"an IPv6 address goes in brackets, such as [::1]:8080, got {text!r}")
         if not _HOST.fullmatch(host):
-            raise ValueError(f"{host!r} is no host's name or number, in {text!r}")
+            raise ValueError(f"{host!r} is not a host name or address, in {text!r}")
         if not (port.isascii() and port.isdigit() and int(port) <= 65_535):
             raise ValueError(f"expected a port from 0 to 65535 after the last colon, got {text!r}")
         return cls(host, int(port))

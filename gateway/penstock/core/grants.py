@@ -47,7 +47,7 @@ class Grant:
         prefix."""
         for op in ops:
             if op not in self.ops:
-                confined = " to a token that is confined to some streams" if is_confined(self.info.scope) else ""
+                confined = " to a token for some streams only" if is_confined(self.info.scope) else ""
                 raise self.denied(f"{op.value} is not allowed{confined}")
         if basin is not None and not self.basins.has(basin):
             raise self.denied(f"basin {basin} is not in its scope")

@@ -134,7 +134,7 @@ def _regex(text: str, first: int) -> NamePattern:
     for name in expression.groupindex:
         if name in _OWN_NAMES:
             raise ValueError(
-                f"a group of {text!r} is called {name}, which means the client's own name: call it otherwise"
+                f"a group of {text!r} is called {name}, which is reserved for the client's own name: rename it"
             )
     return NamePattern(expression, tuple(map(str, range(first, first + expression.groups))), None, text in _ALL)
 

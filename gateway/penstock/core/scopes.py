@@ -87,9 +87,9 @@ def excess(wanted: AccessTokenInfo, issuer: AccessTokenInfo) -> str | None:
         if asked is not None and not asked.within(held or ResourceSet(exact="")):
             return f"{name.replace('_', ' ')} {asked.exact if asked.prefix is None else asked.prefix + '...'!r}"
     if issuer.expires_at is not None and (wanted.expires_at is None or wanted.expires_at > issuer.expires_at):
-        return f"a life beyond {issuer.expires_at.isoformat()}"
+        return f"a lifetime beyond {issuer.expires_at.isoformat()}"
     if issuer.auto_prefix_streams and not wanted.auto_prefix_streams:
-        return "names of streams without its prefix"
+        return "stream names without its prefix"
     return None
 
 

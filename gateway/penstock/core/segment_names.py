@@ -71,7 +71,8 @@ class SegmentName:
                 raise fail(_NO_COUNTERPART, f"a segment's {what} is 0 to {_MOST}, not {value}")
         if not _SUFFIX.fullmatch(self.suffix):
             raise fail(
-                _NO_COUNTERPART, f"a segment's name goes on with #transaction or #transient, not {self.suffix!r:.80}"
+                _NO_COUNTERPART,
+                f"expected #transaction or #transient, not {self.suffix!r:.80}",
             )
 
     @classmethod
@@ -79,7 +80,7 @@ class SegmentName:
         """Parse any of the spellings above. Raises NOT_REPRESENTABLE."""
         found = _SEGMENT.fullmatch(name)
         if found is None or (found["scope"] is None and found["number"] is not None):
-            raise fail(_NO_COUNTERPART, f"{name!r:.80} is no segment's name: scope/stream/NUMBER.#epoch.EPOCH")
+            raise fail(_NO_COUNTERPART, f"{name!r:.80} is not a segment's name: scope/stream/NUMBER.#epoch.EPOCH")
         scope = default_scope if found["scope"] is None else found["scope"]
         number, epoch = int(found["number"] or 0), int(found["epoch"] or 0)
         return cls(scope, found["stream"], number, epoch, found["suffix"] or "")
@@ -111,7 +112,7 @@ class SegmentNames:
 
     def __post_init__(self) -> None:
         if not _is_basin(self.basin):
-            raise ValueError(f"{self.basin!r} is no basin's name")
+            raise ValueError(f"{self.basin!r} is not a basin's name")
 
     def to_stream(self, segment: str | SegmentName) -> StreamRef:
         """Return the stream of a segment. Raises NOT_REPRESENTABLE."""

@@ -44,17 +44,17 @@ __all__ = [
 
 _NAME_MISMATCH = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 _REASONS = (
-    ("NO_APPLICATION_PROTOCOL", "the server speaks none of the protocols that were offered"),
+    ("NO_APPLICATION_PROTOCOL", "the server supports none of the offered protocols"),
     ("WRONG_VERSION_NUMBER", "the server does not speak TLS"),
     ("HTTP_REQUEST", "the server does not speak TLS"),
     ("RECORD_LAYER_FAILURE", "the server does not speak TLS"),
     ("PACKET_LENGTH_TOO_LONG", "the server does not speak TLS"),
-    ("CERTIFICATE_REQUIRED", "the server wants a client certificate"),
+    ("CERTIFICATE_REQUIRED", "the server requires a client certificate"),
     ("CERTIFICATE_REVOKED", "the server says that our certificate is revoked"),
     ("CERTIFICATE_EXPIRED", "the server says that our certificate has expired"),
     ("BAD_CERTIFICATE", "the server refuses our client certificate"),
     ("UNKNOWN_CA", "the server does not trust our client certificate"),
-    ("HANDSHAKE_FAILURE", "the server refuses the handshake (no common cipher, or it wants a client certificate)"),
+    ("HANDSHAKE_FAILURE", "the server refuses the handshake (no common cipher, or it requires a client certificate)"),
     ("PROTOCOL_VERSION", "no common version of TLS"),
     ("UNSUPPORTED_PROTOCOL", "no common version of TLS"),
 )

@@ -282,7 +282,7 @@ class BackTable(Table, frozen=True, kw_only=True):
         check_tls(self.tls_certificate, self.tls_key)
         given = [name for name in ("tls_ca", "tls_server_name", "tls_certificate") if getattr(self, name) is not None]
         if given and not self.tls:
-            raise ValueError(f"{given[0]} is for TLS: say tls = true, or leave it out")
+            raise ValueError(f"{given[0]} is for TLS: set tls = true, or remove it")
 
 
 class NumberedBackTable(BackTable, frozen=True, kw_only=True):

@@ -82,7 +82,7 @@ class _Stream(Generic[T]):
             if len(found) > MOST_UNORDERED:
                 raise fail(
                     FailureCode.LIMIT_EXCEEDED,
-                    f"more than {MOST_UNORDERED} names are in another order behind the gateway; ask by a longer prefix",
+                    f"more than {MOST_UNORDERED} names have another order on the server; list a longer prefix",
                 )
         return sorted(found, key=lambda item: item.name)
 

@@ -48,9 +48,7 @@ class Template:
             elif len(found[0]) == 2:
                 parts.append(found[0][0])
             else:
-                raise ValueError(
-                    f"{text!r}: a brace begins or ends a capture, as {{stream}} or {{1}}; {{{{ stands for {{"
-                )
+                raise ValueError(f"{text!r}: a brace encloses a capture, as in {{stream}} or {{1}}; write {{{{ for {{")
         parts.append(text[at:])
         return cls(_joined(parts))
 
@@ -335,9 +333,9 @@ def _is_basin(name: str) -> bool:
 def _check_legal(basin: Template, stream: Template) -> None:
     """Check that the templates can make legal names. Raises ValueError if no captures would."""
     if not re.fullmatch("[a-z0-9-]*", basin.text) or len(basin.text) > _MOST_IN_BASIN:
-        raise ValueError(f"to_basin: no basin's name has {basin.text!r} in it")
+        raise ValueError(f"to_basin: a basin's name cannot contain {basin.text!r}")
     if "\0" in stream.text or len(stream.text.encode()) > _MOST_IN_STREAM:
-        raise ValueError(f"to_stream: no stream's name has {stream.text!r:.80} in it")
+        raise ValueError(f"to_stream: a stream's name cannot contain {stream.text!r:.80}")
     for key, template, validate in (
         ("to_basin", basin, validate_basin_name),
         ("to_stream", stream, validate_stream_name),

@@ -90,7 +90,7 @@ class Decision:
             return
         route = f"route {self.route.name}, which has stream {self.asked},"
         if self.route.read_only:
-            raise fail(FailureCode.PERMISSION_DENIED, f"{route} is only for reading")
+            raise fail(FailureCode.PERMISSION_DENIED, f"{route} is read-only")
         words = " or ".join(sorted(need.value for need in needs))
         raise fail(FailureCode.PERMISSION_DENIED, f"{route} does not let its clients {words} (allow)")
 

@@ -107,12 +107,12 @@ class _Place:
         if not self.whole:
             raise fail(
                 FailureCode.PERMISSION_DENIED,
-                f"no route takes all streams of basin {basin}, so it stays as it is",
+                f"basin {basin} is not changed: no route takes all its streams",
             )
         other = self._barred(view)
         if other is not None:
-            why = f"route {other.name} has streams of it that are not this client's to change"
-            raise fail(FailureCode.PERMISSION_DENIED, f"basin {basin} stays as it is: {why}")
+            why = f"route {other.name} has streams of it that this client may not change"
+            raise fail(FailureCode.PERMISSION_DENIED, f"basin {basin} is not changed: {why}")
 
     def _barred(self, view: View) -> Route | None:
         """Return a route with streams in the same basin of the same back that the client may not change itself, or
@@ -272,7 +272,7 @@ async def carry_out(view: View, operation: Operation[R]) -> R:
         return cast(R, await _about_stream(view.decide(stream), operation))
     table = getattr(operation, "table", None)
     if table is None:
-        raise fail(FailureCode.NOT_IMPLEMENTED, f"no route is for {type(operation).__name__}")
+        raise fail(FailureCode.NOT_IMPLEMENTED, f"no route accepts {type(operation).__name__}")
     holder, name = view.table(table, needs_of(operation))
     renamed = operation if name == table else replace(cast(Any, operation), table=name)
     return await metered_operation(meter("", holder.target.name), operation, _on(holder, renamed))
@@ -444,8 +444,8 @@ class View(Back):
         admitted = self.routes()
         for route in self._routes:
             if (route not in admitted or not route.manages) and route.rewriting.pattern.may_begin(basin, prefix):
-                why = f"route {route.name} may have streams of it that are not this client's to delete"
-                raise fail(FailureCode.PERMISSION_DENIED, f"{prefix or basin} stays as it is: {why}")
+                why = f"route {route.name} may have streams of it that this client may not delete"
+                raise fail(FailureCode.PERMISSION_DENIED, f"{prefix or basin} is not changed: {why}")
 
     def destination(self, stream: StreamRef) -> Destination:
         decision = self.decide(stream)

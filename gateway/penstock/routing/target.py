@@ -76,11 +76,11 @@ class TargetHolder:
     async def hold(self, seconds: float) -> None:
         """Let no more changes begin, and wait until those under way have ended, for `seconds` at most.
 
-        Raises HOT_SERVER if the target is held already. If some changes are still under way after that time it raises
+        Raises HOT_SERVER if the target is already held. If some changes are still under way after that time it raises
         HOT_SERVER too, and lets changes begin again, as it does on cancellation.
         """
         if self._gate is not None:
-            raise fail(FailureCode.HOT_SERVER, f"back {self._target.name} is held already")
+            raise fail(FailureCode.HOT_SERVER, f"back {self._target.name} is already held")
         self._gate = trio.Event()
         try:
             with trio.move_on_after(seconds):
@@ -159,5 +159,5 @@ class TargetHolder:
 
     def moved(self) -> OperationFailed:
         """Return the failure that sessions of the old target end with."""
-        why = f"the stream is on another server now, {self._target.name}: ask again"
+        why = f"the stream is now on another server, {self._target.name}: try again"
         return OperationFailed(Failure(FailureCode.HOT_SERVER, why))

@@ -157,7 +157,7 @@ class StoreAppendSession(AppendSession, Generic[W, P]):
     async def send(self, append: Append | AppendBytes) -> None:
         """Send the next append; see `AppendSession.send`. Raises INVALID for an append at an offset."""
         if isinstance(append, AppendBytes) and append.match_offset is not None:
-            raise fail(FailureCode.INVALID, "an append at an offset is not for a session, which could not tell of it")
+            raise fail(FailureCode.INVALID, "an append at an offset cannot be sent in a session")
         while len(self._requests) >= MAX_UNRECEIVED and not self._chain.broken:
             await self._received.park()
         if self._chain.broken:

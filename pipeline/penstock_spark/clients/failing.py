@@ -18,7 +18,7 @@ _REASONS: Final = (
     ("RECORD_LAYER_FAILURE", "the server does not speak TLS"),
     ("PACKET_LENGTH_TOO_LONG", "the server does not speak TLS"),
     ("NO_APPLICATION_PROTOCOL", "the server does not speak HTTP/1.1"),
-    ("CERTIFICATE_REQUIRED", "the server wants a client certificate"),
+    ("CERTIFICATE_REQUIRED", "the server requires a client certificate"),
     ("BAD_CERTIFICATE", "the server refuses our client certificate"),
     ("UNKNOWN_CA", "the server does not trust our client certificate"),
 )

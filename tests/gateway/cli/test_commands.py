@@ -63,7 +63,7 @@ DELEGATING = "[listeners.segment]\ndelegation_tokens = true\n"
         (f"[listeners.s2]\nbind = '[::]:1'\n{ANONYMOUS}", "every client that reaches [::]:1 can", True),
         ("[listeners.s2]\nbind = 'example.org:1'\nauth_tokens = ['t']", "cross the network", True),
         (f"[listeners.s3p]\nbind = '0.0.0.0:1'\n{ANONYMOUS}", "delete every stream of basin penstock", True),
-        ("[listeners.s2]\ncors_origins = ['*']", "any web page that is open in a browser that reaches", True),
+        ("[listeners.s2]\ncors_origins = ['*']", "every web page in a browser that reaches", True),
         ("[listeners.s2]\ncors_origins = ['*']\nauth_tokens = ['t']", "any web page may use it, with a token", False),
         ("[listeners.s2]\nhosts = ['*']", "pages can reach it by DNS rebinding", True),
         ("[listeners.s2]\ndefault_basin = 'not-there'", "listeners.s2.default_basin: basin not-there is not in", False),

@@ -21,7 +21,7 @@ FILES = "tls_certificate = 'c.pem'\ntls_key = 'k.pem'\n"
     [
         (SEGMENT, "Segments (Pravega's protocol, wire versions 5 to 16, and the draft) by TCP on 127.0.0.1:12345"),
         (SEGMENT, "Pravega's controller: off"),
-        (SEGMENT, "of a scope whose name is no basin's are in basin penstock, as scope/stream"),
+        (SEGMENT, "streams of other scopes are in basin penstock, as scope/stream"),
         (SEGMENT, "records with headers: refused: the read fails"),
         (SEGMENT, "records with an empty body: dropped"),
         (SEGMENT, "command records (fence, trim): dropped"),

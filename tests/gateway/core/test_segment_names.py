@@ -194,5 +194,5 @@ def test_scopes() -> None:
 
 
 def test_the_basin_must_be_one() -> None:
-    with pytest.raises(ValueError, match="'Telemetry' is no basin's name"):
+    with pytest.raises(ValueError, match="'Telemetry' is not a basin's name"):
         SegmentNames("Telemetry")

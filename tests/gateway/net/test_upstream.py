@@ -193,8 +193,8 @@ async def test_a_client_certificate_is_shown(certificate: tuple[str, str]) -> No
 
 
 @pytest.mark.parametrize("reason, text", [
-    ("TLSV1_ALERT_NO_APPLICATION_PROTOCOL", "the server speaks none of the protocols that were offered"),
-    ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "the server wants a client certificate"),
+    ("TLSV1_ALERT_NO_APPLICATION_PROTOCOL", "the server supports none of the offered protocols"),
+    ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "the server requires a client certificate"),
     ("TLSV1_ALERT_UNKNOWN_CA", "the server does not trust our client certificate"),
     ("TLSV1_ALERT_PROTOCOL_VERSION", "no common version of TLS"),
     ("SSLV3_ALERT_DECOMPRESSION_FAILURE", "sslv3 alert decompression failure"),

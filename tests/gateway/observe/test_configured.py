@@ -33,7 +33,7 @@ def shown() -> str:
 def test_the_pages_configuration() -> None:
     config = parse_config(shown())
     check_files(config)
-    assert "0.1 of the traces that begin here go to http://127.0.0.1:4318/v1/traces, as orders-gateway." in (
+    assert "0.1 of the traces that begin here go to http://127.0.0.1:4318/v1/traces, as service orders-gateway." in (
         " ".join(report(config, "it").split())
     )
     assert "Traces" not in report(parse_config(LISTENER), "it")

@@ -99,7 +99,7 @@ def test_our_certificate_is_shown_where_one_is_wanted(tmp_path: Path) -> None:
     with _wants_certificate(tmp_path) as port:
         certificate, key = str(tmp_path / "c.pem"), str(tmp_path / "k.pem")
         bare = Endpoint("s2s", "127.0.0.1", port, tls=True, ca_file=certificate)
-        with pytest.raises(OperationFailed, match="TLS: the server wants a client certificate") as raised:
+        with pytest.raises(OperationFailed, match="TLS: the server requires a client certificate") as raised:
             Wire(bare).receive()
         assert raised.value.failure.code is FailureCode.AUTHN
         wire = Wire(replace(bare, certificate_file=certificate, key_file=key))

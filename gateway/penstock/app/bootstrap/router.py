@@ -108,7 +108,7 @@ class Routing:
         if known is not None and known.is_for(tables, sides):
             return known
         if known is not None and known.mirrored.cutting:
-            raise CannotStart(f"route {table.name}: a cut-over is under way: try again when it is over")
+            raise CannotStart(f"route {table.name}: a cut-over is in progress: try again when it has ended")
         route = _route(table, targets)
         return _Mirror(await opened(mirrored_route(table, route, before, targets)), route, tables, sides)
 

@@ -45,7 +45,7 @@ def _about_listener(config: Config, label: str, listener: ListenerTable) -> Iter
         yield Advice(
             True,
             f"{about}: every client that reaches {listener.bind} can read, write and delete {kind.reach(listener)}, as "
-            "anonymous = true says. Let its clients prove who they are (docs/access.md), or guard the port.",
+            "anonymous = true says. Make its clients authenticate (docs/access.md), or protect the port.",
         )
     secrets = secrets_shown(config, label, listener)
     if secrets and listener.tls_certificate is None:
@@ -79,7 +79,7 @@ def _about_recorder(recorder: RecorderTable) -> Iterator[Advice]:
     directory = Path(recorder.directory)
     with contextlib.suppress(OSError):
         if directory.stat().st_mode & stat.S_IRWXO:
-            why = "and others on this machine may enter the directory. Make it its owner's alone (chmod 700)"
+            why = "and other users of this machine may enter the directory. Restrict it to its owner (chmod 700)"
             yield Advice(True, f"recorder: secrets are written to {directory}, since redaction is switched off, {why}.")
             return
     yield Advice(False, f"recorder: secrets are written to {directory}, since redaction is switched off in part.")

@@ -134,7 +134,7 @@ class FaultTable(Table, frozen=True, kw_only=True):
         defaults = {field.name: field.default for field in msgspec.structs.fields(FaultTable)}
         for one, actions in _OF_ACTIONS.items():
             if self.action not in actions and getattr(self, one) != defaults[one]:
-                raise ValueError(f"{one}: it is for {' and '.join(actions)}, and the action is {self.action}")
+                raise ValueError(f"{one}: applies to {' and '.join(actions)}, not to {self.action}")
         if self.action == _ONLY_OUT and self.direction == "in":
             raise ValueError(f"direction: {_ONLY_OUT} is always out")
         self.pattern()

@@ -35,7 +35,7 @@ class _Listeners(Table, frozen=True, kw_only=True):
             tables = getattr(self, kind)
             for needed in listener_kind.needs if tables else ():
                 if not getattr(self, needed):
-                    why = "which is where it sends its clients"
+                    why = "to which it sends its clients"
                     raise ValueError(f"[listeners.{kind}] needs [listeners.{needed}], {why}")
             for table in tables:
                 listener_kind.check(table, ConfigView(listeners=tuple(self.labelled())))

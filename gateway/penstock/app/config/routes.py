@@ -92,7 +92,7 @@ class RouteTable(Table, frozen=True, kw_only=True):
         if not self.name:
             raise ValueError("name: a route needs a name")
         if not self.allow:
-            raise ValueError("allow: a route allows something: read, append, manage")
+            raise ValueError("allow: give at least one of read, append and manage")
         self.rewriting()
         if self.mirror == self.back:
             raise ValueError(f"mirror: {self.mirror} is the route's own back")
@@ -122,8 +122,8 @@ class RouteTable(Table, frozen=True, kw_only=True):
         whole = {"exact": "{}", "prefix": "{}...", "glob": "{} (glob)", "regex": "{} (regular expression)"}[self.match]
         stream = "all streams" if self.stream is None else f"streams {whole.replace('{}', self.stream)}"
         basin = "of any basin" if self.basin is None else f"of basin {self.basin}"
-        by = f", that come by {', '.join(self.listeners)}" if self.listeners else ""
-        who = f", of identity {', '.join(self.identity)}" if self.identity else ""
+        by = f", of clients on {', '.join(self.listeners)}" if self.listeners else ""
+        who = f", with identity {', '.join(self.identity)}" if self.identity else ""
         return f"{stream} {basin}{by}{who}"
 
 
@@ -163,7 +163,7 @@ class IdentityTable(Table, frozen=True, kw_only=True):
         if (self.username is None) != (self.password_hash is None):
             raise ValueError("username and password_hash go together: give both or neither")
         if self.username is not None and (not self.username or ":" in self.username):
-            raise ValueError("username: it is not empty, and has no colon")
+            raise ValueError("username: must not be empty, nor contain a colon")
         if self.password_hash is not None:
             try:
                 check_hash(self.password_hash)

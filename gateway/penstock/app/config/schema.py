@@ -51,18 +51,18 @@ def check_workers(
     if workers == 1:
         return
     alone = {
-        "[backs]: what is known of a server's records is": bool(backs),
-        "a route with a mirror is": any(route.mirror is not None for route in routes),
+        "[backs] need": bool(backs),
+        "a route with a mirror needs": any(route.mirror is not None for route in routes),
         **{
-            f"[listeners.{name}] is": bool(getattr(listeners, name))
+            f"[listeners.{name}] needs": bool(getattr(listeners, name))
             for name, kind in listener_kinds().items()
             if not kind.several_processes
         },
-        "[recorder] is": recorder is not None,
+        "[recorder] needs": recorder is not None,
     }
     for what, there in alone.items():
         if there:
-            raise ValueError(f"workers = {workers}: {what} for one process alone: leave it out, or set workers = 1")
+            raise ValueError(f"workers = {workers}: {what} a single process: remove that, or set workers = 1")
 
 
 class DrainTable(Table, frozen=True, kw_only=True):
@@ -165,7 +165,7 @@ class StoreTable(Table, frozen=True, kw_only=True):
         names = [basin.name for basin in self.basins]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"basin {name} stands twice in [[store.basins]]")
+                raise ValueError(f"basin {name} is defined twice in [[store.basins]]")
 
 
 class LogTable(Table, frozen=True, kw_only=True):

@@ -36,7 +36,7 @@ class Tracing(Table, frozen=True, kw_only=True):
     def in_words(self) -> str:
         """A plain description for `penstock check`."""
         where = without_secrets(self.endpoint)
-        return f"{self.sample_ratio:.4g} of the traces that begin here go to {where}, as {self.service_name}."
+        return f"{self.sample_ratio:.4g} of the traces that begin here go to {where}, as service {self.service_name}."
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.endpoint)

@@ -146,11 +146,11 @@ class ByteAdministration:
         if total > self._settings.max_merge_bytes:
             raise self._too_large(total)
         if any(info.start_offset for info in infos):
-            raise fail(FailureCode.INVALID, "a stream that is to be merged is truncated: its bytes are not all there")
+            raise fail(FailureCode.INVALID, "a stream to merge was truncated: its first bytes are gone")
 
     def _too_large(self, total: int) -> OperationFailed:
         allowed = self._settings.max_merge_bytes
-        return fail(FailureCode.LIMIT_EXCEEDED, f"{total} bytes are to be merged, {allowed} are allowed")
+        return fail(FailureCode.LIMIT_EXCEEDED, f"{total} bytes to merge, {allowed} are allowed")
 
     async def _updates(self, operation: Merge, target: ByteStream) -> dict[Attribute, int]:
         """Return the values of the target's attributes after the merge. Raises TRANSACTION_CONFLICT."""
@@ -193,7 +193,7 @@ async def _read(back: Back, source: StreamRef, length: int) -> bytes:
     while len(data) < length:
         found = await back.perform(ReadBytes(source, len(data), _READ))
         if not found.data:
-            raise fail(FailureCode.STORAGE, f"bytes of {source}, which is to be merged, are missing")
+            raise fail(FailureCode.STORAGE, f"bytes of {source}, a stream to merge, are missing")
         data += found.data
     return bytes(data)
 

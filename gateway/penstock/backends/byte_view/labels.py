@@ -137,7 +137,7 @@ def batches_of(pieces: Iterable[bytes], envelopes: Layout, *, labels: bool) -> l
     for data in pieces:
         for raw, runs in groupby(runs_of(data, envelopes), lambda run: bool(run.layout & Layout.RAW)):
             if raw:
-                _check(labels, "are not whole events, or are one that is larger than a record may be")
+                _check(labels, "are not whole events, or an event larger than a record may be")
                 batches += _raw(b"".join([body for run in runs for body in run.bodies]))
             else:
                 batches += [batch for run in runs for batch in _events(run, envelopes, labels)]
@@ -166,7 +166,7 @@ def _one_by_one(run: Run, envelopes: Layout, labels: bool) -> Iterator[LabelledB
         if headers in _LAYOUTS:  # keep the envelope of a record whose own headers look like a label
             headers, body = (), wrap(headers, body)
         if event_of(headers, body, envelopes) != event:
-            _check(labels, "hold an event that is empty, or that only looks like an envelope")
+            _check(labels, "contain an event that is empty, or that looks like an envelope")
             if len(body) > PIECE:
                 yield from _fitting(some)
                 yield from _raw(event)

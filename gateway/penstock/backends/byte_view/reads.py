@@ -162,5 +162,5 @@ def _cut(stream: ByteStream, window: ReadWindow, operation: ReadBytes, max_bytes
 
 def _refusal(stream: ByteStream, refused: RefusedRecord) -> OperationFailed:
     seq_num, feature, end = refused
-    message = f"record {seq_num} of stream {stream.ref} {feature.value}, which segment clients cannot be given"
-    return fail(FailureCode.NOT_REPRESENTABLE, f"{message}; bytes go on at offset {end}", seq_num=seq_num)
+    message = f"record {seq_num} of stream {stream.ref} {feature.value}, which cannot be delivered to segment clients"
+    return fail(FailureCode.NOT_REPRESENTABLE, f"{message}; the next bytes are at offset {end}", seq_num=seq_num)

@@ -67,7 +67,7 @@ class ByteViewSession(AppendSession):
     async def send(self, append: Append | AppendBytes) -> None:
         """Send the next append. Raises OperationFailed(INVALID) for an append at an offset."""
         if isinstance(append, AppendBytes) and append.match_offset is not None:
-            raise fail(FailureCode.INVALID, "an append at an offset is not for a session, which could not tell of it")
+            raise fail(FailureCode.INVALID, "an append at an offset cannot be sent in a session")
         await trio.lowlevel.checkpoint_if_cancelled()
         try:
             if isinstance(append, AppendBytes):

@@ -539,7 +539,7 @@ class Decisions:
 
     async def _check_position(self, writer: WriterPosition) -> None:
         if not NO_ATTRIBUTE <= writer.position <= _MOST:
-            raise fail(FailureCode.INVALID, "a writer's position is a number of 64 bits")
+            raise fail(FailureCode.INVALID, "a writer's position is a 64-bit number")
         if writer.writer in self._positions:
             last = self._positions[writer.writer][0]
         else:

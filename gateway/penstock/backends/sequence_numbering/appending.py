@@ -154,7 +154,7 @@ class IndexedAppendSession(AppendSession):
                     raise
             finally:
                 stream.under_way.end(handed.ticket)
-        raise fail(FailureCode.TRANSACTION_CONFLICT, f"others append to stream {stream.ref} all the time")
+        raise fail(FailureCode.TRANSACTION_CONFLICT, f"other clients append to stream {stream.ref} all the time")
 
     # ---- acknowledgements ----------------------------------------------------------------------------------------
 

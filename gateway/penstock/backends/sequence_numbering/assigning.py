@@ -149,7 +149,7 @@ class NumberAssigner:
         except OperationFailed as error:
             self._queue = [one for one in self._queue if one not in work]
             why = error.failure.message
-            message = f"it was appended to stream {stream.ref}, but where is not known: {why}"
+            message = f"the batch was appended to stream {stream.ref}, but its position is unknown: {why}"
             raise fail(FailureCode.UNAVAILABLE, message) from None
         finally:
             self._end(work)
@@ -217,7 +217,7 @@ class NumberAssigner:
             scanned = await self._stream.scan(draft.end)
             count = records_before(scanned, draft.end._replace(offset=end_offset))
             if not count or count > len(wanted):
-                raise fail(FailureCode.OTHER, "the server gives other records than were appended")
+                raise fail(FailureCode.OTHER, "the server returns other records than were appended")
             numbered = draft.number(scanned, count, 0, [wanted.popleft() for _ in range(count)])
             first = first or numbered.mark(0)
             last = numbered.mark(count - 1)

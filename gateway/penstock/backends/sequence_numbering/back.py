@@ -83,7 +83,7 @@ def refuse_config(stream: StreamRef, wanted: StreamConfig | None, actual: Stream
         if value is not None and value != getattr(actual, name):
             raise fail(
                 FailureCode.NOT_IMPLEMENTED,
-                f"the server of stream {stream} has no configuration of streams: {name} cannot be other than it is",
+                f"the server of stream {stream} has no configuration of streams: {name} cannot be changed",
             )
 
 

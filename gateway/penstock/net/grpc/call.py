@@ -67,4 +67,4 @@ async def perform(path: str, method: Method[Any], message: bytes, context: GrpcC
         raise error_of(error.failure) from error
     except Exception as error:
         _log.exception("call_failed", path=path)
-        raise GrpcError(Code.INTERNAL, "the gateway failed to carry out this call") from error
+        raise GrpcError(Code.INTERNAL, "the gateway failed to execute this call") from error

@@ -106,7 +106,7 @@ class GrpcService:
                 return answer
         finally:
             self._held -= reader.held
-        raise GrpcError(Code.DEADLINE_EXCEEDED, f"not done in the {seconds:g} seconds that the client gave")
+        raise GrpcError(Code.DEADLINE_EXCEEDED, f"not done within {seconds:g} seconds, the client's deadline")
 
     async def _message(self, exchange: Exchange, reader: MessageReader) -> bytes:
         """Receive the whole request and return its message. Raises GrpcError."""
@@ -115,9 +115,9 @@ class GrpcService:
                 self._held += len(piece)
                 reader.receive(piece)
                 if self._held > _MOST_HELD:
-                    raise GrpcError(Code.RESOURCE_EXHAUSTED, "too many large requests are under way")
+                    raise GrpcError(Code.RESOURCE_EXHAUSTED, "too many large requests are in progress")
             return reader.finish()
-        raise GrpcError(Code.DEADLINE_EXCEEDED, f"the request took more than {self._body_seconds:g} seconds to come")
+        raise GrpcError(Code.DEADLINE_EXCEEDED, f"the request took more than {self._body_seconds:g} seconds to arrive")
 
 
 async def _room(exchange: Exchange) -> None:

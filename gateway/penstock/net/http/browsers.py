@@ -34,10 +34,10 @@ def foreign_page(request: Request, origins: Collection[str] = ()) -> str | None:
     if ANY in origins or origin in origins or site in _OWN:
         return None
     if origin is None:
-        return None if site is None else f"a page of another origin asks ({site!r:.40})"
+        return None if site is None else f"the request comes from a page of another origin ({site!r:.40})"
     if site is None and origin == f"{request.scheme}://{request.authority}":
         return None
-    return f"a page of another origin asks ({origin!r:.80})"
+    return f"the request comes from a page of another origin ({origin!r:.80})"
 
 
 def foreign_host(request: Request, hosts: Collection[str] = ()) -> str | None:
@@ -49,7 +49,7 @@ def foreign_host(request: Request, hosts: Collection[str] = ()) -> str | None:
     host = host_of(request.authority)
     if _is_local(host) or any(_matches(host, one.lower()) for one in hosts):
         return None
-    return f"the host {request.authority!r:.80} is not allowed here: ask by an address"
+    return f"the host {request.authority!r:.80} is not allowed here: use an address"
 
 
 def host_of(authority: str) -> str:

@@ -215,10 +215,10 @@ def too_many(seconds: float) -> OperationFailed:
 
 
 class Crowded(Exception):
-    """Raised when there was no room for more bytes in flight for too long. `key`: the limit."""
+    """Raised when no room for more bytes in flight within too long. `key`: the limit."""
 
     def __init__(self, key: str, seconds: float) -> None:
-        super().__init__(f"{key}: there was no room for more bytes in flight for {seconds:g} s")
+        super().__init__(f"{key}: no room for more bytes in flight within {seconds:g} s")
         self.key = key
 
 

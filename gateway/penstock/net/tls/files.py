@@ -15,10 +15,10 @@ from cryptography import x509
 __all__ = ["Described", "certificates_in", "no_password", "revocation_lists_in", "stamp_of", "text_of"]
 
 _REASONS: Final = (
-    ("KEY_VALUES_MISMATCH", "the key is not the certificate's"),
+    ("KEY_VALUES_MISMATCH", "the key belongs to another certificate"),
     ("EE_KEY_TOO_SMALL", "the key is too small to be safe"),
     ("CA_MD_TOO_WEAK", "the signature is too weak to be safe"),
-    ("NO_CERTIFICATE_OR_CRL_FOUND", "there is none in it"),
+    ("NO_CERTIFICATE_OR_CRL_FOUND", "the file contains none"),
 )
 
 CERTIFICATE_ENDS_SOON: Final = 14 * 86_400.0
@@ -66,7 +66,7 @@ def revocation_lists_in(path: str) -> list[Described]:
     parts = Path(path).read_bytes().split(end)[:-1]
     lists = [x509.load_pem_x509_crl(part[part.index(b"-----BEGIN X509 CRL-----") :] + end + b"\n") for part in parts]
     if not lists:
-        raise ValueError("there is no revocation list in it")
+        raise ValueError("the file contains no revocation list")
     return [Described(one.issuer.rfc4514_string(), one.next_update_utc, soon=LIST_ENDS_SOON) for one in lists]
 
 

@@ -30,7 +30,7 @@ _LINES_PER_SECOND: Final = 10
 """Refusals of one listener that are logged one by one in a second."""
 
 _REASONS: Final = (
-    ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "the client shows no certificate"),
+    ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "the client presented no certificate"),
     ("HTTP_REQUEST", "the client does not speak TLS"),
     ("WRONG_VERSION_NUMBER", "the client does not speak TLS"),
     ("PACKET_LENGTH_TOO_LONG", "the client does not speak TLS"),
@@ -122,7 +122,7 @@ class Handshakes:
 
     async def _refuse(self, tls: trio.SSLStream[trio.abc.Stream], cause: BaseException | None) -> None:
         if not isinstance(cause, ssl.SSLError) or isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-            log.debug("tls_refused", reason="the client went away during the handshake")
+            log.debug("tls_refused", reason="the client disconnected during the handshake")
             return
         self._count()
         self._tell(_reason(cause))
@@ -134,7 +134,7 @@ class Handshakes:
         if now - self._since >= 1:
             if self._told > _LINES_PER_SECOND:
                 more = self._told - _LINES_PER_SECOND
-                log.warning("tls_refused", reason=f"{more} more, which are not told of one by one")
+                log.warning("tls_refused", reason=f"{more} more, which are not logged one by one")
             self._since, self._told = now, 0
         self._told += 1
         if self._told <= _LINES_PER_SECOND:
@@ -165,6 +165,6 @@ async def _say_why(tls: trio.SSLStream[trio.abc.Stream]) -> None:
 
 def _reason(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the client's certificate is not taken: {error.verify_message.rstrip('.')}"
+        return f"the client's certificate is refused: {error.verify_message.rstrip('.')}"
     reason = error.reason or str(error)
     return next((text for key, text in _REASONS if key in reason), reason.lower().replace("_", " "))

@@ -85,9 +85,7 @@ class ServerTls(Reloaded):
             other = self._of_pair(pair, about)
             own = pair.names or (about[0][1].names if about else ())
             if not own:
-                raise CannotStart(
-                    f"{self.owner}: no host name stands in {pair.certificate}: say by `names` what it is for"
-                )
+                raise CannotStart(f"{self.owner}: {pair.certificate} contains no host name: set `names`")
             names = {**dict.fromkeys(map(str.lower, own), other), **names}
             found += about
         if names:

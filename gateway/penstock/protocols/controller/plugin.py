@@ -58,8 +58,8 @@ class _Listener(ListenerKind[ControllerListener]):
         if (segment.tls_certificate is None) != (table.tls_certificate is None):
             yield Advice(
                 False,
-                f"listeners.{label} and {about}: one has TLS and the other has not; clients of Pravega use it for both "
-                "or for neither.",
+                f"listeners.{label} and {about}: only one of them has TLS; Pravega's clients use it for both or for "
+                "neither.",
             )
 
     def describe(self, table: ControllerListener, config: ConfigView) -> Iterator[str]:

@@ -180,7 +180,7 @@ class _WithCredentials(BackTable, frozen=True, kw_only=True):
         if authority is not None and not _AUTHORITY.fullmatch(authority):
             raise ValueError(f"basin_authority: expected HOST or HOST:PORT, got {authority!r}")
         if self.token is not None and self.token_file is not None:
-            raise ValueError("token and token_file say the same: give one of them")
+            raise ValueError("token and token_file exclude each other: give one of them")
         own = self.token is not None or self.token_file is not None
         if self.credentials == "static" and not own:
             raise ValueError('credentials = "static" needs token or token_file')

@@ -64,7 +64,7 @@ class _Listener(ListenerKind[S2Listener]):
         if "*" in table.cors_origins and anonymous:
             yield Advice(
                 True,
-                f"{about}: any web page that is open in a browser that reaches {table.bind} can read, write and "
+                f"{about}: every web page in a browser that reaches {table.bind} can read, write and "
                 "delete everything, since cors_origins has * and clients need no token. List the origins.",
             )
         elif "*" in table.cors_origins:

@@ -53,7 +53,7 @@ class FixedBasin(S3PNames):
 
     def from_stream(self, stream: StreamRef) -> bytes:
         if stream.basin != self.basin:
-            raise fail(NO_COUNTERPART, f"stream {stream} is not in basin {self.basin}, the one that S3P clients see")
+            raise fail(NO_COUNTERPART, f"stream {stream} is not in basin {self.basin}, the only basin for S3P clients")
         return _unescaped(stream.stream)
 
 
@@ -104,6 +104,6 @@ def _unescaped(stream: str) -> bytes:
     if canonical != stream:
         raise fail(
             NO_COUNTERPART,
-            f"stream {stream} has no S3P name: % must begin an escape (%25 for itself), and only of what needs one",
+            f"stream {stream} has no S3P name: % must begin an escape (%25 for itself) of a byte that needs one",
         )
     return name

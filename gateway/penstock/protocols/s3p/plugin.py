@@ -119,7 +119,7 @@ class _Back(BackKind[S3PBackTable]):
             largest=table.limits.max_record_bytes,
             numbered=True,
             record_ids=True,
-            timestamps_read="the server's identifiers have them",
+            timestamps_read="they are in the server's identifiers",
         )
 
 

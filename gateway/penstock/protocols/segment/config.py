@@ -184,13 +184,13 @@ class SegmentBackTable(NumberedBackTable, frozen=True, kw_only=True, tag_field="
         self.check()
         check_basin("basin", self.basin)
         if self.address is None and self.controller is None:
-            raise ValueError("give address, the segment store's, or controller, or both")
+            raise ValueError("give address (of the segment store), controller, or both")
         if (self.username is None) != (self.password_file is None):
             raise ValueError("username and password_file go together: give both or neither")
         if self.username is not None and self.controller is None:
-            raise ValueError("username is for the controller, and none is given")
+            raise ValueError("username is for the controller, but no controller is given")
         if self.dialect == "draft" and self.controller is not None:
-            raise ValueError("the draft knows no controller: leave it out")
+            raise ValueError("the draft has no controller: remove it")
         for name, text in (("address", self.address), ("controller", self.controller)):
             if text is not None:
                 check_server(name, text)

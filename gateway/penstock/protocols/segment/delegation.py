@@ -110,7 +110,7 @@ class Delegation:
                 options={"require": ["sub", "aud", "exp"], "verify_exp": False, "verify_iat": False},
             )
         except jwt.InvalidTokenError as error:
-            raise TokenRejected(f"this is no delegation token that was given here: {error}") from None
+            raise TokenRejected(f"this delegation token was not issued here: {error}") from None
         permissions = {name: value for name, value in claims.items() if name.startswith("prn::")}
         return Delegated(str(claims["sub"]), int(claims["exp"]) * 1000, permissions)
 

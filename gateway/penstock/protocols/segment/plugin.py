@@ -67,7 +67,7 @@ class _Listener(ListenerKind[SegmentListener]):
 
     loss_notes = (
         "everything else: kept, each body as one event",
-        "a record's bytes are fixed when it is appended: enveloped or not, it stays so, whatever is configured later",
+        "a record's bytes are fixed when it is appended: later changes of the configuration do not affect it",
     )
 
     def side(self, table: SegmentListener) -> FrontSide:
@@ -82,7 +82,7 @@ class _Listener(ListenerKind[SegmentListener]):
 
     def describe_names(self, table: SegmentListener) -> Iterator[str]:
         yield (
-            "A scope is the basin of its name; the streams of a scope whose name is no basin's are in basin "
+            "A scope whose name is valid for a basin is that basin; streams of other scopes are in basin "
             f"{table.basin}, as scope/stream"
         )
 
@@ -147,7 +147,7 @@ class _Back(BackKind[SegmentBackTable]):
             byte_offsets=True,
             timestamps_kept="in the gateway's index",
             timestamps_read="the gateway's, kept in its index",
-            finds_out="the server is asked for its writer's last append before anything is sent again",
+            finds_out="the gateway asks the server for the writer's last append before it sends again",
             exactly_once=frozenset({"exactly-once", "at-least-once"}),
             for_bytes=refused if draft else (),
         )

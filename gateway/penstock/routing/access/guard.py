@@ -213,7 +213,7 @@ class GuardedBack(BackWrapper):
 def _refuse_tokens() -> None:
     grant = CLIENT.get().grant
     if grant is not None:
-        raise grant.denied("it allows nothing that is done in several steps")
+        raise grant.denied("it does not permit operations of several steps")
 
 
 class _Appends(AppendSessionWrapper):

@@ -44,7 +44,7 @@ class _Hash(NamedTuple):
         n_cost, r_cost, p_cost = found.cost
         sensible = n_cost > 1 and n_cost & (n_cost - 1) == 0 and 0 < n_cost * r_cost <= _MOST_COST and 0 < p_cost <= 16
         if kind != _PREFIX or not sensible or len(found.digest) != 32:
-            raise ValueError("this is no hash of a password; `penstock token password` makes one")
+            raise ValueError("this is not a password hash; `penstock token password` prints one")
         return found
 
     def matches(self, password: str) -> bool:

@@ -100,9 +100,9 @@ class TokenFile:
                 db.execute(f"PRAGMA application_id={APPLICATION_ID}")
                 db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
             elif application != APPLICATION_ID:
-                raise TokenFileError(f"{path} is another kind of file than that of access tokens")
+                raise TokenFileError(f"{path} is not a file of access tokens")
             elif version != SCHEMA_VERSION:
-                raise TokenFileError(f"{path} is of version {version}, which this Penstock does not know")
+                raise TokenFileError(f"{path} is of version {version}, which this version of Penstock does not support")
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:

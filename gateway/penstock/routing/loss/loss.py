@@ -103,7 +103,7 @@ def carry(batch: RecordBatch, policy: LossPolicy) -> Carried:
 def _places(batch: RecordBatch) -> Sequence[int]:
     """Return the second half of each record's identifier, as a column: `record_ids()` makes an object per record."""
     if batch.first_id is None:
-        raise ValueError("this batch does not know the identifier of its first record")
+        raise ValueError("this batch has no identifier for its first record")
     ms, seq = batch.first_id
     timestamps = batch.columns.timestamps
     if timestamps[-1] == ms:

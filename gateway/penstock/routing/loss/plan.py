@@ -64,9 +64,9 @@ class BackSide:
     numbered: bool = False
     byte_offsets: bool = False
     record_ids: bool = False
-    timestamps_kept: str = "as the stream's timestamping says"
+    timestamps_kept: str = "according to the stream's timestamping mode"
     timestamps_read: str = ""
-    finds_out: str = "the records are looked for at their place on the server before anything is sent again"
+    finds_out: str = "the gateway looks for the records at their place on the server before it sends them again"
     exactly_once: frozenset[str] = frozenset({"exactly-once"})
     for_bytes: tuple[Item, ...] = ()
     passes: str = ""
@@ -113,7 +113,7 @@ def plan(front: FrontSide, back: BackSide) -> LossPlan:
     if back.appends:
         appends = tuple(front.appends(back))
     else:
-        appends = (Item("everything", Fate.REFUSED, "it is a source that is only read"),)
+        appends = (Item("everything", Fate.REFUSED, "the server is only read"),)
     return LossPlan(appends, tuple(_reads(front, back)), tuple(_guarantee(front, back)))
 
 
@@ -131,7 +131,7 @@ def carried(back: BackSide) -> Iterator[Item]:
     empty = Fate.KEPT if loss is None or back.keep_empty else _FATES[loss.empty_body]
     yield Item("empty bodies", empty, "as events without bytes" if back.keep_empty else "")
     if loss is None:
-        yield Item("command records", Fate.KEPT, "fence and trim are carried out")
+        yield Item("command records", Fate.KEPT, "fence and trim are executed")
     else:
         commands = _FATES[loss.command_records]
         yield Item("command records", commands, _COMMANDS if commands is Fate.ENVELOPED else "")
@@ -141,7 +141,7 @@ def bodies(back: BackSide, what: str) -> Iterator[Item]:
     """Yield the fate of bodies; `what`: the protocol's word for them."""
     yield Item(what, Fate.KEPT, "byte for byte, in order")
     if back.largest < 1 * MIB - 8:
-        yield Item(f"bodies of more than {back.largest} bytes", Fate.REFUSED, "the server takes none")
+        yield Item(f"bodies of more than {back.largest} bytes", Fate.REFUSED, "the server accepts none")
 
 
 # ---- reads ---------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def _reads(front: FrontSide, back: BackSide) -> Iterator[Item]:
     yield Item("bodies", Fate.KEPT, "byte for byte, in order")
     if front.loss is not None:
         headers = _FATES[front.loss.headers]
-        yield Item("headers", headers, "the body is given without them" if headers is Fate.DROPPED else "")
+        yield Item("headers", headers, "the body is delivered without them" if headers is Fate.DROPPED else "")
         yield Item("empty bodies", _FATES[front.loss.empty_body])
         yield Item("command records", _FATES[front.loss.command_records])
     else:
@@ -168,12 +168,12 @@ def _guarantee(front: FrontSide, back: BackSide) -> Iterator[str]:
         yield "nothing is appended"
         return
     if back.embedded:
-        yield "exactly once: there is no connection to lose, and an acknowledgement means on disk"
+        yield "exactly once: there is no connection to lose, and acknowledged records are on disk"
         return
     if back.delivery in back.exactly_once:
         yield f"exactly once: after a lost acknowledgement {back.finds_out}"
     elif back.delivery == "at-least-once":
-        yield "at least once: after a lost acknowledgement it is sent again, and records may be there twice"
+        yield "at least once: after a lost acknowledgement it is sent again, so records may be stored twice"
     else:
         yield "at most once for each try: after a lost acknowledgement the append fails, and the client decides"
     if front.passes and front.passes == back.passes:

@@ -48,7 +48,7 @@ async def reasons_against(states: StateTable) -> list[str]:
 
     async def look(stream: StreamRef, state: MirroredStream) -> None:
         nonlocal more
-        faults = state.faults or ([] if state.equal else ["it is not copied and compared to its end"])
+        faults = state.faults or ([] if state.equal else ["it is not copied and compared up to its end"])
         if faults and len(found) < _MOST_REASONS:
             found.append(f"stream {stream}: {'; '.join(faults)}")
         elif faults:
@@ -181,7 +181,7 @@ class MirroredRoute:
         try:
             self._cutting.acquire_nowait()
         except trio.WouldBlock:
-            raise fail(FailureCode.TRANSACTION_CONFLICT, "a cut-over of this route is under way") from None
+            raise fail(FailureCode.TRANSACTION_CONFLICT, "a cut-over of this route is in progress") from None
         try:
             return await self._cut_over(force, trio.current_time() + wait_seconds)
         finally:
@@ -273,8 +273,8 @@ class MirroredRoute:
         with trio.move_on_at(deadline) as time:
             await self._attributes.carry_over(primary.back, secondary.back, failures)
         if time.cancelled_caught:
-            return ["writers may send again what is there: there was no time to tell the new back of them all"]
-        return [f"{len(failures)} writers may send again what is there: {failures[0]}"] if failures else []
+            return ["writers may append records again: there was no time to report them all to the new back"]
+        return [f"{len(failures)} writers may append records again: {failures[0]}"] if failures else []
 
     async def _give_configurations(self, deadline: float) -> list[str]:
         primary, secondary = self._sides
@@ -293,9 +293,9 @@ class MirroredRoute:
             try:
                 await self._states.visit(give)
             except OperationFailed as error:
-                return [f"not all streams stamp records as before: {error.failure.message}"]
+                return [f"some streams do not stamp records as before: {error.failure.message}"]
         if time.cancelled_caught:
-            return ["not all streams stamp records as before: there was no time to configure them"]
+            return ["some streams do not stamp records as before: there was no time to configure them"]
         return [f"{failed} streams do not stamp records as before: {failures[0]}"] if failed else []
 
     def _new_mirror(self) -> Mirror:

@@ -122,7 +122,7 @@ class Sides:
         )
         done = await self.secondary.perform(append)
         if done.start.seq_num != expected:
-            why = f"the secondary gave record {expected} number {done.start.seq_num}: something else appends there"
+            why = f"the secondary gave record {expected} number {done.start.seq_num}: another client appends there"
             raise fail(FailureCode.SEQ_NUM_MISMATCH, why, seq_num_mismatch=done.end.seq_num)
         return done.end.seq_num
 

@@ -161,7 +161,7 @@ class LiveExchanges(Live):
         """Connect again: the server may close between requests where the recorded one did not. Return whether that
         succeeded."""
         if self._streams:
-            self._tally.end("the server takes no more requests on the connection")
+            self._tally.end("the server accepts no more requests on the connection")
             return False
         self._recorded.clear()
         try:

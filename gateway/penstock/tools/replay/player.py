@@ -106,7 +106,7 @@ class Player:
             return
         self._said_ns, self._said_at = item.time_ns, trio.current_time()
         if not await self._in_time(lambda: self._live.say(item)):
-            self._stop(f"the server took nothing for {self._stage.patience:g} s")
+            self._stop(f"the server accepted no data for {self._stage.patience:g} s")
         if isinstance(item.move, Reset):
             self._forget(item.move.stream_id)
 

@@ -63,7 +63,7 @@ class GrpcConnection(Connection):
             said = error.message or error.code.name
             raise fail(failure_code(error.code), f"{self._endpoint}: {name}: {said}") from None
         except DecodeError:
-            raise fail(FailureCode.OTHER, f"{self._endpoint} answers {name} with no message of its kind") from None
+            raise fail(FailureCode.OTHER, f"{self._endpoint} answers {name} with a message of another kind") from None
 
     def _exchange(self, name: str, request: Message) -> tuple[ResponseHead, list[bytes], Any]:
         stream = self._codec.new_stream()

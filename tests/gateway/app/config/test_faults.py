@@ -18,8 +18,8 @@ def faults(text: str) -> str:
     ("text", "words"),
     [
         ('action = "explode"', "explode"),
-        ('action = "drop"\ndelay_ms = 5', "delay_ms: it is for delay, and the action is drop"),
-        ('action = "delay"\ncode = "other"', "code: it is for error and terminal"),
+        ('action = "drop"\ndelay_ms = 5', "delay_ms: applies to delay, not to drop"),
+        ('action = "delay"\ncode = "other"', "code: applies to error and terminal"),
         ('action = "error"\ncode = "seq_num_mismatch"', "seq_num_mismatch"),
         ('action = "terminal"\ndirection = "in"', "terminal is always out"),
         ('action = "drop"\nprobability = 1.5', "probability"),

@@ -57,7 +57,7 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
         ),
         (
             "[listeners.controller]",
-            "at listeners: [listeners.controller] needs [listeners.segment], which is where it sends its clients",
+            "at listeners: [listeners.controller] needs [listeners.segment], to which it sends its clients",
         ),
         (SEGMENT + "[listeners.controller]\nadvertise = 'host'", "at listeners.controller: advertise: expected HOST"),
         (SEGMENT + "[listeners.controller]\nadvertise = 'host:0'", "clients cannot connect to port 0, got 'host:0'"),
@@ -99,7 +99,7 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
         ),
         (S2 + "[backs.far]\nkind = 's2'", "at backs.far: missing key `address`"),
         (S2 + "[backs.far]\nkind = 's2'\naddress = 'a'", "at backs.far: address: expected HOST:PORT"),
-        (FAR + "tls_ca = 'x'", "at backs.far: tls_ca is for TLS: say tls = true, or leave it out"),
+        (FAR + "tls_ca = 'x'", "at backs.far: tls_ca is for TLS: set tls = true, or remove it"),
         (FAR + "tls = true\ntls_key = 'x'", "at backs.far: tls_certificate and tls_key go together"),
         (FAR + "credentials = 'static'\ntoken = \"secret\\n\"", "at backs.far.token: expected a string that matches"),
         (S2 + 'auth_tokens = ["secret\\n"]', "at listeners.s2.auth_tokens[0]: expected a string that matches"),
@@ -123,8 +123,8 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
         (FAR + "[backs.far.tokens]\nx = 'y'", 'tokens are for credentials = "swap", not "none"'),
         (FAR + "credentials = 'swap'\n[backs.far.tokens]\nx = 'y'", "back far: tokens: x is unknown; there is none"),
         (FAR + "basin_authority = 'x'", 'basin_authority is for basin_style = "host"'),
-        (PRAVEGA, "at backs.far: give address, the segment store's, or controller, or both"),
-        (PRAVEGA + "controller = 'a:1'\ndialect = 'draft'", "the draft knows no controller: leave it out"),
+        (PRAVEGA, "at backs.far: give address (of the segment store), controller, or both"),
+        (PRAVEGA + "controller = 'a:1'\ndialect = 'draft'", "the draft has no controller: remove it"),
         (PRAVEGA + "controller = 'a:1'\nusername = 'x'", "username and password_file go together"),
         (PRAVEGA + "address = 'a:1'\nusername = 'x'\npassword_file = 'y'", "username is for the controller"),
         (

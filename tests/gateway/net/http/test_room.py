@@ -128,7 +128,7 @@ async def test_a_stream_that_takes_waits_ten_seconds_for_those_that_do_not(autoj
             assert await client.answer_body(reader) == bytes(20 * MIB)
             assert 5 <= trio.current_time() <= 10
     reasons = [log["reason"] for log in logs if log["event"] == "stream_reset"]
-    assert set(reasons) == {"others wait for the room that it takes"}
+    assert set(reasons) == {"other requests wait for its memory"}
     assert len(reasons) < LIMIT // MIB, "no more of them than must be"
 
 
@@ -148,7 +148,9 @@ async def test_who_waits_for_room_without_window_is_given_up_in_the_end(autojump
             await trio.sleep(16)
             assert (handler.ended, handler.there) == (len(streams), 0)
             assert handler.most == LIMIT // MIB // 2
-    assert {log["reason"] for log in logs if log["event"] == "stream_reset"} == {"client gives no window"}
+    assert {log["reason"] for log in logs if log["event"] == "stream_reset"} == {
+        "the client gives no flow-control window"
+    }
 
 
 async def test_room_that_was_kept_is_free_again_when_its_exchange_is_over(autojump_clock: Clock) -> None:

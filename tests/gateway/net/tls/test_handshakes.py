@@ -69,10 +69,10 @@ async def test_a_client_that_does_not_trust_the_server_is_not_served(stranger: A
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("who, alert, reason", [
-    ("nobody", "CERTIFICATE_REQUIRED HANDSHAKE_FAILURE", "the client shows no certificate"),
-    ("strange", "UNKNOWN_CA", "the client's certificate is not taken: unable to get local issuer certificate"),
-    ("expired", "CERTIFICATE_EXPIRED", "the client's certificate is not taken: certificate has expired"),
-    ("revoked", "CERTIFICATE_REVOKED", "the client's certificate is not taken: certificate revoked"),
+    ("nobody", "CERTIFICATE_REQUIRED HANDSHAKE_FAILURE", "the client presented no certificate"),
+    ("strange", "UNKNOWN_CA", "the client's certificate is refused: unable to get local issuer certificate"),
+    ("expired", "CERTIFICATE_EXPIRED", "the client's certificate is refused: certificate has expired"),
+    ("revoked", "CERTIFICATE_REVOKED", "the client's certificate is refused: certificate revoked"),
 ])  # fmt: skip
 async def test_bad_certificates_are_refused_and_told_why(
     authority: Authority,
@@ -129,7 +129,7 @@ async def test_a_list_that_is_out_of_date_lets_nobody_in(authority: Authority, s
         )
     assert found.served == []
     assert [line["reason"] for line in logs if line["event"] == "tls_refused"] == [
-        "the client's certificate is not taken: CRL has expired"
+        "the client's certificate is refused: CRL has expired"
     ]
 
 
@@ -222,7 +222,7 @@ async def test_a_flood_of_bad_handshakes_is_no_flood_of_lines(
 
     assert await refused(25) == ["the client does not speak TLS"] * 10
     await trio.sleep(1)
-    assert await refused(1) == ["15 more, which are not told of one by one", "the client does not speak TLS"]
+    assert await refused(1) == ["15 more, which are not logged one by one", "the client does not speak TLS"]
     assert CONNECTIONS_REFUSED.labels("listeners.test", "test", "handshake").value == before + 26
 
 

@@ -85,16 +85,16 @@ def files(authority: Authority, server: Issued, tmp_path: Path) -> dict[str, str
 
 
 @pytest.mark.parametrize("said, reason", [
-    ({"key": "other_key"}, "cannot use .*server.pem and .*unnamed-key.pem for TLS: the key is not the certificate's"),
+    ({"key": "other_key"}, "server.pem and .*unnamed-key.pem for TLS: the key belongs to another certificate"),
     ({"certificate": "garbage"}, "garbage.pem and .* not a PEM certificate chain and its key"),
     ({"certificate": "none"}, "none.pem and .*: .*none.pem: No such file or directory"),
     ({"key": "none"}, "server.pem and .*none.pem for TLS: .*none.pem: No such file or directory"),
     ({"ca": "none"}, "cannot use the clients' authorities in .*none.pem: No such file or directory"),
-    ({"ca": "garbage"}, "cannot use the clients' authorities in .*garbage.pem: there is none in it"),
+    ({"ca": "garbage"}, "cannot use the clients' authorities in .*garbage.pem: the file contains none"),
     ({"crl": "none"}, "cannot use the revocation lists in .*none.pem: No such file or directory"),
-    ({"crl": "garbage"}, "cannot use the revocation lists in .*garbage.pem: there is none in it"),
-    ({"crl": "ca"}, "cannot use the revocation lists in .*authority.pem: there is no revocation list in it"),
-    ({"other": "other_certificate"}, "no host name stands in .*unnamed.pem: say by `names` what it is for"),
+    ({"crl": "garbage"}, "cannot use the revocation lists in .*garbage.pem: the file contains none"),
+    ({"crl": "ca"}, "cannot use the revocation lists in .*authority.pem: the file contains no revocation list"),
+    ({"other": "other_certificate"}, ".*unnamed.pem contains no host name: set `names`"),
 ])  # fmt: skip
 def test_files_that_cannot_be_used_are_named(files: dict[str, str], said: dict[str, str], reason: str) -> None:
     use = {key: files[name] for key, name in {"certificate": "certificate", "key": "key", "ca": "ca", **said}.items()}

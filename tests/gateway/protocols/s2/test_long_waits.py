@@ -176,7 +176,7 @@ async def test_head_of_a_session_is_answered_at_once(autojump_clock: MockClock, 
 SLOW_BODIES = {
     "a byte now and then": (
         *(b"{", 500, (30, 31.99)),
-        '"message":"a request or frame must come within 30 s, or at 1024 bytes a second"}',
+        '"message":"a request or frame must arrive within 30 s, or at 1024 bytes a second"}',
     ),
     "faster than the least rate, and still not for ever": (
         *(b"{" * 2048, 500_000, (59.99, 60.01)),

@@ -132,7 +132,7 @@ async def test_a_basin_is_not_changed_by_who_is_confined_to_some_of_its_streams(
     both = ReadWrite(read=True, write=True)
     confined = Scope(ALL, streams, op_groups=OpGroups(account=both, basin=both))
     with guards.client(confined):
-        assert "to a token that is confined to some streams" in await guards.refuses(change)
+        assert "to a token for some streams only" in await guards.refuses(change)
         assert [one.name for one in (await guards.back.perform(ListBasins(BASIN))).items] == [BASIN]
     assert await guards.store.perform(GetBasinConfig(BASIN)) == config
     assert (await guards.store.perform(CheckTail(STREAM))).seq_num == 0

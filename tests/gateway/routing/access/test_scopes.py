@@ -94,8 +94,8 @@ def test_what_is_within_may_be_given() -> None:
         ({"streams": ResourceSet(prefix="min")}, "streams 'min...'"),
         ({"streams": ResourceSet(exact="mine")}, "streams 'mine'"),
         ({"access_tokens": ResourceSet(prefix="x")}, "access tokens 'x...'"),
-        ({"expires_at": None}, "a life beyond"),
-        ({"expires_at": ENDS + timedelta(seconds=1)}, "a life beyond"),
+        ({"expires_at": None}, "a lifetime beyond"),
+        ({"expires_at": ENDS + timedelta(seconds=1)}, "a lifetime beyond"),
     ],
 )
 def test_more_is_not_given(said: dict[str, Any], why: str) -> None:
@@ -104,7 +104,7 @@ def test_more_is_not_given(said: dict[str, Any], why: str) -> None:
 
 def test_who_has_a_prefix_gives_no_names_without() -> None:
     issuer = msgspec.structs.replace(ISSUER, auto_prefix_streams=True)
-    assert excess(wanted(), issuer) == "names of streams without its prefix"
+    assert excess(wanted(), issuer) == "stream names without its prefix"
     assert excess(wanted(auto_prefix_streams=True), issuer) is None
 
 

@@ -134,7 +134,7 @@ async def test_refusal_names_the_record_and_the_way_past_it(tmp_path: Path, cloc
         assert first == Records([5], [0], [b"a"]), "what stands before the refused record is given"
         assert second == ErrorReply(
             "ERR_NOT_REPRESENTABLE",
-            "record 5-1 of stream penstock/s has headers, which S3P cannot carry; read from MIN_ID 5-2 to go past it",
+            "record 5-1 of stream penstock/s has headers, which S3P cannot carry; read from MIN_ID 5-2 to skip it",
         )
         assert isinstance(third, ErrorReply) and "record 5-2" in third.message and "empty body" in third.message
         assert fourth == Records([5], [3], [b"d"])

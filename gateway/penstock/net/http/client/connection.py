@@ -226,7 +226,7 @@ _TURN_SECONDS: Final = 0.002
 """Seconds that one connection may process input before others have their turn."""
 _LAST_WORDS: Final = 1.0
 """Seconds to wait for the response of a server that accepts no more: it may have said why before."""
-_TOO_MUCH: Final = "the server sends more than its answer"
+_TOO_MUCH: Final = "the server sent data after its answer"
 
 
 class HttpClientConnection:
@@ -323,7 +323,7 @@ class HttpClientConnection:
             self._why = reason_of(error)
         except RemoteProtocolError as error:
             if data != b"":
-                self._why = f"the server breaks the protocol: {error.failure.message}"
+                self._why = f"the server violated the protocol: {error.failure.message}"
                 self._fault = error.failure.code is not FailureCode.CLIENT_HANGUP
 
     async def _deliver_all(self) -> None:
@@ -375,7 +375,7 @@ class HttpClientConnection:
         elif reset.reason:
             error = broke(self.upstream.settings, f"the server's answer is malformed: {reset.reason}")
         else:
-            error = lost(self.upstream.settings, f"the server broke the request off with error {reset.code:#x}")
+            error = lost(self.upstream.settings, f"the server reset the request with error {reset.code:#x}")
         stream.fail(error.failure, unprocessed)
         self._progress.unpark_all()
 
@@ -383,7 +383,7 @@ class HttpClientConnection:
         self._retired = True
         if event.code != NO_ERROR:
             self._why = f"the server ended the connection with error {event.code:#x}"
-        failure = unreachable(self.upstream.settings, "the server takes no more requests on the connection").failure
+        failure = unreachable(self.upstream.settings, "the server accepts no more requests on the connection").failure
         for stream_id, stream in self._streams.items():
             if stream_id > event.last_stream_id:
                 stream.fail(failure, unprocessed=True)
@@ -433,7 +433,7 @@ class HttpClientConnection:
 
     def _stop_writing(self, error: Exception) -> None:
         if isinstance(error, TooSlow):
-            self._end(f"the server took nothing for {self._settings.write_seconds:g} s")
+            self._end(f"the server accepted no data for {self._settings.write_seconds:g} s")
             return
         # The server accepts no more output; the reader may still receive its response and the reason.
         self._deaf = self._retired = True

@@ -408,7 +408,7 @@ class HttpServerConnection:
     def _stop_writing(self, error: Exception) -> None:
         if slow := isinstance(error, TooSlow):
             self._seat.limited("slow_reader_seconds")
-        self._lose("client reads too slowly" if slow else "connection lost")
+        self._lose("the client reads too slowly" if slow else "connection lost")
 
     async def wait_sent(self, stream_id: int, finish: bool = False) -> None:
         """Wait until no more than `send_buffer` bytes of the stream are on their way; with `finish`, also until none is
@@ -432,7 +432,7 @@ class HttpServerConnection:
                     with self._pauses.writing():
                         await self._progress.park()
             if patience.cancelled_caught and unsent and not self._transport.pending:
-                self._reset_stream(stream_id, "client gives no window")
+                self._reset_stream(stream_id, "the client gives no flow-control window")
                 await trio.lowlevel.checkpoint()
 
     def _clogged(self, stream_id: int, most: int) -> bool:

@@ -111,12 +111,12 @@ class SendRoom:
         self._shut = {stream_id: self._shut.get(stream_id, now) for stream_id in shut}
         for stream_id, since in self._shut.items():
             if now - since >= self._patience:
-                self._give_up(stream_id, "client gives no window")
+                self._give_up(stream_id, "the client gives no flow-control window")
         before, self._stuck = self._stuck, {}
         if len(shut) < len(self._waiting):
             held = {stream_id: self._codec.unsent(stream_id) for stream_id in self._streams}
             self._stuck = {each: size for each, size in held.items() if size and not self._codec.window(each)}
         for stream_id, size in self._stuck.items():
             if before.get(stream_id) == size and not self._half_is_free():
-                self._give_up(stream_id, "others wait for the room that it takes")
+                self._give_up(stream_id, "other requests wait for its memory")
         self.review()

@@ -57,7 +57,7 @@ class ConnectionUsage:
             seconds = trio.current_time() - self._begun_at
             if noise > seconds * NOISE_PER_SECOND + self._transport.written / BYTES_PER_NOISE:
                 self.seat.limited("noise")
-                raise TooNoisy("too many frames that say nothing")
+                raise TooNoisy("too many frames without effect")
         return self.seat.received(size)
 
     def written(self) -> bool:

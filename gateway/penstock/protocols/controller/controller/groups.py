@@ -120,7 +120,7 @@ class Groups:
         found = await self._catalog.find(scope, stream)
         entry = await self._table.get(_ALL.key(subscriber))
         if entry is None or not entry.value.retention_type or group_id != entry.value.id:
-            raise ControllerRefusal(ControllerProblem.GROUP_NOT_FOUND, f"{subscriber!r} is no subscriber of {found}")
+            raise ControllerRefusal(ControllerProblem.GROUP_NOT_FOUND, f"{subscriber!r} is not a subscriber of {found}")
         if generation != entry.value.generation:
             raise ControllerRefusal(
                 ControllerProblem.GENERATION_MISMATCH, f"{subscriber} has {entry.value.generation}, not {generation}"

@@ -31,11 +31,11 @@ class ControllerProblem(Enum):
     TRANSACTION_NOT_FOUND = "there is no such transaction", FailureCode.STREAM_NOT_FOUND
     GROUP_NOT_FOUND = "there is no such reader group", FailureCode.STREAM_NOT_FOUND
     GENERATION_MISMATCH = "the reader group has another generation", FailureCode.INVALID
-    INVALID_NAME = "this is no legal name", FailureCode.INVALID
-    INVALID_CUT = "this is no stream cut of the stream", FailureCode.INVALID
-    INVALID_CONFIG = "the configuration does not do", FailureCode.INVALID
-    SCALE_REFUSED = "the stream cannot be scaled so", FailureCode.INVALID
-    NOT_CURRENT = "these are no segments that the stream has now", FailureCode.INVALID
+    INVALID_NAME = "the name is not legal", FailureCode.INVALID
+    INVALID_CUT = "this is not a stream cut of the stream", FailureCode.INVALID
+    INVALID_CONFIG = "the configuration is not possible", FailureCode.INVALID
+    SCALE_REFUSED = "the stream cannot be scaled like this", FailureCode.INVALID
+    NOT_CURRENT = "these are not current segments of the stream", FailureCode.INVALID
     LEASE_TOO_LARGE = "the lease is too long", FailureCode.INVALID
     TOO_MANY = "too many transactions of the stream are open", FailureCode.QUOTA_EXHAUSTED
     TOO_OLD = "the transaction has been open for too long", FailureCode.INVALID

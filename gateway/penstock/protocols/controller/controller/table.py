@@ -143,7 +143,7 @@ class Conflict(OperationFailed):
 def _explained(error: OperationFailed, key: Key[Any]) -> OperationFailed:
     if error.failure.code not in _CONFLICTS:
         return error
-    why = f"something else changed {key.path!r} at the same time"
+    why = f"another operation changed {key.path!r} at the same time"
     return Conflict(fail(FailureCode.TRANSACTION_CONFLICT, why).failure)
 
 
@@ -151,4 +151,4 @@ def _decode(value: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(value, type=kind)
     except msgspec.DecodeError as error:
-        raise fail(FailureCode.STORAGE, f"the controller's table has what it cannot read: {error}") from None
+        raise fail(FailureCode.STORAGE, f"the controller's table has an unreadable entry: {error}") from None

@@ -82,10 +82,10 @@ class S2Appends:
         if config.timestamping_mode is TimestampingMode.ARRIVAL:
             why = "the server stamps its records itself (timestamping mode arrival)"
         elif exact > self._clock() and not config.timestamping_uncapped:
-            why = "it lies in the future, where the server would cap it (timestamping is not uncapped)"
+            why = "it is in the future, and the server would cap it (timestamping is not uncapped)"
         else:
             return append
-        raise fail(FailureCode.NOT_REPRESENTABLE, f"timestamp {exact} cannot be had in stream {append.stream}: {why}")
+        raise fail(FailureCode.NOT_REPRESENTABLE, f"timestamp {exact} is impossible in stream {append.stream}: {why}")
 
     def stamped(self, append: Append, config: StreamConfig) -> Append:
         """Return the append with the gateway's clock as its timestamps if it has none and the stream requires them."""
@@ -154,7 +154,7 @@ class S2AppendSession(AppendSession):
 
     async def send(self, append: Append | AppendBytes) -> None:
         if isinstance(append, AppendBytes):
-            raise fail(FailureCode.NOT_IMPLEMENTED, "an S2 server knows nothing of bytes without records")
+            raise fail(FailureCode.NOT_IMPLEMENTED, "an S2 server has no bytes outside records")
         while len(self._pending) >= MAX_UNRECEIVED and not self._broken:
             await self._received.park()
         if self._broken:

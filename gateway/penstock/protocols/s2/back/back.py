@@ -218,7 +218,7 @@ class S2Back(Back):
         start: ServerStart
         match read.start:
             case FromByteOffset():
-                raise fail(FailureCode.NOT_IMPLEMENTED, f"{shared.calls.where}: S2 servers know no byte offsets")
+                raise fail(FailureCode.NOT_IMPLEMENTED, f"{shared.calls.where}: S2 servers have no byte offsets")
             case FromRecordId(record_id):
                 seq_num, future = await shared.locating.start(read.stream, record_id)
                 start = FromSeqNum(seq_num)

@@ -198,7 +198,7 @@ def failure_of(where: str, status: int, body: bytes, retry_after_ms: str | None 
     failure = failure_from_http(status, body)
     details = dict(failure.details)
     if "status" in details and status not in _TELLING:
-        failure = _broke(where, f"it answers with no error of S2: {failure.message}")
+        failure = _broke(where, f"its answer is not an error of S2: {failure.message}")
     elif "status" in details:
         failure = Failure(failure.code, f"{where}: {failure.message}")
     elif failure.code in _NOT_OURS:

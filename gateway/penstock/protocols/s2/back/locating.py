@@ -84,7 +84,7 @@ class Locating:
     async def locate(self, stream: StreamRef, start: Start) -> Located:
         """See `penstock_codecs.operations.Locate`."""
         if isinstance(start, FromByteOffset):
-            raise fail(FailureCode.NOT_IMPLEMENTED, "an S2 server knows nothing of byte offsets")
+            raise fail(FailureCode.NOT_IMPLEMENTED, "an S2 server has no byte offsets")
         spot = await self._spot(stream, start)
         seq_num, timestamp = spot.position
         if spot.at_tail:

@@ -207,7 +207,7 @@ class RemoteReadSession(ReadSession):
             except RemoteProtocolError as error:
                 event = broken(error.failure.message)
             if event is SourceEvent.END and self._endless:
-                event = self._calls.lost("the server ended a read that follows")
+                event = self._calls.lost("the server ended a read that follows the stream")
             if isinstance(event, Failure):
                 await self._lost(event)
                 continue

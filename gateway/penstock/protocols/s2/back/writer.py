@@ -220,7 +220,7 @@ class S2Writer:
             line.waiting.popleft()
             line.fail(pending, failure)
         elif next_number < line.end:
-            message = f"stream {self._stream} was deleted and made anew"
+            message = f"stream {self._stream} was deleted and created again"
             line.fail_all(lambda _: Failure(FailureCode.STREAM_NOT_FOUND, message))
         else:
             line.forget_tail(next_number)  # another client appended first

@@ -46,7 +46,7 @@ class PacedBody:
             return await self._exchange.receive()
         self._seat.limited("min_receive_rate")
         least = f"{limits.receive_grace_seconds:g} s, or at {limits.min_receive_rate} bytes a second"
-        raise fail(FailureCode.REQUEST_TIMEOUT, f"a request or frame must come within {least}")
+        raise fail(FailureCode.REQUEST_TIMEOUT, f"a request or frame must arrive within {least}")
 
     def complete(self) -> None:
         """Restart the clock, because a frame is complete."""

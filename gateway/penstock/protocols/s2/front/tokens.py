@@ -57,7 +57,7 @@ class Tokens:
             wanted = spelled.with_expiry(wanted, issuer.info.expires_at)
             more = excess(wanted, issuer.info)
             if more is not None:
-                raise issuer.denied(f"it has not itself {more}")
+                raise issuer.denied(f"it does not have {more} itself")
         await call.respond(201, spelled.encode_issued(await access.issue(wanted)), JSON)
 
     async def revoke(self, call: S2Call) -> None:
@@ -84,7 +84,7 @@ def _issuer(call: S2Call) -> Grant | None:
     """
     grant = CLIENT.get().grant
     if grant is None and not call.trusted:
-        raise fail(FailureCode.PERMISSION_DENIED, "access tokens are for clients with a token that is for them")
+        raise fail(FailureCode.PERMISSION_DENIED, "access tokens need a token that permits managing them")
     return grant
 
 

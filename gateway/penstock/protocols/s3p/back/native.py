@@ -105,7 +105,7 @@ class S3PNative(Native):
             await trio.sleep(min(max(asked + _SHORTEST_BLOCK - now, 0.0), max(deadline - now, 0.0)))
         if records.bodies and (records.timestamps[0], records.seqs[0]) < start.record_id:
             where = self._pool.upstream.settings.where
-            message = f"{where}: asked for records from {start.record_id} on it gives earlier ones"
+            message = f"{where}: a READ from {start.record_id} returned earlier records"
             raise fail(FailureCode.UPSTREAM_FAULT, message)
         if records.bodies:
             self._sizes[stream] = 1 + sum(map(len, records.bodies)) // len(records.bodies)

@@ -163,7 +163,7 @@ async def read_records(
         raise fail(
             FailureCode.NOT_REPRESENTABLE,
             f"record {record_id} of stream {read.stream} {feature.value}, which S3P cannot carry; "
-            f"read from MIN_ID {_after(record_id)} to go past it",
+            f"read from MIN_ID {_after(record_id)} to skip it",
         )
     return Records(found.timestamps[:most], found.seqs[:most], found.bodies[:most]), found.dropped
 

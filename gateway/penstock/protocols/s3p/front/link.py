@@ -98,7 +98,9 @@ class S3PLink:
             raise self._codec.refuse(str(error)) from None
         except SlowSender:
             limits = self.seat.limits
-            why = f"a command must come within {limits.receive_grace_seconds:g} s, or {limits.min_receive_rate} bytes/s"
+            why = (
+                f"commands must arrive within {limits.receive_grace_seconds:g} s, or {limits.min_receive_rate} bytes/s"
+            )
             raise self._codec.refuse(why) from None
 
     # ---- replies -------------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ class SegmentAdministration:
             if await self._is_there(segment):
                 return False
             if trio.current_time() > until:
-                message = f"{self.settings.upstream.where} has not forgotten segment {segment}, which was deleted"
+                message = f"{self.settings.upstream.where} still has segment {segment}, which was deleted"
                 raise fail(FailureCode.STREAM_DELETION_PENDING, message)
             await trio.sleep(_PAUSE)
         return True

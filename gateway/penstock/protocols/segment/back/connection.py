@@ -184,12 +184,12 @@ class StoreConnection:
         finally:
             self.forget(key)
             if self.exclusive and not call.over.is_set():
-                self.give_up("a request was given up")
+                self.give_up("a request was abandoned")
         if call.failure is not None:
             raise OperationFailed(call.failure)
         if call.reply is None:
             if self._heard <= asked:
-                why = f"it said nothing for {seconds:g} s"
+                why = f"it sent nothing for {seconds:g} s"
                 self._upstream.breaker.lost(why)
                 self.give_up(why)
             raise too_late(self._upstream.settings, "answer", seconds)
@@ -234,7 +234,7 @@ class StoreConnection:
             told = unreachable if error.failure.code is FailureCode.UNAVAILABLE else broke
             raise told(settings, error.failure.message) from None
         if reply is PAUSED:
-            raise unreachable(settings, "it closed the connection instead of saying Hello")
+            raise unreachable(settings, "it closed the connection instead of sending Hello")
 
     async def run(self) -> None:
         """Run the connection until it is lost or given up."""
@@ -277,7 +277,7 @@ class StoreConnection:
 
     def _stop_writing(self, error: Exception) -> None:
         slow = isinstance(error, TooSlow)
-        self.give_up(f"it took nothing for {self._upstream.settings.request_seconds:g} s" if slow else _LOST)
+        self.give_up(f"it accepted no data for {self._upstream.settings.request_seconds:g} s" if slow else _LOST)
 
     async def _watch(self) -> None:
         """Watch for a dead or idle connection.
@@ -303,7 +303,7 @@ class StoreConnection:
             self.say(released.KeepAlive())
         await trio.sleep(seconds)
         if self._heard == before:
-            self.give_up(f"it is silent, also when asked for a sign of life for {seconds:g} s")
+            self.give_up(f"it sent nothing, not even an answer to a keep-alive, for {seconds:g} s")
 
 
 def _fault(upstream: Upstream, error: RemoteProtocolError) -> Failure:

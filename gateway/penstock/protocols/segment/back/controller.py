@@ -62,7 +62,7 @@ class ControllerClient:
             await self._create_scope(scope)
             status = await self._create_stream(scope, stream)
         if status == pb.CreateStreamStatus.INVALID_STREAM_NAME:
-            raise fail(FailureCode.NOT_REPRESENTABLE, f"{self._upstream.where} takes no stream named {stream!r:.80}")
+            raise fail(FailureCode.NOT_REPRESENTABLE, f"{self._upstream.where} accepts no stream named {stream!r:.80}")
         if status not in (pb.CreateStreamStatus.SUCCESS, pb.CreateStreamStatus.STREAM_EXISTS):
             raise self._failed(f"create stream {scope}/{stream}")
         return bool(status == pb.CreateStreamStatus.SUCCESS)
@@ -76,7 +76,7 @@ class ControllerClient:
     async def _create_scope(self, scope: str) -> None:
         status = (await self._call("createScope", pb.ScopeInfo(scope=scope))).status
         if status == pb.CreateScopeStatus.INVALID_SCOPE_NAME:
-            raise fail(FailureCode.NOT_REPRESENTABLE, f"{self._upstream.where} takes no scope named {scope!r:.80}")
+            raise fail(FailureCode.NOT_REPRESENTABLE, f"{self._upstream.where} accepts no scope named {scope!r:.80}")
         if status not in (pb.CreateScopeStatus.SUCCESS, pb.CreateScopeStatus.SCOPE_EXISTS):
             raise self._failed(f"create scope {scope}")
 
@@ -195,7 +195,7 @@ class ControllerClient:
         except GrpcError as error:
             raise broke(self._upstream, f"{name}: {error.message}") from None
         except DecodeError:
-            raise broke(self._upstream, f"it answers {name} with no message of its kind") from None
+            raise broke(self._upstream, f"it answers {name} with a message of another kind") from None
 
     def _failed(self, what: str) -> OperationFailed:
         return fail(FailureCode.OTHER, f"{self._upstream.where} failed to {what}")

@@ -56,7 +56,7 @@ class SegmentTables:
 
     async def _ask(self, table: str, make: Callable[[int, str], Any], *, idempotent: bool = False) -> Any:
         if table.startswith(INTERNAL_TABLES):
-            raise fail(FailureCode.NOT_REPRESENTABLE, f"{table!r:.80} is no table segment's name")
+            raise fail(FailureCode.NOT_REPRESENTABLE, f"{table!r:.80} is not a table segment's name")
         return await self._stores.ask(table, make, idempotent=idempotent)
 
     async def _create(self, operation: CreateTable) -> None:
@@ -111,7 +111,7 @@ class SegmentTables:
 
     async def _list(self, operation: ListTable) -> TablePage:
         if operation.count < 1:
-            raise fail(FailureCode.INVALID, "a page of a table has one item at least")
+            raise fail(FailureCode.INVALID, "a page of a table has at least one item")
         items = sorted(item for item in await self._all(operation.table) if _is_listed(item.key, operation))
         page: list[TableItem] = []
         size = 0
@@ -139,7 +139,7 @@ class SegmentTables:
     async def _read_delta(self, operation: ReadTableDelta) -> TableDelta:
         table, start, count = operation.table, operation.from_position, operation.count
         if count < 1:
-            raise fail(FailureCode.INVALID, "a page of a table has one item at least")
+            raise fail(FailureCode.INVALID, "a page of a table has at least one item")
         reply = await self._ask(
             table,
             lambda request_id, token: released.ReadTableEntriesDelta(request_id, table, token, start, count),

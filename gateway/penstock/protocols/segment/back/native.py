@@ -110,7 +110,7 @@ class SegmentNative(Native):
             if scanned.bodies:
                 return scanned
             if found.end and not whole:
-                raise self._no_events(stream, "the end of a sealed segment, in the midst of an event", offset)
+                raise self._no_events(stream, "the end of a sealed segment within an event", offset)
             if found.end or not found.data:
                 return scanned
 
@@ -143,7 +143,7 @@ class SegmentNative(Native):
         return fail(
             FailureCode.NOT_REPRESENTABLE,
             f"{where}: stream {stream} cannot be read as records: at offset {offset} is {what}. "
-            "Read it over the segment protocol, or truncate it behind that",
+            "Read it over the segment protocol, or truncate it beyond that offset",
             offset=offset,
         )
 

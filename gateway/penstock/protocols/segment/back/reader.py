@@ -136,7 +136,7 @@ class StoreReader:
         """Convert a reply. Raises UPSTREAM_FAULT for bytes from another offset."""
         if reply.offset != offset:
             where = self._stores.settings.upstream.where
-            message = f"{where}: asked for segment {segment} from {offset} on it gives bytes from {reply.offset} on"
+            message = f"{where}: a read of segment {segment} from {offset} returned bytes from {reply.offset}"
             raise fail(FailureCode.UPSTREAM_FAULT, message)
         if isinstance(reply, draft.SegmentRead):
             at_tail, end = reply.flags.at_tail, reply.flags.at_end

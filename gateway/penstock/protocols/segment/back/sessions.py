@@ -51,7 +51,7 @@ def in_terms_of_records(error: OperationFailed) -> OperationFailed:
     failure = error.failure
     if failure.code is not FailureCode.STALE_WRITER_POSITION:
         return error
-    return fail(FailureCode.UNAVAILABLE, f"{failure.message}: the server is not in the state that it was in")
+    return fail(FailureCode.UNAVAILABLE, f"{failure.message}: the state of the server has changed")
 
 
 def appended(end_offset: int | None) -> Appended:

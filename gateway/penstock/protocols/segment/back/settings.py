@@ -66,9 +66,9 @@ class SegmentBackSettings:
         if self.store is None and self.controller is None:
             raise ValueError("neither a segment store nor a controller is given")
         if self.dialect is Dialect.DRAFT and self.controller is not None:
-            raise ValueError("the draft knows no controller")
+            raise ValueError("the draft has no controller")
         if self.username is not None and self.controller is None:
-            raise ValueError("a user name is for the controller, and none is given")
+            raise ValueError("a user name is for the controller, but no controller is given")
         if Loss.DROP in (self.loss.empty_body, self.loss.command_records):
             raise ValueError("records that an acknowledgement counts cannot be dropped")
 

@@ -121,7 +121,7 @@ class StoreWriter(ReplyReceiver):
             wanted = f"position {number}" + ("" if after is None else f" after {after}")
             raise fail(
                 FailureCode.STALE_WRITER_POSITION,
-                f"{self._where()}: writer {self.id} is at {handed}, {wanted} does not follow",
+                f"{self._where()}: writer {self.id} is at {handed}, and {wanted} does not follow",
                 position=handed,
             )
         self._dialect.check(handed, number, data)
@@ -359,7 +359,7 @@ class StoreWriter(ReplyReceiver):
         elif isinstance(reply, released.ConditionalCheckFailed):
             self._check_failed(reply.event_number)
         elif isinstance(reply, released.InvalidEventNumber):
-            self._fail_line(fail(FailureCode.UNAVAILABLE, f"{self._where()} has another number of the writer").failure)
+            self._fail_line(fail(FailureCode.UNAVAILABLE, f"{self._where()} has another position of it").failure)
         elif self._lines is not None:
             failure = self._stores.failure_of(reply, self._lines, self.segment)
             if failure is not None:

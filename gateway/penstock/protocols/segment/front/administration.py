@@ -174,7 +174,7 @@ def _update_of(update: MergeAttributeUpdate) -> byte_operations.AttributeUpdate:
     try:
         kind = UpdateType(update.update_type)
     except ValueError:
-        raise fail(FailureCode.INVALID, f"{update.update_type} is no type of attribute update") from None
+        raise fail(FailureCode.INVALID, f"{update.update_type} is not a type of attribute update") from None
     return byte_operations.AttributeUpdate(update.attribute.bytes, kind, update.new_value, update.old_value)
 
 

@@ -58,11 +58,11 @@ class RequestCheck:
             return
         token = getattr(request, "delegation_token", None)
         if not token:
-            raise TokenRejected("a delegation token is required; the controller gives one")
+            raise TokenRejected("a delegation token is required; the controller issues one")
         found = delegation.check(token)
         for segment in _segments(request):
             if not found.allows(segment, changes=kind not in _READS):
-                raise TokenRejected(f"the delegation token is not good for this with {segment!r:.200}")
+                raise TokenRejected(f"the delegation token does not permit this on {segment!r:.200}")
         if kind is released.SetupAppend:
             self._writers[request.writer_id] = found.expires_ms
         _become(found)

@@ -139,7 +139,7 @@ class ClientConnection:
             if self._greetings > _GREETINGS_AT_FIRST + (trio.current_time() - self._begun_at) * _GREETINGS_PER_SECOND:
                 self._link.seat.limited("noise")
                 self._link.seat.abused()
-                raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, "too many messages that say nothing"))
+                raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, "too many messages without effect"))
             if self._greetings % _GREETINGS_PER_TURN == 0:
                 await self._link.seat.rest_in_turn()
             return

@@ -54,7 +54,7 @@ class SegmentFront:
         except* (trio.BrokenResourceError, trio.ClosedResourceError) as lost:
             log.debug("connection_lost", reason=type(lost.exceptions[0]).__name__)
         except* TooSlow:
-            log.info("connection_lost", reason="the client takes nothing")
+            log.info("connection_lost", reason="the client accepts no data")
         except* Exception:
             log.exception("connection_failed")
         finally:

@@ -110,7 +110,7 @@ class SegmentLink:
         except Crowded as error:
             raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, str(error))) from None
         except SlowSender:
-            raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, "a message comes too slowly")) from None
+            raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, "a message arrives too slowly")) from None
         if size is not None:
             self._transport.hold(held + size)
         return size is not None
@@ -135,7 +135,7 @@ class SegmentLink:
     @property
     def replies(self) -> Replies:
         """Replies in the client's dialect. The client must have sent something."""
-        assert self._codec.dialect is not None, "the client has not said anything yet"
+        assert self._codec.dialect is not None, "the client has not sent anything yet"
         return REPLIES[self._codec.dialect]
 
     def say(self, *messages: SegmentMessage) -> None:

@@ -96,7 +96,7 @@ async def _list(
 ) -> TablePage:
     token = request.continuation_token
     if token and not token.startswith(_TOKEN):
-        raise fail(FailureCode.INVALID, "this continuation token is none that was given here")
+        raise fail(FailureCode.INVALID, "this continuation token was not issued here")
     listing = ListTable(
         request.segment,
         after=token[len(_TOKEN) :] if token else None,
@@ -137,7 +137,7 @@ def _of_clients(handler: Handler) -> Handler:
 
     async def handle(desk: RequestContext, request: Any) -> SegmentMessage:
         if request.segment.startswith(INTERNAL_TABLES):
-            raise fail(FailureCode.NOT_REPRESENTABLE, f"{request.segment!r:.80} is no table segment's name")
+            raise fail(FailureCode.NOT_REPRESENTABLE, f"{request.segment!r:.80} is not a table segment's name")
         return await handler(desk, request)
 
     return handle

@@ -251,7 +251,7 @@ async def test_a_server_that_takes_nothing(settings: HttpClientSettings, autojum
             start = trio.current_time()
             await trio.sleep(0.5)
             await stream.send([bytes(100)])
-            assert await failed(stream.receive()) == (LOST, f"{WHERE}: the server took nothing for 7 s")
+            assert await failed(stream.receive()) == (LOST, f"{WHERE}: the server accepted no data for 7 s")
             assert trio.current_time() - start == 7.0
         assert far.dials == 1
 
@@ -268,7 +268,7 @@ async def test_a_server_that_breaks_the_protocol(settings: HttpClientSettings, a
     async with client_of(Scripted(settings, nonsense), settings) as (client, far):
         code, message = await failed(client.request("GET", "/"))
         assert code is FailureCode.UPSTREAM_FAULT
-        assert message.startswith(f"{WHERE}: the server breaks the protocol: HTTP/")
+        assert message.startswith(f"{WHERE}: the server violated the protocol: HTTP/")
         await trio.testing.wait_all_tasks_blocked()
         assert far.open == 0
 

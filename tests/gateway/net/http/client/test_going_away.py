@@ -58,7 +58,7 @@ async def test_h2_a_stream_above_a_goaway_was_not_processed(autojump_clock: Cloc
         await trio.sleep(1)
         async with client.open("POST", "/", body=True) as stream:
             code, message = await failed(stream.receive_head())
-            assert (code, message) == (HOT, f"{WHERE}: the server takes no more requests on the connection")
+            assert (code, message) == (HOT, f"{WHERE}: the server accepts no more requests on the connection")
             assert stream.unprocessed
 
 
@@ -85,7 +85,7 @@ async def test_a_server_that_drains_loses_no_request(settings: HttpClientSetting
 
 @pytest.mark.parametrize("error, attempts, code, text", [
     (REFUSED_STREAM, 3, HOT, "the server refused to begin the request"),
-    (INTERNAL_ERROR, 1, LOST, "the server broke the request off with error 0x2"),
+    (INTERNAL_ERROR, 1, LOST, "the server reset the request with error 0x2"),
 ])  # fmt: skip
 async def test_h2_a_request_that_the_server_resets(
     error: int, attempts: int, code: FailureCode, text: str, autojump_clock: Clock

@@ -219,7 +219,7 @@ async def test_a_client_that_takes_nothing_is_let_go(back: WatchedBack, clock: M
                 await client.send(released.ReadSegment(SEGMENT, 0, 2 * MIB, "", number))
         assert 29 <= trio.current_time() - began <= 33
         assert len(back.performed) < 10
-    assert [(line["event"], line["reason"]) for line in logs] == [("connection_lost", "the client takes nothing")]
+    assert [(line["event"], line["reason"]) for line in logs] == [("connection_lost", "the client accepts no data")]
 
 
 async def test_a_slow_line_is_no_dead_one(back: WatchedBack, clock: MockClock) -> None:
