@@ -20,14 +20,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "matrix.md"
 HEAD = """\
 # The matrix: every front over every back
 
-`make docs` writes this page from what it finds; do not edit it. A front is the way in which clients come,
-a back is the server behind the gateway. Each pair ran one workload of random batches: bodies of 0 bytes to 64 KiB and
-of 1 MiB, with and without headers. What was appended through one front was read through all of them, and compared
-byte for byte.
+`make docs` runs these tests and writes this page; do not edit it. A front is the protocol of the clients, a back is the
+server behind the gateway. Each pair ran one workload of random batches: bodies of 0 bytes to 64 KiB and of 1 MiB, with
+and without headers. Records that were appended through one front were read through all of them, and compared byte for
+byte.
 
 {tried}
-Where a server has no such thing, the gateway must say so and change nothing; the tables have its words. A dash: the
-front's own protocol has no such thing.
+If a server lacks a feature, the gateway must refuse it and change nothing; the tables show its error. A dash: the
+front's own protocol lacks the feature.
 
 ## Fronts and backs
 
@@ -38,14 +38,14 @@ Behind the gateway is the embedded store, or a second Penstock through the liste
 
 """
 TRIED = {
-    "records": "appends; reads from the beginning and from random records; every front reads the same, in one order",
-    "headers": "as they were appended; S3P and segments give and keep them in envelopes ([loss.md](loss.md))",
-    "positions": "sequence numbers without gaps, timestamps, identifiers and offsets of one record mean one place, "
-    "and reads from any of them begin there",
-    "following": "a reader that waits at the tail is given what is appended",
-    "trim": "what is before a place goes, the rest keeps its positions; through S2's fronts it is a command record, "
-    "through S3P TRIM, through segments a truncation",
-    "condition": "`match_seq_num`, S3P's `ID`, a conditional append: where it holds it is appended, else it is not",
+    "records": "appends; reads from the beginning and from random records; all fronts read the same order",
+    "headers": "delivered as appended; S3P and segments carry them in envelopes ([loss.md](loss.md))",
+    "positions": "sequence numbers without gaps; the sequence number, timestamp, identifier and offset of a record give "
+    "the same position, and a read from any of them begins there",
+    "following": "a reader that waits at the tail gets new records",
+    "trim": "records before a position are removed, all others keep their positions: a command record through S2's "
+    "fronts, TRIM through S3P, a truncation through segments",
+    "condition": "`match_seq_num`, S3P's `ID`, a conditional append: the append is stored only if the condition holds",
     "fence": "fencing tokens",
 }
 ABSENT = "These servers were not installed when this page was written (`make peers`).\n"
@@ -79,7 +79,7 @@ def render(found: Found, committed: str) -> str:
     kept = dict(re.findall(r"^### (.*)\n\n((?:(?!##).*\n)+)", committed, re.MULTILINE))
     backs = [EMBEDDED, *SECOND.values()]
     rows = [[front, *(_summary(found.outcomes[back, front]) for back in backs)] for front in FRONTS]
-    tried = table(["", "what was tried through each front"], [[aspect, TRIED[aspect]] for aspect in ASPECTS])
+    tried = table(["", "test through each front"], [[aspect, TRIED[aspect]] for aspect in ASPECTS])
     text = HEAD.format(tried=tried, summary=table(["", *(back.kind for back in backs)], rows))
     for bridge in BRIDGES:
         title = bridge.kind if bridge is EMBEDDED else f"{bridge.kind}: {bridge.server}"
