@@ -55,7 +55,7 @@ SAID = {
     ],
     "bridge-sse-from-segment.toml": [
         "streams public-... of basin penstock: to back pravega",
-        "only for reading: whatever changes something is refused",
+        "read-only: all other operations are refused",
     ],
     "bridge-s2-sidecar.toml": [
         "upstream: S2 at 127.0.0.1:8443, over TLS, a token for each identity",

@@ -40,8 +40,8 @@ Behind the gateway is the embedded store, or a second Penstock through the liste
 TRIED = {
     "records": "appends; reads from the beginning and from random records; all fronts read the same order",
     "headers": "delivered as appended; S3P and segments carry them in envelopes ([loss.md](loss.md))",
-    "positions": "sequence numbers without gaps; the sequence number, timestamp, identifier and offset of a record give "
-    "the same position, and a read from any of them begins there",
+    "positions": "sequence numbers without gaps; sequence number, timestamp, identifier and offset of a record are the "
+    "same position, and a read from any of them begins there",
     "following": "a reader that waits at the tail gets new records",
     "trim": "records before a position are removed, all others keep their positions: a command record through S2's "
     "fronts, TRIM through S3P, a truncation through segments",

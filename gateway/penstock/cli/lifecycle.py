@@ -124,7 +124,7 @@ async def _hear(signals: AsyncIterator[int], signalled: trio.Event, reloads: Rel
     async for number in signals:
         name = signal.Signals(number).name
         if number == signal.SIGHUP:
-            log.info("signalled", signal=name)
+            log.info("signal_received", signal=name)
             reloads.ask()
             continue
         if signalled.is_set():
@@ -132,7 +132,7 @@ async def _hear(signals: AsyncIterator[int], signalled: trio.Event, reloads: Rel
             with contextlib.suppress(OSError):
                 sys.stderr.flush()
             os._exit(128 + number)
-        log.info("signalled", signal=name)
+        log.info("signal_received", signal=name)
         signalled.set()
 
 

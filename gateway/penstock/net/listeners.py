@@ -130,7 +130,7 @@ class ListenerServer:
         try:
             await self.listener.duties()
         except Exception:
-            log.exception("duties_failed", listener=self.listener.name)
+            log.exception("listener_task_failed", listener=self.listener.name)
 
     # ---- reloads -------------------------------------------------------------------------------------------------
 

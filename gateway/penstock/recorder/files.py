@@ -161,7 +161,7 @@ class _Files:
         if now >= self._look_at:
             self._look_at = now + _LOOK_SECONDS
             if file.is_gone:
-                log.warning("recording_file_is_gone", file=str(file.path))
+                log.warning("recording_file_missing", file=str(file.path))
                 self._rotate(file)
                 return self._now()
         return file, writer

@@ -103,7 +103,7 @@ class FileRetention:
         said = str(error)
         if said != self._last_error:
             self._last_error = said
-            log.error("captures_not_kept", directory=str(self._settings.directory), error=said)
+            log.error("retention_failed", directory=str(self._settings.directory), error=said)
 
     def _turn(self) -> None:
         while self._closed:

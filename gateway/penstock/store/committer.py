@@ -292,7 +292,7 @@ class Committer:
                 return
             _measure(len(group), perf_counter() - began, outcome)
             if self.trouble is not None:
-                log.info("commits_again", after=self.trouble)
+                log.info("commits_resumed", after=self.trouble)
                 self.trouble = None
                 self._refused_bytes = 0
         _COMMIT_BYTES.value += sum(change.size for change in group)

@@ -91,7 +91,7 @@ def test_an_idle_gateway_stops_at_once_with_0(fresh_gateway: GatewayProcess, num
     fresh_gateway.process.send_signal(number)
     assert fresh_gateway.process.wait(10) == 0
     assert time.monotonic() - begun < 2
-    assert [event["signal"] for event in fresh_gateway.events("signalled")] == [number.name]
+    assert [event["signal"] for event in fresh_gateway.events("signal_received")] == [number.name]
     assert fresh_gateway.events("stopped")
 
 

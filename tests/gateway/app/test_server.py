@@ -311,7 +311,7 @@ async def test_duties_that_fail_harm_no_connection(
         async with await connect(running) as stream:
             await stream.send_all(b"hello")
             assert await stream.receive_some(100) == b"hello"
-    assert [line["listener"] for line in lines if line["event"] == "duties_failed"] == ["listeners.s2"]
+    assert [line["listener"] for line in lines if line["event"] == "listener_task_failed"] == ["listeners.s2"]
     nursery.cancel_scope.cancel()
 
 

@@ -31,7 +31,7 @@ FILES = "tls_certificate = 'c.pem'\ntls_key = 'k.pem'\n"
         ("[listeners.s3p]", "Segments: off"),
         (CONTROLLER, "Pravega's controller (gRPC by HTTP/2) on 127.0.0.1:9090"),
         (CONTROLLER + FILES, "Pravega's controller (gRPC by HTTPS/2) on 127.0.0.1:9090"),
-        (CONTROLLER + FILES, "one has TLS and the other has not"),
+        (CONTROLLER + FILES, "only one of them has TLS"),
         (CONTROLLER, "sends its clients to the segment listener, on the host by which they reached the controller"),
         (CONTROLLER + "advertise = 'gateway.example:1'", "sends its clients to gateway.example:1"),
         (CONTROLLER, "several segments: each segment is a stream of its own"),

@@ -162,7 +162,7 @@ def test_what_is_not_certain_is_not_told() -> None:
         (("regex", None, "a(*"), "not a regular expression"),
         (("regex", None, r"(a|b)-\1"), r"backreference \1 at character 7 cannot be matched in linear time"),
         (("regex", None, "(?<=a)b"), "lookbehind (?<= at character 1"),
-        (("regex", None, "(?P<stream>.*)-x"), "is called stream, which means the client's own name"),
+        (("regex", None, "(?P<stream>.*)-x"), "is called stream, which is reserved for the client's own name"),
         (("exact", None, "a", None, "{1}"), "to_stream: nothing captures {1}; there is {basin}, {stream}"),
         (("exact", None, "a", "{x}", None), "to_basin: nothing captures {x}"),
         (("exact", None, "a", None, "{a b}"), "a brace encloses a capture"),

@@ -227,7 +227,7 @@ def test_what_is_deleted_is_begun_again(tmp_path: Path, monkeypatch: pytest.Monk
         assert talk.say(500)
         assert recorded.flush() and recorded.generation == 2
         assert recorded.close()
-    assert [line["event"] for line in lines] == ["recording_file_is_gone"]
+    assert [line["event"] for line in lines] == ["recording_file_missing"]
     assert spans(checked(directory))[1] == [(1000, 1500)]
 
 

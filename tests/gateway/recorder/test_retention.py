@@ -160,7 +160,7 @@ def test_a_disk_that_is_full_keeps_the_plain_file(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("penstock.recorder.retention.squeeze", full)
     with capture_logs() as lines:
         recorded = record(FileSettings(directory=tmp_path, compress=FileCompression.ZSTD), 3)
-        said = [line for line in lines if line["event"] == "captures_not_kept"]
+        said = [line for line in lines if line["event"] == "retention_failed"]
         assert len(said) == 1 and "No space left" in said[0]["error"]
         assert len(set(tried)) == 1 and len(tried) >= 3, "after one that failed others need not be tried"
         monkeypatch.undo()

@@ -52,12 +52,12 @@ async def test_a_cut_over_holds_changes_and_moves_sessions(here: EmbeddedBack, t
             assert acked == [] and (await view.perform(CheckTail(stream))).seq_num == 1
             holder.swap(Target("far", "s2", there))
             holder.release()
-            with pytest.raises(OperationFailed, match="on another server now") as caught:
+            with pytest.raises(OperationFailed, match="now on another server") as caught:
                 while True:
                     await reading.next()
             assert caught.value.failure.retryable and not caught.value.failure.side_effect_possible
         await session.send(appending(b"lost", stream=stream))
-        with pytest.raises(OperationFailed, match="on another server now"):
+        with pytest.raises(OperationFailed, match="now on another server"):
             await session.receive()
     assert acked == [1]
     assert await bodies(view, FromSeqNum(0), stream) == [b"later"]
@@ -93,7 +93,7 @@ async def test_a_hold_that_takes_too_long_is_given_up(
         assert not holder.held
         slow.go.set()
     await holder.hold(3.0)
-    with pytest.raises(OperationFailed, match="held already"):
+    with pytest.raises(OperationFailed, match="already held"):
         await holder.hold(3.0)
     begun = trio.current_time()
     error = await refusal(view, appending(b"y", stream=stream))
@@ -137,13 +137,13 @@ async def test_sessions_that_are_being_opened_while_it_is_swapped(here: Embedded
     async def write() -> None:
         async with view.append_session(stream) as session:
             await session.send(appending(b"lost", stream=stream))
-            with pytest.raises(OperationFailed, match="on another server now"):
+            with pytest.raises(OperationFailed, match="now on another server"):
                 await session.receive()
             over.append("write")
 
     async def read() -> None:
         async with view.read_session(Read(stream, FromSeqNum(0))) as session:
-            with pytest.raises(OperationFailed, match="on another server now"):
+            with pytest.raises(OperationFailed, match="now on another server"):
                 await session.next()
             over.append("read")
 

@@ -43,7 +43,7 @@ class LinesListener(ListenerTable, frozen=True, kw_only=True):
     """Numbered Lines over TCP or TLS."""
 
     bind: Annotated[str, key("HOST:PORT of the listener.")] = "127.0.0.1:7700"
-    basin: Annotated[str, key("Basin that holds the streams.")] = DEFAULT_BASIN
+    basin: Annotated[str, key("Basin of all streams.")] = DEFAULT_BASIN
     dialect: _Dialect = "lf"
     loss: LinesLoss = LinesLoss()
     limits: LinesLimits = LinesLimits()
@@ -58,7 +58,7 @@ class LinesBack(NumberedBackTable, frozen=True, kw_only=True, tag_field="kind", 
     """A server of Numbered Lines."""
 
     address: Annotated[str, key("HOST:PORT of the server.", example="127.0.0.1:7700")]
-    basin: Annotated[str, key("Basin whose streams the server has.")] = DEFAULT_BASIN
+    basin: Annotated[str, key("Basin of all streams on the server.")] = DEFAULT_BASIN
     dialect: _Dialect = "lf"
 
     def __post_init__(self) -> None:

@@ -115,7 +115,7 @@ def client_of(port: int, token: str = "") -> SegmentStreams:
         (GrpcError(Code.NOT_FOUND, "gone"), FailureCode.STREAM_NOT_FOUND, "listScopes: gone"),
         (GrpcError(Code.UNAUTHENTICATED, "who?"), FailureCode.AUTHN, "who"),
         (GrpcError(Code.UNAVAILABLE, "later"), FailureCode.UNAVAILABLE, "later"),
-        (pb.NodeUri(endpoint="x" * 9, port=1), FailureCode.OTHER, "no message of its kind"),
+        (pb.NodeUri(endpoint="x" * 9, port=1), FailureCode.OTHER, "a message of another kind"),
     ],
 )
 def test_what_controllers_say(answer: Any, code: FailureCode, text: str) -> None:

@@ -22,31 +22,33 @@ from penstock_codecs.toml.hints import Tables, choices, tables_in
 __all__ = ["configuration_page", "default_toml"]
 
 _HEAD = """\
-# The configuration of a Penstock gateway. Every key is shown with its default; one that has none stands in a
-# comment, as do tables of which there are none by default. The file runs as it is, with its data beside its directory:
+# The configuration of a Penstock gateway, with the default of every key. Keys without a default, and tables of which
+# there are none by default, are in comments. The file runs unchanged, with its data beside its directory:
 #     penstock serve --config config/gateway.toml
-# Relative paths begin at the directory of the file.
-# Sizes are in bytes and times in seconds unless a key's name says else. `penstock check --config FILE` explains.
+# Relative paths begin at the directory of this file. Sizes are in bytes and times in seconds unless a key's name gives
+# another unit. `penstock check --config FILE` describes what a configuration does.
 """
 
 _PAGE = """\
 # Configuration
 
-One TOML file, given by `penstock serve --config FILE`. [`config/gateway.toml`](../config/gateway.toml) shows every
-key with its default and runs as it is; without a file the gateway runs as that file says, with its data in `./data`.
+The configuration is one TOML file: `penstock serve --config FILE`. [`config/gateway.toml`](../config/gateway.toml)
+contains every key with its default, and runs unchanged. Without a file the gateway runs with these defaults, and with
+its data in `./data`.
 
-A table under `[listeners]` that a file leaves out is off; basins, backs, routes and identities are those that it
-names; any other table or key that is left out has its default. A key that Penstock does not know is refused with its
-path. `penstock check --config FILE` says in plain words what would run.
+A listener without a table under `[listeners]` is off. Basins, backs, routes and identities exist only if the file
+defines them. Every other missing table or key has its default. An unknown key is an error, which names the key's path.
+`penstock check --config FILE` describes in plain words what a configuration does.
 
-Several listeners of a kind are an array of tables, each with a `name` of its own: `[[listeners.KIND]]`. Names of backs
-are free: below each kind of back is shown as `[backs.KIND]`. [Routes](routes.md) says what can be done with both.
+Several listeners of a kind are an array of tables, `[[listeners.KIND]]`, each with a `name`. The names of backs are
+free; this page shows each kind of back as `[backs.KIND]`. [Routes](routes.md) describes the use of both.
 
-Relative paths begin at the directory of the file that says them, wherever the command is run: the store, recordings,
-certificates, keys, files with tokens and passwords. In flags, and without a file, they begin at the working directory.
+Relative paths begin at the directory of the configuration file, wherever the command runs: paths of the store,
+recordings, certificates, keys, and files with tokens and passwords. In flags, and without a file, they begin at the
+working directory.
 
-Sizes are in bytes and times in seconds unless a key's name says else. The flags of `penstock serve` win over the file:
-FLAGS and `--management HOST:PORT` (each may be `off`), `--data DIR`, `--log-level LEVEL`, `--record DIR`,
+Sizes are in bytes and times in seconds unless a key's name gives another unit. Flags of `penstock serve` override the
+file: FLAGS and `--management HOST:PORT` (each may be `off`), `--data DIR`, `--log-level LEVEL`, `--record DIR`,
 `--anonymous`, `--allow-host NAME`.
 """
 
@@ -93,7 +95,7 @@ def configuration_page() -> str:
     for section in _sections(default_config(), ""):
         rows = [f"| `{one.name}` | {_default(one)} | {_meaning(one.hint)} |" for one in section.keys]
         table = ["| key | default | meaning |", "|---|---|---|", *rows]
-        heading = f"`{section.header}`" if section.header else "Before all tables"
+        heading = f"`{section.header}`" if section.header else "Keys before all tables"
         parts.append("\n".join([f"## {heading}", "", section.summary, "", *(table if rows else [])]) + "\n")
     return "\n".join(parts)
 

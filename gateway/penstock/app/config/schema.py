@@ -182,7 +182,7 @@ class LogTable(Table, frozen=True, kw_only=True):
 
 
 class Config(Table, frozen=True, kw_only=True):
-    """The whole configuration of one gateway. These keys stand before all tables."""
+    """The whole configuration of one gateway. These keys precede all tables."""
 
     workers: Annotated[
         int,

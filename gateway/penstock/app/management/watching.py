@@ -115,7 +115,7 @@ class Watching:
             try:
                 said = msgspec.json.encode(await self._state())
             except OperationFailed as error:  # a worker did not answer
-                log.warning("page_cannot_look", reason=error.failure.message)
+                log.warning("page_state_failed", reason=error.failure.message)
             else:
                 self._newest_state = self._next(), said
                 self._moved.unpark_all()
@@ -130,7 +130,7 @@ class Watching:
                         if live.status().dropped:
                             break
             except OperationFailed as error:  # too many live recordings already
-                log.warning("page_cannot_listen", reason=error.failure.message)
+                log.warning("page_traffic_failed", reason=error.failure.message)
             await trio.sleep(_AGAIN_SECONDS)
 
     def _hear(self, piece: bytes) -> None:

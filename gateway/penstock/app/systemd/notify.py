@@ -63,4 +63,4 @@ class Notifier:
                 sender.setblocking(False)
                 sender.sendto("\n".join(line.replace("\n", " ") for line in lines).encode(), to)
         except OSError as error:
-            log.warning("not_notified", said=lines[0], reason=error.strerror)
+            log.warning("systemd_not_notified", said=lines[0], reason=error.strerror)

@@ -146,7 +146,7 @@ class Supervisor:
             try:
                 await self._put(self._config)
             except OperationFailed as stuck:
-                log.error("reload_not_undone", reason=stuck.failure.message)
+                log.error("reload_rollback_failed", reason=stuck.failure.message)
             raise CannotReload(error.failure.message) from error
         self._config = config
 

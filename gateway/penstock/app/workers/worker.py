@@ -133,7 +133,7 @@ class Worker:
                 with trio.fail_after(SILENT_SECONDS):
                     await self.ask("alive", None)
         except trio.TooSlowError:
-            log.error("worker_hangs", worker=self.number, process=process.pid, seconds=SILENT_SECONDS)
+            log.error("worker_unresponsive", worker=self.number, process=process.pid, seconds=SILENT_SECONDS)
             process.kill()
         except WorkerGone:
             return  # `_live` notices that the process has ended

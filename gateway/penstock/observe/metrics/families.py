@@ -37,7 +37,7 @@ LABELS: Final[Mapping[str, str]] = {
     "state": "The state. The series of the current state has the value 1, the others 0.",
     "status": "The HTTP status code.",
     "feature": "The part of a record that the protocol cannot carry: `headers`, `empty_body` or `command`.",
-    "level": "The log level: The log level: `debug`, `info`, `warning`, `error` or `critical`.",
+    "level": "The log level: `debug`, `info`, `warning`, `error` or `critical`.",
     "owner": "The owner of the certificate: a listener, such as `listeners.s2`, or a back, such as `backs.NAME`.",
     "file": "The path of the file, as given in the configuration.",
     "subject": "The subject of the certificate, or the issuer of the revocation list.",

@@ -213,7 +213,7 @@ class Tap:
         try:
             return None if self.place is None else self.place()
         except Exception:
-            log.exception("recording_joins_blindly", connection=self.conversation.number)
+            log.exception("recording_without_state", connection=self.conversation.number)
             return None
 
     # ---- sinks ---------------------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ class MirroredRoute:
         if kept is not None:
             words = msgspec.json.decode(kept, type=_Kept)
             if (words.primary, words.secondary) == (self.secondary, self.primary):
-                log.info("cut_over_kept", route=self.route, primary=words.primary, secondary=words.secondary)
+                log.info("cut_over_restored", route=self.route, primary=words.primary, secondary=words.secondary)
                 self._sides = self._sides[1], self._sides[0]
         self._begin_mirror()
 

@@ -174,7 +174,7 @@ class MockConnection:
             part = self._script.take(speaks, first)
         if part is None or not part.opening.startswith(opening):
             self._report.differs(f"{self._name}: no unplayed conversation begins with {first.text}")
-            log.warning("nothing_recorded", connection=self._report.connections, said=first.text)
+            log.warning("no_recorded_conversation", connection=self._report.connections, said=first.text)
             raise _Over
         self._name = f"connection {part.number}"
         return part, len(opening)
@@ -224,7 +224,7 @@ class MockConnection:
         """Count a difference; raises _Over in strict mode."""
         got = "it disconnected" if said is None else f"it sent {said.text} (byte {said.offset})"
         self._report.differs(f"{self._name}: {got} where {wanted} was recorded")
-        log.warning("different", connection=self._name, got=got, expected=wanted)
+        log.warning("client_deviated", connection=self._name, got=got, expected=wanted)
         if self._strict:
             raise _Over
 

@@ -53,7 +53,7 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
         (S2 + "[[store.basins]]\nname = 'x'", "at store.basins[0]: name: "),
         (
             S2 + "[[store.basins]]\nname = 'penstock'\n[[store.basins]]\nname = 'penstock'",
-            "at store: basin penstock stands",
+            "at store: basin penstock is defined twice",
         ),
         (
             "[listeners.controller]",
@@ -110,7 +110,7 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
         (PRAVEGA + "controller = 'far:0'", "at backs.far: controller: a server cannot listen on port 0, got 'far:0'"),
         (
             S2 + "[backs.far]\nkind = 's3p'\naddress = 'far/x:1'",
-            "at backs.far: address: 'far/x' is no host's name or number",
+            "at backs.far: address: 'far/x' is not a host name or address",
         ),
         (
             FAR + 'basin_style = "host"\nbasin_authority = "b.example\\r\\nx: y"',
@@ -119,7 +119,7 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
         (FAR + "credentials = 'static'", 'at backs.far: credentials = "static" needs token or token_file'),
         (FAR + "credentials = 'swap'", 'at backs.far: credentials = "swap" needs tokens'),
         (FAR + "token = 'x'", 'token and token_file are for credentials = "static" or "swap", not "none"'),
-        (FAR + "credentials = 'swap'\ntoken = 'x'\ntoken_file = 'y'", "token and token_file say the same"),
+        (FAR + "credentials = 'swap'\ntoken = 'x'\ntoken_file = 'y'", "token and token_file exclude each other"),
         (FAR + "[backs.far.tokens]\nx = 'y'", 'tokens are for credentials = "swap", not "none"'),
         (FAR + "credentials = 'swap'\n[backs.far.tokens]\nx = 'y'", "back far: tokens: x is unknown; there is none"),
         (FAR + "basin_authority = 'x'", 'basin_authority is for basin_style = "host"'),

@@ -120,7 +120,9 @@ def test_every_listener_of_a_kind_is_looked_at() -> None:
     segment = "[[listeners.segment]]\nname = 'b'\ntls_certificate = 'c'\ntls_key = 'k'\n"
     text = segment + "[[listeners.controller]]\nname = 'd'\n"
     said = [remark.text for remark in advice(parse_config(text))]
-    assert any(text.startswith("listeners.segment.b and listeners.controller.d: one has TLS") for text in said)
+    assert any(
+        text.startswith("listeners.segment.b and listeners.controller.d: only one of them has TLS") for text in said
+    )
 
 
 @pytest.mark.parametrize(

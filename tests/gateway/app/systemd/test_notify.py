@@ -60,4 +60,4 @@ def test_a_manager_that_has_gone_harms_nobody(tmp_path: Path) -> None:
     with structlog.testing.capture_logs() as lines:
         Notifier(str(tmp_path / "gone")).ready("serving")
         Notifier().ready("serving")
-    assert [(line["event"], line["said"]) for line in lines] == [("not_notified", "READY=1")]
+    assert [(line["event"], line["said"]) for line in lines] == [("systemd_not_notified", "READY=1")]

@@ -140,7 +140,7 @@ class TestRecordsThatAreRefused:
         await back.perform(appending(b"c"))
         refuse = frozenset({Feature.HEADERS})
         assert (await read(back, 0, refuse=refuse)).data == join_events([b"a"])
-        with Fails(FailureCode.NOT_REPRESENTABLE, "go on at offset 18"):
+        with Fails(FailureCode.NOT_REPRESENTABLE, "the next bytes are at offset 18"):
             await read(back, 9, refuse=refuse)
         assert (await read(back, 18, refuse=refuse)).data == join_events([b"c"])
         everything = await read(back, 0)

@@ -178,7 +178,7 @@ async def test_what_the_index_cannot_keep_is_not_acknowledged(native: FakeNative
     async with opened(native, wall, tables) as back:
         await back.perform(appending(b"a"))
         tables.broken = True
-        with Fails(FailureCode.UNAVAILABLE, "where is not known"):
+        with Fails(FailureCode.UNAVAILABLE, "its position is unknown"):
             await back.perform(appending(b"b"))
         with Fails(FailureCode.STORAGE):
             await back.perform(CheckTail(STREAM))

@@ -101,7 +101,7 @@ async def test_the_slow_reader_rule(alpn: str, pair: StreamPair, autojump_clock:
             assert cancelled_at == math.inf
             await trio.sleep(25)
         assert cancelled_at - since == pytest.approx(30, abs=2)
-        assert [log["reason"] for log in logs] == ["client reads too slowly"]
+        assert [log["reason"] for log in logs] == ["the client reads too slowly"]
 
 
 async def test_a_slow_but_steady_reader_is_kept(autojump_clock: Clock) -> None:

@@ -275,7 +275,7 @@ async def test_work_in_several_steps_is_not_for_tokens(guards: Guards) -> None:
         step()
     with guards.client(ALL):
         for step in steps:
-            with pytest.raises(OperationFailed, match="done in several steps") as refused:
+            with pytest.raises(OperationFailed, match="operations of several steps") as refused:
                 step()
             assert refused.value.failure.code is FailureCode.PERMISSION_DENIED
 

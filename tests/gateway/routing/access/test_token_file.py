@@ -113,6 +113,11 @@ def test_what_is_no_such_file(tmp_path: Path) -> None:
     TokenFile(newer).close()
     with closing(sqlite3.connect(newer)) as db:
         db.execute("PRAGMA user_version=99")
-    for path, why in ((text, "not a database"), (other, "another kind"), (newer, "version 99"), (tmp_path, "cannot")):
+    for path, why in (
+        (text, "not a database"),
+        (other, "not a file of access tokens"),
+        (newer, "version 99"),
+        (tmp_path, "cannot"),
+    ):
         with pytest.raises(TokenFileError, match=why):
             TokenFile(path)

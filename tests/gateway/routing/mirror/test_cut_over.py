@@ -208,7 +208,7 @@ async def test_one_at_a_time(two: Two, clock: Clock) -> None:
         await append(holder.target.back, b"one")
         nursery.start_soon(route.cut_over)
         await trio.sleep(1)
-        with Fails(FailureCode.TRANSACTION_CONFLICT, "under way"):
+        with Fails(FailureCode.TRANSACTION_CONFLICT, "in progress"):
             await route.cut_over()
         nursery.cancel_scope.cancel()
     assert not holder.held

@@ -110,7 +110,7 @@ def _whole(frames: WholeFrames, pieces: Sequence[Buffer]) -> tuple[list[Buffer],
     except FrameError as error:
         if not pieces:
             return whole, Failure(FailureCode.UNAVAILABLE, f"the server behind the gateway disconnected: {error}")
-        return whole, Failure(FailureCode.UPSTREAM_FAULT, f"the server behind it violated the protocol: {error}")
+        return whole, Failure(FailureCode.UPSTREAM_FAULT, f"the server behind the gateway broke the protocol: {error}")
     return whole, None
 
 

@@ -138,7 +138,7 @@ async def test_a_reader_of_a_server_that_breaks_off_amid_a_frame_is_told() -> No
     client = Client("GET")
     await read(client, finished(FRAMES[0] + FRAMES[1][:1000]))
     assert client.sent.startswith(FRAMES[0] + b"\0")
-    assert client.sent.endswith(b'broke off: bytes remaining on stream"}')
+    assert client.sent.endswith(b'disconnected: bytes remaining on stream"}')
 
 
 async def test_nothing_follows_the_servers_own_last_word() -> None:

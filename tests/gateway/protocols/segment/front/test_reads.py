@@ -236,7 +236,7 @@ async def test_a_refusal_is_logged_once(
     lines = [line for line in logs if line["event"] == "read_refused"]
     assert [line["stream"] for line in lines] == [str(STREAM), "penstock/scope/other0", str(STREAM)]
     assert lines[0]["log_level"] == "warning"
-    assert "record 2 of stream" in lines[0]["reason"] and "go on at offset 39" in lines[0]["reason"]
+    assert "record 2 of stream" in lines[0]["reason"] and "the next bytes are at offset 39" in lines[0]["reason"]
     assert "listeners.segment.loss" in lines[0]["choice"]
 
 
