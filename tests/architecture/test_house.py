@@ -55,14 +55,12 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
 
 
 NAMES_PROTOCOLS = {
-    "penstock.backends.byte_view.reads": "an error text: records that clients who read bytes cannot be given",
     "penstock.core.segment_names": "the naming of streams as bytes, which the router uses for all protocols",
     "penstock.observe.metrics.passthrough_appends": "sessions that pass through are counted in their own frames",
     "penstock.routing.faults.arriving": "the places where a fault can be injected depend on the protocol's sessions",
     "penstock.routing.faults.back": "as faults.arriving",
     "penstock.routing.faults.messages": "as faults.arriving",
     "penstock.routing.router": "an error text: a name that streams as bytes cannot have",
-    "penstock.store.byte_reads": "an error text, as in byte_view.reads",
     "penstock.tools.comparing.pairing": "names of one stream in two protocols are paired",
     "penstock.tools.comparing.sources": "as comparing.pairing",
     "penstock.tools.replay.exchanges": "the header that names a request's basin is replaced",

@@ -187,7 +187,7 @@ def test_browsers_follow_and_cannot_write() -> None:
         assert [seen.record for seen in SseFront(gateway, "public-news").read(0)] == RECORDS
         client = S2Client((LOOPBACK, gateway.s2_port), BASIN)
         refused = client.request("POST", "/v1/streams/public-news/records", b'{"records":[{"body":"x"}]}', JSON)
-        assert "only for reading" in refused.fails(403, "permission_denied")
+        assert "read-only" in refused.fails(403, "permission_denied")
         secret = client.request("GET", "/v1/streams/secret/records", seq_num=0)
         assert "no route of listener s2 takes stream penstock/secret" in secret.fails(404, "stream_not_found")
 

@@ -143,8 +143,8 @@ def _basin(view: View, basin: str, changes: bool = False) -> _Place:
     if changes:
         managing = [route for route in taking if route.manages]
         if not managing:
-            allowed = "only for reading" if all(route.read_only for route in taking) else "not for managing it"
-            why = f"all routes to streams of basin {basin} are {allowed}"
+            allowed = "are read-only" if all(route.read_only for route in taking) else "do not permit managing it"
+            why = f"all routes to streams of basin {basin} {allowed}"
             raise fail(FailureCode.PERMISSION_DENIED, why)
         taking = managing
     whole = [route for route in taking if route.rewriting.pattern.stream.everything]

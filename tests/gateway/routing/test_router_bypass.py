@@ -85,7 +85,7 @@ MINE = RouteTable(name="mine", basin="telemetry", back="far", to_stream="mine/{s
         (RouteTable(name="kept", basin="old-*", back="far", to_basin="telemetry", read_only=True), OPEN),
         (RouteTable(name="kept", back="far", to_stream="theirs/{stream}", identity=("admin",)), MINE),
     ],
-    ids=["only for reading", "by another name", "others"],
+    ids=["read-only", "by another name", "others"],
 )
 async def test_a_basin_stays_where_others_have_streams_of_it(
     theirs: RouteTable, own: RouteTable, change: Any, here: EmbeddedBack, there: EmbeddedBack

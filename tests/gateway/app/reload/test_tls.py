@@ -69,7 +69,7 @@ def test_tls_begins_and_whose_a_certificate_is_changes(gateway: GatewayProcess, 
             rewrite(gateway, more=DASHBOARD)
             assert ask_for_reload(gateway)[0] == 200
             refused = new.append("kept", b"fifth")
-            assert isinstance(refused, S3PError) and "only for reading" in refused.message, refused
+            assert isinstance(refused, S3PError) and "read-only" in refused.message, refused
             assert [body for _, body in new.read("kept")] == [b"first", b"second", b"third", b"fourth"]
     (tmp_path / "server.pem").write_text("half of a certif")
     status, answer = ask_for_reload(gateway)

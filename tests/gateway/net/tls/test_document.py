@@ -19,7 +19,7 @@ EXPECTED = {
     ],
     "--cert ingest.pem": ['"end":{"seq_num":1'],
     "READ": ["$5 first"],
-    "second": ["only for reading"],
+    "second": ["read-only"],
     "echo refused": ["certificate required", "refused"],
     "revoked.new": ['"streams":[{"name":"orders"'],
     "s2_sdk": ["seq_num=1"],
