@@ -2,7 +2,7 @@
 
 The batches that clients append are not parsed. Acknowledgements are a few bytes for each batch, and give its number of
 records: that takes 4.4 us a batch, while passing through one of 100 records of 1 KiB takes 170. The records of batches
-that are read are counted by their lengths, see `count_records`; a batch is decompressed for it if the server compresses.
+that are read are counted by their lengths, see `count_records`, which decompresses them for servers that compress.
 """
 
 from __future__ import annotations
