@@ -3,14 +3,17 @@
 A blanked value has the same length on the wire and decoded as the original, so that both ends' dynamic tables keep
 their sizes, and later references find the blanked value. Huffman-coded values are replaced by characters whose codes
 have as many bits in all: as many `*` as possible, then shorter ones, `0`.
+
+Integers, Huffman codes and the dynamic table are those of `hpack`. Its decoder is not used: it does not tell where on
+the wire a string stands, and it ends at an entry of the table that was sent before the recording began.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Final, NamedTuple
+from typing import Final
 
 from hpack.exceptions import HPACKDecodingError
+from hpack.hpack import decode_integer
 from hpack.huffman import HuffmanEncoder
 from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 from hpack.huffman_table import decode_huffman
@@ -19,78 +22,19 @@ from hpack.table import HeaderTable
 from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.text import Edit, Span, joined, stars
 
-__all__ = ["UNTOLD", "HeaderNames", "Unparsable", "filler", "redact_block"]
+__all__ = ["UNTOLD", "filler", "redact_block"]
 
 UNTOLD: Final = b""
-"""Key among the wanted headers for one whose name is unknown, since it was sent before the recording began."""
-_TABLE: Final = 4096
+"""The name of a header that is unknown, since it was sent before the recording began."""
 _MOST_TABLE: Final = 64 * 1024
 """Largest dynamic table that is kept, in the bytes of RFC 7541, 4.1. What a larger one holds has no name here."""
-_ENTRY: Final = 32
-_STATIC: Final = tuple(HeaderTable.STATIC_TABLE)
+_LONGEST_INTEGER: Final = 6
+_STATIC: Final = HeaderTable.STATIC_TABLE
 _encoder: Final = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH)
 
 
-class Unparsable(Exception):
-    """The bytes are not a header block."""
-
-
-class _Entry(NamedTuple):
-    name: bytes | None
-    value: bytes | None
-    size: int
-
-
-class HeaderNames:
-    """One direction's dynamic table, as far as redaction needs it: names, and the values that are wanted.
-
-    In the middle of a connection it begins empty, and an entry that is referred to and missing has no name. Indices
-    count from the newest entry, so all entries added since are found.
-    """
-
-    def __init__(self) -> None:
-        self._entries: deque[_Entry] = deque()
-        self._size = 0
-        self._most = _TABLE
-
-    def get(self, index: int) -> tuple[bytes | None, bytes | None]:
-        """Return name and value of an index from 1 on, as far as they are known. Raises Unparsable for 0."""
-        if index == 0:
-            raise Unparsable
-        if index <= len(_STATIC):
-            return _STATIC[index - 1]
-        index -= len(_STATIC) + 1
-        if index >= len(self._entries):
-            return None, None
-        entry = self._entries[index]
-        return entry.name, entry.value
-
-    def add(self, name: bytes | None, value: bytes | None, size: int) -> None:
-        """Add an entry whose name and value have `size` bytes."""
-        self._entries.appendleft(_Entry(name, value, size + _ENTRY))
-        self._size += size + _ENTRY
-        self._shrink()
-
-    def resize(self, most: int) -> None:
-        """Apply the encoder's new table size."""
-        self._most = min(most, _MOST_TABLE)
-        self._shrink()
-
-    def _shrink(self) -> None:
-        while self._size > self._most:
-            self._size -= self._entries.pop().size
-
-
-class _String(NamedTuple):
-    """A string literal: the place of its bytes, and whether they are Huffman-coded."""
-
-    start: int
-    end: int
-    coded: bool
-
-
 class _Reader:
-    """Reader of a header block from its beginning."""
+    """Reader of a header block from its beginning. Raises HPACKDecodingError."""
 
     def __init__(self, block: bytes) -> None:
         self.block = block
@@ -98,82 +42,71 @@ class _Reader:
 
     def integer(self, bits: int) -> int:
         """Read an integer (RFC 7541, 5.1)."""
-        block = self.block
         most = (1 << bits) - 1
-        try:
-            value = block[self.at] & most
-            self.at += 1
-            if value < most:
-                return value
-            for shift in range(0, 35, 7):
-                byte = block[self.at]
-                self.at += 1
-                value += (byte & 127) << shift
-                if byte < 128:
-                    return value
-        except IndexError:
-            pass
-        raise Unparsable
+        value = self.block[self.at] & most if self.at < len(self.block) else most
+        size = 1
+        if value == most:
+            value, size = decode_integer(self.block[self.at : self.at + _LONGEST_INTEGER], bits)
+        self.at += size
+        return value
 
-    def string(self) -> _String:
-        """Read a string literal (RFC 7541, 5.2)."""
-        coded = self.at < len(self.block) and bool(self.block[self.at] & 0x80)
+    def string(self) -> tuple[bytes, int, bool]:
+        """Read a string literal (RFC 7541, 5.2): return it decoded, the place of its first byte, and whether it is
+        Huffman-coded."""
+        coded = self.block[self.at : self.at + 1] >= b"\x80"
         size = self.integer(7)
         start, self.at = self.at, self.at + size
         if self.at > len(self.block):
-            raise Unparsable
-        return _String(start, self.at, coded)
-
-    def decoded(self, string: _String) -> bytes:
-        """Return a string literal decoded. Raises Unparsable."""
-        raw = self.block[string.start : string.end]
-        if not string.coded:
-            return raw
-        try:
-            return decode_huffman(raw)
-        except HPACKDecodingError:
-            raise Unparsable from None
+            raise HPACKDecodingError("a string is cut short")
+        raw = self.block[start : self.at]
+        return (decode_huffman(raw) if coded else raw), start, coded
 
 
-def redact_block(block: bytes, names: HeaderNames, secrets: Secrets) -> tuple[list[Edit], dict[bytes, bytes]]:
-    """Return the edits of a header block, and the values of `Secrets.wanted` headers in it; update `names`.
+def redact_block(block: bytes, table: HeaderTable, secrets: Secrets) -> tuple[list[Edit], dict[bytes, bytes]]:
+    """Return the edits of a header block, and the values of `Secrets.wanted` headers in it; update `table`, that of its
+    sender.
 
-    Raises Unparsable.
+    A table that is not known from the connection's beginning may lack entries: headers that refer to these are UNTOLD.
+    Indices count from the newest entry, so all entries added since are found. Raises HPACKDecodingError.
     """
     reader = _Reader(block)
     edits: list[Edit] = []
     fields: dict[bytes, bytes] = {}
-    while reader.at < len(block):
+    wanted, end = secrets.wanted, len(block)
+    while reader.at < end:
         first = block[reader.at]
         if first & 0xE0 == 0x20:
-            names.resize(reader.integer(5))
+            table.maxsize = min(reader.integer(5), _MOST_TABLE)
             continue
         if first & 0x80:
-            name, value = names.get(reader.integer(7))
+            name, value = _entry(table, reader.integer(7))
         else:
-            name, value = _literal(reader, names, secrets, edits)
-        if name is None:
-            fields[UNTOLD] = b""
-        elif name in secrets.wanted and value is not None and fields.setdefault(name, value) != value:
-            fields[name] += b", " + value
+            name, value = _literal(reader, table, secrets, edits)
+        if name in wanted or name == UNTOLD:
+            fields[name] = value if fields.get(name, value) == value else fields[name] + b", " + value
     return edits, fields
 
 
-def _literal(
-    reader: _Reader, names: HeaderNames, secrets: Secrets, edits: list[Edit]
-) -> tuple[bytes | None, bytes | None]:
+def _entry(table: HeaderTable, index: int) -> tuple[bytes, bytes]:
+    if index == 0:
+        raise HPACKDecodingError("no entry has index 0")
+    if index <= len(_STATIC):
+        return _STATIC[index - 1]
+    index -= len(_STATIC) + 1
+    return table.dynamic_entries[index] if index < len(table.dynamic_entries) else (UNTOLD, b"")
+
+
+def _literal(reader: _Reader, table: HeaderTable, secrets: Secrets, edits: list[Edit]) -> tuple[bytes, bytes]:
     """RFC 7541, 6.2: with a name by index or as a string, and to be remembered or not."""
     indexing = bool(reader.block[reader.at] & 0x40)
     index = reader.integer(6 if indexing else 4)
-    name = names.get(index)[0] if index else reader.decoded(reader.string()).lower()
-    string = reader.string()
-    value = reader.decoded(string)
-    spans = joined(secrets.in_header(name and name.strip(), value))
+    name = _entry(table, index)[0] if index else reader.string()[0].lower()
+    value, start, coded = reader.string()
+    spans = joined(secrets.in_header(name.strip(), value))
     if spans:
-        edits.append(Edit(string.start, _blanked(value, spans, string.coded)))
+        edits.append(Edit(start, _blanked(value, spans, coded)))
     if indexing:
-        kept = value if name in secrets.wanted else None
-        names.add(name, kept, len(name or b"") + len(value))
+        table.add(name, value)
     return name, value
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from hpack.exceptions import HPACKDecodingError
+from hpack.table import HeaderTable
+
 from penstock_analysis.capture import Sender
 from penstock_analysis.redaction.choice import Choice
 from penstock_analysis.redaction.contents import Content, Gathered, Searched
 from penstock_analysis.redaction.exchanges import Exchange, Exchanges
 from penstock_analysis.redaction.flow import Cut, Flow, NotUnderstood, Parser
-from penstock_analysis.redaction.hpack_blanking import UNTOLD, HeaderNames, Unparsable, redact_block
+from penstock_analysis.redaction.hpack_blanking import UNTOLD, redact_block
 from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.text import Buffer, Edit
 from penstock_codecs.http.observer.faults import HttpFault, TimedRange
@@ -72,7 +75,7 @@ class Http2Side:
         self._exchanges = exchanges
         self._sender = sender
         self._mid = mid
-        self._names = HeaderNames()
+        self._table = HeaderTable()
         self._contents: dict[int, Content | None] = {}  # of streams whose head went by
         self._block: _Block | None = None
         self._begun: Frame2 | None = None  # the frame with which the block began
@@ -246,14 +249,14 @@ class Http2Side:
         fields: dict[bytes, bytes] = {}
         if not block.blind:
             try:
-                edits, fields = redact_block(bytes(block.unit), self._names, self._secrets)
-            except Unparsable:
+                edits, fields = redact_block(bytes(block.unit), self._table, self._secrets)
+            except HPACKDecodingError:
                 block.abandon()
             else:
                 block.done(len(block.unit), edits)
                 block.end()
         if block.blind:  # the entries that it added to the table are unknown
-            self._names = HeaderNames()
+            self._table = HeaderTable()
         if self._begun.type == FrameType.HEADERS:
             self._begin(self._begun.stream_id, fields)
             if self._begun.flags & END_STREAM:

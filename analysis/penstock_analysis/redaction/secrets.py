@@ -64,9 +64,9 @@ class Secrets:
         """True if bodies of every kind must be inspected."""
         return bool(self.patterns or self.record_headers)
 
-    def in_header(self, name: bytes | None, value: bytes) -> list[Span]:
-        """Return the secret parts of a header's value. `name`: in lower case; None if it is unknown."""
-        if name is None or name in self.headers:
+    def in_header(self, name: bytes, value: bytes) -> list[Span]:
+        """Return the secret parts of a header's value. `name`: in lower case; empty if it is unknown."""
+        if not name or name in self.headers:
             scheme = _SCHEME.match(value) if name in _WITH_SCHEME else None
             start = scheme.end() if scheme else 0
             return [(start, len(value))] if start < len(value) else []
