@@ -15,7 +15,7 @@ from typing import Final
 
 import zstandard
 
-from penstock_analysis.redaction.text import Edit, stars
+from penstock_analysis.redaction.text import Edit, changed, stars
 from penstock_codecs.compression import Compression, DecompressionError, decompress
 
 __all__ = ["compressed_edits"]
@@ -52,17 +52,10 @@ def compressed_edits(
         return [Edit(0, stars(len(data)))]
     if not edits:
         # A match by chance is left alone: that is one without which the content is another.
-        return [edit for edit in plain(data) if _holds(compression, _changed(data, [edit]), content)]
+        return [edit for edit in plain(data) if _holds(compression, changed(data, [edit]), content)]
     make = _zstd if compression is Compression.ZSTD else _gzip
-    whole = make(_changed(content, edits), len(data)) or make(b"", len(data)) or stars(len(data))
+    whole = make(changed(content, edits), len(data)) or make(b"", len(data)) or stars(len(data))
     return [Edit(0, whole)]
-
-
-def _changed(data: bytes, edits: list[Edit]) -> bytes:
-    changed = bytearray(data)
-    for start, blank in edits:
-        changed[start : start + len(blank)] = blank
-    return bytes(changed)
 
 
 def _holds(compression: Compression, data: bytes, content: bytes) -> bool:

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from penstock_analysis.redaction.leaves import Leaves, whole_characters
-from penstock_analysis.redaction.text import Edit, Span, joined, stars
+from penstock_analysis.redaction.text import Edit, Span, changed, joined, stars
 
 __all__ = ["json_edits"]
 
@@ -146,13 +146,11 @@ class _Json:
         return [(places[start], places[end]) for start, end in spans]
 
     def _inside_base64(self, value: _String, plain: bytes) -> None:
-        spans = self._leaves.spans(plain)
-        changed = bytearray(plain)
-        for start, end in spans:
-            changed[start:end] = stars(end - start)
-        for start, end in spans:  # two of them may share three bytes, which are four characters
-            first, last = start // 3 * 3, -(-end // 3) * 3
-            self._edits += _respelled(value, first // 3 * 4, b2a_base64(changed[first:last], newline=False))
+        edits = self._leaves.leaf(plain)
+        blanked = changed(plain, edits)
+        for start, blank in edits:  # two of them may share three bytes, which are four characters
+            first, last = start // 3 * 3, -(-(start + len(blank)) // 3) * 3
+            self._edits += _respelled(value, first // 3 * 4, b2a_base64(blanked[first:last], newline=False))
 
     def _bare(self, said: bytes, start: int, end: int) -> None:
         """Blank matches in a token that is not a string. A number stays a number: its digits become 1."""

@@ -12,7 +12,7 @@ from penstock_analysis.redaction.flow import Cut, Flow, NotUnderstood
 from penstock_analysis.redaction.protocols import parser_of
 from penstock_analysis.redaction.rules import RedactionRules
 from penstock_analysis.redaction.secrets import Secrets
-from penstock_analysis.redaction.text import stars
+from penstock_analysis.redaction.text import changed
 from penstock_analysis.redaction.unknown import unknown
 
 __all__ = ["MOST_HELD", "MOST_HELD_IN_ALL", "Redactor"]
@@ -144,13 +144,8 @@ class Redactor:
     def _noted(self, event: Noted) -> Noted:
         """Redact a note: names of streams are text like any other."""
         value = event.value.encode("utf-8", "surrogatepass")
-        spans = self._secrets.leaves.spans(value, text=True)
-        if not spans:
-            return event
-        blanked = bytearray(value)
-        for start, end in spans:
-            blanked[start:end] = stars(end - start)
-        return replace(event, value=blanked.decode("utf-8", "surrogatepass"))
+        edits = self._secrets.leaves.leaf(value, text=True)
+        return replace(event, value=changed(value, edits).decode("utf-8", "surrogatepass")) if edits else event
 
     def _opened(self, event: Opened) -> list[CaptureEvent]:
         known = self._conversations.get(event.conversation)

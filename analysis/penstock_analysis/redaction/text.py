@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from penstock_codecs.expressions import compile_expression
 
-__all__ = ["Buffer", "Edit", "Patterns", "Search", "Span", "joined", "stars"]
+__all__ = ["Buffer", "Edit", "Patterns", "Search", "Span", "changed", "joined", "stars"]
 
 Buffer = bytes | bytearray | memoryview
 Span = tuple[int, int]
@@ -20,6 +20,16 @@ class Edit(NamedTuple):
 
     start: int
     data: bytes
+
+
+def changed(data: bytes, edits: Sequence[Edit]) -> bytes:
+    """Return `data` with these edits applied."""
+    if not edits:
+        return data
+    out = bytearray(data)
+    for start, blank in edits:
+        out[start : start + len(blank)] = blank
+    return bytes(out)
 
 
 _STARS: Final = b"*" * 1024

@@ -23,7 +23,7 @@ from penstock_codecs.segment.layout import (
 from penstock_codecs.segment.released import Hello
 from penstock_codecs.segment.wire import Malformed
 
-__all__ = ["HELLO", "DetectedDialect"]
+__all__ = ["HELLO", "DetectedDialect", "smallest"]
 
 HELLO: Final = Hello.type_id.to_bytes(4, "big", signed=True)
 """First bytes of both sides of a released conversation (reading 2)."""
@@ -96,7 +96,7 @@ def _fit(dialect: Dialect, direction: Direction, data: bytes) -> Fit:
     while at + HEADER_BYTES <= len(view):
         type_id, length = HEADER.unpack_from(view, at)
         cls = message_class(dialect, type_id)
-        if cls is None or not _smallest(cls) <= length <= SEGMENT_MAX_LENGTH:
+        if cls is None or not smallest(cls) <= length <= SEGMENT_MAX_LENGTH:
             return Fit.NONE
         if first is not None and dialect is Dialect.DRAFT and cls in (Event, Partial):
             return first  # a block's content is no chain of whole messages
@@ -111,7 +111,7 @@ def _fit(dialect: Dialect, direction: Direction, data: bytes) -> Fit:
     return Fit.HEADER if first is None else first
 
 
-def _smallest(cls: type[SegmentMessage]) -> int:
+def smallest(cls: type[SegmentMessage]) -> int:
     """Return the least length of a body."""
     firm = [field.wire for field in cls.fields if not field.tail]
     if cls.older is not None:

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Final
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.redaction.contents import Gathered, Searched, feed
 from penstock_analysis.redaction.flow import Flow, NotUnderstood, Parser, Redaction
 from penstock_analysis.redaction.leaves import Leaves
-from penstock_analysis.redaction.text import Edit, Span, stars
-from penstock_codecs.limits import MIB, SEGMENT_MAX_EVENT, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME
+from penstock_analysis.redaction.text import Edit, Span, changed, stars
+from penstock_analysis.segment.dialect_detection import HELLO, smallest
+from penstock_codecs.limits import MIB, SEGMENT_MAX_EVENT, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME, SEGMENT_VERSIONS
 from penstock_codecs.segment import draft, released
-from penstock_codecs.segment.layout import (
-    HEADER,
-    HEADER_BYTES,
-    TYPE_TABLE,
-    Dialect,
-    Direction,
-    SegmentMessage,
-    decode_body,
-)
-from penstock_codecs.segment.wire import NAME_WIRE, Malformed
+from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, TYPE_TABLE, Dialect, Direction, SegmentMessage, spans
+from penstock_codecs.segment.wire import NAME_WIRE, Malformed, decode_text, encode_text
 
 __all__ = ["REDACTION"]
 
-_HELLO: Final = released.Hello.type_id.to_bytes(4, "big", signed=True)
 _TEXT: Final = 2 + 0xFFFF
 _MOST: Final = SEGMENT_MAX_EVENT + MIB
 """The longest message that is waited for, or block with its end; longer ones are blanked."""
@@ -33,77 +26,64 @@ _MOST_SEGMENTS: Final = 1000
 _ENOUGH: Final = 3
 """Consecutive messages that rule out chance."""
 _READS: Final = (released.SegmentRead, draft.SegmentRead)
-
-
 _TOKENS: Final = frozenset({"delegation_token", "token"})
 """Names of fields that are tokens, in every message."""
-_PREFIXES: Final = {"rest": 0, "str": 2, "name": 2, "bytes32": 4, "Event": HEADER_BYTES}
-"""Wire types of text and bytes, and the sizes of the lengths before them."""
-_TEXTS: Final = frozenset({"str", "name"})
-_RUNS: Final = frozenset({("SegmentRead", "data"), ("AppendBlockEnd", "data"), ("ConditionalBlockEnd", "data")})
-"""Fields that hold events one after the other."""
-_LISTS: Final = frozenset({"entries", "keys"})
+_WITH_EVENTS: Final = frozenset({*_READS, released.AppendBlockEnd, released.ConditionalBlockEnd})
+"""Messages whose field `data` holds events one after the other."""
+
+
+def _spans(cls: type[SegmentMessage], body: bytes) -> dict[str, tuple[Any, int, int]]:
+    """Return value, start and end of each field of a body. Raises Malformed."""
+    found = spans(cls, memoryview(body), SEGMENT_VERSIONS[0])
+    return {name: (value, start, end) for name, value, start, end in found}
+
+
+def _token_edits(cls: type[SegmentMessage], start: bytes) -> list[Edit]:
+    """Return the edit of a message's token, given the bytes behind its header as far as `_REACH`. Raises Malformed."""
+    for name, _, at, end in spans(cls, memoryview(start), SEGMENT_VERSIONS[0]):
+        if name in _TOKENS:
+            return [Edit(at + 2, stars(end - at - 2))]
+    return []
 
 
 def _body_edits(cls: type[SegmentMessage], body: bytes, leaves: Leaves) -> list[Edit]:
-    """Return the edits of the bytes behind a header. Raises Malformed."""
+    """Return the edits of the bytes behind a header. A list that holds a secret is blanked by its values, and encoded
+    again. Raises Malformed, and ValueError for a text that becomes none."""
+    if not leaves.may_be_in(body):
+        return _token_edits(cls, body) if leaves.tokens and _REACH[cls] else []
     edits: list[Edit] = []
-    at = end = 0
-    for name, (at, end) in _field_places(cls, body).items():
-        kind = _KINDS[cls][name]
+    end = 0
+    for (name, wire, _, _), (_, value, start, end) in zip(
+        cls.fields, spans(cls, memoryview(body), SEGMENT_VERSIONS[0]), strict=True
+    ):
         if name in _TOKENS and leaves.tokens:
-            edits.append(Edit(at + 2, stars(end - at - 2)))
-        elif (cls.__name__, name) in _RUNS:
-            start = at + _PREFIXES[kind]
-            edits += _event_leaves(body[start:end], leaves, start)
-        elif kind in _PREFIXES and end > at:
-            start = at + _PREFIXES[kind]
-            edits += leaves.leaf(body[start:end], start, text=kind in _TEXTS)
-        elif name in _LISTS:
-            for start, stop in _keys_and_values(body, at, end, with_values=name == "entries"):
-                edits += leaves.leaf(body[start:stop], start)
+            edits.append(Edit(start + 2, stars(end - start - 2)))
+        elif isinstance(value, str):
+            edits += leaves.leaf(body[start + 2 : end], start + 2, text=True)
+        elif wire.size is None:  # it is not a number
+            runs = name == "data" and cls in _WITH_EVENTS
+            blanked = changed(value, _event_leaves(value, leaves)) if runs else _blanked(value, leaves)
+            if blanked != value:
+                again: list[bytes] = []
+                wire.write(blanked, again)
+                edits.append(Edit(start, b"".join(again)))
+                if len(edits[-1].data) != end - start:
+                    raise Malformed(f"{cls.__name__}.{name} is not spelled as it is encoded", start)
     return edits + leaves.leaf(body[end:], end)  # fields of a later version
 
 
-class _Kinds(dict[type[SegmentMessage], dict[str, str]]):
-    """Names of the fields' wire types."""
-
-    def __missing__(self, cls: type[SegmentMessage]) -> dict[str, str]:
-        kinds = self[cls] = {field.name: field.wire.name for field in cls.fields}
-        return kinds
-
-
-_KINDS: Final = _Kinds()
-
-
-def _field_places(cls: type[SegmentMessage], body: bytes) -> dict[str, Span]:
-    """Return start and end of each field of a message. Raises Malformed."""
-    view, at = memoryview(body), 0
-    places = {}
-    for name, wire, tail, _ in cls.fields:
-        end = at
-        if not tail or len(body) - at >= (wire.size or 1):
-            _, end = wire.read(view, at)
-        places[name] = (at, end)
-        at = end
-    return places
-
-
-def _keys_and_values(body: bytes, at: int, end: int, *, with_values: bool) -> Iterator[Span]:
-    """Return the keys and values of a table's list, which must be well-formed (segment fact sheet, 1.3, Tables)."""
-    at += 4
-    while at < end:
-        size = _number(body, at + 4)
-        yield at + 8, at + 8 + size
-        at += 8 + size + (8 if size else 0)
-        if with_values:
-            size = _number(body, at + 4)
-            yield at + 8, at + 8 + size
-            at += 8 + size
-
-
-def _number(body: bytes, at: int) -> int:
-    return int.from_bytes(body[at : at + 4], "big")
+def _blanked(value: Any, leaves: Leaves) -> Any:
+    """Return a field's value with its secrets blanked."""
+    if isinstance(value, bytes):
+        return changed(value, leaves.leaf(value))
+    if isinstance(value, str):
+        text = encode_text(value)
+        return decode_text(changed(text, leaves.leaf(text, text=True)))
+    if isinstance(value, tuple):
+        return tuple([_blanked(one, leaves) for one in value])
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{part.name: _blanked(getattr(value, part.name), leaves) for part in fields(value)})
+    return value
 
 
 def _events_in(data: bytes) -> tuple[list[Span], int]:
@@ -172,6 +152,8 @@ def _reach(cls: type[SegmentMessage]) -> int:
 
 
 _REACH: Final = {cls: _reach(cls) for table in TYPE_TABLE.values() for cls in table.values()}
+_BLOCK_DATA: Final = sum(field.wire.size or 0 for field in released.AppendBlock.fields)
+"""Bytes of an AppendBlock before its data."""
 
 
 class _Run(Gathered):
@@ -245,7 +227,7 @@ def _edits_or_stars(cls: type[SegmentMessage], body: bytes, leaves: Leaves) -> l
     """Return the edits of a body; all of it is blanked if its fields are malformed."""
     try:
         return _body_edits(cls, body, leaves)
-    except Malformed:
+    except (Malformed, ValueError):
         return [Edit(0, stars(len(body)))]
 
 
@@ -264,7 +246,7 @@ class _Side:
         """Parse this side."""
         flow = self._flow
         yield from flow.need(4)
-        if not self._known and flow.peek(4) == _HELLO:
+        if not self._known and flow.peek(4) == HELLO:
             self._tables = TYPE_TABLE[Dialect.RELEASED]
         while True:
             yield from flow.need(HEADER_BYTES)
@@ -305,24 +287,12 @@ class _Side:
             yield from flow.need(HEADER_BYTES + reach)
         flow.at += HEADER_BYTES
         if reach:
-            understood = self._blank_token(cls, flow.peek(reach))
-            if not understood:
+            try:
+                self._write(_token_edits(cls, flow.peek(reach)))
+            except Malformed:
                 yield from flow.blank_next(size, b"*")
                 return
         yield from flow.skip(size)
-
-    def _blank_token(self, cls: type[SegmentMessage], start: bytes) -> bool:
-        view, at = memoryview(start), 0
-        try:
-            for field in cls.fields:
-                _, end = field.wire.read(view, at)
-                if field.name in _TOKENS:
-                    self._flow.blank(self._flow.at + at + 2, self._flow.at + end)
-                    return True
-                at = end
-        except Malformed:
-            return False
-        return True
 
     # ---- everything ----------------------------------------------------------------------------------------------
 
@@ -353,25 +323,22 @@ class _Side:
         behind = HEADER_BYTES + len(block)
         yield from flow.need(behind + HEADER_BYTES)
         cls, size = self._head(flow.peek(behind + HEADER_BYTES)[behind:])
-        start = _data_at(released.AppendBlock)
+        data = block[_BLOCK_DATA:]
         if cls is released.AppendBlockEnd and behind + size <= _MOST:
             behind += HEADER_BYTES
             yield from flow.need(behind + size)
-            body = flow.peek(behind + size)[behind:]
             try:
-                places = _field_places(cls, body)
-                low, high = places["data"]
-                at, _ = places["size_of_whole_events"]
-                whole = int.from_bytes(body[at : at + 4], "big", signed=True)
-                first, last = _append_edits(block[start:], whole, body[low + 4 : high], self._leaves)
+                found = _spans(cls, flow.peek(behind + size)[behind:])
+                rest, _, end = found["data"]
+                first, last = _append_edits(data, found["size_of_whole_events"][0], rest, self._leaves)
             except Malformed:
-                first, last = [Edit(0, stars(len(block) - start))], [Edit(0, stars(size))]
-                low = -4
-            self._write(first, HEADER_BYTES + start)
-            self._write(last, behind + low + 4)
+                first, last = [Edit(0, stars(len(data)))], [Edit(0, stars(size))]
+                rest, end = b"", 0
+            self._write(first, HEADER_BYTES + _BLOCK_DATA)
+            self._write(last, behind + end - len(rest))
             flow.at += behind + size
             return
-        self._write(_event_leaves(block[start:], self._leaves), HEADER_BYTES + start)
+        self._write(_event_leaves(data, self._leaves), HEADER_BYTES + _BLOCK_DATA)
         flow.at += behind
 
     def _read(self, cls: type[SegmentMessage], body: bytes) -> bool:
@@ -379,23 +346,20 @@ class _Side:
         malformed."""
         flow = self._flow
         try:
-            places = _field_places(cls, body)
-            message = decode_body(cls, memoryview(body))
+            found = _spans(cls, body)
         except Malformed:
             return False
-        assert isinstance(message, _READS)
-        low, high = places["data"]
-        low += 0 if isinstance(message, draft.SegmentRead) else 4
-        at_tail = message.flags.at_tail if isinstance(message, draft.SegmentRead) else message.at_tail
-        name = message.segment
-        self._write(self._leaves.leaf(body[2 : places["segment"][1]], 2, text=True))
+        name, _, end = found["segment"]
+        offset, (data, _, high) = found["offset"][0], found["data"]
+        at_tail = found["flags"][0].at_tail if cls is draft.SegmentRead else found["at_tail"][0]
+        self._write(self._leaves.leaf(body[2:end], 2, text=True))
         run = self._runs.get(name)
-        if run is None or run.blind or run.position != message.offset:
+        if run is None or run.blind or run.position != offset:
             if run is not None:
                 run.end()
-            run = self._runs[name] = _Run(flow, self._leaves, message.offset)
-        run.take(body[low:high], flow.at + low)
-        run.position += high - low
+            run = self._runs[name] = _Run(flow, self._leaves, offset)
+        run.take(data, flow.at + high - len(data))
+        run.position += len(data)
         if at_tail:
             self._runs.pop(name).end()
         elif len(self._runs) > _MOST_SEGMENTS:
@@ -428,27 +392,13 @@ def _dialect_of(data: bytes, sender: Sender) -> Dialect | None:
         while at + HEADER_BYTES <= len(data):
             kind, size = HEADER.unpack_from(data, at)
             cls = table.get(kind)
-            if cls is None or cls.direction not in (wanted, Direction.BOTH) or not _least(cls) <= size <= _MOST:
+            if cls is None or cls.direction not in (wanted, Direction.BOTH) or not smallest(cls) <= size <= _MOST:
                 break
             at += HEADER_BYTES + size
             count += at <= len(data)
         if count and (at == len(data) or count >= _ENOUGH):
             return dialect
     return None
-
-
-def _least(cls: type[SegmentMessage]) -> int:
-    return sum(field.wire.size or 0 for field in cls.fields if not field.tail)
-
-
-def _data_at(cls: type[SegmentMessage]) -> int:
-    """Return the offset of the field `data`, behind fields of fixed sizes."""
-    at = 0
-    for field in cls.fields:
-        if field.name == "data":
-            break
-        at += field.wire.size or 0
-    return at
 
 
 def _begins(_sender: Sender, first: bytes, configured: bool) -> bool:

@@ -12,6 +12,7 @@ from penstock_codecs.envelope import wrap
 from penstock_codecs.model import Header
 from penstock_codecs.segment import TableEntry, TableKey, append_messages, draft, encode, join_events, released
 from penstock_codecs.segment.layout import TYPE_TABLE, SegmentMessage, decode_body
+from penstock_codecs.segment.wire import encode_text
 
 TOKEN = "hush.hush.hush"
 WRITER = UUID(int=7)
@@ -149,6 +150,19 @@ def test_tables_and_texts() -> None:
     said = HELLO + wire(released.TableRead(1, "t", (TableEntry(TableKey(b"k", 7), HUSH),)), released.Hello(16, 5))
     _, server = at_every_cut([(SERVER, said)], RULES, "segment")
     assert server == said.replace(HUSH, BLANK)
+
+
+def test_texts_in_lists() -> None:
+    def merge(secret: str) -> bytes:
+        return HELLO + wire(released.MergeSegmentsBatch(1, f"s/{secret}/0", (f"s/{secret}/1", "s/t/2"), ""))
+
+    client, _ = at_every_cut([(CLIENT, merge(HUSH.decode()))], RULES, "segment")
+    assert client == merge(BLANK.decode())
+    # Clients also send plain UTF-8, in which a text has another length than Penstock would encode it with.
+    plain = encode_text("\U0001f4a7") + b"x" * 2, "\U0001f4a7".encode() + b"x" * 4
+    modified = HELLO + wire(released.MergeSegmentsBatch(1, "s/t/0", (f"\U0001f4a7xx{HUSH.decode()}",), ""))
+    client, _ = at_every_cut([(CLIENT, modified.replace(*plain))], RULES, "segment")
+    assert HUSH not in client and len(client) == len(modified)
 
 
 def test_blocks_and_partials_of_the_draft() -> None:
