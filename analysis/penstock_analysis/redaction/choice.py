@@ -42,14 +42,6 @@ class Choice:
         self._secrets = secrets
         self._leaves = secrets.leaves
 
-    def of_request(self, flow: Flow, exchange: Exchange, fields: Fields) -> Content | None:
-        """Return the content of a request's body, or None."""
-        return self._chosen(flow, exchange, fields)
-
-    def of_response(self, flow: Flow, exchange: Exchange, fields: Fields) -> Content | None:
-        """Return the content of a response's body, or None."""
-        return self._chosen(flow, exchange, fields)
-
     def of_unknown(self, flow: Flow, *, begun: bool = False) -> Content | None:
         """Return the content of a body whose head was not recorded, or refers to bytes that were not. `begun`: the body
         is recorded from its first byte."""
@@ -64,7 +56,9 @@ class Choice:
             return Sniffed(flow, json, self._secrets.patterns)
         return None
 
-    def _chosen(self, flow: Flow, exchange: Exchange, fields: Fields) -> Content | None:
+    def of_body(self, flow: Flow, exchange: Exchange, fields: Fields) -> Content | None:
+        """Return the content of the body behind a head with these headers, that of a request or a response, or
+        None."""
         kind = value_of(fields, b"content-type").partition(b";")[0].strip()
         if kind.startswith(_GRPC):
             return self._grpc(flow, exchange, fields)

@@ -11,10 +11,14 @@ from penstock_analysis.redaction.choice import Choice
 from penstock_analysis.redaction.contents import Content, feed
 from penstock_analysis.redaction.exchanges import Exchange, Exchanges, Fields
 from penstock_analysis.redaction.flow import FOR_EVER, Cut, Flow, NotUnderstood, Parser
-from penstock_analysis.redaction.heads import MAX_LINE, first_line, read_fields
 from penstock_analysis.redaction.secrets import Secrets
+from penstock_analysis.redaction.text import Span
 
 __all__ = ["REQUEST_LINE", "STATUS_LINE", "requests", "responses"]
+
+_MAX_LINE: Final = 64 * 1024
+"""Longest line that is waited for, in bytes; a longer one is blanked, if it is secret, as by `unknown`."""
+_MOST_FIELDS: Final = 1000
 
 REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) +([^\s:]|[^\s:].*\S) +HTTP/1\.[0-9][ \t]*")
 """Spaces are no part of a target, but some clients do not know. Without a version it may be anything, such as a header
@@ -26,15 +30,15 @@ _SIZE_LINE: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,16})[ \t]*(?:;(.*))?", re
 def requests(flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges) -> Parser:
     """Parse a client's side."""
     while True:
-        found = yield from first_line(flow, secrets, REQUEST_LINE)
+        found = yield from _first_line(flow, secrets, REQUEST_LINE)
         method, path = found[1].upper(), found[2]
         # The answer may come before the head's end, but for its format only who has the head can be asked.
         exchanges.asks(Exchange(method, path))
-        fields = yield from read_fields(flow, secrets)
+        fields = yield from _read_fields(flow, secrets)
         exchange = Exchange(method, path, fields)
         if exchanges.in_order and exchanges.in_order[-1] == Exchange(method, path):
             exchanges.in_order[-1] = exchange
-        content = choice.of_unknown(flow) if exchanges.joining else choice.of_request(flow, exchange, fields)
+        content = choice.of_unknown(flow) if exchanges.joining else choice.of_body(flow, exchange, fields)
         if method == b"CONNECT":
             raise NotUnderstood
         yield from _body(flow, secrets, fields, content, 0)
@@ -43,9 +47,9 @@ def requests(flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges)
 def responses(flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges) -> Parser:
     """Parse a server's side."""
     while True:
-        found = yield from first_line(flow, secrets, STATUS_LINE)
+        found = yield from _first_line(flow, secrets, STATUS_LINE)
         status = int(found[1])
-        fields = yield from read_fields(flow, secrets)
+        fields = yield from _read_fields(flow, secrets)
         if status == 101:
             raise NotUnderstood  # the protocol is unknown from here on
         if status < 200:
@@ -57,7 +61,7 @@ def responses(flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges
             continue
         if not exchange.known and (yield from _has_no_body(flow)):
             continue
-        content = choice.of_unknown(flow) if exchanges.joining else choice.of_response(flow, exchange, fields)
+        content = choice.of_unknown(flow) if exchanges.joining else choice.of_body(flow, exchange, fields)
         yield from _body(flow, secrets, fields, content, None)
 
 
@@ -97,7 +101,7 @@ def _plain(flow: Flow, fields: Fields, content: Content | None, otherwise: int |
 
 def _chunks(flow: Flow, secrets: Secrets, content: Content | None) -> Parser:
     while True:
-        raw = yield from flow.line(MAX_LINE)
+        raw = yield from flow.line(_MAX_LINE)
         line = raw.rstrip(b"\r\n")
         found = _SIZE_LINE.fullmatch(line)
         if found is None:
@@ -107,10 +111,71 @@ def _chunks(flow: Flow, secrets: Secrets, content: Content | None) -> Parser:
         flow.at += len(raw)
         size = int(found[1], 16)
         if not size:
-            yield from read_fields(flow, secrets)
+            yield from _read_fields(flow, secrets)
             return
         yield from feed(flow, size, content)
         end_of_chunk = yield from flow.line(2)
         if end_of_chunk.strip(b"\r\n"):
             raise NotUnderstood
         flow.at += len(end_of_chunk)
+
+
+# ---- heads, line by line (RFC 9112, 2 to 5) --------------------------------------------------------------------------
+
+
+def _first_line(flow: Flow, secrets: Secrets, pattern: re.Pattern[bytes]) -> Generator[None, None, re.Match[bytes]]:
+    """Read the next line that is not empty, which must match; blank the secrets in its second group."""
+    while True:
+        raw = yield from flow.line(_MAX_LINE)
+        line = raw.rstrip(b"\r\n")
+        if line:
+            found = pattern.fullmatch(line)
+            if found is None:
+                raise NotUnderstood
+            low, high = found.span(2)
+            target = line[low:high]
+            spans = secrets.in_target(target) + secrets.matches_in_url(target)
+            if found[1].upper() == b"CONNECT" and b"@" in target:
+                spans.append((0, target.rindex(b"@")))
+            _blank(flow, [(low + start, low + end) for start, end in spans])
+            flow.at += len(raw)
+            return found
+        flow.at += len(raw)
+
+
+def _read_fields(flow: Flow, secrets: Secrets) -> Generator[None, None, Fields]:
+    """Read headers or trailers up to the empty line behind them, and blank their secrets."""
+    fields: dict[bytes, list[bytes]] = {}
+    name = b""
+    for _ in range(_MOST_FIELDS):
+        raw = yield from flow.line(_MAX_LINE)
+        line = raw[:-1].removesuffix(b"\r")
+        if not line:
+            flow.at += len(raw)
+            flow.folds = False
+            return fields
+        if b"\r" in line:
+            raise NotUnderstood  # some take it for a line's end (RFC 9112, 2.2)
+        if line[:1] in b" \t":  # the value above goes on (RFC 9112, 5.2)
+            if not name:
+                raise NotUnderstood  # some take it for a header (RFC 9112, 2.2)
+            start = 0
+        else:
+            name, colon, _ = line.partition(b":")
+            if not colon:
+                raise NotUnderstood
+            start = len(name) + 1
+            name = name.strip().lower()
+        value = line[start:].strip(b" \t")
+        start += len(line) - start - len(line[start:].lstrip(b" \t"))
+        _blank(flow, [(start + first, start + last) for first, last in secrets.in_header(name, value)])
+        flow.at += len(raw)
+        flow.folds = name in secrets.headers
+        if name in secrets.wanted:
+            fields.setdefault(name, []).append(value.lower())
+    raise NotUnderstood
+
+
+def _blank(flow: Flow, spans: list[Span]) -> None:
+    for start, end in spans:
+        flow.blank(flow.at + start, flow.at + end)

@@ -20,14 +20,12 @@ from penstock_codecs.http.observer.frames import (
     END_HEADERS,
     END_STREAM,
     LARGEST_FRAME,
-    PADDED,
-    PRIORITY,
     Frame2,
     FrameScanner,
     FrameType,
+    block_fragment,
 )
 from penstock_codecs.http.preludes import TABLE_STREAM
-from penstock_codecs.http.sniff import PREFACE
 
 __all__ = ["MAX_BLOCK", "UNPARSABLE", "Http2Side"]
 
@@ -61,20 +59,16 @@ class _Block(Gathered):
 
 
 class Http2Side:
-    """One direction of a connection. `mid`: the recording began after the connection did.
+    """One direction of a connection, from a frame on.
 
     DATA goes to contents as it comes. Other frames are held back until they are whole.
     """
 
-    def __init__(
-        self, flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges, sender: Sender, *, mid: bool = False
-    ) -> None:
+    def __init__(self, flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges) -> None:
         self._flow = flow
         self._secrets = secrets
         self._choice = choice
         self._exchanges = exchanges
-        self._sender = sender
-        self._mid = mid
         self._table = HeaderTable()
         self._contents: dict[int, Content | None] = {}  # of streams whose head went by
         self._block: _Block | None = None
@@ -84,14 +78,11 @@ class Http2Side:
         self._padding: Searched | None = None
         self._scanner = FrameScanner(self._data, self._frame, self._padded)
         self._scanner.max_frame = LARGEST_FRAME
-        exchanges.resets[sender] = self.reset
+        exchanges.resets[flow.sender] = self.reset
 
     def parse(self) -> Parser:
         """Parse this side."""
         flow, scanner = self._flow, self._scanner
-        if self._sender is Sender.CLIENT and not self._mid:
-            yield from flow.need(len(PREFACE))
-            flow.at += len(PREFACE)
         while True:
             try:
                 yield from flow.need(1)
@@ -209,7 +200,7 @@ class Http2Side:
         content = self._contents.pop(stream, None)
         if content is not None:
             content.end()
-        if self._sender is Sender.SERVER:
+        if self._flow.sender is Sender.SERVER:
             self._exchanges.over(stream)
 
     def reset(self, stream: int) -> None:
@@ -224,16 +215,8 @@ class Http2Side:
     # ---- heads ---------------------------------------------------------------------------------------------------
 
     def _headers(self, frame: Frame2, payload: bytes, offset: int) -> None:
-        start, end = 0, len(payload)
-        if frame.type != FrameType.CONTINUATION:
-            if frame.flags & PADDED:
-                start, end = 1, end - payload[0]
-            if frame.type == FrameType.PUSH_PROMISE:
-                start += 4
-            elif frame.flags & PRIORITY:
-                start += 5
-            if start > end:
-                raise NotUnderstood
+        start, end = block_fragment(frame, payload)
+        if frame.type != _CONTINUATION:
             self._begun, self._block = frame, _Block(self._flow)
         if self._block is not None and start < end:
             self._block.take(payload[start:end], offset + start)
@@ -268,19 +251,17 @@ class Http2Side:
             return
         told = {name: [value.lower()] for name, value in fields.items()}
         untold = UNTOLD in fields
-        if self._sender is Sender.CLIENT and (b":method" in fields or (untold and stream not in self._contents)):
+        client = self._flow.sender is Sender.CLIENT
+        if client and (b":method" in fields or (untold and stream not in self._contents)):
             known = not untold or b":path" in fields
             exchange = Exchange(fields.get(b":method", b""), fields.get(b":path", b""), told, known)
             self._exchanges.asked(stream, exchange)
-            content = None if untold else self._choice.of_request(self._flow, exchange, told)
-        elif self._sender is Sender.SERVER and (fields.get(b":status", b"1")[:1] != b"1" or untold):
-            content = None if untold else self._choice.of_response(self._flow, self._exchanges.of(stream), told)
+        elif not client and (fields.get(b":status", b"1")[:1] != b"1" or untold):
+            exchange = self._exchanges.of(stream)
         else:
             return
-        if self._exchanges.joining:
-            content = self._choice.of_unknown(self._flow)
-        elif untold:
-            if stream in self._contents:
-                return  # they may be trailers
-            content = self._choice.of_unknown(self._flow, begun=True)
-        self._keep(stream, content)
+        joining = self._exchanges.joining
+        if not untold and not joining:
+            self._keep(stream, self._choice.of_body(self._flow, exchange, told))
+        elif joining or stream not in self._contents:  # else they may be trailers
+            self._keep(stream, self._choice.of_unknown(self._flow, begun=not joining))

@@ -55,7 +55,8 @@ class _Openings:
             yield from flow.need(len(first) + 1)
             first = flow.peek(len(start))
         if flow.sender is Sender.CLIENT:
-            yield from self._http2(mid=False) if first == PREFACE else self._http1()
+            flow.at += len(PREFACE) if first == PREFACE else 0
+            yield from self._http2() if first == PREFACE else self._http1()
         elif first == _STATUS:
             yield from self._http1()
         else:
@@ -63,15 +64,14 @@ class _Openings:
             head = flow.peek(_FRAME_HEAD)
             if head[3:9] not in (b"\x04\0\0\0\0\0", b"\x04\x01\0\0\0\0"):
                 raise NotUnderstood
-            yield from self._http2(mid=False)
+            yield from self._http2()
 
     def _http1(self) -> Parser:
         read = http1.requests if self._flow.sender is Sender.CLIENT else http1.responses
         return read(self._flow, self._secrets, self._choice, self._exchanges)
 
-    def _http2(self, *, mid: bool) -> Parser:
-        side = Http2Side(self._flow, self._secrets, self._choice, self._exchanges, self._flow.sender, mid=mid)
-        return side.parse()
+    def _http2(self) -> Parser:
+        return Http2Side(self._flow, self._secrets, self._choice, self._exchanges).parse()
 
     def join(self) -> Parser:
         """Parse from the middle of a connection: start at the first chunk that begins like a known protocol.
@@ -101,7 +101,7 @@ class _Openings:
         known = http1.REQUEST_LINE if self._flow.sender is Sender.CLIENT else http1.STATUS_LINE
         if b"HTTP/1." in line and known.fullmatch(line):
             return self._http1()
-        return self._http2(mid=True) if plausible(start, whole=True) else None
+        return self._http2() if plausible(start, whole=True) else None
 
 
 def parser_of(flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges, *, mid: bool) -> Parser:

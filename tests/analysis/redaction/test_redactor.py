@@ -134,7 +134,7 @@ def test_a_fault_in_redaction_lets_nothing_through(monkeypatch: pytest.MonkeyPat
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr(Choice, "of_request", fails)
+    monkeypatch.setattr(Choice, "of_body", fails)
     tape = Tape()
     out = data_of(tape.say(CLIENT, HEAD + b"secret"))
     assert out == b"*" * (len(HEAD) + 6)

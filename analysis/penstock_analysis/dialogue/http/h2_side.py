@@ -21,11 +21,10 @@ from penstock_codecs.http.observer.frames import (
     END_HEADERS,
     END_STREAM,
     LARGEST_FRAME,
-    PADDED,
-    PRIORITY,
     Frame2,
     FrameScanner,
     FrameType,
+    block_fragment,
     plausible,
 )
 from penstock_codecs.http.observer.heads import MAX_HEAD
@@ -208,16 +207,7 @@ class H2Side:
             self._streams.takes_data(self.sender, frame, memoryview(b""))
 
     def _headers(self, frame: Frame2, payload: bytes, span: TimedRange) -> None:
-        start, end = 0, len(payload)
-        if frame.flags & PADDED:
-            start, end = 1, end - payload[0]
-        if frame.type == FrameType.PUSH_PROMISE:
-            start += 4
-        elif frame.flags & PRIORITY:
-            start += 5
-        if start > end:
-            held = BytesAt(span.end - len(payload), payload[:256])
-            raise HttpFault(held.offset, f"padding is shorter than {frame.name}", "RFC 9113, section 6.2", held)
+        start, end = block_fragment(frame, payload)
         at = span.end - len(payload) + start
         self._block = _Block(frame, payload[start:end], at, span)
         if frame.type == FrameType.PUSH_PROMISE:

@@ -20,6 +20,7 @@ __all__ = [
     "Frame2",
     "FrameScanner",
     "FrameType",
+    "block_fragment",
     "plausible",
 ]
 
@@ -213,6 +214,24 @@ def _misframed(frame: Frame2, at: int, rule: str, section: str) -> HttpFault:
     length, kind, flags, stream_id, offset, _ = frame
     header = _HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream_id)
     return HttpFault(offset + at, rule, f"RFC 9113, section {section}", BytesAt(offset, header))
+
+
+def block_fragment(frame: Frame2, payload: bytes) -> tuple[int, int]:
+    """Return start and end of the piece of a header block in the payload of HEADERS, PUSH_PROMISE or CONTINUATION.
+    Raises HttpFault."""
+    start, end = 0, len(payload)
+    if frame.type == FrameType.CONTINUATION:
+        return start, end
+    if frame.flags & PADDED:
+        start, end = 1, end - payload[0]
+    if frame.type == FrameType.PUSH_PROMISE:
+        start += 4
+    elif frame.flags & PRIORITY:
+        start += 5
+    if start > end:
+        held = BytesAt(frame.offset + _HEADER_BYTES, payload[:256])
+        raise HttpFault(held.offset, f"padding is shorter than {frame.name}", "RFC 9113, section 6.2", held)
+    return start, end
 
 
 _ENOUGH: Final = 3
