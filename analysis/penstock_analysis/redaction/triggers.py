@@ -35,7 +35,7 @@ class Triggers:
 
     def __init__(self, secrets: Secrets, *, http2: bool) -> None:
         names = (*secrets.headers, *secrets.parameters, *secrets.record_headers, *_JSON_TOKENS)
-        self.reach = _AROUND + 2 * max(map(len, names))
+        self.reach = _AROUND + 3 * max(map(len, names))
         """Most bytes before a secret that reveal it."""
         self._http2 = http2 and bool(secrets.headers)
         self._words = sorted({word.lower() for word in _words(secrets)})
@@ -88,7 +88,8 @@ def _words(secrets: Secrets) -> Iterator[bytes]:
     yield from secrets.headers
     yield from (name + b"=" for name in secrets.parameters)
     if secrets.parameters:
-        yield b"//"
+        yield b"%"  # such a name may be percent-encoded
+        yield b"@"
     if secrets.tokens:
         yield from _JSON_TOKENS
     for name in secrets.record_headers:
@@ -100,8 +101,8 @@ def _kinds(secrets: Secrets) -> Iterator[bytes]:
     if secrets.headers:
         yield rb"(?P<line>(?i:%s)[ \t]*:)" % _any_of(secrets.headers)
     if secrets.parameters:
-        yield rb"(?P<param>[?&;#](?i:%s)=)" % _any_of(secrets.parameters)
-        yield rb'(?P<user>//(?=[^/?#\s"]{1,%d}@))' % _AROUND
+        yield rb"(?P<param>[?&;#](?i:%s)=)" % b"|".join(map(_encoded_or_not, sorted(secrets.parameters)))
+        yield rb'(?P<user>(?://|(?i:connect +|host[ \t]*:[ \t]*))(?=[^/?#\s"]{1,%d}@))' % _AROUND
     if secrets.tokens:
         yield rb'(?P<json>"(?:%s)"\s{0,8}:\s{0,8}")' % _any_of(_JSON_TOKENS)
     if secrets.record_headers:
@@ -113,6 +114,13 @@ def _kinds(secrets: Secrets) -> Iterator[bytes]:
 
 def _any_of(words: Iterable[bytes]) -> bytes:
     return b"|".join(map(re.escape, sorted(words)))
+
+
+def _encoded_or_not(name: bytes) -> bytes:
+    """Return an expression for a name in lower case of which any characters may be percent-encoded."""
+    return b"".join(
+        b"(?:%b|%%%02x|%%%02x)" % (re.escape(name[at : at + 1]), byte, name.upper()[at]) for at, byte in enumerate(name)
+    )
 
 
 def _varint(number: int) -> bytes:

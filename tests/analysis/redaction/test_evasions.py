@@ -45,6 +45,9 @@ def post(body: bytes, kind: bytes = b"application/json", more: bytes = b"") -> b
         b"GET /?token=a hush HTTP/1.1\r\n\r\n",
         GET + b"\r\nauthorization :hush\r\n",
         GET + b"no colon\r\nreferer: http://a:hush@b/\r\n",
+        GET + b"no colon\r\nreferer: http://b/?n=1&T%6fk%45n=hush\r\n",
+        GET + b"no colon\r\nHost: me:hush@b\r\n",
+        b"CONNECT me:hush@b:443\r\n\r\n",
     ],
 )
 def test_heads_that_break_rules(said: bytes) -> None:
