@@ -99,7 +99,7 @@ class Run:
 
 
 def runs_of(data: bytes, envelopes: Layout) -> list[Run]:
-    """Return the records that appended bytes become; `to_bytes` of the runs, joined, equals `data`, whatever it is.
+    """Return the records that appended bytes become; `to_bytes` of the runs, joined, equals any `data`.
 
     Each whole event becomes a record (SENT), in batches that every protocol can read. If `data` is not made of whole
     events, or more than `MOST_EMPTY` of them are empty, it becomes raw pieces of at most `MAX_BODY` bytes; so does an

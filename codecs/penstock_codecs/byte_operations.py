@@ -134,7 +134,7 @@ class GetSegmentInfo(Operation[SegmentInfo]):
 
 @dataclass(frozen=True, slots=True)
 class Seal(Operation[int]):
-    """Seal a stream against appends by any protocol. Result: the final length. Sealing twice is no error."""
+    """Seal a stream against appends by any protocol. Result: the final length. Sealing twice is not an error."""
 
     stream: StreamRef
 

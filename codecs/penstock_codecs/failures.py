@@ -108,7 +108,7 @@ class Failure:
 
     @property
     def side_effect_possible(self) -> bool:
-        """True if the operation may have been carried out all the same."""
+        """True if the operation may have been executed nevertheless."""
         return _NATURES.get(self.code, _FINAL).side_effect_possible
 
     def __str__(self) -> str:
@@ -116,7 +116,7 @@ class Failure:
 
 
 class OperationFailed(Exception):
-    """An operation could not be carried out; `failure` has the reason. Its connection can still be used."""
+    """An operation could not be executed; `failure` has the reason. Its connection can still be used."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(str(failure))

@@ -103,7 +103,7 @@ class UpdateTable(Operation[tuple[int, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class RemoveTableKeys(Operation[None]):
-    """Remove keys, all or none; a missing key is no error unless a version of it was expected. Fails as `UpdateTable`
+    """Remove keys, all or none; a missing key is an error only if a version of it was expected. Fails as `UpdateTable`
     does."""
 
     table: str

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 import subprocess
 import sys
+import tokenize
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -111,6 +113,11 @@ FUSED = re.compile(
 )
 """Beginnings of docstrings that name neither a thing nor what is done."""
 RIDDLES = re.compile(r"\b(nobody|somebody|whoever|anybody|whomever)\b", re.IGNORECASE)
+OWN_WORDS = re.compile(
+    r"\b(everybody|those who|manieth|anew|in earnest|under way|be had|all the same|carried out|(is|are) told)\b",
+    re.IGNORECASE,
+)
+"""Words of our own. The field says: all clients, again, in production, in flight, in progress, executed, notified."""
 
 
 DESCRIBING = {"key": 0, "_key": 0, "Option": -1, "Column": -1, "_counter": 1, "_gauge": 1, "_histogram": 1}
@@ -126,17 +133,37 @@ def descriptions(call: ast.Call) -> Iterator[str]:
     yield from (text.value for text in texts if isinstance(text, ast.Constant) and isinstance(text.value, str))
 
 
-def test_texts_for_users_say_what_things_are_and_do() -> None:
-    """As docstrings do: descriptions of options, keys, columns and metrics, and every other string of the packages."""
+def test_texts_say_what_things_are_and_do() -> None:
+    """As docstrings do: comments, every string of the packages, and above all descriptions for users."""
     found = []
     for path in ours("analysis/*.py", "codecs/*.py", "gateway/*.py", "pipeline/*.py"):
-        name = relative(path)
-        for node in ast.walk(ast.parse(path.read_text())):
-            texts = [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
-            bad = [text for text in texts if RIDDLES.search(text)]
-            bad += [text for text in descriptions(node) if FUSED.match(text)] if isinstance(node, ast.Call) else []
-            found += [f"{name}:{getattr(node, 'lineno', 1)}: {text:.100}" for text in bad]
+        source = path.read_text()
+        texts = [(token.start[0], token.string) for token in tokens(source) if token.type == tokenize.COMMENT]
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append((node.lineno, node.value))
+            elif isinstance(node, ast.Call):
+                found += [f"{relative(path)}:{node.lineno}: {text}" for text in descriptions(node) if FUSED.match(text)]
+        found += [f"{relative(path)}:{line}: {text:.100}" for line, text in texts if is_riddle(text)]
     assert not found, "\n".join(found)
+
+
+def test_pages_and_configurations_say_what_things_are_and_do() -> None:
+    """The documents, and the comments of the example configurations."""
+    pages = tracked("docs/*.md", "config/*.toml", "config/*.lua", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+    lines = [(path, number, line) for path in pages for number, line in enumerate(path.read_text().splitlines(), 1)]
+    found = [f"{relative(path)}:{number}: {line:.100}" for path, number, line in lines if is_riddle(line)]
+    assert not found, "\n".join(found)
+
+
+def is_riddle(text: str) -> bool:
+    """Return whether a text has words that one reads twice."""
+    return bool(RIDDLES.search(text) or OWN_WORDS.search(text))
+
+
+def tokens(source: str) -> Iterator[tokenize.TokenInfo]:
+    """Yield the tokens of a module."""
+    return tokenize.generate_tokens(io.StringIO(source).readline)
 
 
 def test_the_glossary_is_sorted_and_linked() -> None:

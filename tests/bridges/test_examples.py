@@ -207,7 +207,7 @@ def test_a_sidecar_swaps_tokens_and_speaks_tls(tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path)
     secured = (
         f'[listeners.s2]\ntls_certificate = "{certificate}"\ntls_key = "{key}"\n'
-        'auth_tokens = ["analytics-there", "everybody-there"]\n'
+        'auth_tokens = ["analytics-there", "others-there"]\n'
     )
     with running_gateway(CONFIG.replace("[listeners.s2]\n", secured)) as server:
         places = {"tls": f"{LOOPBACK}:{server.s2_port}", "authorities": certificate}

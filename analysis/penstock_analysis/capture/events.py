@@ -68,7 +68,7 @@ class Conversation:
 
     `name`: the listener or back, as `listeners.s2` or `backs.lite`; `protocol`: the configured protocol, one of `s2`,
     `s3p`, `segment`, `controller`, `management`, or "" if unknown. `run`: tells processes apart whose captures are read
-    together, since each numbers its connections anew. Equality is identity.
+    together, since each numbers its own connections. Equality is identity.
     """
 
     number: int

@@ -154,7 +154,7 @@ class PacketFile:
 
     def _judge_end(self) -> None:
         if not self._consumed and self._next == self._first:
-            self.damage = "this is no capture: it is empty" if not self._have else "this is no capture (byte 0)"
+            self.damage = "this is not a capture: it is empty" if not self._have else "this is not a capture (byte 0)"
         elif self._have:
             self.damage = f"the file ends in the middle of a block (byte {self._consumed})"
 
@@ -165,7 +165,7 @@ class PacketFile:
             self._next, self._needed = self._block, 12
             return 0, None
         if magic not in _MAGICS:
-            raise _Damage("this is no capture: neither pcapng nor pcap begins so")
+            raise _Damage("this is not a capture: it begins neither like pcapng nor like pcap")
         if len(buffer) - place < _PCAP_HEAD:
             self._needed = _PCAP_HEAD
             return 0, None

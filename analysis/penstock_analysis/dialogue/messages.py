@@ -84,7 +84,7 @@ class Message:
     failure: str = ""
     """Text of an error message, `CODE: message`; "" for other messages."""
     event: Any = None
-    """The codec's own event, for those who know the protocol."""
+    """The codec's own event, for callers that know the protocol."""
     answers: int | None = None
     body_bytes: int | None = None
     """Of the last message of a body over HTTP: how many bytes the whole body has, without framing."""

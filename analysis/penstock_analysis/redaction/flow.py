@@ -287,7 +287,7 @@ class Flow:
             size -= step
 
     def back_to(self, offset: int) -> None:
-        """Decide anew about the bytes from an offset on, as far as they have not gone on."""
+        """Decide again about the bytes from an offset on, except those that were released."""
         self.at = max(offset, self.released)
         self._cursor = 0
 

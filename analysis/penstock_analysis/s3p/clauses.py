@@ -16,7 +16,7 @@ _OF_COMMANDS: Final = [
 
 _CLAUSES: Final = Clauses(
     S3P,
-    # Framing, whatever it is that is framed.
+    # Framing of any value.
     (r"not by CRLF$", "3: CRLF is the only line separator"),
     (r"^zero-length bulk string", "3: zero-length bulk strings are not allowed"),
     (r"^expected a decimal digit|more than 20 digits$", "3: the length is the number of raw bytes"),
@@ -61,7 +61,7 @@ S3P_ERRORS: Final[dict[str, ErrorMeaning]] = {
     "ERR_NON_MONOTONIC_ID": ErrorMeaning(
         "The timestamp lies before that of the stream's last record. Nothing was appended.", f"{S3P} 12"
     ),
-    "ERR_UNAVAILABLE": ErrorMeaning("The server could not say whether the command was carried out.", ""),
+    "ERR_UNAVAILABLE": ErrorMeaning("The server does not know whether the command was executed.", ""),
     "ERR_INTERNAL": ErrorMeaning("Something went wrong in the server, or behind it.", ""),
 }
 """The codes of the specification, and the two most frequent of Penstock's own (it leaves codes open)."""

@@ -46,7 +46,7 @@ class Fit(IntEnum):
     SHORT = 2
     """A message without the fields that older peers leave out."""
     LOOSE = 3
-    """One that ends with whatever there is."""
+    """A message that ends with all remaining bytes."""
     WHOLE = 4
 
 

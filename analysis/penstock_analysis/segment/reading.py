@@ -147,7 +147,7 @@ def _unreadable(rule: str, at: int, *, fatal: bool = True) -> UnreadableBytes:
 
 
 class _Misplaced(Exception):
-    """A message that is not allowed here. It was decoded all the same, and the next ones will be."""
+    """A message that is not allowed here. It was decoded nevertheless, and so are the next ones."""
 
     def __init__(self, text: str, placed: PlacedEvent) -> None:
         super().__init__(text)

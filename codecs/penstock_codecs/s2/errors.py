@@ -68,7 +68,7 @@ _SPELLING: Final[dict[FailureCode, str]] = {
     code: "invalid" if status == 422 else code.value for code, status in _STATUS.items()
 }
 
-# 412 and 416 never carry a code in S2; a code that is there all the same (a failure without details) is read.
+# 412 and 416 never carry a code in S2; a code that is present nevertheless (a failure without details) is read.
 _BY_SPELLING: Final[dict[str, FailureCode]] = {_SPELLING[code]: code for code in _STATUS if _STATUS[code] != 422} | {
     "invalid": _C.INVALID
 }

@@ -69,7 +69,7 @@ def _wrapper(rest: memoryview) -> memoryview | None:
     if not rest:
         return None
     if len(rest) < HEADER_BYTES:
-        raise Violation(f"{len(rest)} bytes behind the whole events of an AppendBlock are no message")
+        raise Violation(f"{len(rest)} bytes behind the whole events of an AppendBlock are not a message")
     type_id, length = HEADER.unpack_from(rest)
     if type_id not in (Padding.type_id, PartialEvent.type_id):
         raise Violation(f"message type {type_id} behind the whole events of an AppendBlock")

@@ -21,7 +21,7 @@ end
 local Source = {}
 Source.__index = Source
 
--- More bytes are needed: so many until the message ends, or nobody knows how many.
+-- More bytes are needed: their number until the message ends, if it is known.
 local function wait(missing)
     coroutine.yield(missing)
 end
@@ -176,7 +176,7 @@ function syntax.begin(from_client)
 end
 
 -- Goes on with a message that begins at a place of `data`, as far as its bytes are there. Gives its length; or nil and
--- how many bytes are missing (nil: nobody knows); or nil, nil and {wrong, at}.
+-- how many bytes are missing (nil: unknown); or nil, nil and {wrong, at}.
 function syntax.go_on(message, data, base)
     message.source.data, message.source.base = data, base
     local fine, problem = coroutine.resume(message.parser, message.source, message.said)

@@ -53,7 +53,7 @@ end
 
 -- Takes the messages of a Tvb one by one. `one(offset)` dissects what stands there and gives its length, or nil and how
 -- many bytes are missing until its end. Where that is not known it says nil, and not a smaller number: Wireshark's
--- second pass loses messages for which more was asked twice in one segment. Where more cannot be had, `cut(offset)`
+-- second pass loses messages for which more was asked twice in one segment. If more is not available, `cut(offset)`
 -- shows what there is.
 function tcp.each(tvb, pinfo, one, cut)
     local offset = 0

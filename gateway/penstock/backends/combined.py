@@ -72,7 +72,7 @@ class BytesAndTables(Protocol):
 class Combined(Back):
     """A back that sends operations on bytes and tables to `direct`, and the rest to `records`.
 
-    `records` is told of byte operations that change the positions of records.
+    `records` is notified of byte operations that change the positions of records.
     """
 
     def __init__(self, records: IndexedBack, direct: BytesAndTables) -> None:

@@ -85,7 +85,7 @@ async def serve_until_signalled(config: Config, surroundings: HostServices, path
             nursery.start_soon(surroundings.notifier.watchdog)
             if path is not None:
                 nursery.start_soon(watch_file, path, lambda: _watched(running), reloads.ask_soon)
-            with contextlib.suppress(OSError):  # standard output may be closed; the gateway runs all the same
+            with contextlib.suppress(OSError):  # standard output may be closed; the gateway still runs
                 click.echo(banner(config, running.addresses))
 
 

@@ -105,7 +105,7 @@ class SegmentName:
 
 @dataclass(frozen=True, slots=True)
 class SegmentNames:
-    """The mapping. `basin` holds the streams of scopes whose names are no basin's. Raises ValueError for a bad
+    """The mapping. `basin` holds the streams of scopes whose names are not basin names. Raises ValueError for a bad
     `basin`."""
 
     basin: str = "penstock"

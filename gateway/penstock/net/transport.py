@@ -104,7 +104,7 @@ class Transport:
         """Let `flush` leave what the kernel does not take to a task in `nursery`. None of the functions may wait.
 
         `source(room)` returns more to write, about `room` bytes at most. `moved` is called after each attempt to write,
-        instead of waking those who wait in `room`. `lost` is called with TooSlow, or the error that broke the
+        instead of waking the waiters in `room`. `lost` is called with TooSlow, or the error that broke the
         connection; without it, the error is raised.
         """
         self._nursery = nursery

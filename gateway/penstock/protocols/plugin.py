@@ -136,7 +136,7 @@ class ListenerKind(Generic[L]):
         loss = getattr(table, "loss", None)
         return FrontSide(loss.policy if isinstance(loss, LossTable) else None)
 
-    # ---- what people are told ----------------------------------------------------------------------------------------
+    # ---- texts for people --------------------------------------------------------------------------------------------
 
     loss_notes: ClassVar[tuple[str, ...]] = ()
     """Lines that follow those on the table `loss` in reports."""

@@ -141,7 +141,7 @@ class EventQueue:
                 break
             self._give_up(backlog, event)
         if self._held + size > self._limit and self._backlogs.get(event.conversation) is own:
-            self._give_up(own, event)  # it had nothing queued, and there is no room all the same
+            self._give_up(own, event)  # it had nothing queued, and there is still no room
         if len(self._order) > max(_STALE, 2 * self._events):
             self._forget_stale()
         return not own.given_up and self._held + size <= self._limit

@@ -510,7 +510,7 @@ class View(Back):
         segment is on its target, or in the embedded store if that target does not support internal segments."""
         owned = owner_of(asked.stream, self.names)
         if owned is None:
-            why = f"no route of listener {self.label} takes {asked.stream!r:.80}, which is no segment's name"
+            why = f"no route of listener {self.label} takes {asked.stream!r:.80}, which is not a segment's name"
             raise fail(FailureCode.STREAM_NOT_FOUND, why)
         client = CLIENT.get()
         decision = self._public(owned[1], client)

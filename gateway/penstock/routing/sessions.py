@@ -101,7 +101,7 @@ class _Appends(AppendSessionWrapper):
         return acknowledged
 
     def settle(self, count: int | None = None) -> None:
-        """Count this many batches as no longer under way; None: all of them."""
+        """Count this many batches as no longer in flight; None: all of them."""
         done = self._unacknowledged if count is None else min(count, self._unacknowledged)
         self._unacknowledged -= done
         self._holder.end(done)

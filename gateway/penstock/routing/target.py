@@ -74,9 +74,9 @@ class TargetHolder:
     # ---- used by a cut-over --------------------------------------------------------------------------------------
 
     async def hold(self, seconds: float) -> None:
-        """Let no more changes begin, and wait until those under way have ended, for `seconds` at most.
+        """Let no more changes begin, and wait until those in progress have ended, for `seconds` at most.
 
-        Raises HOT_SERVER if the target is already held. If some changes are still under way after that time it raises
+        Raises HOT_SERVER if the target is already held. If some changes are still in progress after that time it raises
         HOT_SERVER too, and lets changes begin again, as it does on cancellation.
         """
         if self._gate is not None:

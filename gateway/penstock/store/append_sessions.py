@@ -129,7 +129,7 @@ class StoreAppend(Generic[W, P]):
 async def append_alone(appends: AppendTarget[W, P], append: Append | AppendBytes) -> Appended:
     """Carry out one append; it is sequenced before the first checkpoint unless it must wait for room.
 
-    Cancelling withdraws an append that waits for room; a later one may become durable all the same.
+    Cancelling withdraws an append that waits for room; a later one may still become durable.
     """
     request = appends.requested(append, None, AppendChain(), Ticket())
     appends.admission.enter(request)

@@ -51,7 +51,7 @@ MOST_CHANGES: Final = 512
 """Most changes of one group, however small: publishing them, without a checkpoint between, takes about 10 us each."""
 
 PROBE_SECONDS: Final = 1.0
-"""Interval of trial transactions after one that failed. Without them there might be none: clients are told to stay away
+"""Interval of trial transactions after one that failed. Without them there might be none: clients stay away
 from a gateway that is not ready."""
 PROBE_BYTES: Final = 256 * KIB
 """Bytes of free space required beyond those that the disk refused, before a trial transaction."""
@@ -86,7 +86,7 @@ class Ticket(Generic[T]):
         self._settle()
 
     def fail(self, failure: Failure) -> None:
-        """Settle the ticket with a failure: the operation was not carried out, or that is unknown."""
+        """Settle the ticket with a failure: the operation was not executed, or that is unknown."""
         self.failure = failure
         self._settle()
 

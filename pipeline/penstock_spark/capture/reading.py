@@ -81,4 +81,4 @@ class Reading:
         if self._failed is not None:
             raise Unreadable(self._failed)
         if began or number_of(place) is None:
-            raise Unreadable(f"{place}: {self._reader.damage or 'this is no capture'}")
+            raise Unreadable(f"{place}: {self._reader.damage or 'this is not a capture'}")

@@ -137,7 +137,7 @@ def _seconds(least: float) -> Callable[[str], float]:
         except ValueError:
             seconds = -1.0
         if not least <= seconds <= 86_400:
-            raise ValueError(f"{text!r} is no number of seconds from {least:g} to 86400")
+            raise ValueError(f"{text!r} is not a number of seconds from {least:g} to 86400")
         return seconds
 
     return read

@@ -136,7 +136,7 @@ class ClientPlugin:
     limits: Limits = _USUAL
     """Of the sink's appends."""
     check_basin: Callable[[str], None] | None = None
-    """Raises ValueError for what is no name of a basin, in which the sink is to keep its ledger."""
+    """Raise ValueError unless the text can name a basin for the ledger of the sink."""
 
 
 @cache

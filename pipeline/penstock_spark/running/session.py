@@ -137,7 +137,7 @@ _SMALL: Final = {
     "spark.buffer.pageSize": "2m",
 }
 """For small jobs. Each of these costs more than it saves on some hundred rows: Java code that is made and compiled for
-each stage and expression (1,900 classes in the README's tour, the compiler included), planning a query anew after each
+each stage and expression (1,900 classes in the README's tour, the compiler included), planning a query again after each
 of its stages (57 jobs; 22 without), several tasks for each stage, broadcasts, rules that make large plans better,
 compression, and 64 MiB of cleared memory for each sort. Without them, the JVM takes a third less processor time."""
 _SMALL_JAVA: Final = (

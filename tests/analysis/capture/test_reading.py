@@ -174,10 +174,10 @@ def test_what_is_not_tcp_is_counted() -> None:
 
 GOOD = section() + interface() + enhanced(FIRST.ip())
 DAMAGED = {
-    "neither": (b"GET / HTTP/1.1\r\n", "neither pcapng nor pcap", 0),
+    "neither": (b"GET / HTTP/1.1\r\n", "neither like pcapng nor like pcap", 0),
     "empty": (b"", "it is empty", None),
-    "two bytes": (b"\x0a\x0d", "this is no capture", 0),
-    "zstd": (b"\x28\xb5\x2f\xfd" + bytes(20), "neither pcapng nor pcap", 0),
+    "two bytes": (b"\x0a\x0d", "this is not a capture", 0),
+    "zstd": (b"\x28\xb5\x2f\xfd" + bytes(20), "neither like pcapng nor like pcap", 0),
     "byte order": (GOOD + section().replace(b"\x4d\x3c\x2b\x1a", b"abcd"), "byte order", len(GOOD)),
     "length 0": (GOOD + bytes(64), "said to be 0 bytes", len(GOOD)),
     "odd length": (GOOD + struct.pack("<II", 6, 33) + bytes(60), "33 bytes", len(GOOD)),

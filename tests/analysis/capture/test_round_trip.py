@@ -173,7 +173,7 @@ def test_a_file_that_ends_anywhere() -> None:
         if end in ends[1:]:
             assert reader.damage is None
         elif end < 4:
-            assert reader.damage is not None and "this is no capture" in reader.damage
+            assert reader.damage is not None and "this is not a capture" in reader.damage
         else:
             assert reader.damage == f"the file ends in the middle of a block (byte {last})"
 

@@ -61,7 +61,7 @@ def test_every_command_says_what_is_damaged(command: list[str], capture: Path) -
 def test_every_command_refuses_what_is_no_capture(command: list[str], tmp_path: Path) -> None:
     path = tmp_path / "some.txt"
     path.write_text("no capture at all\n")
-    for source, words in ((path, "this is no capture"), (tmp_path, "no captures"), (tmp_path / "x", "No such file")):
+    for source, words in ((path, "this is not a capture"), (tmp_path, "no captures"), (tmp_path / "x", "No such file")):
         result = run(*command, source)
         assert result.exit_code == 1 and result.stderr.startswith("Error: ") and words in result.stderr
         assert not result.stdout, "no table's head without a table"

@@ -35,7 +35,7 @@ FILES = "tls_certificate = 'c.pem'\ntls_key = 'k.pem'\n"
         (CONTROLLER, "sends its clients to the segment listener, on the host by which they reached the controller"),
         (CONTROLLER + "advertise = 'gateway.example:1'", "sends its clients to gateway.example:1"),
         (CONTROLLER, "several segments: each segment is a stream of its own"),
-        (CONTROLLER + "segments = 'single'", "several segments: it has one segment all the same"),
+        (CONTROLLER + "segments = 'single'", "several segments: it has only one segment"),
         (SEGMENT + "[management]\nenabled = false", "Management: off"),
         (SEGMENT, "HTTP) on 127.0.0.1:9600, for any client, without a token"),
         (SEGMENT + "[management]\nauth_tokens = ['a', 'b']", "for clients with one of 2 bearer tokens"),

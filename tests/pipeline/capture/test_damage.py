@@ -88,14 +88,14 @@ def test_what_is_no_capture(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     (tmp_path / "real.pcapng").write_bytes(FILE)
     for table in TABLES:
-        with pytest.raises(Unreadable, match=r"notes\.pcapng: .*no capture"):
+        with pytest.raises(Unreadable, match=r"notes\.pcapng: .*not a capture"):
             read(tmp_path, table)
         found = read(tmp_path, table, skip_unreadable=True)
         left_out = [row for row in found if row["file"] == str(path)]
         assert bag(row for row in found if row not in left_out) == bag(read(tmp_path / "real.pcapng", table))
         if table == "connections":
             ((_, damage),) = [(row["file"], row["damage"]) for row in left_out]
-            assert "no capture" in damage
+            assert "not a capture" in damage
             assert {name for name, value in left_out[0].items() if value is not None} == {"file", "damage"}
         else:
             assert left_out == []

@@ -118,7 +118,7 @@ def test_streams_are_made_once_and_deleted_for_good(client: StreamClient, stream
 
 @pytest.mark.parametrize("name", ["", "plain", "penstock/", "Penstock/x", "a/x", "penstock/.", "penstock/\ud800"])
 def test_what_can_be_no_stream_is_refused_by_name(client: StreamClient, name: str) -> None:
-    with pytest.raises(OperationFailed, match="is no stream") as raised:
+    with pytest.raises(OperationFailed, match="is not a stream") as raised:
         client.tail(name)
     assert raised.value.failure.code is FailureCode.INVALID
 

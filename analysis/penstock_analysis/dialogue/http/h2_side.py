@@ -151,7 +151,7 @@ class H2Side:
             return False
         self.tell_skipped(time_ns)
         self._seeking = False
-        rule = "what the heads of this side refer to was not recorded: frames are told by their types"
+        rule = "the heads of this side refer to data that was not recorded: frames are decoded by their types only"
         self._collector.fault(self.sender, time_ns, HttpFault(offset, rule, "RFC 7541, section 2.3"), fatal=False)
         return True
 

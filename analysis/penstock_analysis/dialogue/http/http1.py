@@ -79,7 +79,7 @@ class _Side:
             while at < len(data) and not self._dead:
                 body = self._body
                 if body is None:
-                    self._number = 0  # a fault in what is no head yet is no exchange's
+                    self._number = 0  # an error before the first head belongs to no exchange
                     head, used = self._heads.receive(data[at:], offset + at, time_ns)
                     at += used
                     if head is not None:

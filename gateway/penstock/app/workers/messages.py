@@ -187,7 +187,7 @@ class StreamFound(NamedTuple):
 
 
 class StreamUpdate(NamedTuple):
-    """The durable head of a stream and its newest batches: those since the last `StreamUpdate` or, with `anew`, a fresh
+    """The durable head of a stream and its newest batches: those since the last `StreamUpdate` or, with `fresh`, a
     start that replaces all the worker knew of the stream. `begins`: the first since `Find`."""
 
     stream: int
@@ -195,5 +195,5 @@ class StreamUpdate(NamedTuple):
     head: StreamHead
     alive: bool
     begins: bool
-    anew: bool
+    fresh: bool
     batches: Sequence[tuple[BatchRow, ByteSpan]]

@@ -117,7 +117,7 @@ class RemoteReads(StoreReads):
             if not state.begins:
                 return  # it was dropped meanwhile
             stream = self._streams[state.stream] = _stream(state)
-        if state.anew:
+        if state.fresh:
             stream.recent = TailCache()
         stream.head = stream.durable = state.head._replace(alive=state.alive)
         for row, span in state.batches:

@@ -42,7 +42,7 @@ class Watches:
         """Send a stream's state to the worker, and its changes from then on."""
         if stream.id not in self._watches:
             watch = self._watches[stream.id] = _Watch(stream)
-            self._post(watch, [], begins=True, anew=True)
+            self._post(watch, [], begins=True, fresh=True)
             self._nursery.start_soon(self._follow, watch)
 
     def refresh(self, ref: StreamRef) -> None:
@@ -77,7 +77,7 @@ class Watches:
             return
         batches = stream.recent.since(told.next_seq) if stream.durable.next_seq > told.next_seq else []
         if batches is None or sum(batch.metered for batch, _ in batches) > MOST_BYTES:
-            self._post(watch, [], anew=True)
+            self._post(watch, [], fresh=True)
             return
         rows = []
         for batch, span in batches:
@@ -88,8 +88,8 @@ class Watches:
         self._post(watch, rows)
 
     def _post(
-        self, watch: _Watch, batches: list[tuple[BatchRow, ByteSpan]], *, begins: bool = False, anew: bool = False
+        self, watch: _Watch, batches: list[tuple[BatchRow, ByteSpan]], *, begins: bool = False, fresh: bool = False
     ) -> None:
         stream = watch.stream
         watch.told, watch.alive = stream.durable, stream.durably_alive
-        self._channel.post(StreamUpdate(stream.id, stream.ref, stream.durable, watch.alive, begins, anew, batches))
+        self._channel.post(StreamUpdate(stream.id, stream.ref, stream.durable, watch.alive, begins, fresh, batches))

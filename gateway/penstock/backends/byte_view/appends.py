@@ -44,7 +44,7 @@ class ByteViewAppends:
     async def append_bytes(self, append: AppendBytes, pieces: tuple[bytes, ...] = ()) -> Appended:
         """Carry out `AppendBytes`. `pieces`: the bytes in parts that become records of their own; default: one part.
 
-        Cancelling withdraws an append that still waits for its turn; a later one may be carried out all the same.
+        Cancelling withdraws an append that still waits for its turn; a later one may still be executed.
         """
         stream = await self._streams.find(append.stream)
         request = ByteAppend(append, pieces=pieces or (append.data,))

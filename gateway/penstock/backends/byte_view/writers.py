@@ -46,9 +46,9 @@ class WriterStates:
 
     def __init__(self, table: ByteViewTable) -> None:
         self.unresolved: IntentGroup | None = None
-        """Intents that the back may or may not have carried out; nothing else may be appended before that is known."""
+        """Intents that the back may or may not have executed; nothing else may be appended before that is known."""
         self.late: IntentGroup | None = None
-        """Intents that the back had not carried out when asked, but may have since: their batches were in flight."""
+        """Intents that the back had not executed when asked, but may have since: their batches were in flight."""
         self.partial: dict[Attribute, tuple[FoundBatch, ...]] = {}
         """Batches that the back has of a writer's next append, by writer. They must not be sent again."""
         self._table = table
@@ -113,7 +113,7 @@ class WriterStates:
         await self._save((slot, pack_group(group)))
 
     def confirm(self, writer: Attribute, position: int, end: RecordOffset, skipped: int = 0) -> None:
-        """Confirm the next intent: it was carried out and ends at `end`.
+        """Confirm the next intent: it was executed and ends at `end`.
 
         `skipped`: number of bytes of the same append before it that the back had already.
         """
@@ -137,7 +137,7 @@ class WriterStates:
         self._changed_partial.add(writer)
 
     def give_up(self) -> None:
-        """Close all remaining intents: they were not carried out and never will be."""
+        """Close all remaining intents: they were not executed and never will be."""
         self._confirmed = self._next
         self._close()
 

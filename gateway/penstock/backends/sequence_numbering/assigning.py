@@ -131,7 +131,7 @@ class NumberAssigner:
         """Return the positions of appends that the server has acknowledged.
 
         Retries for `recover_seconds` if the server is lost. Raises UNAVAILABLE if the positions cannot be found out;
-        the records are at the server all the same.
+        the records are at the server in any case.
         """
         work = [_Work(handed, ack) for handed, ack in pairs]
         self._queue += work

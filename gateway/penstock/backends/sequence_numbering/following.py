@@ -68,7 +68,7 @@ class StreamFollower:
         begin, scanned = await stream.patiently(partial(stream.scan_end, at, wait=seconds))
         if not scanned.bodies:
             if scanned.end:
-                await trio.sleep(seconds)  # the stream has ended, and clients wait all the same
+                await trio.sleep(seconds)  # the stream has ended, but clients still wait
             else:
                 await trio.lowlevel.checkpoint()
             return begin

@@ -37,7 +37,7 @@ def check_commands(append: Append) -> None:
 async def carry_out_commands(stream: IndexedStream, append: Append, appended: Appended) -> None:
     """Carry out the command records of an acknowledged append. A fence has no effect: the server has no tokens.
 
-    Raises UNAVAILABLE if one cannot be carried out, an error that does not deny that the record was appended.
+    Raises UNAVAILABLE if one cannot be executed, an error that does not deny that the record was appended.
     """
     for index, headers in sorted(append.headers.items()):
         command = parse_command(headers, append.bodies[index])

@@ -45,7 +45,7 @@ class HttpServer:
 
 
 async def refuse_http(stream: trio.abc.Stream, limit: str) -> None:
-    """Answer 503 to a client's first request, whatever it is, because a limit is reached."""
+    """Answer 503 to any first request of a client, because a limit is reached."""
     drain = DrainSignal()
 
     async def handler(exchange: Exchange) -> None:

@@ -683,7 +683,7 @@ class Limiter:
     # ---- bytes in flight -----------------------------------------------------------------------------------------
 
     def charge(self, seat: ConnectionQuota, size: int) -> None:
-        """Add `size` bytes, which may be negative, to those that a connection has in flight; wake those who wait for
+        """Add `size` bytes, which may be negative, to those that a connection has in flight; wake waiters for
         room."""
         account = seat.account
         self.held += size

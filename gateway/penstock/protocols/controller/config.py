@@ -62,7 +62,7 @@ class ControllerListener(ListenerTable, frozen=True, kw_only=True):
         Literal["separate", "single", "refuse"],
         key(
             'Treatment of a stream that is created with several segments. "separate": each segment is a stream of '
-            'its own, and order holds within each only; "single": the stream has one segment all the same, so that '
+            'its own, and order holds within each only; "single": the stream has only one segment, so that '
             'all protocols see one order; "refuse": the stream is not created.'
         ),
     ] = "separate"

@@ -15,7 +15,7 @@ __all__ = ["commands", "describe"]
 
 _SEGMENTS: Final = {
     "separate": "each segment is a stream of its own, and order holds within each only",
-    "single": "it has one segment all the same, so clients of all protocols see one order",
+    "single": "it has only one segment, so clients of all protocols see one order",
     "refuse": "it is not created",
 }
 

@@ -36,7 +36,7 @@ class Loss(Enum):
 class LossPolicy:
     """The action for each feature.
 
-    A command record is an operation that has been carried out already, so by default it is left out, as S2's SDKs do
+    A command record is an operation that has been executed already, so by default it is left out, as S2's SDKs do
     (`ignore_command_records`).
     """
 

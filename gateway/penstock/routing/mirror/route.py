@@ -64,7 +64,7 @@ _HOLD_SECONDS: Final = 10.0
 _MOST_HELD_SECONDS: Final = 25.0
 """Longest time that appends wait for a cut-over: `TargetHolder` gives up after 30 s, and so do clients."""
 _FORCED_SECONDS: Final = 5.0
-"""Longest wait of a forced cut-over for appends under way to be acknowledged."""
+"""Longest wait of a forced cut-over for appends in flight to be acknowledged."""
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -122,7 +122,7 @@ class MirroredRoute:
 
     @property
     def cutting(self) -> bool:
-        """True while a cut-over is under way."""
+        """True while a cut-over is in progress."""
         return self._cutting.locked()
 
     def leave(self, target: Target) -> None:
@@ -176,7 +176,7 @@ class MirroredRoute:
         """Make the secondary the primary, once both are equal. See docs/management.md.
 
         It takes `wait_seconds` at most, and clients' appends wait for part of that. If streams are not equal by then,
-        it is done only with `force`. Raises TRANSACTION_CONFLICT while another cut-over is under way.
+        it is done only with `force`. Raises TRANSACTION_CONFLICT while another cut-over is in progress.
         """
         try:
             self._cutting.acquire_nowait()
@@ -237,7 +237,7 @@ class MirroredRoute:
         return [self._late()]
 
     async def _hold_forced(self) -> None:
-        """Hold appends, if they are not held yet, so that those under way are acknowledged by the old primary before
+        """Hold appends, if they are not held yet, so that those in flight are acknowledged by the old primary before
         the swap. If that fails, go on without."""
         if not self._holder.held:
             with suppress(OperationFailed):

@@ -55,7 +55,7 @@ class MirroredStream(msgspec.Struct, frozen=True, kw_only=True):
     - `primary_last`, `secondary_last`: hash of the last compared record alone, "" if the record just before `compared`
       was not compared.
     - `uncompared`: number of records that were gone from one side before they could be compared.
-    - `restarts`: times that the comparison began anew, because the stream did on either side.
+    - `restarts`: times that the comparison began again, because the stream did on either side.
     - `extra_until`: the secondary's sequence number up to which extra records are counted.
     - `refused_until`: the primary's sequence number up to which refused records are counted.
     - `stopped`: the reason that the copy stopped, "" if it has not.
@@ -111,10 +111,10 @@ class MirroredStream(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, differences=counts, first_difference=self.first_difference or found)
 
     def rehashed_from(self, compared: int) -> MirroredStream:
-        """Return a copy that begins the hashes anew at this record."""
+        """Return a copy that restarts the hashes at this record."""
         empty = NO_RECORDS.hex()
-        anew = replace(self, hashed_from=compared, hashed=0, primary_hash=empty, secondary_hash=empty)
-        return anew.passed_over(compared)
+        restarted = replace(self, hashed_from=compared, hashed=0, primary_hash=empty, secondary_hash=empty)
+        return restarted.passed_over(compared)
 
     def passed_over(self, compared: int) -> MirroredStream:
         """Return a copy that passes over, without comparing them, the records before this one."""

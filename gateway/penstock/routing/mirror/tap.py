@@ -46,7 +46,7 @@ class ReportingBack(BackWrapper):
             if isinstance(result, Appended):
                 tail = result.tail.seq_num
             return result
-        finally:  # also after failure or cancellation: records may have been appended all the same
+        finally:  # also after failure or cancellation: records may have been appended nevertheless
             self._touched(stream, tail, isinstance(operation, _BY_BYTES))
 
     @asynccontextmanager

@@ -93,7 +93,7 @@ class Turn:
     async def run(self) -> None:
         """Copy and compare until the turn ends, and save `state`.
 
-        Raises OperationFailed if a back fails; the state is saved all the same. A failure that a retry would not mend
+        Raises OperationFailed if a back fails; the state is saved in any case. A failure that a retry would not mend
         is not raised: it becomes the reason that the stream has `stopped`.
         """
         try:

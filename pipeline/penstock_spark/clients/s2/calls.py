@@ -41,12 +41,12 @@ def reference(stream: str) -> StreamRef:
     """Split `basin/stream`; the stream may contain slashes. Raises OperationFailed(INVALID) for an invalid name."""
     basin, slash, name = stream.partition("/")
     if not slash:
-        raise fail(FailureCode.INVALID, f"{stream!r} is no stream: a name is `basin/stream`")
+        raise fail(FailureCode.INVALID, f"{stream!r} is not a stream: a name is `basin/stream`")
     try:
         validate_basin_name(basin, FailureCode.INVALID)
         validate_stream_name(name, FailureCode.INVALID)
     except OperationFailed as error:
-        raise fail(FailureCode.INVALID, f"{stream!r} is no stream: {error.failure.message}") from None
+        raise fail(FailureCode.INVALID, f"{stream!r} is not a stream: {error.failure.message}") from None
     return StreamRef(basin, name)
 
 

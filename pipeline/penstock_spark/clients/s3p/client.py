@@ -184,7 +184,7 @@ class S3PStreams(StreamClient):
             message = f"{self._endpoint}: stream {stream} has {left} records from {start} to {end}, not {expected}"
             found = {"first": Mark(max(end.seq_num - left, start.seq_num), str(first))}
             details = found if tail is None else {**found, "tail": tail}
-            raise fail(FailureCode.RANGE_NOT_SATISFIABLE, f"{message}: it was trimmed, or made anew", **details)
+            raise fail(FailureCode.RANGE_NOT_SATISFIABLE, f"{message}: it was trimmed, or created again", **details)
 
     def _left(self, stream: str, start: RecordId, end: RecordId) -> tuple[RecordId, int]:
         """Return the first record from `start` on and the number of records before `end`; (`end`, 0) if there are

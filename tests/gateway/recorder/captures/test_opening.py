@@ -82,7 +82,7 @@ def test_a_directory_is_one_recording(tmp_path: Path) -> None:
     assert story(event for event in events if not isinstance(event, Opened)) == EXPECTED
     assert [event.continued for event in events if isinstance(event, Opened)] == [False, True]
     assert [file.name for file in captures.files] == ["a-1.pcapng.zst", "a-2.pcapng", "a-3.pcapng"]
-    assert captures.warnings == ["{}: this is no capture: it is empty".format(tmp_path / "a-3.pcapng")]
+    assert captures.warnings == ["{}: this is not a capture: it is empty".format(tmp_path / "a-3.pcapng")]
 
 
 def test_a_file_that_is_being_compressed_is_read_once(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_directory_that_is_being_recorded_into(tmp_path: Path) -> None:
     assert whole(captures) == EXPECTED
     assert captures.warnings == [
         f"{tmp_path / '2.pcapng'}: No such file or directory",
-        f"{tmp_path / '3.pcapng'}: this is no capture: neither pcapng nor pcap begins so (byte 0)",
+        f"{tmp_path / '3.pcapng'}: this is not a capture: it begins neither like pcapng nor like pcap (byte 0)",
     ]
     with pytest.raises(UnreadableCapture):
         list(CaptureEvents([tmp_path / "3.pcapng"]))
@@ -157,7 +157,11 @@ def test_compression_that_ends_early(tmp_path: Path) -> None:
 
 def test_what_is_no_capture(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
-    for content, words in ((b"<html>", "neither pcapng nor pcap"), (b"", "it is empty"), (b"x", "no capture")):
+    for content, words in (
+        (b"<html>", "neither like pcapng nor like pcap"),
+        (b"", "it is empty"),
+        (b"x", "not a capture"),
+    ):
         path.write_bytes(content)
         with pytest.raises(UnreadableCapture, match=words):
             list(CaptureEvents([path]))

@@ -126,7 +126,7 @@ class HttpClient:
         """Open an exchange, full duplex; leaving the block early resets it. With `body` the request has one, to be sent
         with `send` and ended with `finish`.
 
-        Raises OperationFailed(HOT_SERVER) if no connection can be had.
+        Raises OperationFailed(HOT_SERVER) if no connection is available.
         """
         framed = not body or any(name == "content-length" for name, _ in headers)
         framing = [] if framed else [("transfer-encoding", "chunked")]  # HTTP/2 drops it

@@ -128,7 +128,7 @@ class HttpStream:
     async def send(self, pieces: Sequence[Buffer]) -> None:
         """Send more of the request's body; the pieces must not change any more.
 
-        Waits for a slow server; if cancelled then, the pieces are sent all the same. After the end of the response they
+        Waits for a slow server; if cancelled then, the pieces are still sent. After the end of the response they
         are dropped.
         """
         self._raise_failure()

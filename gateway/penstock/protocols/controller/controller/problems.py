@@ -42,7 +42,7 @@ class ControllerProblem(Enum):
 
 
 class ControllerRefusal(OperationFailed):
-    """A request that is not carried out; `detail` adds to the problem's own text."""
+    """A request that is not executed; `detail` adds to the problem's own text."""
 
     def __init__(self, problem: ControllerProblem, detail: str) -> None:
         super().__init__(Failure(problem.code, f"{problem.words}: {detail}"))

@@ -2,7 +2,7 @@
 
 Clients write to `<segment>#transaction.<32 hex>` beside each segment of the stream. Committing merges it into its
 segment, aborting deletes it. The state is recorded before anything is done, and each step can be repeated, so a commit
-that was begun is carried out, whatever interrupts it.
+that was begun is completed after any interruption.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ async def _is_cut(call: CallContext, request: pb.StreamCut) -> pb.StreamCutValid
 
 
 async def _scale(call: CallContext, request: pb.ScaleRequest) -> pb.ScaleResponse:
-    """Scale the stream. It is done when this returns; clients poll for the end all the same."""
+    """Scale the stream. It is done when this returns; clients poll for the end nevertheless."""
     stream = request.streamInfo
     answer = pb.ScaleResponse(status=pb.ScaleResponse.STARTED)
     ranges = [KeyRange(each.start, each.end) for each in request.newKeyRanges]

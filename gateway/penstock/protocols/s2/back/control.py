@@ -107,7 +107,7 @@ class ControlPlane:
     async def delete_stream(self, operation: DeleteStream) -> None:
         """Delete a stream (DELETE on a stream).
 
-        Creating it anew fails with STREAM_DELETION_PENDING until the server has removed it.
+        Creating it again fails with STREAM_DELETION_PENDING until the server has removed it.
         """
         stream = operation.stream
         await self._calls.json("DELETE", _stream_path(stream.stream), stream.basin)

@@ -94,7 +94,7 @@ class PendingAppend:
 
     @property
     def wants_id(self) -> bool:
-        """True if its client is told an identifier: only S3P's appends, which alone never create streams, are."""
+        """True if its client gets an identifier: only clients of S3P do, whose appends never create streams."""
         return not self.append.create_if_missing or self.append.exact_timestamp is not None
 
     @property

@@ -26,7 +26,7 @@ class S3PPool:
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[S3PConnection]:
-        """Use a connection exclusively while the block runs. Raises HOT_SERVER if none can be had."""
+        """Use a connection exclusively while the block runs. Raises HOT_SERVER if none is available."""
         await self._enter()
         try:
             connection = await self._connection()

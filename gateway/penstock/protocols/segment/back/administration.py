@@ -164,7 +164,7 @@ class SegmentAdministration:
         return fail(FailureCode.INVALID, f"stream {stream} ends at {length}: it cannot be truncated at {offset}")
 
     async def seal(self, stream: StreamRef) -> int:
-        """Seal a stream against further appends and return its final length. Sealing it twice is no error."""
+        """Seal a stream against further appends and return its final length. Sealing it twice is not an error."""
         segment = await self._stores.segment_of(stream)
         try:
             await self._stores.ask(

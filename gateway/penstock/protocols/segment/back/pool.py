@@ -67,7 +67,7 @@ class ConnectionPool:
 
     @asynccontextmanager
     async def use(self, kind: ConnectionUse) -> AsyncIterator[StoreConnection]:
-        """Use a connection while the block runs. Raises OperationFailed(HOT_SERVER) if none can be had."""
+        """Use a connection while the block runs. Raises OperationFailed(HOT_SERVER) if none is available."""
         line = await self.take(kind)
         try:
             yield line
@@ -75,7 +75,7 @@ class ConnectionPool:
             self.leave(line)
 
     async def take(self, kind: ConnectionUse) -> StoreConnection:
-        """Take a connection, until `leave`. Raises OperationFailed(HOT_SERVER) if none can be had."""
+        """Take a connection, until `leave`. Raises OperationFailed(HOT_SERVER) if none is available."""
         kind = ConnectionUse.CALLS if self._exclusive else kind
         seconds = self.upstream.settings.connect_seconds
         deadline = trio.current_time() + seconds

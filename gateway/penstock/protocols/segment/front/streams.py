@@ -63,7 +63,7 @@ class FrontStreams:
             return stream, await self._back.perform(GetSegmentInfo(stream))
         found = await self._info(segment, await self._place(segment))
         if found is None:
-            found = await self._info(segment, await self._place(segment, anew=True))
+            found = await self._info(segment, await self._place(segment, refresh=True))
         if found is None:
             raise fail(FailureCode.STREAM_NOT_FOUND, f"there is no segment {segment}")
         return found
@@ -84,7 +84,7 @@ class FrontStreams:
         """Return the stream for a segment that is to be created."""
         if self._numbers is None:
             return self._names.to_stream(segment)
-        place = await self._place(segment, anew=True)
+        place = await self._place(segment, refresh=True)
         return self._names.to_stream(segment) if place is None else place.stream
 
     async def created(self, segment: str, stream: StreamRef) -> None:
@@ -117,12 +117,12 @@ class FrontStreams:
             self._keep(name, FirstSegment(place.first.segment, info.incarnation))
         return place.stream, info
 
-    async def _place(self, segment: str, *, anew: bool = False) -> SegmentPlace | None:
+    async def _place(self, segment: str, *, refresh: bool = False) -> SegmentPlace | None:
         """Return the segment's place; None if the stream's first segment has another number by now."""
         name = SegmentName.parse(segment, self._names.basin)
         if self._numbers is None or is_internal(name.stream):  # those get a new name each time
             return SegmentPlace(self._names.to_stream(name), None)
-        first = None if anew else self._known.get((name.scope, name.stream))
+        first = None if refresh else self._known.get((name.scope, name.stream))
         if first is None:
             first = self._keep(name, await self._numbers.get(name.scope, name.stream) or FirstSegment(0))
         if name.id == first.segment or not has_number(segment):
