@@ -20,13 +20,13 @@ from penstock.cli.output import guarding_output
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS: Final = {
-    "check": ("penstock.cli.serving:check_command", "Validate a configuration, and say what it would run."),
+    "check": ("penstock.cli.serving:check_command", "Validate a configuration and describe it."),
     "completion": ("penstock.cli.completion:completion_command", "Print a shell's completion script."),
     "connections": ("penstock.cli.traffic.connections:connections_command", "List the connections of a gateway."),
     "cut-over": ("penstock.cli.cut_over:cut_over_command", "Swap the primary back of a route with its mirror."),
     "decode": ("penstock.cli.decode:decode_command", "List the messages in a file of bytes or hex."),
     "diff": ("penstock.cli.diff:diff_command", "Compare the records of two recordings, or of a server."),
-    "doctor": ("penstock.cli.doctor:doctor_command", "Examine this machine, and say what to put right."),
+    "doctor": ("penstock.cli.doctor:doctor_command", "Check whether a gateway would run well here."),
     "drain": ("penstock.cli.drain_and_reload:drain_command", "Drain and stop a gateway, as SIGTERM does."),
     "explain": ("penstock.cli.captures.explain:explain_command", "Show each error in a capture, with its bytes."),
     "export": ("penstock.cli.captures.export:export_command", "Write a capture as JSON lines, HAR or pcapng."),
@@ -35,10 +35,10 @@ COMMANDS: Final = {
     "record": ("penstock.cli.traffic.record:record_commands", "Start, stop and list recordings of a gateway."),
     "records": ("penstock.cli.captures.records:records_command", "Print the records in a capture as JSON lines."),
     "reload": ("penstock.cli.drain_and_reload:reload_command", "Reload a gateway's configuration, as SIGHUP does."),
-    "replay": ("penstock.cli.replay:replay_command", "Play recorded clients again, to any server."),
+    "replay": ("penstock.cli.replay:replay_command", "Replay recorded clients against any server."),
     "serve": ("penstock.cli.serving:serve_command", "Run the gateway until SIGTERM or SIGINT."),
     "show": ("penstock.cli.captures.show:show_command", "List the messages in a capture."),
-    "stats": ("penstock.cli.captures.stats:stats_command", "Count what a capture holds."),
+    "stats": ("penstock.cli.captures.stats:stats_command", "Print statistics of a capture."),
     "tail": ("penstock.cli.traffic.tail:tail_command", "List a gateway's messages as they pass."),
     "token": ("penstock.cli.tokens:token_commands", "Issue, list and revoke access tokens."),
 }

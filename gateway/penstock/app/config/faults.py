@@ -161,26 +161,26 @@ class FaultTable(Table, frozen=True, kw_only=True):
         whole = {"exact": "{}", "prefix": "{}...", "glob": "{} (glob)", "regex": "{} (regular expression)"}[self.match]
         stream = "" if self.stream is None else f" of streams {whole.replace('{}', self.stream)}"
         basin = "" if self.basin is None else f" of basin {self.basin}"
-        limits = ((" of routes ", self.routes), (" by ", self.listeners), (" of identity ", self.identity))
+        limits = ((" of routes ", self.routes), (" on listeners ", self.listeners), (" of identities ", self.identity))
         rest = "".join(f"{word}{', '.join(names)}" for word, names in limits if names)
         way = "from clients" if self.towards == "in" else "to clients"
         return f"{what} messages {way}{stream}{basin}{rest}"
 
     @property
     def _when(self) -> str:
-        every = "each" if self.every == 1 else f"one of every {self.every}"
+        every = "each message" if self.every == 1 else f"one of every {self.every} messages"
         odds = "" if self.probability == 1 else f" with probability {self.probability:g} (seed {self.seed})"
         after = f" after the first {self.after}" if self.after else ""
-        times = f", {self.times} times at most" if self.times else ""
-        return f"at {every}{odds}{after}{times}"
+        times = f", at most {self.times} times" if self.times else ""
+        return f"applied to {every}{odds}{after}{times}"
 
 
 _DONE: Final = {
-    "delay": "delayed by {self.delay_ms:g} ms and up to {self.jitter_ms:g} ms more",
+    "delay": "delayed by {self.delay_ms:g} ms, and up to {self.jitter_ms:g} ms more at random",
     "drop": "dropped",
-    "duplicate": "doubled",
+    "duplicate": "duplicated",
     "cut": "the connection is cut after {self.cut_after_bytes} bytes",
-    "throttle": "slowed down to {self.bytes_per_second} bytes a second",
+    "throttle": "throttled to {self.bytes_per_second} bytes per second",
     "error": "fails with {self.code}",
     "terminal": "ends with {self.code} after {self.records} records",
 }

@@ -43,14 +43,14 @@ def test_check_says_what_is_done_on_purpose() -> None:
     assert "Injected faults" in said
     assert (
         "one: fails with unavailable; append messages from clients of streams orders; "
-        "at each with probability 0.5 (seed 7) after the first 10" in said
+        "applied to each message with probability 0.5 (seed 7) after the first 10" in said
     )
     assert "clients are disturbed on purpose, by one" in said
 
 
 def test_check_says_how_often() -> None:
     said = " ".join(report(parse_config(faults('action = "drop"\nevery = 3\ntimes = 2')), "it").split())
-    assert "all messages to clients; at one of every 3, 2 times at most" in said
+    assert "all messages to clients; applied to one of every 3 messages, at most 2 times" in said
 
 
 def test_without_faults_nothing_is_said_of_them() -> None:
