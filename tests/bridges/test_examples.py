@@ -38,7 +38,7 @@ SAID = {
         "guarantee: exactly once: after a lost acknowledgement the server is asked for its writer's last append",
     ],
     "bridge-segment-to-s2.toml": [
-        "larger events, and bytes that are no events (as pieces, which have headers)",
+        "larger events, and bytes that are not events (as pieces, which have headers)",
         "transactions (in the embedded store until they are committed)",
         "byte offsets (counted by the gateway, kept in its index)",
     ],
@@ -64,7 +64,7 @@ SAID = {
     ],
     "bridge-mirror.toml": [
         "streams orders* (glob) of basin penstock: to embedded",
-        "mirrored to lite, whose records are compared; a cut-over makes that the route's back",
+        "mirrored to lite, and compared record by record; a cut-over makes it the route's back",
     ],
     "bridge-several.toml": [
         "all streams of basin team-*, of clients on s2.inner, s3p: to back lite, named all-teams/{1}/{stream} there",

@@ -150,4 +150,4 @@ def test_s2(gateway: GatewayProcess) -> None:
 def test_check_says_what_is_refused(gateway: GatewayProcess) -> None:
     config = gateway.directory / "gateway.toml"
     said = CliRunner().invoke(main, ["check", "--config", str(config)]).stdout
-    assert "clients may append; the rest is refused" in " ".join(said.split())
+    assert "clients may only append" in " ".join(said.split())
