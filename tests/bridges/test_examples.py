@@ -31,11 +31,11 @@ SAID = {
         "lite: S2 at 127.0.0.1:8090, in plaintext, no credentials",
         "all streams of any basin: to back lite",
         "reads, dropped: headers (the body is delivered without them); empty bodies; command records",
-        "guarantee: exactly once: after a lost acknowledgement the records are looked for",
+        "guarantee: exactly once: after a lost acknowledgement the gateway looks for the records",
     ],
     "bridge-s3p-to-segment.toml": [
         "all streams of basin penstock: to back pravega, named s3p-streams/{stream} there",
-        "guarantee: exactly once: after a lost acknowledgement the server is asked for its writer's last append",
+        "guarantee: exactly once: after a lost acknowledgement the gateway asks the server for the writer's last",
     ],
     "bridge-segment-to-s2.toml": [
         "larger events, and bytes that are not events (as pieces, which have headers)",
