@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 
 from penstock_spark.capture.decoding import decode
 from penstock_spark.capture.files import find
-from penstock_spark.capture.grouping import Part
+from penstock_spark.capture.grouping import RecordingPart
 from penstock_spark.capture.recordings import recordings_of
 from penstock_spark.clients import Endpoint, open_client
 from penstock_spark.running.session import open_session
@@ -161,7 +161,7 @@ class Jobs:
         """The plain loop over a capture: the reader's own Arrow batches, without Spark."""
         schema = arrow_schema(spark_schema(SEEN_RECORDS))
         (recording,) = recordings_of(find((job["capture"],)))
-        return sum(batch.num_rows for batch in decode(Part(recording, "records", recording.file), schema))
+        return sum(batch.num_rows for batch in decode(RecordingPart(recording, "records", recording.file), schema))
 
     def spark_capture(self, job: dict[str, Any]) -> None:
         """The records of a capture, every column, into nothing."""

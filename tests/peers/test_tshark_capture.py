@@ -13,7 +13,17 @@ import pytest
 from support.captures import NOW_NS, by_side, conversation, read, story, written
 from support.peers import need
 
-from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Noted, Opened, Sender, Side
+from penstock_analysis.capture import (
+    CaptureEvent,
+    Chunk,
+    Closed,
+    Conversation,
+    Noted,
+    Opened,
+    Sender,
+    Side,
+    SocketAddress,
+)
 
 pytestmark = pytest.mark.peer
 
@@ -65,7 +75,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Captu
         conversation(3),
         conversation(4),
         conversation(5, "::1"),
-        Conversation(6, Endpoint("10.0.0.1", 9), Endpoint("10.0.0.2", 80), Side.BACK, "backs.lite", "s2", tls=True),
+        Conversation(
+            6, SocketAddress("10.0.0.1", 9), SocketAddress("10.0.0.2", 80), Side.BACK, "backs.lite", "s2", tls=True
+        ),
     )
     streaming = [Chunk(back, NOW_NS, SERVER, place * 60_000, bytes(60_000)) for place in range(100)]
     events = interleaved(

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock_spark.capture.batch import CaptureReader
-from penstock_spark.capture.decoding import Part, decode
+from penstock_spark.capture.batch import CaptureBatchReader
+from penstock_spark.capture.decoding import RecordingPart, decode
 from penstock_spark.capture.files import find
 from penstock_spark.capture.options import capture_options
 from penstock_spark.capture.recordings import recordings_of
@@ -32,13 +32,13 @@ def schema_of(table: str, names: Sequence[str] | None = None) -> pa.Schema:
     return arrow_schema(spark_schema(tuple(columns[name] for name in names or columns)))
 
 
-def part_of(*paths: str | Path, table: str = "records", **more: Any) -> Part:
+def part_of(*paths: str | Path, table: str = "records", **more: Any) -> RecordingPart:
     """Return the only recording of these files."""
     (recording,) = recordings_of(find([str(path) for path in paths]))
-    return replace(Part(recording, table, recording.file), **more)
+    return replace(RecordingPart(recording, table, recording.file), **more)
 
 
-def rows(part: Part, names: Sequence[str] | None = None) -> list[Row]:
+def rows(part: RecordingPart, names: Sequence[str] | None = None) -> list[Row]:
     """Return the rows of a task."""
     schema = schema_of(part.table, names)
     return pa.Table.from_batches(decode(part, schema), schema).to_pylist()
@@ -48,7 +48,7 @@ def read(path: str | Path, table: str, names: Sequence[str] | None = None, **opt
     """Return the rows of a batch query."""
     given = {"path": str(path), "table": table, **{name: str(value).lower() for name, value in options.items()}}
     schema = schema_of(table, names)
-    reader = CaptureReader(capture_options(given), schema)
+    reader = CaptureBatchReader(capture_options(given), schema)
     batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
     return pa.Table.from_batches(batches, schema).to_pylist()
 

@@ -12,12 +12,12 @@ from penstock_analysis.capture import (
     Chunk,
     Closed,
     Conversation,
-    Endpoint,
     Lost,
     Noted,
     Opened,
     Sender,
     Side,
+    SocketAddress,
 )
 
 __all__ = [
@@ -37,8 +37,8 @@ NOW_NS = 1_700_000_000_123_456_789
 
 def conversation(number: int = 1, host: str = "127.0.0.1", port: int | None = None) -> Conversation:
     """One of the S2 listener."""
-    client = Endpoint(host, 40_000 + number if port is None else port)
-    return Conversation(number, client, Endpoint(host, 8080), Side.FRONT, "listeners.s2", "s2", run="run-1")
+    client = SocketAddress(host, 40_000 + number if port is None else port)
+    return Conversation(number, client, SocketAddress(host, 8080), Side.FRONT, "listeners.s2", "s2", run="run-1")
 
 
 def written(events: Iterable[CaptureEvent], writer: CaptureWriter | None = None) -> bytes:
@@ -108,8 +108,8 @@ def s3p_talk(number: int = 1, rounds: int = 1, ends: bool = True, start_ns: int 
     """Return a conversation: in each round an append that is acknowledged 2 ms later; at the end an error."""
     one = Conversation(
         number,
-        Endpoint("127.0.0.1", 40_000 + number),
-        Endpoint("127.0.0.1", 7500),
+        SocketAddress("127.0.0.1", 40_000 + number),
+        SocketAddress("127.0.0.1", 7500),
         Side.FRONT,
         "listeners.s3p",
         "s3p",
@@ -139,8 +139,8 @@ def s2_talk(number: int = 2, start_ns: int = NOW_NS) -> list[CaptureEvent]:
     """Two exchanges over HTTP/1.1: an append of two records, and a read that fails."""
     one = Conversation(
         number,
-        Endpoint("127.0.0.1", 40_000 + number),
-        Endpoint("127.0.0.1", 8080),
+        SocketAddress("127.0.0.1", 40_000 + number),
+        SocketAddress("127.0.0.1", 8080),
         Side.FRONT,
         "listeners.s2",
         "s2",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import trio
 
-from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender, Side
+from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Opened, Sender, Side, SocketAddress
 from penstock_analysis.dialogue import Dialogue, Message, Problem, SeenRecord
 
 __all__ = [
@@ -30,7 +30,9 @@ Said = Sequence[tuple[Sender, bytes]]
 
 
 def conversation(protocol: str, side: Side = Side.FRONT) -> Conversation:
-    return Conversation(1, Endpoint("127.0.0.1", 50000), Endpoint("127.0.0.1", 7500), side, "listeners.x", protocol)
+    return Conversation(
+        1, SocketAddress("127.0.0.1", 50000), SocketAddress("127.0.0.1", 7500), side, "listeners.x", protocol
+    )
 
 
 def events(

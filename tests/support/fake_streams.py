@@ -12,12 +12,12 @@ from uuid import UUID
 
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import Columns, Headers
-from penstock_spark.clients import Mark, Rows
+from penstock_spark.clients import ReadPosition, ReadResult
 
 __all__ = ["FakeClient", "FakeServer"]
 
 _FRAME = 7
-"""Records of one `Rows`."""
+"""Records of one `ReadResult`."""
 
 
 @dataclass
@@ -76,10 +76,10 @@ class FakeClient:
             raise fail(FailureCode.STREAM_NOT_FOUND, f"{name} is not there")
         return self._server.streams[name]
 
-    def _mark(self, found: _Stream, index: int, origin: int = 0) -> Mark:
-        return Mark(index) if self.indexed else Mark(index - origin, str(found.offset(index)))
+    def _mark(self, found: _Stream, index: int, origin: int = 0) -> ReadPosition:
+        return ReadPosition(index) if self.indexed else ReadPosition(index - origin, str(found.offset(index)))
 
-    def _index(self, found: _Stream, mark: Mark) -> int:
+    def _index(self, found: _Stream, mark: ReadPosition) -> int:
         return mark.seq_num if self.indexed else found.index(int(mark.place))
 
     def streams(self, prefix: str = "") -> Iterator[str]:
@@ -89,17 +89,17 @@ class FakeClient:
     def require(self, stream: str) -> None:
         """See `StreamClient`: reads make no streams here."""
 
-    def first(self, stream: str) -> Mark:
+    def first(self, stream: str) -> ReadPosition:
         """See `StreamClient`."""
         found = self._stream(stream)
         return self._mark(found, found.first, found.first)
 
-    def tail(self, stream: str, after: Mark | None = None) -> Mark:
+    def tail(self, stream: str, after: ReadPosition | None = None) -> ReadPosition:
         """See `StreamClient`."""
         found = self._stream(stream)
         return self.advance(stream, after or self.first(stream), len(found.bodies))
 
-    def identity(self, stream: str, mark: Mark, like: str = "") -> str:
+    def identity(self, stream: str, mark: ReadPosition, like: str = "") -> str:
         """See `StreamClient`."""
         found = self._stream(stream)
         index = self._index(found, mark) - 1
@@ -112,13 +112,13 @@ class FakeClient:
         """See `StreamClient`."""
         return (self._stream(stream).timestamps or [None])[-1]
 
-    def at_timestamp(self, stream: str, timestamp: int) -> Mark:
+    def at_timestamp(self, stream: str, timestamp: int) -> ReadPosition:
         """See `StreamClient`."""
         found = self._stream(stream)
         index = max(found.first, bisect_left(found.timestamps, timestamp))
         return self._mark(found, index, found.first)
 
-    def advance(self, stream: str, start: Mark, count: int) -> Mark:
+    def advance(self, stream: str, start: ReadPosition, count: int) -> ReadPosition:
         """See `StreamClient`."""
         found = self._stream(stream)
         index = self._index(found, start)
@@ -129,11 +129,11 @@ class FakeClient:
         end = min(index + count, len(found.bodies))
         return self._mark(found, end, index - start.seq_num)
 
-    def _trimmed(self, found: _Stream, start: Mark, index: int) -> Exception:
+    def _trimmed(self, found: _Stream, start: ReadPosition, index: int) -> Exception:
         first = self._mark(found, found.first, index - start.seq_num)
         return fail(FailureCode.RANGE_NOT_SATISFIABLE, "trimmed", first=first)
 
-    def read(self, stream: str, start: Mark, end: Mark) -> Iterator[Rows]:
+    def read(self, stream: str, start: ReadPosition, end: ReadPosition) -> Iterator[ReadResult]:
         """See `StreamClient`."""
         found = self._stream(stream)
         index = self._index(found, start)
@@ -149,7 +149,7 @@ class FakeClient:
             columns = Columns(range(index - origin, upto - origin), timestamps, found.bodies[index:upto], headers)
             self._server.read += upto - index
             index = upto
-            yield Rows(columns, self._mark(found, index, origin))
+            yield ReadResult(columns, self._mark(found, index, origin))
         if there < stop:
             raise fail(FailureCode.RANGE_NOT_SATISFIABLE, "beyond", tail=self._mark(found, there, origin))
 
@@ -169,7 +169,7 @@ class FakeClient:
         """See `StreamClient`."""
         raise AssertionError("the source deletes nothing")
 
-    def trim(self, stream: str, first: Mark) -> None:
+    def trim(self, stream: str, first: ReadPosition) -> None:
         """See `StreamClient`."""
         raise AssertionError("the source trims nothing")
 

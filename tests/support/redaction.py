@@ -12,7 +12,7 @@ import zstandard
 from hpack.huffman import HuffmanEncoder
 from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 
-from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender
+from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Opened, Sender, SocketAddress
 from penstock_analysis.redaction import RedactionRules, Redactor
 
 CLIENT, SERVER = Sender.CLIENT, Sender.SERVER
@@ -21,7 +21,7 @@ Said = Sequence[tuple[Sender, bytes]]
 
 
 def conversation(protocol: str = "s2", number: int = 1) -> Conversation:
-    return Conversation(number, Endpoint("127.0.0.1", 40000), Endpoint("127.0.0.1", 4000), protocol=protocol)
+    return Conversation(number, SocketAddress("127.0.0.1", 40000), SocketAddress("127.0.0.1", 4000), protocol=protocol)
 
 
 class Tape:

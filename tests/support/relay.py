@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Endpoint, Opened, Sender
+from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Opened, Sender, SocketAddress
 
 __all__ = ["Relay", "Relayed", "recorded"]
 
@@ -21,8 +21,8 @@ _PIECE = 65_536
 class Relayed:
     """One connection. `near`: the client's end of it, `far`: ours, as the server sees it."""
 
-    near: Endpoint
-    far: Endpoint
+    near: SocketAddress
+    far: SocketAddress
     said: dict[Sender, bytearray] = field(default_factory=lambda: {sender: bytearray() for sender in Sender})
 
 
@@ -49,7 +49,7 @@ class Relay:
             except OSError:
                 return
             far = socket.create_connection(("127.0.0.1", self.target))
-            one = Relayed(Endpoint(*peer), Endpoint(*far.getsockname()))
+            one = Relayed(SocketAddress(*peer), SocketAddress(*far.getsockname()))
             for sock in (near, far):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.connections.append(one)

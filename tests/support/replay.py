@@ -13,7 +13,7 @@ from penstock.net.upstream import Dial
 from penstock.tools.replay.replaying import Replay, ReplaySettings
 from penstock.tools.replay.report import ReplaySummary
 from penstock.tools.replay.target import parse_target
-from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender, Side
+from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Opened, Sender, Side, SocketAddress
 from penstock_codecs.codec import Pull
 from penstock_codecs.failures import RemoteProtocolError
 from penstock_codecs.model import RecordId
@@ -78,7 +78,12 @@ class Recording:
         """Return the conversation of this number, which begins when it is named first."""
         if number not in self._conversations:
             made = Conversation(
-                number, Endpoint("127.0.0.1", 40_000 + number), Endpoint("127.0.0.1", 7500), side, "x", protocol
+                number,
+                SocketAddress("127.0.0.1", 40_000 + number),
+                SocketAddress("127.0.0.1", 7500),
+                side,
+                "x",
+                protocol,
             )
             self._conversations[number] = made
             self.events.append(Opened(made, self._time_ns))

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import Columns, Headers, StreamPosition
-from penstock_spark.clients.base import Mark, Rows
+from penstock_spark.clients.base import ReadPosition, ReadResult
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.patience import Patience
 
@@ -263,32 +263,32 @@ class FakeClient:
         self._world.streams.pop(stream, None)
         done()
 
-    def first(self, stream: str) -> Mark:
+    def first(self, stream: str) -> ReadPosition:
         self._world.call()
-        return Mark(self._world.stream(stream).first)
+        return ReadPosition(self._world.stream(stream).first)
 
-    def tail(self, stream: str, after: Mark | None = None) -> Mark:
+    def tail(self, stream: str, after: ReadPosition | None = None) -> ReadPosition:
         self._world.call()
-        return Mark(len(self._world.stream(stream).records))
+        return ReadPosition(len(self._world.stream(stream).records))
 
-    def trim(self, stream: str, first: Mark) -> None:
+    def trim(self, stream: str, first: ReadPosition) -> None:
         done = self._world.call()
         found = self._world.stream(stream)
         found.first = max(found.first, first.seq_num)
         done()
 
-    def read(self, stream: str, start: Mark, end: Mark) -> Iterator[Rows]:
+    def read(self, stream: str, start: ReadPosition, end: ReadPosition) -> Iterator[ReadResult]:
         at = start.seq_num
         while at < end.seq_num:
             self._world.call()
             found = self._world.stream(stream)
             if at < found.first:
-                raise fail(FailureCode.RANGE_NOT_SATISFIABLE, "trimmed", first=Mark(found.first))
+                raise fail(FailureCode.RANGE_NOT_SATISFIABLE, "trimmed", first=ReadPosition(found.first))
             stop = min(end.seq_num, at + self._world.random.randint(1, 20))
             some = found.records[at:stop]
             headers = {index: one[0] for index, one in enumerate(some) if one[0]}
             columns = Columns(range(at, stop), [0] * (stop - at), [one[1] for one in some], headers)
-            yield Rows(columns, Mark(stop))
+            yield ReadResult(columns, ReadPosition(stop))
             at = stop
 
     def appender(self, stream: str) -> FakeAppender:

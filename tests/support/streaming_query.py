@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import dataset
 
 from penstock_spark.jobs.ingest import ingest, live_streams
-from penstock_spark.running import Source, Target, open_session
+from penstock_spark.running import SourceSettings, TargetSettings, open_session
 from penstock_spark.schemas import RECORDS
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ CONFIGURATION = {
 BATCH_RECORDS = 20_000
 
 
-def by_spark(spark: SparkSession, source: Source, place: Path, follow: bool) -> StreamingQuery:
+def by_spark(spark: SparkSession, source: SourceSettings, place: Path, follow: bool) -> StreamingQuery:
     """Run the query that users would write."""
     rows = live_streams(spark, source).frame
     writer = rows.writeStream.format("parquet").option("checkpointLocation", str(checkpoint("spark", place)))
@@ -42,9 +42,9 @@ def by_spark(spark: SparkSession, source: Source, place: Path, follow: bool) -> 
     return writer.start(str(place / "table"))
 
 
-def by_ingest(spark: SparkSession, source: Source, place: Path, follow: bool) -> StreamingQuery:
+def by_ingest(spark: SparkSession, source: SourceSettings, place: Path, follow: bool) -> StreamingQuery:
     """Run the `ingest` job."""
-    return ingest(live_streams(spark, source), Target(path=str(place), interval_seconds=0), follow=follow)
+    return ingest(live_streams(spark, source), TargetSettings(path=str(place), interval_seconds=0), follow=follow)
 
 
 def checkpoint(how: str, place: Path) -> Path:
@@ -56,7 +56,7 @@ def main(endpoint: str, pattern: str, directory: str, how: str, mode: str) -> No
     place = Path(directory)
     configuration = {**CONFIGURATION, "spark.sql.warehouse.dir": str(place / "warehouse")}
     spark = open_session("local[2]", configuration=configuration)
-    source = Source(endpoint=endpoint, streams=(pattern,), options={"max_records_per_batch": BATCH_RECORDS})
+    source = SourceSettings(endpoint=endpoint, streams=(pattern,), options={"max_records_per_batch": BATCH_RECORDS})
     begin = by_spark if how == "spark" else by_ingest
     begin(spark, source, place, mode == "follow").awaitTermination()
     names = [column.name for column in RECORDS]

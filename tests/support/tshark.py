@@ -13,7 +13,16 @@ from typing import NamedTuple
 
 from support.peers import need
 
-from penstock_analysis.capture.events import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender, Side
+from penstock_analysis.capture.events import (
+    CaptureEvent,
+    Chunk,
+    Closed,
+    Conversation,
+    Opened,
+    Sender,
+    Side,
+    SocketAddress,
+)
 from penstock_analysis.capture.writing import CaptureWriter
 
 __all__ = [
@@ -72,8 +81,8 @@ def _events(talks: Sequence[Talk]) -> Iterator[CaptureEvent]:
     time_ns = 1_790_000_000_000_000_000
     for number, talk in enumerate(talks, 1):
         protocol = talk.protocol if talk.noted else ""
-        server = Endpoint("127.0.0.1", talk.port or PORTS[talk.protocol])
-        client = Endpoint("127.0.0.1", 40_000 + number)
+        server = SocketAddress("127.0.0.1", talk.port or PORTS[talk.protocol])
+        client = SocketAddress("127.0.0.1", 40_000 + number)
         conversation = Conversation(number, client, server, Side.FRONT, f"listeners.{number}", protocol, run="tests")
         offsets = dict.fromkeys(Sender, 0 if talk.begins else 1000)
         yield Opened(conversation, time_ns, offsets[Sender.CLIENT], offsets[Sender.SERVER], continued=not talk.begins)

@@ -9,13 +9,13 @@ from penstock_analysis.capture.events import (
     Chunk,
     Closed,
     Conversation,
-    Endpoint,
     Joined,
     Lost,
     Noted,
     Opened,
     Sender,
     Side,
+    SocketAddress,
 )
 from penstock_analysis.capture.reading import CaptureReader
 from penstock_analysis.capture.writing import CaptureWriter
@@ -27,11 +27,11 @@ __all__ = [
     "Chunk",
     "Closed",
     "Conversation",
-    "Endpoint",
     "Joined",
     "Lost",
     "Noted",
     "Opened",
     "Sender",
     "Side",
+    "SocketAddress",
 ]

@@ -19,13 +19,13 @@ __all__ = [
     "Chunk",
     "Closed",
     "Conversation",
-    "Endpoint",
     "Joined",
     "Lost",
     "Noted",
     "Opened",
     "Sender",
     "Side",
+    "SocketAddress",
 ]
 
 
@@ -52,7 +52,7 @@ class Side(Enum):
     """Not recorded by a gateway, but by tcpdump or the like."""
 
 
-class Endpoint(NamedTuple):
+class SocketAddress(NamedTuple):
     """One end of a connection: an IPv4 or IPv6 address, and a port."""
 
     host: str
@@ -72,8 +72,8 @@ class Conversation:
     """
 
     number: int
-    client: Endpoint
-    server: Endpoint
+    client: SocketAddress
+    server: SocketAddress
     side: Side = Side.FOREIGN
     name: str = ""
     protocol: str = ""

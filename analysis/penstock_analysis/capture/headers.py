@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Final
 
 from penstock_analysis.capture.blocks import END_OF_OPTIONS, ENHANCED_PACKET, OPTION_COMMENT, OPTION_FLAGS, option
-from penstock_analysis.capture.events import Endpoint
+from penstock_analysis.capture.events import SocketAddress
 
 __all__ = ["ACK", "FIN", "MAX_PACKET", "PUSH", "RESET", "SYN", "Address", "PacketFramer", "Piece", "addresses"]
 
@@ -50,7 +50,7 @@ _SCALE: Final = bytes.fromhex("01 03 03 0e")
 """Window scale 14, the largest (RFC 7323, 2.3): a window of 1 GiB, which nothing in flight ever fills."""
 
 
-def addresses(client: Endpoint, server: Endpoint) -> tuple[Address, Address]:
+def addresses(client: SocketAddress, server: SocketAddress) -> tuple[Address, Address]:
     """Return the two hosts as addresses of one family; a host without an address, as of a memory stream, becomes
     0.0.0.1 or 0.0.0.2."""
     ends = _address(client.host, 1), _address(server.host, 2)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from penstock_analysis.capture.events import Conversation, Endpoint, Lost, Opened, Side
+from penstock_analysis.capture.events import Conversation, Lost, Opened, Side, SocketAddress
 
 __all__ = [
     "MARK",
@@ -122,7 +122,7 @@ def number_of(pairs: Mapping[str, str], key: str) -> int | None:
     return int(value) if len(value) <= 19 and value.isascii() and value.isdigit() else None
 
 
-def conversation_of(pairs: Mapping[str, str], client: Endpoint, server: Endpoint) -> Conversation | None:
+def conversation_of(pairs: Mapping[str, str], client: SocketAddress, server: SocketAddress) -> Conversation | None:
     """Return the conversation that an `identity` names, or None if it is invalid. The ends are those of its packet."""
     number = number_of(pairs, "connection")
     side = _SIDES.get(pairs.get("side", ""))
@@ -130,8 +130,8 @@ def conversation_of(pairs: Mapping[str, str], client: Endpoint, server: Endpoint
         return None
     return Conversation(
         number,
-        Endpoint(pairs.get("client_host", client.host), client.port),
-        Endpoint(pairs.get("server_host", server.host), server.port),
+        SocketAddress(pairs.get("client_host", client.host), client.port),
+        SocketAddress(pairs.get("server_host", server.host), server.port),
         side,
         pairs.get("name", ""),
         pairs.get("protocol", ""),

@@ -18,7 +18,16 @@ from ipaddress import ip_address
 from typing import Final
 
 from penstock_analysis.capture.assembly import Half, ReassemblyBudget
-from penstock_analysis.capture.events import CaptureEvent, Closed, Conversation, Endpoint, Lost, Noted, Opened, Sender
+from penstock_analysis.capture.events import (
+    CaptureEvent,
+    Closed,
+    Conversation,
+    Lost,
+    Noted,
+    Opened,
+    Sender,
+    SocketAddress,
+)
 from penstock_analysis.capture.files import Packet, PacketFile
 from penstock_analysis.capture.headers import ACK, FIN, RESET, SYN
 from penstock_analysis.capture.joining import KEY, JoinedParts
@@ -336,11 +345,13 @@ def _same(one: Conversation, other: Conversation) -> bool:
     )
 
 
-def _ends(key: bytes) -> tuple[Endpoint, Endpoint]:
+def _ends(key: bytes) -> tuple[SocketAddress, SocketAddress]:
     """Return the ends of a segment's key, its sender first."""
     size = (len(key) - 4) // 2
     hosts = str(ip_address(key[:size])), str(ip_address(key[size : 2 * size]))
-    return Endpoint(hosts[0], int.from_bytes(key[-4:-2], "big")), Endpoint(hosts[1], int.from_bytes(key[-2:], "big"))
+    return SocketAddress(hosts[0], int.from_bytes(key[-4:-2], "big")), SocketAddress(
+        hosts[1], int.from_bytes(key[-2:], "big")
+    )
 
 
 def _turned(key: bytes) -> bytes:

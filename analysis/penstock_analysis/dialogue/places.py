@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import deque
 from typing import Final, NamedTuple
 
-__all__ = ["CONTEXT_BYTES", "ChunkPlaces", "Span"]
+__all__ = ["CONTEXT_BYTES", "ChunkPlaces", "TimedSpan"]
 
 CONTEXT_BYTES: Final = 256
 """Most bytes of a Problem's context."""
@@ -21,7 +21,7 @@ MOST_CHUNKS: Final = 1024
 """Most chunk boundaries that are kept. Of a message in more chunks the first and last time are still right."""
 
 
-class Span(NamedTuple):
+class TimedSpan(NamedTuple):
     """A run of one sender's bytes, with the times of its first and last byte (ns)."""
 
     offset: int
@@ -94,9 +94,9 @@ class ChunkPlaces:
             return 0
         return self._times[max(bisect_right(self._offsets, offset) - 1, 0)]
 
-    def span(self, start: int, end: int) -> Span:
+    def span(self, start: int, end: int) -> TimedSpan:
         """Return the span of the bytes from `start` to before `end`."""
-        return Span(start, end - start, self.time(start), self.time(max(end - 1, start)))
+        return TimedSpan(start, end - start, self.time(start), self.time(max(end - 1, start)))
 
     def forget(self, offset: int) -> None:
         """Drop times before this offset, at which a message begins."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.dialogue.messages import Problem
-from penstock_analysis.dialogue.places import ChunkPlaces, Span
+from penstock_analysis.dialogue.places import ChunkPlaces, TimedSpan
 
 __all__ = ["Begins", "DialogueSide", "PlacedEvent", "SideReader", "TimedEvent", "UnreadableBytes"]
 
@@ -29,7 +29,7 @@ class TimedEvent(NamedTuple):
     """A decoded message of a side, with its place and times."""
 
     event: Any
-    span: Span
+    span: TimedSpan
 
 
 class UnreadableBytes(Exception):

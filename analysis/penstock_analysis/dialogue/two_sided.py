@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Opened, Sender
 from penstock_analysis.dialogue.messages import Message, Problem, SeenRecord
-from penstock_analysis.dialogue.places import Span
+from penstock_analysis.dialogue.places import TimedSpan
 from penstock_analysis.dialogue.sides import DialogueSide, TimedEvent
 
 __all__ = ["TwoSided"]
@@ -26,7 +26,7 @@ class TwoSided:
 
     # ---- what a protocol adds ------------------------------------------------------------------------------------
 
-    def _understood(self, sender: Sender, event: Any, span: Span) -> Iterator[Message | Problem]:
+    def _understood(self, sender: Sender, event: Any, span: TimedSpan) -> Iterator[Message | Problem]:
         """Yield a decoded message as items."""
         raise NotImplementedError
 
@@ -135,7 +135,7 @@ class TwoSided:
         records = self._unanswered()
         if records:
             side = self._sides[Sender.CLIENT]
-            span = Span(side.places.end, 0, self._now, self._now)
+            span = TimedSpan(side.places.end, 0, self._now, self._now)
             yield self._message(Sender.CLIENT, span, "end", records=records)
 
     # ---- messages ------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class TwoSided:
     def _message(
         self,
         sender: Sender,
-        span: Span,
+        span: TimedSpan,
         kind: str,
         *,
         exchange: int | None = None,

@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.dialogue.messages import DELIVERED, Message, Problem, SeenRecord
-from penstock_analysis.dialogue.places import Span
+from penstock_analysis.dialogue.places import TimedSpan
 from penstock_analysis.dialogue.sides import DialogueSide
 from penstock_analysis.dialogue.two_sided import TwoSided
 from penstock_analysis.dialogue.waiting import MOST_WAITING, PendingBatches
@@ -101,7 +101,7 @@ class S3PDialogue(TwoSided):
     def _unanswered(self) -> list[SeenRecord]:
         return self._waiting.rest()
 
-    def _understood(self, sender: Sender, event: Any, span: Span) -> Iterator[Message | Problem]:
+    def _understood(self, sender: Sender, event: Any, span: TimedSpan) -> Iterator[Message | Problem]:
         if sender is Sender.CLIENT:
             yield self._command(event, span)
         else:
@@ -109,7 +109,7 @@ class S3PDialogue(TwoSided):
 
     # ---- commands ------------------------------------------------------------------------------------------------
 
-    def _command(self, command: Command, span: Span) -> Message:
+    def _command(self, command: Command, span: TimedSpan) -> Message:
         self._commands += 1
         if isinstance(command, ReadRecords) and command.count == NO_COUNT:
             command.count = None
@@ -154,7 +154,7 @@ class S3PDialogue(TwoSided):
 
     # ---- replies -------------------------------------------------------------------------------------------------
 
-    def _reply(self, reply: Reply, span: Span) -> Iterator[Message | Problem]:
+    def _reply(self, reply: Reply, span: TimedSpan) -> Iterator[Message | Problem]:
         server = self._sides[Sender.SERVER]
         if self._failed:
             rule = f"{reply_kind(reply)} after an error that ends the connection"
@@ -207,7 +207,7 @@ class S3PDialogue(TwoSided):
         client = self._sides[Sender.CLIENT]
         return client.waiting or client.over
 
-    def _judged(self, reply: Reply, span: Span, asked: _Asked | None, exchange: int | None) -> Iterator[Problem]:
+    def _judged(self, reply: Reply, span: TimedSpan, asked: _Asked | None, exchange: int | None) -> Iterator[Problem]:
         """Yield problems of a reply, and of a command that the server refuses as malformed but the parser did not."""
         if isinstance(reply, ErrorReply):
             if reply.fatal and exchange is not None and not self._sides[Sender.CLIENT].over:
@@ -241,7 +241,7 @@ class S3PDialogue(TwoSided):
             problem.context, problem.context_offset = head, offset
         return problem
 
-    def _records(self, reply: Reply, span: Span, asked: _Asked | None) -> list[SeenRecord]:
+    def _records(self, reply: Reply, span: TimedSpan, asked: _Asked | None) -> list[SeenRecord]:
         """Return the records that a reply reveals."""
         if isinstance(reply, Records):
             stream = "" if asked is None else asked.stream

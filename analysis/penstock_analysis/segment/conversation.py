@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.dialogue.messages import Message, Problem, SeenRecord
-from penstock_analysis.dialogue.places import Span
+from penstock_analysis.dialogue.places import TimedSpan
 from penstock_analysis.dialogue.sides import DialogueSide
 from penstock_analysis.dialogue.two_sided import TwoSided
 from penstock_analysis.segment import describing
@@ -71,7 +71,7 @@ class SegmentDialogue(TwoSided):
         for offset, rule in self._meanings.cut_events():
             yield self._sides[Sender.SERVER].problem(offset, rule, segment_clause(rule), fatal=False)
 
-    def _understood(self, sender: Sender, event: DecodedMessage, span: Span) -> Iterator[Message | Problem]:
+    def _understood(self, sender: Sender, event: DecodedMessage, span: TimedSpan) -> Iterator[Message | Problem]:
         message = event.message
         kind = describing.kind_of(message)
         if sender is Sender.CLIENT:

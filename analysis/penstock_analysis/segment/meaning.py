@@ -9,7 +9,7 @@ from uuid import UUID
 
 from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.dialogue.messages import DELIVERED, SeenRecord
-from penstock_analysis.dialogue.places import Span
+from penstock_analysis.dialogue.places import TimedSpan
 from penstock_analysis.segment import describing
 from penstock_analysis.segment.appending import Answered, StoredEvents, WriterAppends
 from penstock_analysis.segment.delivering import Deliveries
@@ -57,7 +57,7 @@ class Meanings:
         self._deliveries = deliveries
         self._cuts: dict[tuple[str, int], _Cut] = {}  # by segment and place
 
-    def of(self, sender: Sender, decoded: DecodedMessage, span: Span) -> MessageMeaning:
+    def of(self, sender: Sender, decoded: DecodedMessage, span: TimedSpan) -> MessageMeaning:
         """Return the meaning of a message after those before it."""
         plain = Meanings._ask if sender is Sender.CLIENT else Meanings._answer
         return _TABLE.get((sender, type(decoded.message)), plain)(self, decoded, span)
@@ -76,12 +76,12 @@ class Meanings:
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
-    def _ask(self, decoded: DecodedMessage, span: Span) -> MessageMeaning:
+    def _ask(self, decoded: DecodedMessage, span: TimedSpan) -> MessageMeaning:
         """Handle a request that will be answered."""
         self._requests.ask(decoded.message, span.end_ns)
         return MessageMeaning()
 
-    def _set_up(self, decoded: DecodedMessage, span: Span) -> MessageMeaning:
+    def _set_up(self, decoded: DecodedMessage, span: TimedSpan) -> MessageMeaning:
         """Handle the set-up of a writer for a segment, which the server's reply repeats."""
         message = decoded.message
         assert isinstance(message, _SETUPS), "as the table says"
@@ -89,7 +89,7 @@ class Meanings:
         request = isinstance(message, (released.SetupAppend, draft.SetupAppend))
         return self._ask(decoded, span) if request else self._answer(decoded, span)
 
-    def _append(self, decoded: DecodedMessage, span: Span) -> MessageMeaning:
+    def _append(self, decoded: DecodedMessage, span: TimedSpan) -> MessageMeaning:
         """Handle a whole append, or a piece of a draft block."""
         message = decoded.message
         assert isinstance(message, _APPENDS), "as the table says"
@@ -107,13 +107,13 @@ class Meanings:
             fields = {"size": stored.size, "events": 0 if stored.raw else len(stored.bodies), "raw": stored.raw}
         return MessageMeaning(self._appends.segment(_writer(message)), given_up, fields)
 
-    def _of_writer(self, decoded: DecodedMessage, _span: Span) -> MessageMeaning:
+    def _of_writer(self, decoded: DecodedMessage, _span: TimedSpan) -> MessageMeaning:
         """Handle a part of an append."""
         return MessageMeaning(self._appends.segment(_writer(decoded.message)))
 
     # ---- replies -------------------------------------------------------------------------------------------------
 
-    def _answer(self, decoded: DecodedMessage, _span: Span) -> MessageMeaning:
+    def _answer(self, decoded: DecodedMessage, _span: TimedSpan) -> MessageMeaning:
         """Handle a reply to a request."""
         message, failure = decoded.message, describing.failure_of(decoded.message)
         request = self._requests.answered(message)
@@ -132,14 +132,14 @@ class Meanings:
             return self._appends.refuse_request(failure, request_id)
         return self._appends.refuse_segment(failure, describing.segment_of(message))
 
-    def _measured(self, decoded: DecodedMessage, span: Span) -> MessageMeaning:
+    def _measured(self, decoded: DecodedMessage, span: TimedSpan) -> MessageMeaning:
         """Handle a reply with the length of a segment."""
         message = decoded.message
         assert isinstance(message, released.StreamSegmentInfo), "as the table says"
         self._appends.reaches(message.segment, message.write_offset)
         return self._answer(decoded, span)
 
-    def _appended(self, decoded: DecodedMessage, _span: Span) -> MessageMeaning:
+    def _appended(self, decoded: DecodedMessage, _span: TimedSpan) -> MessageMeaning:
         message = decoded.message
         wrong, offset = "", None
         if isinstance(message, released.DataAppended):
@@ -154,7 +154,7 @@ class Meanings:
         answered = self._appends.acknowledge(_writer(message), number, offset)
         return MessageMeaning(answered.segment, answered.records, NO_FIELDS, answered.asked_ns, wrong)
 
-    def _cut(self, message: released.SegmentRead | draft.SegmentRead, span: Span) -> str:
+    def _cut(self, message: released.SegmentRead | draft.SegmentRead, span: TimedSpan) -> str:
         """Remember that a read has cut an event; report one that cannot be completed at once."""
         key, place = f"{self._server} {message.segment}", message.offset + len(message.data)
         self._cuts.pop((key, message.offset), None)
@@ -166,7 +166,7 @@ class Meanings:
             self._cuts[key, place] = _Cut(message.segment, span.end)
         return ""
 
-    def _read(self, decoded: DecodedMessage, span: Span) -> MessageMeaning:
+    def _read(self, decoded: DecodedMessage, span: TimedSpan) -> MessageMeaning:
         """Handle bytes of a segment, and the events that they complete."""
         message = decoded.message
         assert isinstance(message, (released.SegmentRead, draft.SegmentRead)), "as the table says"
@@ -211,7 +211,7 @@ def _number(
     return message.last_event_number if isinstance(message, released.AppendBlockEnd) else message.event_number
 
 
-_Mean = Callable[[Meanings, DecodedMessage, Span], MessageMeaning]
+_Mean = Callable[[Meanings, DecodedMessage, TimedSpan], MessageMeaning]
 _TABLE: Final[dict[tuple[Sender, type], _Mean]] = {
     (Sender.CLIENT, released.SetupAppend): Meanings._set_up,
     (Sender.CLIENT, released.AppendBlock): Meanings._of_writer,

@@ -11,7 +11,7 @@ from functools import lru_cache
 from penstock.core.identity import Network
 from penstock.core.matching import Match, NamePattern, StreamPattern
 from penstock.observe.taps.tap import Use
-from penstock_analysis.capture import Conversation, Endpoint, Side
+from penstock_analysis.capture import Conversation, Side, SocketAddress
 from penstock_codecs.model import StreamRef
 
 __all__ = ["Selection", "Verdict", "network"]
@@ -94,7 +94,7 @@ def network(text: str) -> Network:
     return ipaddress.ip_network(text)
 
 
-def _within(peer: Endpoint, networks: Iterable[Network]) -> bool:
+def _within(peer: SocketAddress, networks: Iterable[Network]) -> bool:
     address = ipaddress.ip_address(peer.host)
     address = getattr(address, "ipv4_mapped", None) or address
     return any(address in one for one in networks)

@@ -11,11 +11,11 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputP
 
 from penstock_spark.capture.facts import FACTS
 from penstock_spark.capture.files import find
-from penstock_spark.capture.grouping import Part, automatic
+from penstock_spark.capture.grouping import RecordingPart, automatic
 from penstock_spark.capture.options import CaptureOptions
-from penstock_spark.capture.recordings import Recording, recordings_of
+from penstock_spark.capture.recordings import RecordingFiles, recordings_of
 
-__all__ = ["CapturePartition", "CaptureReader", "FilteringCaptureReader", "parts_of", "rows_of"]
+__all__ = ["CaptureBatchReader", "CapturePartition", "FilteringCaptureBatchReader", "parts_of", "rows_of"]
 
 _PUSHED: Final = frozenset({*FACTS, "protocol"} - {"identity"})
 """Columns by which whole conversations can be skipped."""
@@ -24,12 +24,12 @@ _PUSHED: Final = frozenset({*FACTS, "protocol"} - {"identity"})
 class CapturePartition(InputPartition):
     """The part that one task decodes."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: RecordingPart) -> None:
         super().__init__(part)
         self.part = part
 
 
-class CaptureReader(DataSourceReader):
+class CaptureBatchReader(DataSourceReader):
     """Reads all files that exist when the query is planned; files still being written are read as far as they go."""
 
     def __init__(self, options: CaptureOptions, schema: pa.Schema) -> None:
@@ -44,7 +44,7 @@ class CaptureReader(DataSourceReader):
         return [
             CapturePartition(replace(part, only=self._only))
             for recording in recordings
-            for part in parts_of(Part(recording, options.table, recording.file), options, recording)
+            for part in parts_of(RecordingPart(recording, options.table, recording.file), options, recording)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -52,7 +52,7 @@ class CaptureReader(DataSourceReader):
         return rows_of(partition, self._schema)
 
 
-class FilteringCaptureReader(CaptureReader):
+class FilteringCaptureBatchReader(CaptureBatchReader):
     """A CaptureReader for option `push_filters`: conversations that filters on their properties exclude are not
     decoded.
 
@@ -80,7 +80,7 @@ def rows_of(partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordB
     return decode(partition.part, schema)
 
 
-def parts_of(whole: Part, options: CaptureOptions, weighed: Recording) -> list[Part]:
+def parts_of(whole: RecordingPart, options: CaptureOptions, weighed: RecordingFiles) -> list[RecordingPart]:
     """Return a part divided into as many groups as the options set, or as suit the size of `weighed`."""
     groups = options.groups or automatic(weighed)
     whole = replace(whole, groups=groups, envelopes=options.envelopes, skip_unreadable=options.skip_unreadable)

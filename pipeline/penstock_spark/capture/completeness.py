@@ -12,15 +12,15 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from penstock_spark.capture.files import Place
-from penstock_spark.capture.recordings import Recording, number_of
+from penstock_spark.capture.files import FileInfo
+from penstock_spark.capture.recordings import RecordingFiles, number_of
 
 __all__ = ["complete", "over"]
 
 _NS: Final = 1_000_000_000
 
 
-def complete(recording: Recording, now_ns: int, settle_seconds: float) -> int:
+def complete(recording: RecordingFiles, now_ns: int, settle_seconds: float) -> int:
     """Return the number of complete files of a recording, counted from the first. `now_ns`: since 1970.
 
     Files that no recorder named are complete when unmodified for `settle_seconds`: other programs lock none.
@@ -33,21 +33,21 @@ def complete(recording: Recording, now_ns: int, settle_seconds: float) -> int:
     return count
 
 
-def over(last: Place, now_ns: int, settle_seconds: float) -> bool:
+def over(last: FileInfo, now_ns: int, settle_seconds: float) -> bool:
     """Return whether the recording that ends with this file has ended: no process holds the file, and it was not
     modified for `settle_seconds`, since between two files a recorder holds no lock for a moment."""
     return (_is_squeezed(last) or _is_left(last, now_ns, 0)) and _is_old(last, now_ns, settle_seconds)
 
 
-def _is_squeezed(place: Place) -> bool:
+def _is_squeezed(place: FileInfo) -> bool:
     return number_of(place) is not None and place.name.endswith(".zst")
 
 
-def _is_old(place: Place, now_ns: int, seconds: float) -> bool:
+def _is_old(place: FileInfo, now_ns: int, seconds: float) -> bool:
     return place.modified_ns <= now_ns - int(seconds * _NS)
 
 
-def _is_left(place: Place, now_ns: int, settle_seconds: float) -> bool:
+def _is_left(place: FileInfo, now_ns: int, settle_seconds: float) -> bool:
     """Return whether a file is known to have no writer, which locks show only in a mounted file system."""
     if not place.size:
         return False

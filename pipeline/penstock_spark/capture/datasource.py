@@ -27,10 +27,10 @@ class CaptureDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
-        from penstock_spark.capture.batch import CaptureReader, FilteringCaptureReader
+        from penstock_spark.capture.batch import CaptureBatchReader, FilteringCaptureBatchReader
 
         options = self._checked
-        make = FilteringCaptureReader if options.push_filters else CaptureReader
+        make = FilteringCaptureBatchReader if options.push_filters else CaptureBatchReader
         return make(options, self._asked(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's

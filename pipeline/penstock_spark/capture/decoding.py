@@ -25,8 +25,8 @@ from penstock_analysis.dialogue.dialogues import Dialogues
 from penstock_analysis.dialogue.failures import Failures
 from penstock_analysis.dialogue.summaries import Summaries, Summary
 from penstock_spark.capture.facts import FACTS, Facts
-from penstock_spark.capture.files import Place, plain_name
-from penstock_spark.capture.grouping import Part, group_of, stays_together
+from penstock_spark.capture.files import FileInfo, plain_name
+from penstock_spark.capture.grouping import RecordingPart, group_of, stays_together
 from penstock_spark.capture.messages import MessageRows
 from penstock_spark.capture.notes import NO_NOTES, Notes
 from penstock_spark.capture.reading import Reading
@@ -94,7 +94,7 @@ class Survey:
         """Drop the notes of conversations that have ended."""
         self._notes = {key: notes for key, notes in self._notes.items() if key in self._open}
 
-    def look(self, place: Place, *, new: bool) -> None:
+    def look(self, place: FileInfo, *, new: bool) -> None:
         """Read the next file. Raises Unreadable as `Reading` does."""
         if new and self._open_before is None:
             self._open_before = frozenset(self._open)
@@ -182,7 +182,7 @@ class ConnectionRows:
         if self._rows >= BATCH_ROWS:
             yield self._take()
 
-    def unreadable(self, files: Iterable[tuple[Place, str]]) -> None:
+    def unreadable(self, files: Iterable[tuple[FileInfo, str]]) -> None:
         """Add rows for files that were skipped: `file` and `damage`, and nothing else."""
         for place, why in files:
             said = {"file": plain_name(str(place)), "damage": why}
@@ -214,7 +214,7 @@ _SURVEYED: Final = frozenset({"identity", "route", "notes", "damage"})
 """Columns that need a first pass."""
 
 
-def decode(part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def decode(part: RecordingPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows. `schema`: columns of the table, any of them in any order, names in any case. Raises Unreadable.
 
     With `keeps`, this process keeps the states of the recording's conversations: if it is given the next files, too,
@@ -229,7 +229,7 @@ def decode(part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         keep(_name(part, ours, len(part.recording.files)), decoding)
 
 
-def _name(part: Part, schema: pa.Schema, files: int) -> tuple[Any, ...]:
+def _name(part: RecordingPart, schema: pa.Schema, files: int) -> tuple[Any, ...]:
     """Return the name under which the state after the first `files` files is kept."""
     recording = part.recording
     read = recording.files[files - 1]
@@ -237,7 +237,7 @@ def _name(part: Part, schema: pa.Schema, files: int) -> tuple[Any, ...]:
     return recording.key, plain_name(str(read)), tuple(schema.names), *same
 
 
-def _chosen(part: Part) -> Callable[[Conversation], bool]:
+def _chosen(part: RecordingPart) -> Callable[[Conversation], bool]:
     """Return a predicate for conversations of the part's group that its filters accept."""
     group, groups, only = part.group, part.groups, part.only
 
@@ -262,7 +262,7 @@ _ALONE: Final = frozenset({"run", "conversation", "client", "client_host"})
 class Decoding:
     """Decodes conversations once, for one table or for all of them."""
 
-    def __init__(self, part: Part, schema: pa.Schema) -> None:
+    def __init__(self, part: RecordingPart, schema: pa.Schema) -> None:
         tables = _tables(part.table, schema)
         asked = {name for columns in tables.values() for name in columns.names}
         self._chosen = _chosen(part)
@@ -310,7 +310,7 @@ class Decoding:
             known = self._facts[conversation] = Facts.of(conversation, self._first.notes(conversation))
         return known
 
-    def go_on(self, part: Part, done: int) -> Iterator[pa.RecordBatch]:
+    def go_on(self, part: RecordingPart, done: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows that new files complete; the first `done` files were read already."""
         files = part.recording.files
         if self._surveyed:

@@ -15,7 +15,7 @@ import zstandard
 
 from penstock_codecs.limits import MIB
 
-__all__ = ["PIECE_BYTES", "Gone", "NothingThere", "Place", "Unreadable", "find", "opened", "plain_name"]
+__all__ = ["PIECE_BYTES", "FileInfo", "Gone", "NothingThere", "Unreadable", "find", "opened", "plain_name"]
 
 PIECE_BYTES: Final = 1 * MIB
 """Bytes read at a time."""
@@ -41,7 +41,7 @@ class Gone(Unreadable):
     """A file that was deleted after it was found: recorders delete the oldest."""
 
 
-class Place(NamedTuple):
+class FileInfo(NamedTuple):
     """One file. `size`: in bytes, before decompression; `modified_ns`: since 1970, 0 if unknown."""
 
     system: Any
@@ -68,14 +68,14 @@ def plain_name(path: str) -> str:
     return path.removesuffix(".zst")
 
 
-def find(paths: Sequence[str]) -> list[Place]:
+def find(paths: Sequence[str]) -> list[FileInfo]:
     """Return the captures at these paths, each once: files, directories (without subdirectories), globs; local paths,
     or URIs of other file systems. Raises Unreadable if a path has none."""
     found = {place.path: place for path in paths for place in _captures(path)}
     return list(found.values())
 
 
-def _captures(path: str) -> list[Place]:
+def _captures(path: str) -> list[FileInfo]:
     system, inside = _resolved(path)
     try:
         (info,) = system.get_file_info([inside])
@@ -110,7 +110,7 @@ def _resolved(path: str) -> tuple[Any, str]:
     return pyarrow.fs.LocalFileSystem(), str(Path(unquote(local[1]) if local else path).absolute())
 
 
-def _directory(system: Any, inside: str) -> list[Place]:
+def _directory(system: Any, inside: str) -> list[FileInfo]:
     """Return the captures of a directory, in the order of their names. While a file is being compressed, and after a
     crash during that, both forms exist: the plain one is returned."""
     infos = system.get_file_info(pyarrow.fs.FileSelector(inside))
@@ -124,13 +124,13 @@ def _directory(system: Any, inside: str) -> list[Place]:
     return [_place(system, info) for info in sorted(wanted, key=lambda info: str(info.base_name))]
 
 
-def _matching(system: Any, pattern: str) -> list[Place]:
+def _matching(system: Any, pattern: str) -> list[FileInfo]:
     """Return files, and captures of directories, whose paths match part by part."""
     parts = pattern.split("/")
     fixed = next(index for index, part in enumerate(parts) if _GLOB.search(part))
     base = "/".join(parts[:fixed]) or "/"
     selector = pyarrow.fs.FileSelector(base, allow_not_found=True, recursive=len(parts) - fixed > 1)
-    places: list[Place] = []
+    places: list[FileInfo] = []
     for info in sorted(system.get_file_info(selector), key=lambda info: str(info.path)):
         found = info.path.split("/")
         if len(found) != len(parts) or not all(map(fnmatchcase, found, parts)):
@@ -142,14 +142,14 @@ def _matching(system: Any, pattern: str) -> list[Place]:
     return places
 
 
-def _place(system: Any, info: Any) -> Place:
-    return Place(system, info.path, info.size or 0, info.mtime_ns or 0)
+def _place(system: Any, info: Any) -> FileInfo:
+    return FileInfo(system, info.path, info.size or 0, info.mtime_ns or 0)
 
 
 # ---- bytes -------------------------------------------------------------------------------------------------------
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """A reader of a file's plain bytes."""
 
     def read(self, size: int, /) -> bytes:
@@ -157,7 +157,7 @@ class Source(Protocol):
 
 
 @contextmanager
-def opened(place: Place) -> Iterator[Source]:
+def opened(place: FileInfo) -> Iterator[ByteSource]:
     """Open a file as plain bytes, even if it was compressed since it was found. Raises Unreadable."""
     with closing(_stream(place)) as stream:
         try:
@@ -172,7 +172,7 @@ def opened(place: Place) -> Iterator[Source]:
         yield _Decompressed(decompressor.stream_reader(cast(BinaryIO, source), read_across_frames=True))
 
 
-def _stream(place: Place) -> Any:
+def _stream(place: FileInfo) -> Any:
     for path in (place.path, f"{plain_name(place.path)}.zst"):
         try:
             return place.system.open_input_stream(path, compression=None)

@@ -10,9 +10,9 @@ from zlib import crc32
 from penstock_analysis.capture import Conversation
 from penstock_analysis.plugin import plugins
 from penstock_codecs.limits import MIB
-from penstock_spark.capture.recordings import Recording
+from penstock_spark.capture.recordings import RecordingFiles
 
-__all__ = ["Part", "automatic", "group_of", "stays_together"]
+__all__ = ["RecordingPart", "automatic", "group_of", "stays_together"]
 
 GROUP_BYTES: Final = 128 * MIB
 """Bytes of a recording per group: decoding them takes seconds, or a minute if the messages are small."""
@@ -25,7 +25,7 @@ time of one there. With many cores a higher number may pay."""
 
 
 @dataclass(frozen=True)
-class Part:
+class RecordingPart:
     """The part of a recording that one task decodes.
 
     `since`: index of the first new file; an earlier batch has the rows of those before it. `ends`: the recording has
@@ -34,7 +34,7 @@ class Part:
     recording's beginning.
     """
 
-    recording: Recording
+    recording: RecordingFiles
     table: str
     file: str
     group: int = 0
@@ -48,7 +48,7 @@ class Part:
     only: Mapping[str, frozenset[Any]] = field(default_factory=dict)
 
 
-def automatic(recording: Recording) -> int:
+def automatic(recording: RecordingFiles) -> int:
     """Return a number of groups that suits a recording's size."""
     plain = sum(place.size * (COMPRESSED if place.name.endswith(".zst") else 1) for place in recording.files)
     return max(1, min(MOST, plain // GROUP_BYTES))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import zstandard
 
 from penstock_analysis.capture import CaptureEvent, CaptureReader
-from penstock_spark.capture.files import PIECE_BYTES, Gone, Place, Source, Unreadable, opened
+from penstock_spark.capture.files import PIECE_BYTES, ByteSource, FileInfo, Gone, Unreadable, opened
 from penstock_spark.capture.recordings import number_of
 
 __all__ = ["Reading"]
@@ -25,10 +25,10 @@ class Reading:
         self._failed: str | None = None
         self.damage: list[str] = []
         """Descriptions of damage found so far, each with its file."""
-        self.unreadable: list[tuple[Place, str]] = []
+        self.unreadable: list[tuple[FileInfo, str]] = []
         """Files that were skipped, and why."""
 
-    def file(self, place: Place) -> Iterator[Iterator[CaptureEvent]]:
+    def file(self, place: FileInfo) -> Iterator[Iterator[CaptureEvent]]:
         """Yield the events of the next file in runs; exhaust each run before the next."""
         reader, self._failed = self._reader, None
         began = False
@@ -67,7 +67,7 @@ class Reading:
         """Return why a file could not be read to its end; None if it could."""
         return self._failed
 
-    def _piece(self, place: Place, source: Source) -> bytes:
+    def _piece(self, place: FileInfo, source: ByteSource) -> bytes:
         try:
             return source.read(PIECE_BYTES)
         except zstandard.ZstdError as error:
@@ -76,7 +76,7 @@ class Reading:
             self._failed = f"{place}: {error.strerror or error}"
         return b""
 
-    def _refuse(self, place: Place, began: bool) -> None:
+    def _refuse(self, place: FileInfo, began: bool) -> None:
         """Raise Unreadable for a file that is not a capture. A recorder's file without any data yet is accepted."""
         if self._failed is not None:
             raise Unreadable(self._failed)

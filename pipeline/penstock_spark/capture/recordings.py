@@ -10,9 +10,9 @@ import zstandard
 
 from penstock_analysis.capture import CaptureReader
 from penstock_codecs.limits import KIB
-from penstock_spark.capture.files import Place, Unreadable, opened, plain_name
+from penstock_spark.capture.files import FileInfo, Unreadable, opened, plain_name
 
-__all__ = ["NAME", "Recording", "Runs", "number_of", "recordings_of", "run_of"]
+__all__ = ["NAME", "RecordingFiles", "Runs", "number_of", "recordings_of", "run_of"]
 
 NAME: Final = re.compile(r"(?P<prefix>.+)-\d{8}T\d{6}\.\d{6}Z-(?P<number>\d{6,})\.pcapng(?:\.zst)?")
 """Names of a recorder's files; numbers are counted by each process, and times increase."""
@@ -21,12 +21,12 @@ _LOOK_BYTES: Final = 256 * KIB
 interfaces."""
 
 
-class Recording(NamedTuple):
+class RecordingFiles(NamedTuple):
     """A recording's files in their order. `key`: its permanent identifier. `certain`: number of files up to the last
     one that states its run; later ones are assigned by their names only."""
 
     key: str
-    files: tuple[Place, ...]
+    files: tuple[FileInfo, ...]
     certain: int = 0
 
     @property
@@ -40,13 +40,13 @@ class Recording(NamedTuple):
         return plain_name(str(self.files[0]))
 
 
-def number_of(place: Place) -> int | None:
+def number_of(place: FileInfo) -> int | None:
     """Return the file's number in its process, counted from 1; None if no recorder named it."""
     found = NAME.fullmatch(place.name)
     return int(found["number"]) if found else None
 
 
-def run_of(place: Place) -> str:
+def run_of(place: FileInfo) -> str:
     """Return the run of the gateway that wrote a file; "" if it has no events, or is of another program."""
     reader = CaptureReader()
     try:
@@ -68,7 +68,7 @@ class Runs:
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
 
-    def of(self, place: Place) -> str:
+    def of(self, place: FileInfo) -> str:
         """Return the run as `run_of`; a file without events is looked at again."""
         path = plain_name(str(place))
         run = self._known.get(path) or run_of(place)
@@ -77,7 +77,9 @@ class Runs:
         return run
 
 
-def recordings_of(places: Iterable[Place], *, together: bool = False, runs: Runs | None = None) -> list[Recording]:
+def recordings_of(
+    places: Iterable[FileInfo], *, together: bool = False, runs: Runs | None = None
+) -> list[RecordingFiles]:
     """Group files into recordings. A recorder's file without events belongs to the one before it.
 
     `together`: all files are one recording, in the given order. `runs`: a cache from earlier calls.
@@ -85,8 +87,8 @@ def recordings_of(places: Iterable[Place], *, together: bool = False, runs: Runs
     looked_up = Runs() if runs is None else runs
     if together:
         files = tuple(places)
-        return [Recording(plain_name(str(files[0])), files)] if files else []
-    found: dict[str, list[Place]] = {}
+        return [RecordingFiles(plain_name(str(files[0])), files)] if files else []
+    found: dict[str, list[FileInfo]] = {}
     certain: dict[str, int] = {}
     latest: dict[str, str] = {}  # by directory and prefix
     for place in _in_order(places):
@@ -101,10 +103,10 @@ def recordings_of(places: Iterable[Place], *, together: bool = False, runs: Runs
         if run:
             certain[key] = len(found[key])
         latest[series] = key
-    return [Recording(key, tuple(files), certain.get(key, 0)) for key, files in found.items()]
+    return [RecordingFiles(key, tuple(files), certain.get(key, 0)) for key, files in found.items()]
 
 
-def _in_order(places: Iterable[Place]) -> Sequence[Place]:
+def _in_order(places: Iterable[FileInfo]) -> Sequence[FileInfo]:
     """Return the files in order of their names, which sort by time, without duplicates."""
     unique = {plain_name(str(place)): place for place in places}
     return [unique[path] for path in sorted(unique)]

@@ -22,10 +22,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from penstock_spark.capture.batch import CapturePartition, parts_of, rows_of
 from penstock_spark.capture.completeness import complete, over
-from penstock_spark.capture.files import NothingThere, Place, find, plain_name
-from penstock_spark.capture.grouping import Part
+from penstock_spark.capture.files import FileInfo, NothingThere, find, plain_name
+from penstock_spark.capture.grouping import RecordingPart
 from penstock_spark.capture.options import CaptureOptions
-from penstock_spark.capture.recordings import Recording, Runs, recordings_of
+from penstock_spark.capture.recordings import RecordingFiles, Runs, recordings_of
 from penstock_spark.options import WrongOptions
 
 __all__ = ["CaptureStreamReader", "Progress"]
@@ -100,7 +100,7 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found[recording.key] = Progress(first, last, last if ended else (before.over if before else ""))
         return found
 
-    def _ended(self, key: str, last: Place, read: str) -> bool:
+    def _ended(self, key: str, last: FileInfo, read: str) -> bool:
         """Return whether a recording has ended with the file `read`."""
         if _plain(last) != read:
             return False
@@ -109,7 +109,7 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return target is not None and target.over == read
         return over(last, self._clock(), self._options.settle_seconds)
 
-    def _recordings(self) -> list[Recording]:
+    def _recordings(self) -> list[RecordingFiles]:
         """Return the recordings that exist; none if there is no capture yet. Raises Unreadable."""
         try:
             return recordings_of(find(self._options.paths), runs=self._runs)
@@ -122,21 +122,21 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the new part of each recording, in groups of its conversations."""
         before, after = _progress(start), _progress(end)
         there = {recording.key: recording for recording in self._recordings()}
-        parts: list[Part] = []
+        parts: list[RecordingPart] = []
         for key, goal in after.items():
             known = before.get(key)
             if known != goal and key in there:
                 parts += self._parts(there[key], known, goal)
         return [CapturePartition(part) for part in parts]
 
-    def _parts(self, recording: Recording, known: Progress | None, goal: Progress) -> list[Part]:
+    def _parts(self, recording: RecordingFiles, known: Progress | None, goal: Progress) -> list[RecordingPart]:
         behind = known.over if known is not None else ""
         files = tuple(place for place in recording.files if behind < _plain(place) <= goal.last)
         ends = bool(goal.over) and goal.over != behind
         if not files:
             return []
         since = 0 if known is None else sum(_plain(place) <= known.last for place in files)
-        whole = Part(
+        whole = RecordingPart(
             recording._replace(files=files),
             self._options.table,
             goal.first,
@@ -152,7 +152,7 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows_of(partition, self._schema)
 
 
-def _plain(place: Place) -> str:
+def _plain(place: FileInfo) -> str:
     return plain_name(str(place))
 
 

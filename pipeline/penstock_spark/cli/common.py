@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 import msgspec
 
-from penstock_spark.running import CannotRun, JobFailed, Settings, SettingsError, cause, load_settings, open_session
+from penstock_spark.running import CannotRun, JobFailed, JobSettings, SettingsError, cause, load_settings, open_session
 from penstock_spark.running.progress import watched
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ _CLASSES: Final = {kind.exit_code: kind for kind in (_WrongUse, _CannotRun, _Fai
 class Job(NamedTuple):
     """The settings, with common flags taking precedence over the file."""
 
-    settings: Settings
+    settings: JobSettings
     debug: bool
 
 
@@ -89,7 +89,7 @@ def changed(job: Job, table: str, **given: object) -> Job:
     try:
         values = msgspec.to_builtins(job.settings)
         values[table] |= {key: list(value) if isinstance(value, tuple) else value for key, value in new.items()}
-        return job._replace(settings=msgspec.convert(values, Settings))
+        return job._replace(settings=msgspec.convert(values, JobSettings))
     except msgspec.ValidationError as error:
         raise wrong(str(error)) from error
 
@@ -177,9 +177,9 @@ def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
             signal.signal(number, one)
 
 
-def _settings(path: Path | None, master: str | None, conf: tuple[str, ...]) -> Settings:
+def _settings(path: Path | None, master: str | None, conf: tuple[str, ...]) -> JobSettings:
     try:
-        settings = Settings() if path is None else load_settings(path)
+        settings = JobSettings() if path is None else load_settings(path)
     except SettingsError as error:
         raise wrong(str(error)) from error
     given: dict[str, str | int | float | bool] = {}

@@ -160,7 +160,7 @@ def backfill_command(
     _check_address(endpoint)
     with running(job) as session:
         from penstock_spark.cli.views import records_tables
-        from penstock_spark.jobs.backfill import Log, backfill
+        from penstock_spark.jobs.backfill import ProgressLog, backfill
         from penstock_spark.jobs.directories import HadoopDirectory
 
         tables = records_tables(session, job, view)
@@ -171,7 +171,7 @@ def backfill_command(
         if unwritable == "keep":
             options["unwritable_path"] = str(place.below("unwritable")).removeprefix("file:")
         [records] = tables.values()
-        for batch, rows in backfill(records, Log(place), options, names=names):
+        for batch, rows in backfill(records, ProgressLog(place), options, names=names):
             click.echo(f"batch {batch.number}: {sum(rows.values()):,} records of {len(rows)} streams")
 
 

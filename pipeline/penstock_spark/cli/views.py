@@ -22,7 +22,7 @@ from penstock_spark.jobs.directories import HadoopDirectory
 from penstock_spark.jobs.ingest import source_options
 from penstock_spark.jobs.tables import TABLES
 from penstock_spark.jobs.target import CHECKPOINT, read_table
-from penstock_spark.running.settings import Source
+from penstock_spark.running.settings import SourceSettings
 from penstock_spark.schemas import ALL_TABLES, CAPTURE_TABLES, spark_schema
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _completed(session: SparkSession, found: dict[str, DataFrame]) -> dict[str, 
 def _live(session: SparkSession, job: Job, endpoint: str, stream: str) -> DataFrame:
     given = job.settings.source
     options = given.options if given.endpoint in ("", endpoint) else {}  # options for one server are wrong for others
-    source = Source(endpoint=endpoint, streams=(stream,), options=options)
+    source = SourceSettings(endpoint=endpoint, streams=(stream,), options=options)
     return session.read.format("penstock").options(**source_options(source)).load()
 
 

@@ -4,8 +4,8 @@ Spark runs each task in a process of its own, so a blocking client is the simple
 connection or a few and is used by one thread. Every wait has a deadline.
 """
 
-from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows, StreamClient
+from penstock_spark.clients.base import Appender, NumberedAppender, ReadPosition, ReadResult, StreamClient
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.opening import open_client
 
-__all__ = ["Appender", "Endpoint", "Mark", "NumberedAppender", "Rows", "StreamClient", "open_client"]
+__all__ = ["Appender", "Endpoint", "NumberedAppender", "ReadPosition", "ReadResult", "StreamClient", "open_client"]

@@ -15,10 +15,10 @@ from uuid import UUID
 
 from penstock_codecs.model import Columns, Headers, StreamPosition
 
-__all__ = ["Appender", "Mark", "NumberedAppender", "Rows", "StreamClient"]
+__all__ = ["Appender", "NumberedAppender", "ReadPosition", "ReadResult", "StreamClient"]
 
 
-class Mark(NamedTuple):
+class ReadPosition(NamedTuple):
     """The position of a reader in a stream: before the record with sequence number `seq_num`.
 
     `place`: how a protocol without sequence numbers finds the record again: in S3P the smallest identifier that it may
@@ -31,14 +31,14 @@ class Mark(NamedTuple):
     place: str = ""
 
 
-class Rows(NamedTuple):
+class ReadResult(NamedTuple):
     """Consecutive records, and the position of the reader after them.
 
     `columns.timestamps` is empty for protocols that do not report timestamps (segments).
     """
 
     columns: Columns
-    next: Mark
+    next: ReadPosition
 
 
 class StreamClient(Protocol):
@@ -55,10 +55,10 @@ class StreamClient(Protocol):
         """Raise STREAM_NOT_FOUND, with the name, if looking at a missing stream would create it: S2 has basins in which
         reads create streams. Otherwise ask nothing; the next request finds out."""
 
-    def first(self, stream: str) -> Mark:
+    def first(self, stream: str) -> ReadPosition:
         """Return the position of the oldest record that is kept, or the tail if there is none."""
 
-    def tail(self, stream: str, after: Mark | None = None) -> Mark:
+    def tail(self, stream: str, after: ReadPosition | None = None) -> ReadPosition:
         """Return the position after the last record. `after`: a known position before it, so that a protocol without
         sequence numbers need not count from the beginning."""
 
@@ -66,23 +66,23 @@ class StreamClient(Protocol):
         """Return the timestamp of the last record, in ms, or None if there is no record or the protocol does not report
         timestamps."""
 
-    def at_timestamp(self, stream: str, timestamp: int) -> Mark:
+    def at_timestamp(self, stream: str, timestamp: int) -> ReadPosition:
         """Return the position of the first record stamped at or after `timestamp` (ms), or the tail. Raises
         NOT_IMPLEMENTED for segments, which have no timestamps."""
 
-    def advance(self, stream: str, start: Mark, count: int) -> Mark:
+    def advance(self, stream: str, start: ReadPosition, count: int) -> ReadPosition:
         """Return the position `count` records after `start`, or the tail: the end of a micro-batch. Costs one request
         if `indexed`, otherwise reading the records between. Both this and `tail` raise RANGE_NOT_SATISFIABLE if the
         position that they count from was trimmed away (details: `first`, the Mark of the first record now, with the
         number reached)."""
 
-    def identity(self, stream: str, mark: Mark, like: str = "") -> str:
+    def identity(self, stream: str, mark: ReadPosition, like: str = "") -> str:
         """Return a value that tells the stream at `mark` from another one of the same name: a digest of the last record
         before it, with its timestamp (S2), or of some bytes before it (segments). Return "" if there is no such value:
         no record precedes `mark` (any more), or the protocol has no such value (S3P, where a new stream's identifiers
         follow the old one's). `like`: an identity to compare the result with."""
 
-    def read(self, stream: str, start: Mark, end: Mark) -> Iterator[Rows]:
+    def read(self, stream: str, start: ReadPosition, end: ReadPosition) -> Iterator[ReadResult]:
         """Yield the records from `start` up to but not including `end`, without gaps.
 
         Raises RANGE_NOT_SATISFIABLE if `start` was trimmed away (details: `first`, the Mark of the first record now),
@@ -107,7 +107,7 @@ class StreamClient(Protocol):
         """Delete a stream; do nothing if it does not exist. The name may not be free at once. Raises NOT_IMPLEMENTED if
         the protocol cannot delete streams."""
 
-    def trim(self, stream: str, first: Mark) -> None:
+    def trim(self, stream: str, first: ReadPosition) -> None:
         """Release the records before `first`; S2 does so some time later. In S2 a trim is a command record, which takes
         a sequence number. Raises NOT_IMPLEMENTED if the protocol cannot trim."""
 

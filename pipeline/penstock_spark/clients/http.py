@@ -1,4 +1,4 @@
-"""HTTP/1.1 over a wire: one exchange after the other, with bodies streamed in either direction."""
+"""HTTP/1.1 over a transport: one exchange after the other, with bodies streamed in either direction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock_codecs.http import HttpLimits
 from penstock_codecs.http.events import Body, Data, End, Ended, Noise, Received, RequestHead, ResponseHead
 from penstock_codecs.http.h1 import Http1Connection
 from penstock_spark.clients.failing import late, lost
-from penstock_spark.clients.wire import Buffer, Wire
+from penstock_spark.clients.transport import BlockingTransport, Buffer
 
 __all__ = ["HeaderList", "HttpConnection"]
 
@@ -24,14 +24,14 @@ class HttpConnection:
     """A client connection. For each exchange call `request`, or `open` and `send`; then `head`; then `receive` until
     b"".
 
-    Every method raises OperationFailed as `Wire` does, also UNAVAILABLE if the server does not speak HTTP. `authority`:
-    the server's name in requests.
+    Every method raises OperationFailed as `BlockingTransport` does, also UNAVAILABLE if the server does not speak HTTP.
+    `authority`: the server's name in requests.
     """
 
-    def __init__(self, wire: Wire, authority: str) -> None:
-        self._wire = wire
+    def __init__(self, transport: BlockingTransport, authority: str) -> None:
+        self._transport = transport
         self._authority = authority
-        self._codec = Http1Connection(Role.CLIENT, HttpLimits(), "https" if wire.endpoint.tls else "http")
+        self._codec = Http1Connection(Role.CLIENT, HttpLimits(), "https" if transport.endpoint.tls else "http")
         self._exchange = 0
         self._complete = True
         self._streams = False
@@ -43,7 +43,7 @@ class HttpConnection:
             return False
         try:
             # between exchanges a server sends nothing but the end of the connection
-            return self._wire.receive_now() is None
+            return self._transport.receive_now() is None
         except OperationFailed:
             return False
 
@@ -72,13 +72,13 @@ class HttpConnection:
 
     def head(self) -> ResponseHead:
         """Wait for the response head, for `request_seconds` in all, skipping anything that precedes it."""
-        endpoint = self._wire.endpoint
+        endpoint = self._transport.endpoint
         deadline = time.monotonic() + endpoint.request_seconds
         while time.monotonic() <= deadline:
             event = self._next(wait=True)
             if isinstance(event, ResponseHead):
                 return event
-        self._wire.close()
+        self._transport.close()
         raise late(endpoint, endpoint.request_seconds)
 
     def receive(self, *, wait: bool = True) -> bytes | None:
@@ -95,7 +95,7 @@ class HttpConnection:
 
     def close(self) -> None:
         """Close the connection."""
-        self._wire.close()
+        self._transport.close()
 
     # ---- internals -----------------------------------------------------------------------------------------------
 
@@ -105,22 +105,22 @@ class HttpConnection:
         self._codec.send(RequestHead(self._exchange, method, target, tuple(headers), self._authority))
 
     def _flush(self) -> None:
-        self._wire.send(self._codec.output(_ALL))
+        self._transport.send(self._codec.output(_ALL))
 
     def _next(self, *, wait: bool) -> Received | None:
         """Return the next event, reading as necessary; without `wait`, None if none has arrived."""
         try:
             while (event := self._codec.next_event()) is NEED_DATA:
-                data = self._wire.receive() if wait else self._wire.receive_now()
+                data = self._transport.receive() if wait else self._transport.receive_now()
                 if data is None:
                     return None
                 self._codec.receive(data)
         except RemoteProtocolError as error:
-            self._wire.close()
-            raise lost(self._wire.endpoint, error.failure.message) from error
+            self._transport.close()
+            raise lost(self._transport.endpoint, error.failure.message) from error
         if isinstance(event, ResponseHead | Data | End | Noise):
             return event
         if isinstance(event, Ended) or self._codec.closed:
-            self._wire.close()
-            raise lost(self._wire.endpoint, "the server closed the connection amid an exchange")
+            self._transport.close()
+            raise lost(self._transport.endpoint, "the server closed the connection amid an exchange")
         return Noise()

@@ -23,7 +23,17 @@ from penstock_codecs.plugins import installed
 if TYPE_CHECKING:
     from penstock_spark.clients.base import StreamClient
 
-__all__ = ["BASIN_LABEL", "Appends", "ClientPlugin", "Endpoint", "Limits", "Scheme", "plugin_of", "plugins", "schemes"]
+__all__ = [
+    "BASIN_LABEL",
+    "AppendLimits",
+    "ClientPlugin",
+    "Deduplication",
+    "Endpoint",
+    "Scheme",
+    "plugin_of",
+    "plugins",
+    "schemes",
+]
 
 
 BASIN_LABEL: Final = "{basin}."
@@ -80,7 +90,7 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Appends(Enum):
+class Deduplication(Enum):
     """The condition by which a server stores an append that is sent twice once."""
 
     EXPECTED = auto()
@@ -90,7 +100,7 @@ class Appends(Enum):
     """It names its writer and an increasing number (`StreamClient.numbered_appender`)."""
 
 
-class Limits(NamedTuple):
+class AppendLimits(NamedTuple):
     """Limits of one append: records, bytes, and bytes of a single record; both metered as in S2 (fact sheet, 5.1). A
     record larger than `most_bytes` is an append by itself."""
 
@@ -98,12 +108,12 @@ class Limits(NamedTuple):
     most_bytes: int
     most_record: int
 
-    def less(self, room: int) -> Limits:
+    def less(self, room: int) -> AppendLimits:
         """Return the limits with so many bytes less, for what the sink adds to the first record of an append."""
         return self._replace(most_bytes=self.most_bytes - room, most_record=self.most_record - room)
 
 
-_USUAL: Final = Limits(1000, MIB, MIB)
+_USUAL: Final = AppendLimits(1000, MIB, MIB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +139,11 @@ class ClientPlugin:
     headers: bool = False
     """Its records have headers and timestamps, which the sink writes. Otherwise, a gateway may store them in envelopes
     (option `envelopes`)."""
-    appends: Appends | None = None
+    appends: Deduplication | None = None
     """How the sink writes; None: it does not."""
     no_appends: str = "it has no conditional appends, so rows would be duplicated when Spark repeats a task"
     """Why the sink does not write, as the end of a sentence."""
-    limits: Limits = _USUAL
+    limits: AppendLimits = _USUAL
     """Of the sink's appends."""
     check_basin: Callable[[str], None] | None = None
     """Raise ValueError unless the text can name a basin for the ledger of the sink."""

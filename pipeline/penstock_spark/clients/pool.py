@@ -10,10 +10,10 @@ from penstock_codecs.failures import OperationFailed
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.patience import Patience
 
-__all__ = ["Connection", "Pool"]
+__all__ = ["Pool", "PooledConnection"]
 
 
-class Connection(Protocol):
+class PooledConnection(Protocol):
     """A connection that a pool can keep."""
 
     @property
@@ -24,7 +24,7 @@ class Connection(Protocol):
         """Close the connection."""
 
 
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=PooledConnection)
 T = TypeVar("T")
 
 

@@ -1,8 +1,8 @@
 """Job `backfill`: write a table of records to streams, in order of their sequence numbers, each exactly once.
 
-Rows are written in batches: a range of sequence numbers of each stream, of limited size. `Log` records each batch
-before it begins, and again when it is done. After a kill the next run begins with the interrupted batch, and the sink
-knows which of its rows are stored. A later run continues after the last batch, with rows added to the table since.
+Rows are written in batches: a range of sequence numbers of each stream, of limited size. `ProgressLog` records each
+batch before it begins, and again when it is done. After a kill the next run begins with the interrupted batch, and the
+sink knows which of its rows are stored. A later run continues after the last batch, with rows added to the table since.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from penstock_spark.sink import by_key
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["MOST_RECORDS", "Batch", "Log", "backfill"]
+__all__ = ["MOST_RECORDS", "BackfillBatch", "ProgressLog", "backfill"]
 
 MOST_RECORDS: Final = 1_000_000
 """Maximum number of records per stream in one batch, which is read again after a kill."""
 
 
-class Batch(msgspec.Struct, frozen=True):
+class BackfillBatch(msgspec.Struct, frozen=True):
     """A batch. `ranges`: for each stream the first sequence number, and the one after the last. `partitions` is
     recorded because a repeated batch must be divided alike."""
 
@@ -36,7 +36,7 @@ class Batch(msgspec.Struct, frozen=True):
     partitions: int
 
 
-class Log:
+class ProgressLog:
     """A record of progress: the file `NNNNNNNN.json` for each batch begun, `NNNNNNNN.done` for each batch written, with
     its number of rows per stream."""
 
@@ -46,7 +46,7 @@ class Log:
         self.done = {int(name[:8]): self._rows(name) for name in place.names() if name.endswith(".done")}
 
     @property
-    def under_way(self) -> Batch | None:
+    def under_way(self) -> BackfillBatch | None:
         """The last batch begun, if it was not finished; otherwise None."""
         return self.batches[-1] if self.batches and self.batches[-1].number not in self.done else None
 
@@ -63,18 +63,18 @@ class Log:
         """Return the number of rows of a stream that were written."""
         return sum(rows.get(stream, 0) for rows in self.done.values())
 
-    def begin(self, batch: Batch) -> None:
+    def begin(self, batch: BackfillBatch) -> None:
         """Record the beginning of a batch. Raises FileExistsError if another process has recorded the same one."""
         self._place.write(f"{batch.number:08}.json", msgspec.json.encode(batch).decode())
         self.batches.append(batch)
 
-    def finish(self, batch: Batch, rows: dict[str, int]) -> None:
+    def finish(self, batch: BackfillBatch, rows: dict[str, int]) -> None:
         """Record that a batch is written."""
         self._place.write(f"{batch.number:08}.done", msgspec.json.encode(rows).decode())
         self.done[batch.number] = rows
 
-    def _batch(self, name: str) -> Batch:
-        return msgspec.json.decode(self._place.read(name), type=Batch)
+    def _batch(self, name: str) -> BackfillBatch:
+        return msgspec.json.decode(self._place.read(name), type=BackfillBatch)
 
     def _rows(self, name: str) -> dict[str, int]:
         return msgspec.json.decode(self._place.read(name), type=dict[str, int])
@@ -82,12 +82,12 @@ class Log:
 
 def backfill(
     records: DataFrame,
-    log: Log,
+    log: ProgressLog,
     options: Mapping[str, str],
     *,
     names: Mapping[str, str] | None = None,
     most: int = MOST_RECORDS,
-) -> Iterator[tuple[Batch, dict[str, int]]]:
+) -> Iterator[tuple[BackfillBatch, dict[str, int]]]:
     """Write the rows of a table of records to streams, batch by batch; yield each finished batch with its rows per
     stream.
 
@@ -116,14 +116,14 @@ def backfill(
         if not ranges:
             return
         number = log.batches[-1].number + 1 if log.batches else 0
-        batch = Batch(number, ranges, max(1, min(len(ranges), cores)))
+        batch = BackfillBatch(number, ranges, max(1, min(len(ranges), cores)))
         log.begin(batch)
         yield _write(rows, log, batch, options, names)
 
 
 def _write(
-    rows: DataFrame, log: Log, batch: Batch, options: Mapping[str, str], names: Mapping[str, str]
-) -> tuple[Batch, dict[str, int]]:
+    rows: DataFrame, log: ProgressLog, batch: BackfillBatch, options: Mapping[str, str], names: Mapping[str, str]
+) -> tuple[BackfillBatch, dict[str, int]]:
     session = rows.sparkSession
     ranges = [(stream, start, end, names.get(stream, stream)) for stream, (start, end) in batch.ranges.items()]
     wanted = session.createDataFrame(ranges, "stream string, start bigint, end bigint, target string")
@@ -142,7 +142,7 @@ def _write(
     return batch, counts
 
 
-def _extents(rows: DataFrame, log: Log) -> dict[str, tuple[int, int]]:
+def _extents(rows: DataFrame, log: ProgressLog) -> dict[str, tuple[int, int]]:
     """Return each stream's first sequence number, and the one after its last. Raises JobFailed if the rows cannot be
     written."""
     reached = log.reached

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from penstock_spark.running.settings import Settings
+from penstock_spark.running.settings import JobSettings
 
 __all__ = ["CATALOG", "spark_settings", "texts"]
 
@@ -26,7 +26,7 @@ _OF_FORMATS: Final[dict[str, dict[str, str]]] = {
 }
 
 
-def spark_settings(settings: Settings) -> dict[str, str]:
+def spark_settings(settings: JobSettings) -> dict[str, str]:
     """Return `spark.*` keys: those that the target's format needs, overridden by the user's."""
     made = dict(_OF_FORMATS[settings.target.format])
     if settings.target.format == "iceberg":

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock_spark.clients.endpoint import parse_endpoint
 from penstock_spark.jobs.configuring import texts
-from penstock_spark.jobs.tables import TABLES, Table
+from penstock_spark.jobs.tables import TABLES, OutputTable
 from penstock_spark.jobs.target import checkpoint_of, prepared, writer_of
-from penstock_spark.running.settings import Captures, Source, Target
+from penstock_spark.running.settings import CaptureSettings, SourceSettings, TargetSettings
 from penstock_spark.schemas import ALL_TABLES, CAPTURE_TABLES
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ class Incoming(NamedTuple):
     the frame has a column for each, a struct that is null in the others' rows."""
 
     name: str
-    tables: tuple[Table, ...]
+    tables: tuple[OutputTable, ...]
     frame: DataFrame
     protocol: str = ""
 
 
-def ingest(incoming: Incoming, target: Target, *, follow: bool = False) -> StreamingQuery:
+def ingest(incoming: Incoming, target: TargetSettings, *, follow: bool = False) -> StreamingQuery:
     """Start or resume writing tables.
 
     The query ends when all rows that exist now are written; with `follow` it runs on, a micro-batch each
@@ -52,14 +52,14 @@ def ingest(incoming: Incoming, target: Target, *, follow: bool = False) -> Strea
     return writer.trigger(availableNow=True).start()
 
 
-def live_streams(session: SparkSession, source: Source) -> Incoming:
+def live_streams(session: SparkSession, source: SourceSettings) -> Incoming:
     """Return the records of live streams."""
     options = source_options(source)
     reader = session.readStream.format("penstock").options(**options)
     return Incoming("streams", (TABLES["streams"],), reader.load(), parse_endpoint(source.endpoint, options).protocol)
 
 
-def capture_tables(session: SparkSession, captures: Captures, target: Target) -> list[Incoming]:
+def capture_tables(session: SparkSession, captures: CaptureSettings, target: TargetSettings) -> list[Incoming]:
     """Return all tables of recordings, from files that are complete.
 
     One query decodes them once for all tables. Iceberg's streaming writer has one table, so it needs one query each.
@@ -74,7 +74,7 @@ def capture_tables(session: SparkSession, captures: Captures, target: Target) ->
     return [Incoming("recordings", tables, reader.option("table", ALL_TABLES).load())]
 
 
-def source_options(source: Source) -> dict[str, str]:
+def source_options(source: SourceSettings) -> dict[str, str]:
     """Return options of the source `penstock` for these settings, with names and patterns separated."""
     names = [name for name in source.streams if not _SPECIAL.search(name)]
     patterns = [name for name in source.streams if _SPECIAL.search(name)]

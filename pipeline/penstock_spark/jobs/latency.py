@@ -25,7 +25,17 @@ from penstock_spark.schemas import Column as Described
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["BY", "LATEST_US", "PERCENTILES", "Cut", "answers", "deliveries", "latencies", "latency", "percentiles"]
+__all__ = [
+    "BY",
+    "LATEST_US",
+    "PERCENTILES",
+    "LatencyGrouping",
+    "answers",
+    "deliveries",
+    "latencies",
+    "latency",
+    "percentiles",
+]
 
 PERCENTILES: Final = {"p50_us": 0.5, "p90_us": 0.9, "p99_us": 0.99, "p999_us": 0.999}
 """The usual percentiles, as columns."""
@@ -74,7 +84,7 @@ _CONTENT: Final = (*_HERE, "short", "content")
 _MEASURED: Final = ("side", *BY, "at", "took_us")
 
 
-class Cut(NamedTuple):
+class LatencyGrouping(NamedTuple):
     """A grouping of latencies: names of `BY`, and the length of time windows in seconds; None: no windows."""
 
     by: Sequence[str] = BY
@@ -86,10 +96,10 @@ def latency(
 ) -> DataFrame:
     """Return percentiles (`LATENCY`) of both kinds, grouped by side, the columns `by`, and windows of `every_s` seconds
     (None: no windows). `messages`, `records`: of the same captures. Raises ValueError for an unknown name in `by`."""
-    return latencies(messages, records, [Cut(by, every_s)]).drop(CUT)
+    return latencies(messages, records, [LatencyGrouping(by, every_s)]).drop(CUT)
 
 
-def latencies(messages: DataFrame, records: DataFrame, cuts: Sequence[Cut]) -> DataFrame:
+def latencies(messages: DataFrame, records: DataFrame, cuts: Sequence[LatencyGrouping]) -> DataFrame:
     """Return `latency` for several groupings, in one pass over the tables; column `cut` is the index of the grouping.
 
     Times after the year 2600, which damaged captures have, are in no window.
@@ -110,7 +120,7 @@ def latencies(messages: DataFrame, records: DataFrame, cuts: Sequence[Cut]) -> D
     return shaped(table, (Described(CUT, "int", "which"), *LATENCY))
 
 
-def _row(at: int, cut: Cut) -> Column:
+def _row(at: int, cut: LatencyGrouping) -> Column:
     """Return the group of a measurement in a grouping; null if it is in none."""
     names = ((fn.col(name) if name in cut.by else fn.lit(None).cast("string")).alias(name) for name in BY)
     seconds = cut.every_s

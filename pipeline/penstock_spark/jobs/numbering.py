@@ -14,7 +14,7 @@ from penstock_spark.jobs.views import identifier, position_text
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["SAMPLE_BYTES", "Extent", "Numbered", "digested", "extents", "numbered"]
+__all__ = ["SAMPLE_BYTES", "Extent", "NumberedSide", "digested", "extents", "numbered"]
 
 SAMPLE_BYTES: Final = 64
 """Bytes of a body that are kept, for people."""
@@ -58,7 +58,7 @@ def _without(name: bytes) -> Column:
     return fn.when(fn.size("headers") > 0, kept).otherwise(fn.col("headers"))
 
 
-class Numbered(NamedTuple):
+class NumberedSide(NamedTuple):
     """One side: its records with `ordinal`, the place in the stream from 0; the extents of its streams; and for each
     stream the SHA-256 (hex) over the digests of its records in their order."""
 
@@ -86,15 +86,15 @@ def extents(table: DataFrame) -> dict[str, Extent]:
     return found
 
 
-def numbered(table: DataFrame, known: dict[str, Extent]) -> Numbered:
+def numbered(table: DataFrame, known: dict[str, Extent]) -> NumberedSide:
     """Number the records. Only streams without dense sequence numbers are sorted. `known`: their `extents`."""
     records = _ordered(table, known)
     digests, doubled = _stream_digests(records)
     if not doubled:
-        return Numbered(records, known, digests)
+        return NumberedSide(records, known, digests)
     known = {stream: one._replace(base=None) if stream in doubled else one for stream, one in known.items()}
     records = _ordered(table, known)
-    return Numbered(records, known, _stream_digests(records)[0])
+    return NumberedSide(records, known, _stream_digests(records)[0])
 
 
 def _ordered(table: DataFrame, extents: dict[str, Extent]) -> DataFrame:

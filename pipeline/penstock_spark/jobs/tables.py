@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
 
-__all__ = ["BATCH", "TABLES", "Table", "laid_out", "stream_dir"]
+__all__ = ["BATCH", "TABLES", "OutputTable", "laid_out", "stream_dir"]
 
 BATCH: Final = "batch"
 _LONGEST: Final = 120
@@ -41,7 +41,7 @@ _STREAM_DIR: Final = Column("stream_dir", "string", "the stream's name as a dire
 _BATCH: Final = Column(BATCH, "bigint", "the micro-batch that brought the row")
 
 
-class Table(NamedTuple):
+class OutputTable(NamedTuple):
     """One table. `dated`: the column that its date is of. `directories`: its partitions, before `batch`. `order`: the
     order of rows in a file."""
 
@@ -69,16 +69,18 @@ _BY_DAY: Final = (_DATE, _PROTOCOL)
 TABLES: Final = {
     table.name: table
     for table in (
-        Table("streams", schemas.RECORDS, "timestamp", _BY_STREAM, ("stream", "seq_num")),
-        Table("records", schemas.SEEN_RECORDS, "sent", _BY_STREAM, ("stream", "file", "run", "conversation", "sent")),
-        Table("messages", schemas.MESSAGES, "start", _BY_DAY, ("file", "run", "conversation", "start")),
-        Table("connections", schemas.CONNECTIONS, "start", _BY_DAY, ("file", "run", "conversation")),
+        OutputTable("streams", schemas.RECORDS, "timestamp", _BY_STREAM, ("stream", "seq_num")),
+        OutputTable(
+            "records", schemas.SEEN_RECORDS, "sent", _BY_STREAM, ("stream", "file", "run", "conversation", "sent")
+        ),
+        OutputTable("messages", schemas.MESSAGES, "start", _BY_DAY, ("file", "run", "conversation", "start")),
+        OutputTable("connections", schemas.CONNECTIONS, "start", _BY_DAY, ("file", "run", "conversation")),
     )
 }
 """The tables by name."""
 
 
-def laid_out(frame: DataFrame, table: Table, *, protocol: str = "") -> DataFrame:
+def laid_out(frame: DataFrame, table: OutputTable, *, protocol: str = "") -> DataFrame:
     """Return rows with all columns of the table except `batch`. `protocol`: for rows without one."""
     made = {"date": fn.to_date(table.dated)}
     if _STREAM_DIR in table.directories:

@@ -20,10 +20,10 @@ from pyspark.sql import functions as fn
 
 from penstock_spark.jobs.configuring import CATALOG
 from penstock_spark.jobs.directories import HadoopDirectory
-from penstock_spark.jobs.tables import BATCH, TABLES, Table, laid_out
+from penstock_spark.jobs.tables import BATCH, TABLES, OutputTable, laid_out
 from penstock_spark.running.failures import JobFailed
 from penstock_spark.running.session import in_one_task, is_small
-from penstock_spark.running.settings import Target
+from penstock_spark.running.settings import TargetSettings
 from penstock_spark.schemas import spark_schema
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _CLASSES: Final = {
 """A class of each format, to test for its presence, and the package to ask for."""
 
 
-def check_format(session: SparkSession, target: Target) -> None:
+def check_format(session: SparkSession, target: TargetSettings) -> None:
     """Raise JobFailed if the JVM lacks the format's classes."""
     needed = _CLASSES.get(target.format)
     if needed is None:
@@ -67,7 +67,7 @@ def check_format(session: SparkSession, target: Target) -> None:
         ) from None
 
 
-def prepared(session: SparkSession, tables: tuple[Table, ...], target: Target) -> None:
+def prepared(session: SparkSession, tables: tuple[OutputTable, ...], target: TargetSettings) -> None:
     """Prepare tables for a query that starts or resumes.
 
     Raises JobFailed if a table has rows and its checkpoint is gone, or the other way round: it is then unknown which
@@ -99,7 +99,7 @@ def prepared(session: SparkSession, tables: tuple[Table, ...], target: Target) -
             place.make()
 
 
-def checkpoint_of(tables: tuple[Table, ...], target: Target) -> str:
+def checkpoint_of(tables: tuple[OutputTable, ...], target: TargetSettings) -> str:
     """Return the checkpoint of the query that writes the tables: in the directory of the table, if it is one. Iceberg's
     table directories hold nothing else."""
     root = target.path.rstrip("/")
@@ -110,7 +110,9 @@ def checkpoint_of(tables: tuple[Table, ...], target: Target) -> str:
     return f"{root}/{tables[0].name}/{CHECKPOINT}"
 
 
-def writer_of(frame: DataFrame, tables: tuple[Table, ...], target: Target, *, protocol: str = "") -> DataStreamWriter:
+def writer_of(
+    frame: DataFrame, tables: tuple[OutputTable, ...], target: TargetSettings, *, protocol: str = ""
+) -> DataStreamWriter:
     """Return the writer of a streaming frame. `tables`, `protocol`: see `Incoming`."""
     if target.format == "iceberg":
         (table,) = tables
@@ -132,7 +134,7 @@ def writer_of(frame: DataFrame, tables: tuple[Table, ...], target: Target, *, pr
     return frame.writeStream.foreachBatch(write)
 
 
-def read_table(session: SparkSession, name: str, target: Target) -> DataFrame | None:
+def read_table(session: SparkSession, name: str, target: TargetSettings) -> DataFrame | None:
     """Return a table that `ingest` wrote; None if it does not exist."""
     table = TABLES[name]
     place = _place(session, table, target)
@@ -145,7 +147,7 @@ def read_table(session: SparkSession, name: str, target: Target) -> DataFrame | 
     return in_one_task(session.read.schema(spark_schema(table.stored)).parquet(str(place)))
 
 
-def _write(batch: DataFrame, number: int, table: Table, target: Target) -> None:
+def _write(batch: DataFrame, number: int, table: OutputTable, target: TargetSettings) -> None:
     """Write one micro-batch, in files that are neither many nor too large: a shuffle that Spark sizes at run time
     collects the rows of a directory, and divides those of a large one. Small jobs have one task."""
     directories = [column.name for column in table.partitions]
@@ -167,17 +169,17 @@ def _write(batch: DataFrame, number: int, table: Table, target: Target) -> None:
     writer.mode("overwrite").option("partitionOverwriteMode", "dynamic").parquet(place)
 
 
-def _place(session: SparkSession, table: Table, target: Target) -> HadoopDirectory:
+def _place(session: SparkSession, table: OutputTable, target: TargetSettings) -> HadoopDirectory:
     """Return the table's directory."""
     root = HadoopDirectory(session, target.path)
     return root.below(_DATABASE).below(table.name) if target.format == "iceberg" else root.below(table.name)
 
 
-def _iceberg(table: Table) -> str:
+def _iceberg(table: OutputTable) -> str:
     return f"{CATALOG}.{_DATABASE}.{table.name}"
 
 
-def _create_iceberg(session: SparkSession, table: Table) -> None:
+def _create_iceberg(session: SparkSession, table: OutputTable) -> None:
     columns = ", ".join(f"`{column.name}` {column.type}" for column in table.stored)
     directories = ", ".join(column.name for column in table.directories)
     session.sql(

@@ -111,12 +111,12 @@ USAGE_CUTS: Final = (("client",), ("stream",), ("protocol",), ("client", "stream
 
 def results(connections: DataFrame, messages: DataFrame, records: DataFrame) -> Results:
     """Plan the jobs on the tables of captures. They run when first read; each reads a table once."""
-    from penstock_spark.jobs.latency import Cut, latencies
+    from penstock_spark.jobs.latency import LatencyGrouping, latencies
     from penstock_spark.jobs.quality import quality
     from penstock_spark.jobs.usage import throughput, usages
 
     span, possible = _span(messages, "end")
-    cuts = [Cut(LATENCY_CUTS[0], span.every_s), *map(Cut, LATENCY_CUTS[1:])]
+    cuts = [LatencyGrouping(LATENCY_CUTS[0], span.every_s), *map(LatencyGrouping, LATENCY_CUTS[1:])]
     return Results(
         span,
         throughput(possible.where("side <> 'back'"), every_s=span.every_s),

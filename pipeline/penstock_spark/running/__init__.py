@@ -5,17 +5,17 @@ from penstock_spark.running.failures import CannotRun, JobFailed, cause
 from penstock_spark.running.loading import SettingsError, load_settings, parse_settings
 from penstock_spark.running.progress import watched
 from penstock_spark.running.session import open_session
-from penstock_spark.running.settings import Captures, Settings, Source, Spark, Target
+from penstock_spark.running.settings import CaptureSettings, JobSettings, SourceSettings, SparkSettings, TargetSettings
 
 __all__ = [
     "CannotRun",
-    "Captures",
+    "CaptureSettings",
     "JobFailed",
-    "Settings",
+    "JobSettings",
     "SettingsError",
-    "Source",
-    "Spark",
-    "Target",
+    "SourceSettings",
+    "SparkSettings",
+    "TargetSettings",
     "cause",
     "load_settings",
     "open_session",

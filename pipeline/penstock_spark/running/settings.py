@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-__all__ = ["FORMATS", "Captures", "Settings", "Source", "Spark", "Target"]
+__all__ = ["FORMATS", "CaptureSettings", "JobSettings", "SourceSettings", "SparkSettings", "TargetSettings"]
 
 FORMATS = ("parquet", "delta", "iceberg")
 """Formats of tables; all but the first need a jar that Spark does not include."""
@@ -29,7 +29,7 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of all tables."""
 
 
-class Spark(_Table, frozen=True, kw_only=True):
+class SparkSettings(_Table, frozen=True, kw_only=True):
     """Spark's master and settings."""
 
     master: Annotated[
@@ -55,7 +55,7 @@ class Spark(_Table, frozen=True, kw_only=True):
                 raise ValueError(f"conf: {name} is not a setting of Spark, which begin with spark.")
 
 
-class Source(_Table, frozen=True, kw_only=True):
+class SourceSettings(_Table, frozen=True, kw_only=True):
     """A server and some of its streams."""
 
     endpoint: Annotated[
@@ -79,7 +79,7 @@ class Source(_Table, frozen=True, kw_only=True):
                 raise ValueError(f"options.{name}: set the key of this name in [source] instead")
 
 
-class Captures(_Table, frozen=True, kw_only=True):
+class CaptureSettings(_Table, frozen=True, kw_only=True):
     """Recordings to read."""
 
     path: Annotated[
@@ -91,11 +91,12 @@ class Captures(_Table, frozen=True, kw_only=True):
     ] = msgspec.field(default_factory=dict)
 
 
-class Target(_Table, frozen=True, kw_only=True):
+class TargetSettings(_Table, frozen=True, kw_only=True):
     """The place and format of tables."""
 
     path: Annotated[
-        str, _key("A directory, or any URL that Spark can write to (hdfs://, s3a://); each table is a directory in it.")
+        str,
+        _key("A directory, or any URL that Spark can write to (hdfs://, s3a://); each table is a directory in it."),
     ] = "./data/tables"
     format: Annotated[
         Literal["parquet", "delta", "iceberg"],
@@ -118,10 +119,10 @@ class Target(_Table, frozen=True, kw_only=True):
             raise ValueError("path: must not be empty")
 
 
-class Settings(_Table, frozen=True, kw_only=True):
+class JobSettings(_Table, frozen=True, kw_only=True):
     """The whole file."""
 
-    spark: Spark = Spark()
-    source: Source = Source()
-    captures: Captures = Captures()
-    target: Target = Target()
+    spark: SparkSettings = SparkSettings()
+    source: SourceSettings = SourceSettings()
+    captures: CaptureSettings = CaptureSettings()
+    target: TargetSettings = TargetSettings()

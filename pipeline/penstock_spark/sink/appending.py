@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_spark.clients.base import StreamClient
 from penstock_spark.clients.patience import Patience
-from penstock_spark.sink.cutting import Cut
+from penstock_spark.sink.cutting import AppendRows
 from penstock_spark.sink.failures import SinkFailed
 
 __all__ = ["AnyAppender", "StreamWriter"]
@@ -54,14 +54,14 @@ class StreamWriter(ABC):
         self._made = False
         self._seen = 0  # end of what is known to be stored; the unit is the protocol's
         self._patience = patience
-        self._waiting: deque[Cut] = deque()  # not acknowledged; the first `_sent` are in flight
+        self._waiting: deque[AppendRows] = deque()  # not acknowledged; the first `_sent` are in flight
         self._sent = 0
         self._settled = 0  # acknowledged appends of the current appender that were removed from `_waiting`
         self._careful = 0
         self._passes = 0  # conflicts with other writers
         self._appender: AnyAppender | None = None
 
-    def put(self, cut: Cut) -> None:
+    def put(self, cut: AppendRows) -> None:
         """Take an append; returns when it is in flight, or stored."""
         self._waiting.extend(self._missing(cut))
         self._drive(self._send)
@@ -90,15 +90,15 @@ class StreamWriter(ABC):
         """Open a connection."""
 
     @abstractmethod
-    def _append(self, cut: Cut) -> None:
+    def _append(self, cut: AppendRows) -> None:
         """Send an append on the open connection."""
 
     @abstractmethod
-    def _stored(self, cut: Cut) -> None:
+    def _stored(self, cut: AppendRows) -> None:
         """Note that an append was acknowledged."""
 
     @abstractmethod
-    def _missing(self, cut: Cut) -> list[Cut]:
+    def _missing(self, cut: AppendRows) -> list[AppendRows]:
         """Return the part of an append that is not known to be stored: all, a part or nothing. Raises RowsDiffer."""
 
     @abstractmethod
@@ -183,6 +183,6 @@ class StreamWriter(ABC):
         self._made = True
         self._client.create(self.stream)
 
-    def _still_missing(self) -> Iterator[Cut]:
+    def _still_missing(self) -> Iterator[AppendRows]:
         for cut in self._waiting:
             yield from self._missing(cut)

@@ -18,11 +18,11 @@ from pyspark.sql.types import (
 )
 
 from penstock_codecs.model import Header, Headers
-from penstock_spark.sink.digest import Piece
+from penstock_spark.sink.digest import RowPiece
 from penstock_spark.sink.failures import SinkFailed
 from penstock_spark.sink.marker import MARKER
 
-__all__ = ["COLUMNS", "Layout", "layout_of", "pieces"]
+__all__ = ["COLUMNS", "ColumnLayout", "layout_of", "pieces"]
 
 COLUMNS: Final = {
     "stream": "string; not needed with the option stream",
@@ -35,7 +35,7 @@ COLUMNS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ColumnLayout:
     """The columns that are written. Picklable. `stream`: the target of all rows; None: the column has it."""
 
     stream: str | None
@@ -43,7 +43,7 @@ class Layout:
     timestamp: bool
 
 
-def layout_of(schema: StructType, stream: str | None, ignore: frozenset[str], *, only_bodies: bool) -> Layout:
+def layout_of(schema: StructType, stream: str | None, ignore: frozenset[str], *, only_bodies: bool) -> ColumnLayout:
     """Return the layout of a frame with this schema. `only_bodies`: the protocol carries nothing else. Raises
     SinkFailed with all faults."""
     types = {field.name: field.dataType for field in schema.fields if field.name not in ignore}
@@ -69,7 +69,7 @@ def layout_of(schema: StructType, stream: str | None, ignore: frozenset[str], *,
         ]
     if faults:
         raise SinkFailed("\n  ".join((f"sink penstock: {len(faults)} columns cannot be written", *faults)))
-    return Layout(stream, "headers" in types, "timestamp" in types)
+    return ColumnLayout(stream, "headers" in types, "timestamp" in types)
 
 
 def _is_bytes(found: DataType) -> bool:
@@ -93,7 +93,7 @@ _FITS: Final[Mapping[str, Callable[[DataType], bool]]] = {
 }
 
 
-def pieces(batch: pa.RecordBatch, layout: Layout, first: int) -> Iterator[tuple[str, Piece]]:
+def pieces(batch: pa.RecordBatch, layout: ColumnLayout, first: int) -> Iterator[tuple[str, RowPiece]]:
     """Yield the rows of each stream, in order. `first`: the number of the batch's first row in its partition, for
     errors. Raises SinkFailed if a row has no stream or no body, or is not a valid record."""
     if layout.stream is not None:
@@ -117,13 +117,13 @@ def pieces(batch: pa.RecordBatch, layout: Layout, first: int) -> Iterator[tuple[
         start += counts[code]
 
 
-def _piece(batch: pa.RecordBatch, layout: Layout, rows: Sequence[int]) -> Piece:
+def _piece(batch: pa.RecordBatch, layout: ColumnLayout, rows: Sequence[int]) -> RowPiece:
     body = batch.column("body")
     if body.null_count:
         raise SinkFailed(f"row {rows[_first_null(body)]} has no body")
     headers = _headers(batch.column("headers"), rows) if layout.headers else {}
     times = _times(batch.column("timestamp"), rows) if layout.timestamp else None
-    return Piece(_bytes(body).to_pylist(), headers, times)
+    return RowPiece(_bytes(body).to_pylist(), headers, times)
 
 
 def _bytes(column: pa.Array) -> pa.Array:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_spark.clients.base import Appender, Mark, StreamClient
+from penstock_spark.clients.base import Appender, ReadPosition, StreamClient
 from penstock_spark.clients.patience import Patience
 from penstock_spark.sink.appending import StreamWriter
-from penstock_spark.sink.cutting import Cut
+from penstock_spark.sink.cutting import AppendRows
 from penstock_spark.sink.failures import RowsDiffer, SinkFailed
 from penstock_spark.sink.ledger import tail_of
 from penstock_spark.sink.marker import Marker, find_marker, marker_header
@@ -43,18 +43,18 @@ class ConditionalWriter(StreamWriter):
         self._next = self._seen
         return self._conditional
 
-    def _append(self, cut: Cut) -> None:
+    def _append(self, cut: AppendRows) -> None:
         rows = cut.rows
         marker = marker_header(self._owner, Marker(cut.first, cut.end, cut.digest_at(cut.end)))
         first = (*rows.headers.get(0, ()), marker)
         self._conditional.append(rows.bodies, {**rows.headers, 0: first}, rows.timestamps, self._next)
         self._next += len(rows.bodies)
 
-    def _stored(self, cut: Cut) -> None:
+    def _stored(self, cut: AppendRows) -> None:
         self._seen += len(cut.rows.bodies)
         self._known = cut.end
 
-    def _missing(self, cut: Cut) -> list[Cut]:
+    def _missing(self, cut: AppendRows) -> list[AppendRows]:
         while self._found and self._found[0].end <= cut.end:
             marker = self._found.popleft()
             if cut.digest_at(marker.end) != marker.digest:
@@ -64,7 +64,7 @@ class ConditionalWriter(StreamWriter):
         return [cut.after(self._known)] if cut.end > self._known else []
 
     def _look(self) -> None:
-        start = Mark(self._seen)
+        start = ReadPosition(self._seen)
         try:
             tail = tail_of(self._client, self.stream)
             if tail.seq_num < start.seq_num:
@@ -78,7 +78,7 @@ class ConditionalWriter(StreamWriter):
                 raise SinkFailed(f"{self.stream}: {message}; the stored part is unknown") from error
             raise
 
-    def _search(self, start: Mark, tail: Mark) -> None:
+    def _search(self, start: ReadPosition, tail: ReadPosition) -> None:
         for rows in self._client.read(self.stream, start, tail):
             for index in sorted(rows.columns.headers):
                 marker = find_marker(self._owner, rows.columns.headers[index])

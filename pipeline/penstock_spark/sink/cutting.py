@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from penstock_codecs.model import Headers
-from penstock_spark.clients.plugin import Limits
-from penstock_spark.sink.digest import Piece, RowDigest
+from penstock_spark.clients.plugin import AppendLimits
+from penstock_spark.sink.digest import RowDigest, RowPiece
 from penstock_spark.sink.failures import SinkFailed
 
-__all__ = ["Cut", "Cutter"]
+__all__ = ["AppendRows", "Cutter"]
 
 
 @dataclass(slots=True)
-class Cut:
+class AppendRows:
     """The rows of one append: `first` is the number of the first one, `before` the digest of all rows before it."""
 
     first: int
-    rows: Piece
+    rows: RowPiece
     before: RowDigest
 
     @property
@@ -34,33 +34,33 @@ class Cut:
         digest.add(self.rows if end == self.end else self.rows.part(0, end - self.first))
         return digest.text()
 
-    def after(self, row: int) -> Cut:
+    def after(self, row: int) -> AppendRows:
         """Return an append of only the rows from `row` on."""
         before = self.before.copy()
         before.add(self.rows.part(0, row - self.first))
-        return Cut(row, self.rows.part(row - self.first, len(self.rows.bodies)), before)
+        return AppendRows(row, self.rows.part(row - self.first, len(self.rows.bodies)), before)
 
 
 class Cutter:
     """Gathers rows to appends, each as large as the limits allow."""
 
-    def __init__(self, stream: str, limits: Limits) -> None:
+    def __init__(self, stream: str, limits: AppendLimits) -> None:
         self._stream = stream
         self._limits = limits
-        self._rows = Piece([], {}, None)
+        self._rows = RowPiece([], {}, None)
         self._cut = 0  # number of the first row that is held
         self.digest = RowDigest()
         """Digest of all rows in returned appends."""
         self.waiting = 0
         """Metered bytes of the rows that are held."""
 
-    def add(self, piece: Piece) -> list[Cut]:
+    def add(self, piece: RowPiece) -> list[AppendRows]:
         """Add rows; return the appends that are full. Raises SinkFailed if a row is too large for any."""
         sizes = _sizes(piece.bodies, piece.headers)
         if max(sizes, default=0) > self._limits.most_record:
             self._refuse(sizes)
         ends = list(accumulate(sizes))
-        full: list[Cut] = []
+        full: list[AppendRows] = []
         start, total = 0, len(sizes)
         while True:
             base = ends[start - 1] if start else 0
@@ -76,25 +76,25 @@ class Cutter:
             full += self.rest()
             start = stop
 
-    def rest(self) -> list[Cut]:
+    def rest(self) -> list[AppendRows]:
         """Return the rows that are held, as one append or none."""
         if not self._rows.bodies:
             return []
-        cut = Cut(self._cut, self._rows, self.digest)
+        cut = AppendRows(self._cut, self._rows, self.digest)
         self.digest = self.digest.copy()
         self.digest.add(self._rows)
-        self._rows, self.waiting = Piece([], {}, None), 0
+        self._rows, self.waiting = RowPiece([], {}, None), 0
         self._cut = cut.end
         return [cut]
 
-    def _wait(self, piece: Piece) -> None:
+    def _wait(self, piece: RowPiece) -> None:
         have = self._rows
         if not have.bodies:
             self._rows = piece
             return
         moved = {len(have.bodies) + index: headers for index, headers in piece.headers.items()}
         times = None if have.timestamps is None or piece.timestamps is None else have.timestamps + piece.timestamps
-        self._rows = Piece(have.bodies + piece.bodies, {**have.headers, **moved}, times)
+        self._rows = RowPiece(have.bodies + piece.bodies, {**have.headers, **moved}, times)
 
     def _refuse(self, sizes: list[int]) -> None:
         index = next(index for index, size in enumerate(sizes) if size > self._limits.most_record)

@@ -10,14 +10,14 @@ from typing import Final
 
 from penstock_codecs.model import Headers
 
-__all__ = ["Piece", "RowDigest"]
+__all__ = ["RowDigest", "RowPiece"]
 
 _BYTES: Final = 12
 """Length of a digest in bytes. It protects from accidents, not from deliberate collisions."""
 
 
 @dataclass(slots=True)
-class Piece:
+class RowPiece:
     """Consecutive rows of one stream, column by column. `headers` has entries only for rows that have any; `timestamps`
     is None if the frame has no such column."""
 
@@ -25,12 +25,12 @@ class Piece:
     headers: Mapping[int, Headers] = field(default_factory=dict)
     timestamps: list[int | None] | None = None
 
-    def part(self, start: int, stop: int) -> Piece:
+    def part(self, start: int, stop: int) -> RowPiece:
         """Return the rows from index `start` up to `stop`."""
         some = self.headers
         headers = {index - start: some[index] for index in some if start <= index < stop} if some else {}
         timestamps = None if self.timestamps is None else self.timestamps[start:stop]
-        return Piece(self.bodies[start:stop], headers, timestamps)
+        return RowPiece(self.bodies[start:stop], headers, timestamps)
 
 
 class RowDigest:
@@ -53,7 +53,7 @@ class RowDigest:
         other._others = (self._others[0].copy(), self._others[1].copy())
         return other
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: RowPiece) -> None:
         """Add the rows of a piece."""
         sizes, times = self._others
         self._bodies.update(b"".join(piece.bodies))

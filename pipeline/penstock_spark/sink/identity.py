@@ -11,7 +11,7 @@ from pyspark import TaskContext
 
 from penstock_spark.sink.failures import SinkFailed
 
-__all__ = ["SINK_NAME", "Identity", "Sink", "identity_of", "one_off", "task_identity"]
+__all__ = ["SINK_NAME", "Identity", "PlannedSink", "identity_of", "one_off", "task_identity"]
 
 SINK_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 """Valid names of a sink: its ledger's name must be valid in every protocol (docs/names.md), and has limited length."""
@@ -22,7 +22,7 @@ _BATCH: Final = "streaming.sql.batchId"
 
 
 @dataclass(frozen=True, slots=True)
-class Sink:
+class PlannedSink:
     """The identity of a sink when its job is planned. `name`: None to use the streaming query's id; `batch`: None for
     streaming. `one_off`: the job cannot be repeated."""
 
@@ -54,12 +54,12 @@ class Identity:
         return f"sink {self.sink}, batch {self.batch}, partition {self.partition}"
 
 
-def one_off() -> Sink:
+def one_off() -> PlannedSink:
     """Return the sink of a batch job without a name."""
-    return Sink(f"job-{uuid.uuid4().hex}", 0, one_off=True)
+    return PlannedSink(f"job-{uuid.uuid4().hex}", 0, one_off=True)
 
 
-def identity_of(sink: Sink, partition: int, query: str | None, batch: str | None) -> Identity:
+def identity_of(sink: PlannedSink, partition: int, query: str | None, batch: str | None) -> Identity:
     """Return the identity of a partition; `query` and `batch`: Spark's properties of a micro-batch. Raises SinkFailed
     if they are needed and missing."""
     if sink.batch is not None and sink.name is not None:
@@ -71,7 +71,7 @@ def identity_of(sink: Sink, partition: int, query: str | None, batch: str | None
     return Identity(sink.name or query, int(batch), partition, query)
 
 
-def task_identity(sink: Sink) -> Identity:
+def task_identity(sink: PlannedSink) -> Identity:
     """Return the identity of the task that runs here."""
     context = TaskContext.get()
     if context is None:

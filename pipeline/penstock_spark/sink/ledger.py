@@ -8,9 +8,18 @@ import msgspec
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import is_command
-from penstock_spark.clients.base import Mark, StreamClient
+from penstock_spark.clients.base import ReadPosition, StreamClient
 from penstock_spark.clients.patience import Patience
-from penstock_spark.sink.entries import Committed, Entry, Opened, Stored, Tally, Touched, decode_entry, touched
+from penstock_spark.sink.entries import (
+    BatchCommitted,
+    LedgerEntry,
+    LedgerOpened,
+    PartitionsStored,
+    RowTally,
+    StreamsTouched,
+    decode_entry,
+    touched,
+)
 from penstock_spark.sink.failures import SinkFailed
 from penstock_spark.source.selection import LEDGERS
 
@@ -40,12 +49,12 @@ class Ledger:
         self._patience = patience
         self._partition = partition
         self._next: int | None = None
-        self._counted: dict[int, dict[int, Tally]] = {}  # by batch and partition, of batches not committed yet
+        self._counted: dict[int, dict[int, RowTally]] = {}  # by batch and partition, of batches not committed yet
         self.opened = False
         """Whether the driver of a one-off job created it."""
         self.committed: int | None = None
         """The last committed batch."""
-        self.tallies: Mapping[int, Tally] = {}
+        self.tallies: Mapping[int, RowTally] = {}
         """Tallies of the last committed batch, by partition; partitions without rows are missing."""
         self.touched: dict[tuple[int, int], dict[str, int]] = {}
         """By batch and partition: the streams' ends before its first append; empty for partitions other than ours. Only
@@ -63,7 +72,7 @@ class Ledger:
         tail = self._client.tail(self._stream)
         while self._next < tail.seq_num:
             try:
-                for rows in self._client.read(self._stream, Mark(self._next), tail):
+                for rows in self._client.read(self._stream, ReadPosition(self._next), tail):
                     for index, body in enumerate(rows.columns.bodies):
                         if not is_command(rows.columns.headers.get(index, ())):
                             self._take(body, rows.columns.seq_nums[index])
@@ -98,13 +107,13 @@ class Ledger:
                 "Batches of a sink have growing numbers; a query or job that starts again needs another sink"
             )
 
-    def enter(self, entries: Iterable[Entry]) -> int:
+    def enter(self, entries: Iterable[LedgerEntry]) -> int:
         """Append entries, one after another; return the sequence number of the first."""
         return min([self._patience().over(_Append(self._client, self._stream, entry)) for entry in entries])
 
     def trim(self, first: int) -> None:
         """Trim all entries before this sequence number."""
-        self._client.trim(self._stream, Mark(first))
+        self._client.trim(self._stream, ReadPosition(first))
 
     def delete(self) -> None:
         """Delete the ledger."""
@@ -117,20 +126,20 @@ class Ledger:
                 f"{self._stream}: this sink belongs to {_owner(entry.query)}, not to {_owner(self._query)}; "
                 "use the option sink to give this one another name"
             )
-        if isinstance(entry, Opened):
+        if isinstance(entry, LedgerOpened):
             self.opened = True
-        elif isinstance(entry, Touched):
+        elif isinstance(entry, StreamsTouched):
             if self.committed is None or entry.batch > self.committed:
                 place = self.touched.setdefault((entry.batch, entry.partition), {})
                 if entry.partition == self._partition:
                     for stream, end in entry.streams.items():
                         place.setdefault(stream, end)
-        elif isinstance(entry, Stored):
+        elif isinstance(entry, PartitionsStored):
             self._counted.setdefault(entry.batch, {}).update(entry.partitions)
         else:
             self._commit(entry)
 
-    def _commit(self, entry: Committed) -> None:
+    def _commit(self, entry: BatchCommitted) -> None:
         if self.committed is None or entry.batch > self.committed:
             self.committed, self.tallies = entry.batch, self._counted.get(entry.batch, {})
             self._counted = {batch: found for batch, found in self._counted.items() if batch > entry.batch}
@@ -140,7 +149,7 @@ class Ledger:
 class _Append:
     """Appends an entry in one attempt, and returns its sequence number."""
 
-    def __init__(self, client: StreamClient, stream: str, entry: Entry) -> None:
+    def __init__(self, client: StreamClient, stream: str, entry: LedgerEntry) -> None:
         self._client, self._stream, self._body = client, stream, msgspec.json.encode(entry)
 
     def __call__(self) -> int:
@@ -158,14 +167,14 @@ def _owner(query: str) -> str:
     return f"the query {query}" if query else "batch jobs"
 
 
-def tail_of(client: StreamClient, stream: str) -> Mark:
+def tail_of(client: StreamClient, stream: str) -> ReadPosition:
     """Return the end of a stream; 0 for one that does not exist (yet)."""
     try:
         return client.tail(stream)
     except OperationFailed as error:
         if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
             raise
-        return Mark(0)
+        return ReadPosition(0)
 
 
 def ledger_name(basin: str, sink: str) -> str:

@@ -8,7 +8,7 @@ from penstock_codecs.failures import FailureCode
 from penstock_spark.clients.base import NumberedAppender, StreamClient
 from penstock_spark.clients.patience import Patience
 from penstock_spark.sink.appending import StreamWriter
-from penstock_spark.sink.cutting import Cut
+from penstock_spark.sink.cutting import AppendRows
 from penstock_spark.sink.failures import RowsDiffer, SinkFailed
 from penstock_spark.sink.identity import Identity
 
@@ -36,7 +36,7 @@ class NumberedWriter(StreamWriter):
         self._put = 0
         self._numbered: NumberedAppender | None = None
 
-    def put(self, cut: Cut) -> None:
+    def put(self, cut: AppendRows) -> None:
         if cut.end > _MOST_ROWS:
             raise SinkFailed(f"{self.stream}: {self._identity} has more than {_MOST_ROWS} rows")
         if self._appender is None:
@@ -61,13 +61,13 @@ class NumberedWriter(StreamWriter):
         self._opened = appender
         return appender
 
-    def _append(self, cut: Cut) -> None:
+    def _append(self, cut: AppendRows) -> None:
         self._opened.append(cut.rows.bodies, self._base + cut.end)
 
-    def _stored(self, cut: Cut) -> None:
+    def _stored(self, cut: AppendRows) -> None:
         self._seen = cut.end
 
-    def _missing(self, cut: Cut) -> list[Cut]:
+    def _missing(self, cut: AppendRows) -> list[AppendRows]:
         if cut.first >= self._seen:
             return [cut]
         return [cut.after(self._seen)] if cut.end > self._seen else []

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock_spark.clients.endpoint import Endpoint
-from penstock_spark.clients.plugin import Appends, ClientPlugin, plugin_of
+from penstock_spark.clients.plugin import ClientPlugin, Deduplication, plugin_of
 from penstock_spark.options import Option, WrongOptions, boolean, endpoint_of, integer, read_options, text
-from penstock_spark.sink.identity import SINK_NAME, Sink, one_off
+from penstock_spark.sink.identity import SINK_NAME, PlannedSink, one_off
 from penstock_spark.sink.unwritable import FAIL, KEEP, POLICIES
 
-__all__ = ["OPTIONS", "Settings", "read_settings"]
+__all__ = ["OPTIONS", "SinkOptions", "read_settings"]
 
 
 def _sink_name(value: str) -> str:
@@ -81,12 +81,12 @@ _SPARKS: Final = frozenset({"checkpointlocation", "queryname", "path", "outputmo
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SinkOptions:
     """The checked options. Picklable: tasks get them from the driver. `ledger`: the basin; "" if there is no ledger."""
 
     endpoint: Endpoint
     stream: str | None
-    sink: Sink
+    sink: PlannedSink
     ledger: str
     create: bool
     ignore: frozenset[str]
@@ -94,7 +94,7 @@ class Settings:
     unwritable_path: str = ""
 
 
-def read_settings(given: Mapping[str, str], *, streaming: bool) -> Settings:
+def read_settings(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     """Check options and return the settings. Raises WrongOptions with all faults."""
     faults: list[str] = []
     if given.get("path"):
@@ -110,9 +110,9 @@ def read_settings(given: Mapping[str, str], *, streaming: bool) -> Settings:
         raise WrongOptions("sink penstock", faults)
     stream = values["stream"]
     basin = values["ledger"] or (stream or "").partition("/")[0]
-    ledger = basin if plugin.appends is Appends.EXPECTED else ""
-    sink = Sink(values["sink"], values["batch"]) if streaming or values["sink"] else one_off()
-    return Settings(
+    ledger = basin if plugin.appends is Deduplication.EXPECTED else ""
+    sink = PlannedSink(values["sink"], values["batch"]) if streaming or values["sink"] else one_off()
+    return SinkOptions(
         endpoint,
         stream,
         sink,
@@ -128,7 +128,7 @@ def _against_protocol(given: Mapping[str, str], values: Mapping[str, Any], plugi
     """Return what the protocol lacks, or needs. An option with an invalid value counts as set."""
     if plugin.appends is None:
         return [f"endpoint: {plugin.no_appends}"]
-    if plugin.appends is not Appends.EXPECTED:
+    if plugin.appends is not Deduplication.EXPECTED:
         return []
     if "ledger" not in given and "stream" not in given:
         return ["ledger: needed if a column names the streams: the basin of the sink's ledger"]

@@ -14,20 +14,20 @@ from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.limits import MIB
 from penstock_spark.clients.base import StreamClient
 from penstock_spark.clients.patience import Patience
-from penstock_spark.clients.plugin import Limits
+from penstock_spark.clients.plugin import AppendLimits
 from penstock_spark.sink.appending import StreamWriter
-from penstock_spark.sink.columns import Layout, pieces
+from penstock_spark.sink.columns import ColumnLayout, pieces
 from penstock_spark.sink.conditional import ConditionalWriter
-from penstock_spark.sink.cutting import Cut, Cutter
-from penstock_spark.sink.digest import Piece
-from penstock_spark.sink.entries import Tally
+from penstock_spark.sink.cutting import AppendRows, Cutter
+from penstock_spark.sink.digest import RowPiece
+from penstock_spark.sink.entries import RowTally
 from penstock_spark.sink.failures import RowsDiffer, SinkFailed
 from penstock_spark.sink.identity import Identity
 from penstock_spark.sink.ledger import Ledger
 from penstock_spark.sink.numbered import NumberedWriter
 from penstock_spark.sink.unwritable import Unwritable
 
-__all__ = ["Places", "Task", "Tools"]
+__all__ = ["Task", "TaskResources", "WriterFactory"]
 
 _MOST_WAITING: Final = 32 * MIB
 """Maximum number of metered bytes of rows that are held to fill appends; beyond it, all are sent as they are."""
@@ -35,27 +35,27 @@ _MOST_OPEN: Final = 16
 """Connections that a task appends on at a time; each may have some MiB in flight."""
 
 
-class Tools(NamedTuple):
-    """The resources of a task. `ledger`: the stream; "" if appends are numbered (`Appends`). `limits`: of an append,
-    less the room for its marker. `create`: see the option."""
+class TaskResources(NamedTuple):
+    """The resources of a task. `ledger`: the stream; "" if appends are numbered (`Deduplication`). `limits`: of an
+    append, less the room for its marker. `create`: see the option."""
 
     client: StreamClient
     patience: Callable[[], Patience]
     ledger: str
-    limits: Limits
+    limits: AppendLimits
     create: bool = False
     most_waiting: int = _MOST_WAITING
     most_open: int = _MOST_OPEN
 
 
-class Places:
+class WriterFactory:
     """Creates the writers of a task's streams, with their start positions, which are in the ledger if there is one."""
 
-    def __init__(self, identity: Identity, tools: Tools) -> None:
+    def __init__(self, identity: Identity, tools: TaskResources) -> None:
         self._identity = identity
         self._tools = tools
         self._ledger: Ledger | None = None
-        self.tally: Tally | None = None
+        self.tally: RowTally | None = None
         """The tally of this partition in the committed batch; None if the batch is not committed."""
 
     def begin(self) -> None:
@@ -72,7 +72,7 @@ class Places:
         ledger.check(identity.batch)
         self._ledger = ledger
         if ledger.committed == identity.batch:
-            self.tally = ledger.tallies.get(identity.partition, Tally(0, _digest({})))
+            self.tally = ledger.tallies.get(identity.partition, RowTally(0, _digest({})))
 
     def writers(self, streams: Iterable[str]) -> dict[str, StreamWriter]:
         """Return writers for streams that are new to the task."""
@@ -129,19 +129,21 @@ class _Stream:
 class Task:
     """Writes the rows of one partition."""
 
-    def __init__(self, identity: Identity, tools: Tools, layout: Layout, unwritable: Unwritable | None = None) -> None:
+    def __init__(
+        self, identity: Identity, tools: TaskResources, layout: ColumnLayout, unwritable: Unwritable | None = None
+    ) -> None:
         self._unwritable = unwritable or Unwritable(identity)
         self._limits = tools.limits
         self._identity = identity
         self._tools = tools
         self._layout = layout
-        self._places = Places(identity, tools)
+        self._places = WriterFactory(identity, tools)
         self._streams: dict[str, _Stream] = {}
         self._open: OrderedDict[str, StreamWriter] = OrderedDict()
         self._waiting = 0
         self._rows = 0
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> Tally:
+    def write(self, batches: Iterable[pa.RecordBatch]) -> RowTally:
         """Take all rows; returns when each is stored once. Raises SinkFailed, and OperationFailed if the server fails
         or is gone for too long."""
         try:
@@ -158,7 +160,7 @@ class Task:
             for writer in self._open.values():
                 writer.close()
 
-    def _take(self, found: list[tuple[str, Piece]]) -> None:
+    def _take(self, found: list[tuple[str, RowPiece]]) -> None:
         self._places.begin()
         self._meet([name for name, _ in found if name not in self._streams])
         for name, piece in found:
@@ -177,7 +179,7 @@ class Task:
         for name in names:
             self._streams[name] = _Stream(Cutter(name, self._limits), writers.get(name))
 
-    def _put(self, name: str, stream: _Stream, cuts: Iterable[Cut]) -> None:
+    def _put(self, name: str, stream: _Stream, cuts: Iterable[AppendRows]) -> None:
         writer = stream.writer
         if writer is None:  # the batch was committed; only the digest is needed
             return
@@ -195,12 +197,12 @@ class Task:
             self._put(name, stream, stream.cutter.rest())
         self._waiting = 0
 
-    def _finish(self) -> Tally:
+    def _finish(self) -> RowTally:
         self._put_all()
         for writer in self._writers():
             writer.finish()
         self._places.check_others(self._streams)
-        tally = Tally(self._rows, _digest({name: one.cutter for name, one in self._streams.items()}))
+        tally = RowTally(self._rows, _digest({name: one.cutter for name, one in self._streams.items()}))
         before = self._places.tally
         if before is not None and before != tally:
             raise RowsDiffer(

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock_spark.sink.columns import Layout
+from penstock_spark.sink.columns import ColumnLayout
 from penstock_spark.sink.failures import SinkFailed
 from penstock_spark.sink.marker import MARKER
 
@@ -43,7 +43,7 @@ class Unwritable:
         self._kept: list[pa.RecordBatch] = []
         self._count = 0
 
-    def sift(self, batch: pa.RecordBatch, layout: Layout, first: int, most: int) -> pa.RecordBatch:
+    def sift(self, batch: pa.RecordBatch, layout: ColumnLayout, first: int, most: int) -> pa.RecordBatch:
         """Return the batch without rows that are not valid records. `first`: the number of its first row in this task;
         `most`: metered bytes of a record. Raises SinkFailed with stream and record, with the policy `FAIL`."""
         reasons = _reasons(batch, layout, most)
@@ -94,7 +94,7 @@ def _local(path: str) -> tuple[Any, str]:
     return fs.LocalFileSystem(), path.rstrip("/")
 
 
-def _reasons(batch: pa.RecordBatch, layout: Layout, most: int) -> dict[int, str]:
+def _reasons(batch: pa.RecordBatch, layout: ColumnLayout, most: int) -> dict[int, str]:
     """Return by row why rows are not valid records."""
     body = batch.column("body")
     reasons = dict.fromkeys(_where(body.is_null()), "has no body")

@@ -20,13 +20,13 @@ from penstock_spark.clients.opening import open_client
 from penstock_spark.clients.patience import Patience
 from penstock_spark.clients.plugin import plugin_of
 from penstock_spark.sink.columns import layout_of
-from penstock_spark.sink.entries import Opened, Tally, committed
+from penstock_spark.sink.entries import LedgerOpened, RowTally, committed
 from penstock_spark.sink.failures import RowsDiffer, SinkFailed
 from penstock_spark.sink.identity import Identity, task_identity
 from penstock_spark.sink.ledger import Ledger, ledger_name
 from penstock_spark.sink.marker import marker_room
-from penstock_spark.sink.options import Settings, read_settings
-from penstock_spark.sink.task import Task, Tools
+from penstock_spark.sink.options import SinkOptions, read_settings
+from penstock_spark.sink.task import Task, TaskResources
 from penstock_spark.sink.unwritable import Unwritable
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Written(WriterCommitMessage):
     """A task's message to the driver. `tally`: of its partition. `ledger`: the stream; "" if there is none."""
 
     identity: Identity
-    tally: Tally
+    tally: RowTally
     ledger: str
 
 
@@ -49,7 +49,7 @@ def open_one_off(client: StreamClient, ledger: str, patience: Callable[[], Patie
     """Create the ledger of a one-off job, before its tasks run."""
     made = Ledger(client, ledger, "", patience)
     made.open()
-    made.enter([Opened(query="")])
+    made.enter([LedgerOpened(query="")])
 
 
 def commit_batch(client: StreamClient, messages: Sequence[Written], patience: Callable[[], Patience]) -> None:
@@ -104,7 +104,7 @@ class _Writing:
             aside = Unwritable(identity, settings.unwritable, settings.unwritable_path)
             room = marker_room(identity.owner) if ledger else 0
             limits = plugin_of(settings.endpoint.protocol).limits.less(room)
-            tools = Tools(client, _patience(settings), ledger, limits, settings.create)
+            tools = TaskResources(client, _patience(settings), ledger, limits, settings.create)
             return Written(identity, Task(identity, tools, self._layout, aside).write(iterator), ledger)
 
     def _commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -166,9 +166,9 @@ class PenstockStreamWriter(_Writing, DataSourceStreamArrowWriter):
         """Do nothing: the repeated batch continues after the rows that are stored."""
 
 
-def _patience(settings: Settings) -> Callable[[], Patience]:
+def _patience(settings: SinkOptions) -> Callable[[], Patience]:
     return partial(Patience, settings.endpoint, reached=True)
 
 
-def _ledger(settings: Settings, sink: str) -> str:
+def _ledger(settings: SinkOptions, sink: str) -> str:
     return ledger_name(settings.ledger, sink) if settings.ledger else ""

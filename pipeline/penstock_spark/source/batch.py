@@ -9,8 +9,8 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from penstock_codecs.failures import OperationFailed
-from penstock_spark.clients.base import Mark, StreamClient
-from penstock_spark.clients.crew import Crew
+from penstock_spark.clients.base import ReadPosition, StreamClient
+from penstock_spark.clients.client_pool import ClientPool
 from penstock_spark.clients.plugin import plugin_of
 from penstock_spark.source.bounds import Bound, numbered, order, resolve, up_to
 from penstock_spark.source.filters import Interval, Wanted, push
@@ -36,12 +36,12 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return ranges of the streams. Raises DataLost, OperationFailed."""
-        crew = Crew(self._connect)
+        clients = ClientPool(self._connect)
         try:
-            ranges = [] if self._wanted.empty else self._ranges(crew)
-            divisible = crew.first.indexed
+            ranges = [] if self._wanted.empty else self._ranges(clients)
+            divisible = clients.first.indexed
         finally:
-            crew.close()
+            clients.close()
         options = self._options
         planned = plan(
             ranges,
@@ -64,7 +64,7 @@ class BatchReader(DataSourceReader):
             late_is_null=options.unreadable_timestamps,
         )
 
-    def _ranges(self, crew: Crew) -> list[Range]:
+    def _ranges(self, clients: ClientPool) -> list[Range]:
         names = self._options.selection.names
 
         def within(client: StreamClient, stream: str) -> Range | None:
@@ -76,10 +76,10 @@ class BatchReader(DataSourceReader):
                 raise
             return Range(stream, start, end) if order(start) < order(end) else None
 
-        streams = [stream for stream in self._options.selection.find(crew.first) if self._wanted.stream(stream)]
-        return [found for found in crew.ask(within, streams).values() if found is not None]
+        streams = [stream for stream in self._options.selection.find(clients.first) if self._wanted.stream(stream)]
+        return [found for found in clients.ask(within, streams).values() if found is not None]
 
-    def _within(self, client: StreamClient, stream: str) -> tuple[Mark, Mark]:
+    def _within(self, client: StreamClient, stream: str) -> tuple[ReadPosition, ReadPosition]:
         """Return the range of a stream within the bounds of the options and the filters."""
         options, wanted = self._options, self._wanted
         start = self._start(client, stream, options.start.of(stream))
@@ -88,7 +88,7 @@ class BatchReader(DataSourceReader):
         start, end = _between_times(client, stream, wanted.times, start, end)
         return _between_numbers(client, stream, wanted.numbers, start, end)
 
-    def _start(self, client: StreamClient, stream: str, lower: Bound) -> Mark:
+    def _start(self, client: StreamClient, stream: str, lower: Bound) -> ReadPosition:
         client.require(stream)
         first = client.first(stream)
         if lower.kind == "earliest":
@@ -100,7 +100,9 @@ class BatchReader(DataSourceReader):
             Losses(self._options.fail_on_data_loss).trimmed(stream, start, first)
         return first
 
-    def _end(self, client: StreamClient, stream: str, upper: Bound, start: Mark, tail: Mark) -> Mark:
+    def _end(
+        self, client: StreamClient, stream: str, upper: Bound, start: ReadPosition, tail: ReadPosition
+    ) -> ReadPosition:
         if upper.kind == "latest":
             return tail
         if upper.kind == "seq_num":
@@ -123,7 +125,9 @@ class FilteringBatchReader(BatchReader):
         return left
 
 
-def _between_times(client: StreamClient, stream: str, times: Interval, start: Mark, end: Mark) -> tuple[Mark, Mark]:
+def _between_times(
+    client: StreamClient, stream: str, times: Interval, start: ReadPosition, end: ReadPosition
+) -> tuple[ReadPosition, ReadPosition]:
     if times.least > 0:
         start = max(start, client.at_timestamp(stream, times.least), key=order)
     if times.end is not None:
@@ -131,7 +135,9 @@ def _between_times(client: StreamClient, stream: str, times: Interval, start: Ma
     return start, end
 
 
-def _between_numbers(client: StreamClient, stream: str, numbers: Interval, start: Mark, end: Mark) -> tuple[Mark, Mark]:
+def _between_numbers(
+    client: StreamClient, stream: str, numbers: Interval, start: ReadPosition, end: ReadPosition
+) -> tuple[ReadPosition, ReadPosition]:
     if numbers.end is not None and numbers.end < end.seq_num:
         end = numbered(client, stream, start, numbers.end)
     if numbers.least > start.seq_num:

@@ -20,14 +20,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from penstock_codecs.model import U64_MAX
-from penstock_spark.clients.base import Mark, StreamClient
+from penstock_spark.clients.base import ReadPosition, StreamClient
 
 __all__ = [
     "ALL",
     "EARLIEST",
     "LATEST",
     "Bound",
-    "Bounds",
+    "StreamBounds",
     "microseconds",
     "numbered",
     "order",
@@ -57,7 +57,7 @@ _WORDS: Final = ("earliest", "latest")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Bounds(NamedTuple):
+class StreamBounds(NamedTuple):
     """A bound for each stream."""
 
     named: Mapping[str, Bound]
@@ -72,19 +72,21 @@ class Bounds(NamedTuple):
         """All bounds that are set."""
         return (*self.named.values(), self.other)
 
-    def within(self, basin: str | None) -> Bounds:
+    def within(self, basin: str | None) -> StreamBounds:
         """Return the same bounds, with names in a basin."""
         return (
-            self if basin is None else Bounds({f"{basin}/{name}": one for name, one in self.named.items()}, self.other)
+            self
+            if basin is None
+            else StreamBounds({f"{basin}/{name}": one for name, one in self.named.items()}, self.other)
         )
 
 
-def read_start(text: str) -> Bounds:
+def read_start(text: str) -> StreamBounds:
     """Parse option `start`. Raises ValueError."""
     return _read(text, EARLIEST)
 
 
-def read_end(text: str) -> Bounds:
+def read_end(text: str) -> StreamBounds:
     """Parse option `end`. Raises ValueError."""
     bounds = _read(text, LATEST)
     if EARLIEST in bounds.all:
@@ -92,9 +94,9 @@ def read_end(text: str) -> Bounds:
     return bounds
 
 
-def _read(text: str, default: Bound) -> Bounds:
+def _read(text: str, default: Bound) -> StreamBounds:
     if not text.startswith("{"):
-        return Bounds({}, _bound(text))
+        return StreamBounds({}, _bound(text))
     try:
         said = json.loads(text)
     except ValueError as wrong:
@@ -102,7 +104,7 @@ def _read(text: str, default: Bound) -> Bounds:
     if not all(isinstance(one, str) for one in said.values()):
         raise ValueError('each stream needs a string such as "seq_num:5"')
     named = {stream: _bound(one) for stream, one in said.items()}
-    return Bounds(named, named.pop(ALL, default))
+    return StreamBounds(named, named.pop(ALL, default))
 
 
 def _bound(text: str) -> Bound:
@@ -147,25 +149,27 @@ def microseconds(time: datetime) -> int:
 _VALUES: Final[dict[str, Callable[[str], int]]] = {"seq_num": _whole, "timestamp": _milliseconds, "offset": _whole}
 
 
-def order(mark: Mark) -> tuple[int, ...]:
+def order(mark: ReadPosition) -> tuple[int, ...]:
     """Return a sort key for places of one stream, even if their numbers were counted from different beginnings."""
     return tuple(map(int, mark.place.split("-"))) if mark.place else (mark.seq_num,)
 
 
-def resolve(client: StreamClient, stream: str, bound: Bound) -> Mark:
+def resolve(client: StreamClient, stream: str, bound: Bound) -> ReadPosition:
     """Look up a bound as a start; a number or a time beyond the tail may give the tail, or a place beyond it."""
     return _FINDERS[bound.kind](client, stream, bound.value)
 
 
-def numbered(client: StreamClient, stream: str, start: Mark, number: int) -> Mark:
+def numbered(client: StreamClient, stream: str, start: ReadPosition, number: int) -> ReadPosition:
     """Return the place with a number, counted as that of `start` was. Where that takes counting, it is not before
     `start`."""
     if client.indexed:
-        return Mark(number)
+        return ReadPosition(number)
     return client.advance(stream, start, number - start.seq_num) if number > start.seq_num else start
 
 
-def up_to(client: StreamClient, stream: str, start: Mark, tail: Mark, place: Mark) -> Mark:
+def up_to(
+    client: StreamClient, stream: str, start: ReadPosition, tail: ReadPosition, place: ReadPosition
+) -> ReadPosition:
     """Return the last place not after `place`, between two known ones, and its number, which takes counting."""
     if client.indexed or order(place) >= order(tail):
         return min(tail, place, key=order)  # the tail if both are equal: its number follows from that of `start`
@@ -177,7 +181,7 @@ def up_to(client: StreamClient, stream: str, start: Mark, tail: Mark, place: Mar
     return at
 
 
-def _within(client: StreamClient, stream: str, start: Mark, count: int, place: Mark) -> Mark:
+def _within(client: StreamClient, stream: str, start: ReadPosition, count: int, place: ReadPosition) -> ReadPosition:
     """Return the place as `up_to`, less than `count` records after `start`."""
     found, low, high = start, 0, count
     while high - low > 1:
@@ -190,10 +194,10 @@ def _within(client: StreamClient, stream: str, start: Mark, count: int, place: M
     return found
 
 
-_FINDERS: Final[dict[str, Callable[[StreamClient, str, int], Mark]]] = {
+_FINDERS: Final[dict[str, Callable[[StreamClient, str, int], ReadPosition]]] = {
     "earliest": lambda client, stream, _: client.first(stream),
     "latest": lambda client, stream, _: client.tail(stream),
     "seq_num": lambda client, stream, value: numbered(client, stream, client.first(stream), value),
     "timestamp": lambda client, stream, value: client.at_timestamp(stream, value),
-    "offset": lambda _, __, value: Mark(0, str(value)),
+    "offset": lambda _, __, value: ReadPosition(0, str(value)),
 }

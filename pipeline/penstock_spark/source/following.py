@@ -13,19 +13,19 @@ from functools import partial
 from typing import NamedTuple
 
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_spark.clients.base import Mark, StreamClient
-from penstock_spark.clients.crew import Crew
-from penstock_spark.source.bounds import Bound, Bounds, order, resolve, up_to
+from penstock_spark.clients.base import ReadPosition, StreamClient
+from penstock_spark.clients.client_pool import ClientPool
+from penstock_spark.source.bounds import Bound, StreamBounds, order, resolve, up_to
 from penstock_spark.source.loss import DataLost, Losses, says_gone
-from penstock_spark.source.selection import Selection
+from penstock_spark.source.selection import StreamSelection
 
-__all__ = ["Ends", "Following", "Known", "Step", "admit"]
+__all__ = ["Ends", "MicroBatchPlanner", "Step", "StreamCheckpoint", "admit"]
 
-Step = Callable[[str, Mark, int], Mark]
+Step = Callable[[str, ReadPosition, int], ReadPosition]
 """Returns the place a number of records after another, or the end of the stream if that is earlier."""
 
 
-def admit(places: Mapping[str, Mark], limit: int, step: Step) -> dict[str, Mark]:
+def admit(places: Mapping[str, ReadPosition], limit: int, step: Step) -> dict[str, ReadPosition]:
     """Return the place up to which each stream is read, so that at most `limit` records are read in all.
 
     All streams get the same share; unused shares are divided among the others. If there are more streams than records
@@ -53,30 +53,30 @@ def admit(places: Mapping[str, Mark], limit: int, step: Step) -> dict[str, Mark]
     return reached
 
 
-class Known(NamedTuple):
+class StreamCheckpoint(NamedTuple):
     """The checkpoint of a stream: the position reached, and its identity there (`StreamClient.identity`)."""
 
-    mark: Mark
+    mark: ReadPosition
     identity: str = ""
 
 
-Ends = Mapping[str, Mark | None]
+Ends = Mapping[str, ReadPosition | None]
 """The end of each stream; None: only reading finds it."""
 
 
-class Following:
-    """See the module."""
+class MicroBatchPlanner:
+    """Finds where the streams begin, where they end, and where the next micro-batch ends."""
 
-    def __init__(self, crew: Crew, selection: Selection, losses: Losses) -> None:
-        self._crew = crew
+    def __init__(self, clients: ClientPool, selection: StreamSelection, losses: Losses) -> None:
+        self._clients = clients
         self._selection = selection
         self._losses = losses
 
-    def begin(self, start: Bounds) -> dict[str, Mark]:
+    def begin(self, start: StreamBounds) -> dict[str, ReadPosition]:
         """Return the places where reading begins by option `start`, in the streams that exist. Raises DataLost,
         OperationFailed."""
 
-        def place(client: StreamClient, stream: str) -> Mark | None:
+        def place(client: StreamClient, stream: str) -> ReadPosition | None:
             try:
                 return self._begin(client, stream, start.of(stream))
             except OperationFailed as failed:
@@ -84,9 +84,9 @@ class Following:
                     return None  # deleted after the pattern matched it
                 raise
 
-        return _there(self._crew.ask(place, self._selection.find(self._crew.first)))
+        return _there(self._clients.ask(place, self._selection.find(self._clients.first)))
 
-    def _begin(self, client: StreamClient, stream: str, bound: Bound) -> Mark:
+    def _begin(self, client: StreamClient, stream: str, bound: Bound) -> ReadPosition:
         client.require(stream)
         start = resolve(client, stream, bound)
         if bound.kind not in ("seq_num", "offset"):
@@ -99,45 +99,45 @@ class Following:
             return first
         return start
 
-    def ends(self, since: Mapping[str, Mark] | None = None) -> Ends:
+    def ends(self, since: Mapping[str, ReadPosition] | None = None) -> Ends:
         """Return the streams that exist now, and their ends. `since`: look for ends also where only reading finds them,
         from these places on."""
-        streams = self._selection.find(self._crew.first)
-        if since is None and not self._crew.first.indexed:
+        streams = self._selection.find(self._clients.first)
+        if since is None and not self._clients.first.indexed:
             return dict.fromkeys(streams)
         known = since or {}
 
-        def end(client: StreamClient, stream: str) -> Mark:
+        def end(client: StreamClient, stream: str) -> ReadPosition:
             if stream in self._selection.names:  # a pattern has found the others just now
                 client.require(stream)
             return _tail(client, known.get(stream), stream)
 
-        return _there(self._crew.ask(lambda client, stream: _unless_gone(partial(end, client), stream), streams))
+        return _there(self._clients.ask(lambda client, stream: _unless_gone(partial(end, client), stream), streams))
 
-    def identities(self, places: Mapping[str, Mark], known: Mapping[str, Known]) -> dict[str, str]:
+    def identities(self, places: Mapping[str, ReadPosition], known: Mapping[str, StreamCheckpoint]) -> dict[str, str]:
         """Return the identity of each stream at its place; `known`: those that were known at theirs."""
         found = {stream: known[stream].identity for stream in places.keys() & known.keys()}
         moved = [stream for stream, mark in places.items() if stream not in known or known[stream].mark != mark]
-        return found | self._crew.ask(lambda client, stream: _identity(client, stream, places[stream]), moved)
+        return found | self._clients.ask(lambda client, stream: _identity(client, stream, places[stream]), moved)
 
     def advance(
-        self, known: Mapping[str, Mark], ends: Ends, limit: int | None, identities: Mapping[str, str]
-    ) -> dict[str, Mark]:
+        self, known: Mapping[str, ReadPosition], ends: Ends, limit: int | None, identities: Mapping[str, str]
+    ) -> dict[str, ReadPosition]:
         """Return the end of the next micro-batch, which begins at `known`: at most `limit` records later, and not
         beyond `ends`. New streams are included at their first record, deleted ones are left out, and streams whose
         identity has changed begin at their first record.
 
         Raises DataLost, OperationFailed.
         """
-        reached: dict[str, Mark] = {}
-        behind: dict[str, Mark] = {}
+        reached: dict[str, ReadPosition] = {}
+        behind: dict[str, ReadPosition] = {}
         for stream, mark in known.items():
             if not self._selection.includes(stream):
                 continue  # the options were changed since
             end = ends.get(stream)
             if stream in ends and (end is None or order(mark) < order(end)):
                 behind[stream] = mark
-            elif (place := mark if mark == end else self._suspected(self._crew.first, stream, mark)) is not None:
+            elif (place := mark if mark == end else self._suspected(self._clients.first, stream, mark)) is not None:
                 reached[stream] = place
         for stream, first in self._others(behind, identities).items():
             reached[stream] = first
@@ -145,26 +145,26 @@ class Following:
         reached |= self._new({stream: end for stream, end in ends.items() if stream not in known})
         return {**reached, **self._admitted(behind, ends, limit)}
 
-    def _others(self, behind: Mapping[str, Mark], identities: Mapping[str, str]) -> dict[str, Mark]:
+    def _others(self, behind: Mapping[str, ReadPosition], identities: Mapping[str, str]) -> dict[str, ReadPosition]:
         """Return the first places of streams that replaced ones of the same names that were read."""
 
         def changed(client: StreamClient, stream: str) -> bool:
             before = identities[stream]
             return _identity(client, stream, behind[stream], before) not in ("", before)
 
-        answers = self._crew.ask(changed, [stream for stream in behind if stream in identities])
+        answers = self._clients.ask(changed, [stream for stream in behind if stream in identities])
         found = {}
         for stream in (stream for stream, is_other in answers.items() if is_other):
             self._losses.replaced(stream, behind[stream])
-            first = self._crew.first.first(stream)
+            first = self._clients.first.first(stream)
             if first != behind[stream]:  # otherwise the new stream, trimmed, begins where the old one was left
                 found[stream] = first
         return found
 
-    def _new(self, ends: Ends) -> dict[str, Mark]:
+    def _new(self, ends: Ends) -> dict[str, ReadPosition]:
         """Return the first places of new streams that have records."""
-        never = Mark(0)  # the end of a stream that never had a record, where numbers are places
-        firsts = self._crew.ask(
+        never = ReadPosition(0)  # the end of a stream that never had a record, where numbers are places
+        firsts = self._clients.ask(
             lambda client, stream: _unless_gone(client.first, stream),
             [stream for stream, end in ends.items() if end != never],
         )
@@ -175,10 +175,10 @@ class Following:
                 found[stream] = first
         return found
 
-    def _admitted(self, behind: Mapping[str, Mark], ends: Ends, limit: int | None) -> dict[str, Mark]:
-        lost: dict[str, Mark | None] = {}
+    def _admitted(self, behind: Mapping[str, ReadPosition], ends: Ends, limit: int | None) -> dict[str, ReadPosition]:
+        lost: dict[str, ReadPosition | None] = {}
 
-        def step(client: StreamClient, stream: str, mark: Mark, count: int | None) -> Mark:
+        def step(client: StreamClient, stream: str, mark: ReadPosition, count: int | None) -> ReadPosition:
             try:
                 return _step(client, stream, mark, count, ends[stream])
             except OperationFailed as failed:
@@ -186,12 +186,14 @@ class Following:
                 return mark
 
         if limit is None:
-            places = self._crew.ask(lambda client, stream: step(client, stream, behind[stream], None), [*behind])
+            places = self._clients.ask(lambda client, stream: step(client, stream, behind[stream], None), [*behind])
         else:
-            places = admit(behind, limit, partial(step, self._crew.first))
+            places = admit(behind, limit, partial(step, self._clients.first))
         return _there({**places, **lost})
 
-    def _behind_loss(self, failed: OperationFailed, client: StreamClient, stream: str, mark: Mark) -> Mark | None:
+    def _behind_loss(
+        self, failed: OperationFailed, client: StreamClient, stream: str, mark: ReadPosition
+    ) -> ReadPosition | None:
         """Return the place to continue at after a loss; None if the stream is gone."""
         if says_gone(failed):
             self._losses.deleted(stream, mark)
@@ -199,7 +201,7 @@ class Following:
         first = failed.failure.details.get("first")
         if failed.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE:
             raise failed
-        if isinstance(first, Mark) and order(first) > order(mark):
+        if isinstance(first, ReadPosition) and order(first) > order(mark):
             self._losses.trimmed(stream, mark, first)
             return first
         again = self._suspected(client, stream, mark)
@@ -207,7 +209,7 @@ class Following:
             raise failed
         return again
 
-    def _suspected(self, client: StreamClient, stream: str, mark: Mark) -> Mark | None:
+    def _suspected(self, client: StreamClient, stream: str, mark: ReadPosition) -> ReadPosition | None:
         """Return the place to continue at in a stream that is missing or ends too early; None if it is gone."""
         try:
             client.require(stream)
@@ -223,7 +225,7 @@ class Following:
         return None
 
 
-def _identity(client: StreamClient, stream: str, mark: Mark, like: str = "") -> str:
+def _identity(client: StreamClient, stream: str, mark: ReadPosition, like: str = "") -> str:
     try:
         return client.identity(stream, mark, like)
     except OperationFailed as failed:
@@ -232,15 +234,17 @@ def _identity(client: StreamClient, stream: str, mark: Mark, like: str = "") -> 
         return ""  # deleted meanwhile, which is detected elsewhere
 
 
-def _step(client: StreamClient, stream: str, mark: Mark, count: int | None, end: Mark | None) -> Mark:
+def _step(
+    client: StreamClient, stream: str, mark: ReadPosition, count: int | None, end: ReadPosition | None
+) -> ReadPosition:
     if client.indexed:
         assert end is not None
-        return end if count is None else Mark(min(mark.seq_num + count, end.seq_num))
+        return end if count is None else ReadPosition(min(mark.seq_num + count, end.seq_num))
     there = client.tail(stream, mark) if count is None else client.advance(stream, mark, count)
     return there if end is None else up_to(client, stream, mark, there, end)
 
 
-def _tail(client: StreamClient, after: Mark | None, stream: str) -> Mark:
+def _tail(client: StreamClient, after: ReadPosition | None, stream: str) -> ReadPosition:
     try:
         return client.tail(stream, after)
     except OperationFailed as failed:
@@ -249,7 +253,7 @@ def _tail(client: StreamClient, after: Mark | None, stream: str) -> Mark:
         return client.tail(stream)  # `after` was trimmed; the tail's place is right, and its number does not matter
 
 
-def _unless_gone(look: Callable[[str], Mark], stream: str) -> Mark | None:
+def _unless_gone(look: Callable[[str], ReadPosition], stream: str) -> ReadPosition | None:
     try:
         return look(stream)
     except OperationFailed as failed:
@@ -258,5 +262,5 @@ def _unless_gone(look: Callable[[str], Mark], stream: str) -> Mark | None:
         return None
 
 
-def _there(places: Mapping[str, Mark | None]) -> dict[str, Mark]:
+def _there(places: Mapping[str, ReadPosition | None]) -> dict[str, ReadPosition]:
     return {stream: mark for stream, mark in places.items() if mark is not None}

@@ -11,7 +11,7 @@ import logging
 from typing import Final
 
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_spark.clients.base import Mark
+from penstock_spark.clients.base import ReadPosition
 
 __all__ = ["DataLost", "Losses", "says_gone"]
 
@@ -34,25 +34,25 @@ class Losses:
     def __init__(self, fatal: bool) -> None:
         self._fatal = fatal
 
-    def deleted(self, stream: str, wanted: Mark) -> None:
+    def deleted(self, stream: str, wanted: ReadPosition) -> None:
         """Report that a stream does not exist, while records from `wanted` on were expected."""
         self._say(f"{stream} was deleted, with its records from {_shown(wanted)} on")
 
-    def made_again(self, stream: str, wanted: Mark, tail: Mark) -> None:
+    def made_again(self, stream: str, wanted: ReadPosition, tail: ReadPosition) -> None:
         """Report that a stream ends before a position that it had reached."""
         self._say(
             f"{stream} ends at {_shown(tail)}, before {_shown(wanted)}, which existed: it was deleted and created "
             "again, and the unread records of the old stream are lost"
         )
 
-    def replaced(self, stream: str, wanted: Mark) -> None:
+    def replaced(self, stream: str, wanted: ReadPosition) -> None:
         """Report that a stream has another record where the last one was read."""
         self._say(
             f"{stream} has another record before {_shown(wanted)} than was read there: it was deleted and created "
             "again, and the unread records of the old stream are lost"
         )
 
-    def trimmed(self, stream: str, wanted: Mark, first: Mark) -> None:
+    def trimmed(self, stream: str, wanted: ReadPosition, first: ReadPosition) -> None:
         """Report that a stream begins after the position needed."""
         self._say(f"{stream} was trimmed: records from {_shown(wanted)} up to {_shown(first)} are gone")
 
@@ -62,5 +62,5 @@ class Losses:
         _LOG.warning("%s; skipping them", what)
 
 
-def _shown(mark: Mark) -> str:
+def _shown(mark: ReadPosition) -> str:
     return f"{mark.seq_num} (position {mark.place})" if mark.place else str(mark.seq_num)

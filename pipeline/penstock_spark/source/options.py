@@ -9,8 +9,8 @@ from typing import Any, Final
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.plugin import plugin_of
 from penstock_spark.options import Option, WrongOptions, boolean, endpoint_of, integer, read_options, text
-from penstock_spark.source.bounds import EARLIEST, LATEST, Bounds, read_end, read_start
-from penstock_spark.source.selection import Selection, read_names
+from penstock_spark.source.bounds import EARLIEST, LATEST, StreamBounds, read_end, read_start
+from penstock_spark.source.selection import StreamSelection, read_names
 
 __all__ = ["SOURCE_OPTIONS", "SourceOptions", "source_options"]
 
@@ -28,10 +28,10 @@ SOURCE_OPTIONS: Final = (
     Option(
         "start",
         read_start,
-        Bounds({}, EARLIEST),
+        StreamBounds({}, EARLIEST),
         "start position; the checkpoint of a streaming query takes precedence",
     ),
-    Option("end", read_end, Bounds({}, LATEST), "end position; batch only"),
+    Option("end", read_end, StreamBounds({}, LATEST), "end position; batch only"),
     Option(
         "max_records_per_batch",
         integer(1),
@@ -88,9 +88,9 @@ class SourceOptions:
     """The checked options; `max_records_per_batch` and `records_per_partition` None: not set."""
 
     endpoint: Endpoint
-    selection: Selection
-    start: Bounds
-    end: Bounds
+    selection: StreamSelection
+    start: StreamBounds
+    end: StreamBounds
     max_records_per_batch: int | None
     records_per_partition: int | None
     min_partitions: int
@@ -123,13 +123,13 @@ def source_options(given: Mapping[str, str], *, refused: Mapping[str, str] | Non
     return SourceOptions(endpoint=endpoint, selection=selection, **values)
 
 
-def _selection(values: dict[str, Any], basin: str | None) -> Selection:
+def _selection(values: dict[str, Any], basin: str | None) -> StreamSelection:
     one = values.pop("stream")
     names = tuple(dict.fromkeys((*(() if one is None else (one,)), *values.pop("streams"))))
-    return Selection(names, values.pop("stream_pattern")).within(basin)
+    return StreamSelection(names, values.pop("stream_pattern")).within(basin)
 
 
-def _against_protocol(protocol: str, selection: Selection, values: Mapping[str, Any]) -> list[str]:
+def _against_protocol(protocol: str, selection: StreamSelection, values: Mapping[str, Any]) -> list[str]:
     plugin, faults = plugin_of(protocol), []
     known = plugin.bounds | {EARLIEST.kind, LATEST.kind}
     for name in ("start", "end"):
@@ -144,7 +144,7 @@ def _against_protocol(protocol: str, selection: Selection, values: Mapping[str, 
     return faults
 
 
-def _unknown_streams(selection: Selection, values: Mapping[str, Any]) -> list[str]:
+def _unknown_streams(selection: StreamSelection, values: Mapping[str, Any]) -> list[str]:
     """Return faults for streams in `start` and `end` that are not read, if the streams are known."""
     if selection.patterns:
         return []

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
-from penstock_spark.clients.base import Mark
+from penstock_spark.clients.base import ReadPosition
 
 __all__ = ["Range", "Ranges", "plan"]
 
@@ -30,8 +30,8 @@ class Range(NamedTuple):
     """The records of a stream from `start` up to but not including `end`."""
 
     stream: str
-    start: Mark
-    end: Mark
+    start: ReadPosition
+    end: ReadPosition
 
     @property
     def records(self) -> int:
@@ -64,7 +64,11 @@ def _pieces(ranges: Iterable[Range], size: int | None) -> Iterator[Range]:
     for one in ranges:
         count = one.records
         parts = 1 if size is None else max(1, -(-count // size))
-        cuts = [one.start, *(Mark(one.start.seq_num + count * part // parts) for part in range(1, parts)), one.end]
+        cuts = [
+            one.start,
+            *(ReadPosition(one.start.seq_num + count * part // parts) for part in range(1, parts)),
+            one.end,
+        ]
         for start, end in pairwise(cuts):
             yield Range(one.stream, start, end)
 

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Columns
-from penstock_spark.clients.base import Mark, StreamClient
+from penstock_spark.clients.base import ReadPosition, StreamClient
 from penstock_spark.clients.envelopes import unwrapped
 from penstock_spark.source.arrow import to_batches
 from penstock_spark.source.bounds import order
@@ -60,7 +60,9 @@ def _records(client: StreamClient, wanted: Range, losses: Losses) -> Iterator[Co
             position = _after_loss(failed, wanted.stream, position, end, losses)
 
 
-def _after_loss(failed: OperationFailed, stream: str, position: Mark, end: Mark, losses: Losses) -> Mark:
+def _after_loss(
+    failed: OperationFailed, stream: str, position: ReadPosition, end: ReadPosition, losses: Losses
+) -> ReadPosition:
     """Return the place to continue at after a loss, which is `end` if nothing is left. Raises `failed` if nothing was
     lost."""
     first, tail = failed.failure.details.get("first"), failed.failure.details.get("tail")
@@ -68,10 +70,10 @@ def _after_loss(failed: OperationFailed, stream: str, position: Mark, end: Mark,
         losses.deleted(stream, position)
     elif failed.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE:
         raise failed
-    elif isinstance(first, Mark) and order(first) > order(position):
+    elif isinstance(first, ReadPosition) and order(first) > order(position):
         losses.trimmed(stream, position, min(first, end, key=order))
         return first
-    elif isinstance(tail, Mark):
+    elif isinstance(tail, ReadPosition):
         losses.made_again(stream, end, tail)
     else:
         raise failed

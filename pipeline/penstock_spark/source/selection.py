@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from penstock_spark.clients.base import StreamClient
 
-__all__ = ["LEDGERS", "Selection", "read_names"]
+__all__ = ["LEDGERS", "StreamSelection", "read_names"]
 
 LEDGERS: Final = "penstock-sink."
 """Prefix of the names of the sink's own streams; only patterns that contain it match these."""
@@ -19,17 +19,17 @@ LEDGERS: Final = "penstock-sink."
 _SPECIAL: Final = re.compile(r"[*?[]")
 
 
-class Selection(NamedTuple):
+class StreamSelection(NamedTuple):
     """Streams by their full names (`basin/stream`), and by glob patterns: `*` and `?` match `/`, too."""
 
     names: tuple[str, ...]
     patterns: tuple[str, ...] = ()
 
-    def within(self, basin: str | None) -> Selection:
+    def within(self, basin: str | None) -> StreamSelection:
         """Return the same selection, with names in a basin."""
         if basin is None:
             return self
-        return Selection(
+        return StreamSelection(
             tuple(f"{basin}/{name}" for name in self.names),
             tuple(f"{escape(basin)}/{pattern}" for pattern in self.patterns),
         )

@@ -14,10 +14,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from penstock_spark.clients.base import Mark
-from penstock_spark.clients.crew import Crew
+from penstock_spark.clients.base import ReadPosition
+from penstock_spark.clients.client_pool import ClientPool
 from penstock_spark.source.bounds import order
-from penstock_spark.source.following import Ends, Following, Known
+from penstock_spark.source.following import Ends, MicroBatchPlanner, StreamCheckpoint
 from penstock_spark.source.loss import Losses
 from penstock_spark.source.options import SourceOptions
 from penstock_spark.source.partitions import Range, Ranges, plan
@@ -37,7 +37,7 @@ class WrongCheckpoint(ValueError):
     """The checkpoint's offset is not of this source, or of another protocol; the message says what is wrong."""
 
 
-def write_offset(places: Mapping[str, Mark], identities: Mapping[str, str]) -> dict[str, Any]:
+def write_offset(places: Mapping[str, ReadPosition], identities: Mapping[str, str]) -> dict[str, Any]:
     """Return places as a checkpoint holds them: always in the same order, since Spark compares the text."""
     written: dict[str, Any] = {}
     for stream, mark in sorted(places.items()):
@@ -46,7 +46,7 @@ def write_offset(places: Mapping[str, Mark], identities: Mapping[str, str]) -> d
     return written
 
 
-def read_offset(offset: Any, *, indexed: bool) -> dict[str, Known]:
+def read_offset(offset: Any, *, indexed: bool) -> dict[str, StreamCheckpoint]:
     """Return the checkpoint of each stream; earlier versions have no identities. `indexed`: the protocol's sequence
     numbers are places. Raises WrongCheckpoint."""
     if not isinstance(offset, dict):
@@ -57,15 +57,15 @@ def read_offset(offset: Any, *, indexed: bool) -> dict[str, Known]:
     for stream, said in offset.items():
         match said:
             case int() if indexed and type(said) is int and said >= 0:
-                places[stream] = Known(Mark(said))
+                places[stream] = StreamCheckpoint(ReadPosition(said))
             case [int(number), str(identity)] if indexed and number >= 0 and _IDENTITY.fullmatch(identity):
-                places[stream] = Known(Mark(number), identity)
+                places[stream] = StreamCheckpoint(ReadPosition(number), identity)
             case [int(number), str(place)] if not indexed and number >= 0 and _PLACE.fullmatch(place):
-                places[stream] = Known(Mark(number, place))
+                places[stream] = StreamCheckpoint(ReadPosition(number, place))
             case [int(number), str(place), str(identity)] if (
                 not indexed and number >= 0 and _PLACE.fullmatch(place) and _IDENTITY.fullmatch(identity)
             ):
-                places[stream] = Known(Mark(number, place), identity)
+                places[stream] = StreamCheckpoint(ReadPosition(number, place), identity)
             case _:
                 wanted = "a sequence number" if indexed else "a number and a position"
                 raise WrongCheckpoint(
@@ -82,7 +82,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._connect = connect
-        self._open: Crew | None = None
+        self._open: ClientPool | None = None
         self._bounded = False
         self._target: Ends | None = None
         self._seen: Ends = {}
@@ -92,18 +92,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_open": None}
 
     @property
-    def _crew(self) -> Crew:
+    def _clients(self) -> ClientPool:
         if self._open is None:
-            self._open = Crew(self._connect)
+            self._open = ClientPool(self._connect)
         return self._open
 
     @property
     def _indexed(self) -> bool:
-        return self._crew.first.indexed
+        return self._clients.first.indexed
 
     @property
-    def _following(self) -> Following:
-        return Following(self._crew, self._options.selection, Losses(self._options.fail_on_data_loss))
+    def _following(self) -> MicroBatchPlanner:
+        return MicroBatchPlanner(self._clients, self._options.selection, Losses(self._options.fail_on_data_loss))
 
     # ---- planning, on the driver ----
 

@@ -20,7 +20,7 @@ from support.segments import (
     section,
 )
 
-from penstock_analysis.capture import CaptureReader, Endpoint, Sender, Side
+from penstock_analysis.capture import CaptureReader, Sender, Side, SocketAddress
 from penstock_analysis.capture.files import MAX_BLOCK
 
 CLIENT, SERVER = Sender.CLIENT, Sender.SERVER
@@ -34,7 +34,7 @@ def test_pcapng_of_either_byte_order(sign: str) -> None:
     assert story(events) == {(1, ""): TOLD}
     assert [event.time_ns for event in events] == [10_000, 12_000, 13_000]
     opened = events[0].conversation
-    assert (opened.client, opened.server) == (Endpoint("10.0.0.1", 50_000), Endpoint("10.0.0.2", 80))
+    assert (opened.client, opened.server) == (SocketAddress("10.0.0.1", 50_000), SocketAddress("10.0.0.2", 80))
     assert (opened.side, opened.protocol) == (Side.FOREIGN, "")
 
 
@@ -129,7 +129,7 @@ def test_ipv6(first: int, extensions: bytes) -> None:
         file += enhanced(b"\x02" * 12 + b"\x86\xdd" + packet + b"behind it")
     events = read(file)
     assert story(events) == {(1, ""): TOLD}
-    assert events[0].conversation.client == Endpoint("fd00::1", 50_000)
+    assert events[0].conversation.client == SocketAddress("fd00::1", 50_000)
 
 
 def test_options_of_ip_and_tcp() -> None:

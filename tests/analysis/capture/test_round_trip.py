@@ -16,12 +16,12 @@ from penstock_analysis.capture import (
     Chunk,
     Closed,
     Conversation,
-    Endpoint,
     Lost,
     Noted,
     Opened,
     Sender,
     Side,
+    SocketAddress,
 )
 
 FAR = st.one_of(st.just(0), st.integers(0, 10), st.integers(2**32 - 200_000, 2**32 + 10), st.integers(0, 2**60))
@@ -35,8 +35,8 @@ def conversations(draw: st.DrawFn, number: int) -> Conversation:
     host = draw(HOSTS)
     return Conversation(
         number,
-        Endpoint(host, draw(st.integers(1024, 1027)) * 10 + number),
-        Endpoint(draw(st.sampled_from([host, "127.0.0.9"])), 80),
+        SocketAddress(host, draw(st.integers(1024, 1027)) * 10 + number),
+        SocketAddress(draw(st.sampled_from([host, "127.0.0.9"])), 80),
         draw(st.sampled_from(Side)),
         draw(TEXT),
         draw(st.sampled_from(["", "s2", "s3p", "odd one"])),

@@ -14,12 +14,12 @@ from penstock_analysis.capture import (
     Chunk,
     Closed,
     Conversation,
-    Endpoint,
     Lost,
     Noted,
     Opened,
     Sender,
     Side,
+    SocketAddress,
 )
 from penstock_analysis.capture.notes import note, parse_note
 
@@ -73,7 +73,9 @@ def packets(file: bytes) -> list[Seen]:
 
 def test_the_bytes_of_a_file() -> None:
     """Each field by the draft: section 4.1 (SHB), 4.2 (IDB), 4.3 (EPB), 3.5 (options)."""
-    one = Conversation(0, Endpoint("10.0.0.1", 258), Endpoint("10.0.0.2", 80), Side.FRONT, "l", "s3p", run="r")
+    one = Conversation(
+        0, SocketAddress("10.0.0.1", 258), SocketAddress("10.0.0.2", 80), Side.FRONT, "l", "s3p", run="r"
+    )
     writer = CaptureWriter("app")
     assert b"".join(writer.begin()).hex(" ", 4) == (
         "0a0d0d0a 28000000 4d3c2b1a 01000000 ffffffff ffffffff "  # type, length, byte order, 1.0, length unknown
@@ -125,7 +127,7 @@ def test_a_reset_ends_it_at_once() -> None:
 
 @pytest.mark.parametrize(("side", "ways"), [(Side.FRONT, (1, 2)), (Side.BACK, (2, 1)), (Side.FOREIGN, (0, 0))])
 def test_directions_are_the_gateways(side: Side, ways: tuple[int, int]) -> None:
-    one = Conversation(1, Endpoint("::1", 1), Endpoint("::1", 2), side)
+    one = Conversation(1, SocketAddress("::1", 1), SocketAddress("::1", 2), side)
     seen = packets(written([Opened(one, 0), Chunk(one, 0, CLIENT, 0, b"a"), Chunk(one, 0, SERVER, 0, b"b")]))
     assert (seen[-2].way, seen[-1].way) == ways
 
@@ -147,7 +149,7 @@ def test_packets_are_never_too_large(host: str, most: int) -> None:
     st.integers(0, 2**31),
 )
 def test_checksums_of_ipv4_are_right(port: int, source: int, target: int, data: bytes, number: int) -> None:
-    one = Conversation(number, Endpoint(_dotted(source), port), Endpoint(_dotted(target), 1), Side.BACK)
+    one = Conversation(number, SocketAddress(_dotted(source), port), SocketAddress(_dotted(target), 1), Side.BACK)
     for each in packets(written([Opened(one, 0), Chunk(one, 0, CLIENT, 0, data)])):
         total = sum(struct.unpack_from(">10H", each.packet))
         while total >> 16:
@@ -206,7 +208,7 @@ def test_acknowledgements_are_of_what_was_written() -> None:
 
 def test_one_interface_for_each_listener() -> None:
     spoken = ["listeners.s2", "backs.lite", "listeners.s2", ""]
-    ends = Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 2)
+    ends = SocketAddress("127.0.0.1", 1), SocketAddress("127.0.0.1", 2)
     events = [Opened(Conversation(number, *ends, name=name), 0) for number, name in enumerate(spoken)]
     file = written(events)
     assert [each.interface for each in packets(file) if each.flags == 2] == [0, 1, 0, 2]
@@ -296,7 +298,7 @@ def test_the_next_file_goes_on() -> None:
 
 def test_ends_that_have_no_address() -> None:
     """As memory streams have none, and what the two ends of a connection are called need not be of one kind."""
-    ends = Endpoint("memory", 1), Endpoint("::ffff:10.0.0.1%lo", 2)
+    ends = SocketAddress("memory", 1), SocketAddress("::ffff:10.0.0.1%lo", 2)
     one = Conversation(1, *ends, side=Side.BACK, name="b")
     (opened,) = [event for event in read(written([Opened(one, 0)])) if isinstance(event, Opened)]
     assert (opened.conversation.client, opened.conversation.server) == ends

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock_analysis.dialogue import APPENDED, SeenRecord
 from penstock_analysis.dialogue import places as module
-from penstock_analysis.dialogue.places import CONTEXT_BYTES, KEPT_BYTES, ChunkPlaces, Span
+from penstock_analysis.dialogue.places import CONTEXT_BYTES, KEPT_BYTES, ChunkPlaces, TimedSpan
 from penstock_analysis.dialogue.waiting import PendingBatches
 from penstock_analysis.segment.delivering import Deliveries
 from penstock_codecs.segment import join_events
@@ -33,7 +33,7 @@ def test_every_byte_has_the_time_of_its_chunk(sizes: list[int], offset: int, dat
     places.forget(offset + data.draw(st.integers(0, start)))
     end = data.draw(st.integers(start + 1, len(times)))
     span = places.span(offset + start, offset + end)
-    assert span == Span(offset + start, end - start, times[start], times[end - 1])
+    assert span == TimedSpan(offset + start, end - start, times[start], times[end - 1])
     assert span.end == offset + end
 
 
@@ -69,7 +69,7 @@ def test_boundaries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_CHUNKS", 8)
     places = placed([1] * 1000)
     assert len(places._offsets) <= 9
-    assert places.span(0, 1000) == Span(0, 1000, 1, 1000)
+    assert places.span(0, 1000) == TimedSpan(0, 1000, 1, 1000)
     assert 1 <= places.time(500) <= 501
 
 

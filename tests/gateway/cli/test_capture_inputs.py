@@ -19,9 +19,9 @@ from penstock_analysis.capture import (
     Chunk,
     Closed,
     Conversation,
-    Endpoint,
     Opened,
     Sender,
+    SocketAddress,
 )
 
 # ---- all of them -----------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def generate(path: Path, size: int, body_bytes: int = 20_000) -> None:
 
 
 def one_after_the_other(number: int, command: bytes, reply: bytes) -> Iterable[CaptureEvent]:
-    ends = Endpoint("127.0.0.1", 1024 + number % 60_000), Endpoint("127.0.0.1", 7500)
+    ends = SocketAddress("127.0.0.1", 1024 + number % 60_000), SocketAddress("127.0.0.1", 7500)
     one = Conversation(number, *ends, name="listeners.s3p", protocol="s3p", run="r")
     time_ns = NOW_NS + number * 10**9
     yield Opened(one, time_ns)

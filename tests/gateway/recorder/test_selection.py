@@ -8,10 +8,10 @@ import pytest
 
 from penstock.observe.taps.tap import Use
 from penstock.recorder.selection import Selection, Verdict, network
-from penstock_analysis.capture import Conversation, Endpoint, Side
+from penstock_analysis.capture import Conversation, Side, SocketAddress
 from penstock_codecs.model import StreamRef
 
-CLIENT, SERVER = Endpoint("10.1.2.3", 5000), Endpoint("10.9.9.9", 8080)
+CLIENT, SERVER = SocketAddress("10.1.2.3", 5000), SocketAddress("10.9.9.9", 8080)
 FRONT = Conversation(7, CLIENT, SERVER, Side.FRONT, "listeners.s2.public", "s2")
 BACK = Conversation(8, SERVER, CLIENT, Side.BACK, "backs.lite", "s2")
 MANAGEMENT = Conversation(9, CLIENT, SERVER, Side.FRONT, "management", "management")
@@ -53,7 +53,7 @@ def test_connections_are_judged_when_they_are_opened(asked: dict[str, Any], fron
 
 
 def test_a_peer_by_its_ipv4_address_behind_ipv6() -> None:
-    mapped = Conversation(1, Endpoint("::ffff:10.1.2.3", 1), Endpoint("::1", 2), Side.FRONT)
+    mapped = Conversation(1, SocketAddress("::ffff:10.1.2.3", 1), SocketAddress("::1", 2), Side.FRONT)
     assert Selection(peers=(network("10.1.2.3"),)).judge(mapped, {}) is YES
 
 

@@ -14,7 +14,7 @@ from penstock.net.transport import Transport
 from penstock.net.upstream import UpstreamSettings
 from penstock.observe.connections import next_connection_number
 from penstock.observe.taps.connections import Connections
-from penstock_analysis.capture import Endpoint, Sender, Side
+from penstock_analysis.capture import Sender, Side, SocketAddress
 from penstock_codecs.limits import KIB, MIB
 
 BOTH_ENDED = [(Sender.SERVER, False), (Sender.CLIENT, False)]
@@ -83,7 +83,7 @@ async def test_sockets_are_named(tcp: tuple[trio.SocketStream, trio.SocketStream
     connections, number = Connections(), next_connection_number()
     front = connections.accepted(server, number, "listeners.s3p", "s3p").tap.conversation
     back = connections.dialled(client, UpstreamSettings(name="lite", host="x", port=1, protocol="s2")).tap.conversation
-    there, here = Endpoint(*client.socket.getsockname()), Endpoint(*server.socket.getsockname())
+    there, here = SocketAddress(*client.socket.getsockname()), SocketAddress(*server.socket.getsockname())
     assert (front.client, front.server, front.side, front.number) == (there, here, Side.FRONT, number)
     assert (back.client, back.server, back.side, back.name) == (there, here, Side.BACK, "backs.lite")
     assert (front.protocol, back.protocol) == ("s3p", "s2")

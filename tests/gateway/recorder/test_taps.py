@@ -20,7 +20,7 @@ from penstock.net.upstream import UpstreamSettings
 from penstock.observe.taps.connections import Connections
 from penstock.observe.taps.tap import HttpStart, Tap
 from penstock.observe.taps.tapped import encrypted
-from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Endpoint, Sender, Side
+from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Sender, Side, SocketAddress
 from penstock_codecs.http import Preludes
 from penstock_codecs.limits import KIB, MIB
 
@@ -190,7 +190,7 @@ async def test_over_tls_plaintext_is_told(tmp_path: Path, tcp: tuple[trio.Socket
     heard = Heard()
     tapped = tapped_front(trio.SSLStream(server, context, server_side=True), heard)
     assert encrypted(tapped) is not None and tapped.tap.conversation.tls
-    assert tapped.tap.conversation.client == Endpoint(*below.socket.getsockname())
+    assert tapped.tap.conversation.client == SocketAddress(*below.socket.getsockname())
     wire = Transport(tapped, 16 * KIB)
     answer = list(parts(2 * MIB))
     got: list[bytes] = []
@@ -303,7 +303,7 @@ class Mute:
 
 def test_a_tap_that_nobody_hears_makes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """No events, no copies, no clock: only counting is left."""
-    tap = Tap(Conversation(1, Endpoint("1.1.1.1", 1), Endpoint("1.1.1.1", 2), Side.FRONT), Mute())
+    tap = Tap(Conversation(1, SocketAddress("1.1.1.1", 1), SocketAddress("1.1.1.1", 2), Side.FRONT), Mute())
     monkeypatch.setattr("penstock.observe.taps.tap.time", None)
     monkeypatch.setattr("penstock.observe.taps.tap.Chunk", None)
     monkeypatch.setattr("penstock.observe.taps.tap._chunks", None)

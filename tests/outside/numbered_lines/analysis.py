@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Dialogue, Message, Problem, SeenRecord
-from penstock_analysis.dialogue.places import Span
+from penstock_analysis.dialogue.places import TimedSpan
 from penstock_analysis.dialogue.sides import DialogueSide, PlacedEvent, UnreadableBytes
 from penstock_analysis.dialogue.two_sided import TwoSided
 from penstock_analysis.plugin import AnalysisPlugin, Likeness
@@ -58,7 +58,7 @@ class LinesDialogue(TwoSided):
         super().__init__(conversation, *(side(conversation, sender) for sender in (Sender.CLIENT, Sender.SERVER)))
         self._waiting: deque[tuple[str, int, SeenRecord | None]] = deque()  # stream, time, and what a PUT appends
 
-    def _understood(self, sender: Sender, event: list[bytes], span: Span) -> Iterator[Message | Problem]:
+    def _understood(self, sender: Sender, event: list[bytes], span: TimedSpan) -> Iterator[Message | Problem]:
         word, records, stream, answers, failure = event[0].decode(), [], "", None, ""
         if word in ("PUT", "GET"):
             stream = event[1].decode()

@@ -10,7 +10,7 @@ from numbered_lines.codec import LinesCodec
 from penstock_codecs.codec import Pull, Role
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import Columns
-from penstock_spark.clients.base import Mark, Rows
+from penstock_spark.clients.base import ReadPosition, ReadResult
 from penstock_spark.clients.plugin import ClientPlugin, Scheme
 
 if TYPE_CHECKING:
@@ -33,24 +33,24 @@ class LinesStreams:
     def require(self, stream: str) -> None:
         pass
 
-    def first(self, _stream: str) -> Mark:
-        return Mark(0)
+    def first(self, _stream: str) -> ReadPosition:
+        return ReadPosition(0)
 
-    def tail(self, stream: str, _after: Mark | None = None) -> Mark:
-        return Mark(self._get(stream, _FAR, 1)[1])
+    def tail(self, stream: str, _after: ReadPosition | None = None) -> ReadPosition:
+        return ReadPosition(self._get(stream, _FAR, 1)[1])
 
-    def advance(self, stream: str, start: Mark, count: int) -> Mark:
-        return Mark(min(self.tail(stream).seq_num, start.seq_num + count))
+    def advance(self, stream: str, start: ReadPosition, count: int) -> ReadPosition:
+        return ReadPosition(min(self.tail(stream).seq_num, start.seq_num + count))
 
-    def identity(self, _stream: str, _mark: Mark, _like: str = "") -> str:
+    def identity(self, _stream: str, _mark: ReadPosition, _like: str = "") -> str:
         return ""
 
-    def read(self, stream: str, start: Mark, end: Mark) -> Iterator[Rows]:
+    def read(self, stream: str, start: ReadPosition, end: ReadPosition) -> Iterator[ReadResult]:
         at = start.seq_num
         while at < end.seq_num:
             rows, after = self._get(stream, at, min(_MOST, end.seq_num - at))
             numbers = [number for number, _ in rows]
-            yield Rows(Columns(numbers, (), [body for _, body in rows], {}), Mark(after))
+            yield ReadResult(Columns(numbers, (), [body for _, body in rows], {}), ReadPosition(after))
             at = after
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from support.captures import s3p_talk, written
 from penstock_analysis.capture import CaptureEvent, Conversation
 from penstock_spark.capture.files import NothingThere, Unreadable, find, opened
 from penstock_spark.capture.grouping import GROUP_BYTES, MOST, automatic, group_of
-from penstock_spark.capture.recordings import Recording, recordings_of
+from penstock_spark.capture.recordings import RecordingFiles, recordings_of
 
 
 def of_run(run: str, number: int = 1) -> bytes:
@@ -130,7 +130,7 @@ def test_larger_recordings_have_more_groups(tmp_path: Path) -> None:
 
     def groups(*sizes: int, name: str = "1.pcapng") -> int:
         files = tuple(found._replace(size=size, path=name) for size in sizes)
-        return automatic(Recording("key", files))
+        return automatic(RecordingFiles("key", files))
 
     assert groups(1000) == groups(GROUP_BYTES, GROUP_BYTES // 2) == 1
     assert groups(GROUP_BYTES, GROUP_BYTES) == 2 and groups(10**12) == MOST

@@ -18,7 +18,7 @@ from support.small_recording import Clients, small_recording
 from penstock_analysis.capture import CaptureEvent, CaptureWriter
 from penstock_spark.capture import decoding as remembered
 from penstock_spark.capture.decoding import Survey
-from penstock_spark.capture.files import Place, Unreadable
+from penstock_spark.capture.files import FileInfo, Unreadable
 from penstock_spark.schemas import CAPTURE_TABLES
 
 TABLES = sorted(CAPTURE_TABLES)
@@ -230,7 +230,7 @@ def test_earlier_files_are_read_once_where_they_are_remembered(rotated: Path, mo
     looked: list[str] = []
     look = Survey.look
 
-    def counted(self: Survey, place: Place, *, new: bool) -> None:
+    def counted(self: Survey, place: FileInfo, *, new: bool) -> None:
         looked.append(place.name)
         look(self, place, new=new)
 

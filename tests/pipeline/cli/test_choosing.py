@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from penstock_spark.cli.common import Job
 from penstock_spark.cli.moving import told_what_to_read
-from penstock_spark.running.settings import Captures, Settings, Source
+from penstock_spark.running.settings import CaptureSettings, JobSettings, SourceSettings
 
-FILE = Settings(
-    source=Source(endpoint="http://127.0.0.1:8080", streams=("penstock/*",), options={"token_variable": "TOKEN"}),
-    captures=Captures(path=("recordings",)),
+FILE = JobSettings(
+    source=SourceSettings(
+        endpoint="http://127.0.0.1:8080", streams=("penstock/*",), options={"token_variable": "TOKEN"}
+    ),
+    captures=CaptureSettings(path=("recordings",)),
 )
 
 
-def told(*captures: str, endpoint: str | None = None, streams: tuple[str, ...] = ()) -> Settings:
+def told(*captures: str, endpoint: str | None = None, streams: tuple[str, ...] = ()) -> JobSettings:
     return told_what_to_read(Job(FILE, False), captures, endpoint, streams, None).settings
 
 
@@ -36,7 +38,7 @@ def test_streams_alone() -> None:
 
 def test_another_server() -> None:
     found = told(endpoint="s3p://127.0.0.1:7500", streams=("hello",))  # it does not get the other's token
-    assert found.source == Source(endpoint="s3p://127.0.0.1:7500", streams=("hello",))
+    assert found.source == SourceSettings(endpoint="s3p://127.0.0.1:7500", streams=("hello",))
 
 
 def test_both() -> None:

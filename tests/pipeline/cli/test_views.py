@@ -11,7 +11,7 @@ from penstock_spark.cli.common import Job
 from penstock_spark.cli.views import all_tables, capture_tables
 from penstock_spark.jobs.tables import TABLES
 from penstock_spark.jobs.target import CHECKPOINT
-from penstock_spark.running.settings import Settings
+from penstock_spark.running.settings import JobSettings
 from penstock_spark.schemas import spark_schema
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 def test_a_recording_without_any_record_has_an_empty_table_of_them(spark: SparkSession, tmp_path: Path) -> None:
     """Clients that only connected: `ingest` had no row to write for the others."""
-    job, view = Job(Settings(), False), str(tmp_path)
+    job, view = Job(JobSettings(), False), str(tmp_path)
     connections = spark.createDataFrame([], spark_schema(TABLES["connections"].stored))
     connections.write.parquet(f"{view}/connections")
     (tmp_path / "connections" / CHECKPOINT).mkdir()

@@ -16,7 +16,7 @@ from support.s3p import S3PClient
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_proto import pravega_controller_pb2 as pb
-from penstock_spark.clients import Endpoint, Mark, StreamClient, open_client
+from penstock_spark.clients import Endpoint, ReadPosition, StreamClient, open_client
 
 pytestmark = [pytest.mark.peer, pytest.mark.long]
 SERVICE = pb.DESCRIPTOR.services_by_name["ControllerService"]
@@ -29,7 +29,7 @@ def pravega() -> Iterator[PravegaStandalone]:
         yield server
 
 
-def bodies(client: StreamClient, stream: str, start: Mark, end: Mark) -> list[bytes]:
+def bodies(client: StreamClient, stream: str, start: ReadPosition, end: ReadPosition) -> list[bytes]:
     return [body for rows in client.read(stream, start, end) for body in rows.columns.bodies]
 
 
@@ -57,7 +57,7 @@ def test_a_real_segment_store(pravega: PravegaStandalone, by_controller: bool) -
     with closing(open_client(Endpoint("segment", LOOPBACK, port, directory=by_controller))) as client:
         assert client.create(stream)
         assert not client.create(stream)
-        assert client.first(stream) == client.tail(stream) == Mark(0, "0")
+        assert client.first(stream) == client.tail(stream) == ReadPosition(0, "0")
         writer = uuid4()
         appender = client.numbered_appender(stream, writer)
         assert appender.last is None
@@ -66,9 +66,9 @@ def test_a_real_segment_store(pravega: PravegaStandalone, by_controller: bool) -
         appender.flush()
         assert appender.acknowledged == 50
         tail = client.tail(stream)
-        assert tail == Mark(5000, str(sum(8 + len(body) for body in BODIES)))
-        assert bodies(client, stream, Mark(0, "0"), tail) == BODIES
-        marks = [client.advance(stream, Mark(0, "0"), count) for count in (0, 1, 2500, 5000)]
+        assert tail == ReadPosition(5000, str(sum(8 + len(body) for body in BODIES)))
+        assert bodies(client, stream, ReadPosition(0, "0"), tail) == BODIES
+        marks = [client.advance(stream, ReadPosition(0, "0"), count) for count in (0, 1, 2500, 5000)]
         assert [bodies(client, stream, *pair) for pair in itertools.pairwise(marks)] == [
             BODIES[:1],
             BODIES[1:2500],
@@ -118,7 +118,7 @@ def test_a_real_controller_lists_streams_of_several_segments(pravega: PravegaSta
                 appender.append([stream.encode()], 1)
                 appender.flush()
             expected = [] if stream == "listed/scaled" else [stream.encode()]
-            assert bodies(client, stream, Mark(0, "0"), client.tail(stream)) == expected
+            assert bodies(client, stream, ReadPosition(0, "0"), client.tail(stream)) == expected
 
 
 def test_the_s3p_reference_server() -> None:
@@ -129,13 +129,13 @@ def test_the_s3p_reference_server() -> None:
             for start in range(0, 5000, 500):
                 writer.append("stream", *BODIES[start : start + 500], ID=1000 + start // 1000)
         tail = client.tail("stream")
-        assert tail == Mark(5000, "1004-1000")
+        assert tail == ReadPosition(5000, "1004-1000")
         assert client.last_timestamp("stream") == 1004
-        assert client.at_timestamp("stream", 1002) == Mark(2000, "1002-0")
+        assert client.at_timestamp("stream", 1002) == ReadPosition(2000, "1002-0")
         assert bodies(client, "stream", client.first("stream"), tail) == BODIES
-        client.trim("stream", Mark(2500, "1002-500"))
-        assert bodies(client, "stream", Mark(2500, "1002-500"), tail) == BODIES[2500:]
-        code = failure_of(lambda: bodies(client, "stream", Mark(2400, "1002-400"), tail))
+        client.trim("stream", ReadPosition(2500, "1002-500"))
+        assert bodies(client, "stream", ReadPosition(2500, "1002-500"), tail) == BODIES[2500:]
+        code = failure_of(lambda: bodies(client, "stream", ReadPosition(2400, "1002-400"), tail))
         assert code is FailureCode.RANGE_NOT_SATISFIABLE
         client.delete("stream")
         assert failure_of(lambda: client.tail("stream")) is FailureCode.STREAM_NOT_FOUND

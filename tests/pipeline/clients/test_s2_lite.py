@@ -13,7 +13,7 @@ from support.real_backs import S2Lite
 from penstock_codecs.compression import Compression
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Header
-from penstock_spark.clients import Endpoint, Mark, StreamClient, open_client
+from penstock_spark.clients import Endpoint, ReadPosition, StreamClient, open_client
 
 pytestmark = pytest.mark.peer
 
@@ -46,9 +46,9 @@ def test_records_go_in_and_come_out(endpoint: Endpoint, compression: Compression
             appender.append(BODIES[begin : begin + 250], {0: (Header(b"k", b"v"),)}, stamps, begin)
         end = appender.flush()
         assert end is not None and end.seq_num == len(BODIES)
-        assert client.tail(stream) == Mark(len(BODIES))
+        assert client.tail(stream) == ReadPosition(len(BODIES))
         for start, stop in ((0, len(BODIES)), (700, 701), (251, 2750)):
-            batches = list(client.read(stream, Mark(start), Mark(stop)))
+            batches = list(client.read(stream, ReadPosition(start), ReadPosition(stop)))
             assert [body for rows in batches for body in rows.columns.bodies] == BODIES[start:stop]
             assert [number for rows in batches for number in rows.columns.seq_nums] == list(range(start, stop))
             assert [ms - STAMP for rows in batches for ms in rows.columns.timestamps] == list(range(start, stop))
@@ -68,7 +68,7 @@ def test_conditions_are_kept(client: StreamClient) -> None:
         appender.flush()
     assert raised.value.failure.code is FailureCode.SEQ_NUM_MISMATCH
     assert raised.value.failure.details == {"seq_num_mismatch": 1}
-    assert client.tail(stream) == Mark(1)
+    assert client.tail(stream) == ReadPosition(1)
 
 
 def test_what_was_trimmed_is_missed(client: StreamClient) -> None:
@@ -77,18 +77,18 @@ def test_what_was_trimmed_is_missed(client: StreamClient) -> None:
     appender = client.appender(stream)
     appender.append([b"a", b"b", b"c"], {}, None, 0)
     appender.flush()
-    client.trim(stream, Mark(2))
-    while client.first(stream) != Mark(2):
+    client.trim(stream, ReadPosition(2))
+    while client.first(stream) != ReadPosition(2):
         pass
     with pytest.raises(OperationFailed, match="were trimmed") as raised:
-        list(client.read(stream, Mark(1), Mark(3)))
-    assert raised.value.failure.details == {"first": Mark(2)}
+        list(client.read(stream, ReadPosition(1), ReadPosition(3)))
+    assert raised.value.failure.details == {"first": ReadPosition(2)}
     with pytest.raises(OperationFailed, match="its tail is 4"):
-        list(client.read(stream, Mark(2), Mark(5)))
-    client.trim(stream, Mark(5))
-    while client.first(stream) != Mark(5):
+        list(client.read(stream, ReadPosition(2), ReadPosition(5)))
+    client.trim(stream, ReadPosition(5))
+    while client.first(stream) != ReadPosition(5):
         pass
-    assert client.tail(stream) == Mark(5)
+    assert client.tail(stream) == ReadPosition(5)
 
 
 def test_streams_come_and_go(client: StreamClient) -> None:
@@ -97,7 +97,7 @@ def test_streams_come_and_go(client: StreamClient) -> None:
     assert raised.value.failure.code is FailureCode.STREAM_NOT_FOUND
     stream = f"{BASIN}/goes"
     assert client.create(stream)
-    assert client.first(stream) == client.tail(stream) == client.at_timestamp(stream, 0) == Mark(0)
+    assert client.first(stream) == client.tail(stream) == client.at_timestamp(stream, 0) == ReadPosition(0)
     assert client.last_timestamp(stream) is None
     client.delete(stream)
     client.delete(stream)

@@ -13,7 +13,7 @@ from support.process import GatewayProcess
 from support.s3p import S3PClient
 
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_spark.clients import Endpoint, Mark, StreamClient, open_client
+from penstock_spark.clients import Endpoint, ReadPosition, StreamClient, open_client
 
 _numbers = itertools.count()
 RECORDS = [(ms, b"%d-%d" % (ms, seq)) for ms, count in ((1000, 1500), (1001, 1), (2**40, 700)) for seq in range(count)]
@@ -50,7 +50,7 @@ def filled(gateway: GatewayProcess, stream: str) -> str:
     return stream
 
 
-def read(client: StreamClient, stream: str, start: Mark, end: Mark) -> list[tuple[int, bytes]]:
+def read(client: StreamClient, stream: str, start: ReadPosition, end: ReadPosition) -> list[tuple[int, bytes]]:
     """Timestamps and bodies; the numbers must go on, and the marks must be those between."""
     found: list[tuple[int, bytes]] = []
     for rows in client.read(stream, start, end):
@@ -77,37 +77,45 @@ def test_streams_are_made_once_and_deleted_for_good_and_not_listed(client: Strea
 
 
 def test_an_empty_stream_begins_and_ends_at_its_first_possible_record(client: StreamClient, stream: str) -> None:
-    assert client.first(stream) == client.tail(stream) == client.at_timestamp(stream, 5) == Mark(0, "0-0")
+    assert client.first(stream) == client.tail(stream) == client.at_timestamp(stream, 5) == ReadPosition(0, "0-0")
     assert client.last_timestamp(stream) is None
-    assert list(client.read(stream, Mark(0, "0-0"), Mark(0, "0-0"))) == []
+    assert list(client.read(stream, ReadPosition(0, "0-0"), ReadPosition(0, "0-0"))) == []
 
 
 def test_places_are_counted(client: StreamClient, filled: str) -> None:
-    tail = Mark(2201, f"{2**40}-700")
-    assert client.first(filled) == Mark(0, "1000-0")
-    assert client.tail(filled) == client.tail(filled, Mark(1500, "1000-1500")) == client.tail(filled, tail) == tail
+    tail = ReadPosition(2201, f"{2**40}-700")
+    assert client.first(filled) == ReadPosition(0, "1000-0")
+    assert (
+        client.tail(filled) == client.tail(filled, ReadPosition(1500, "1000-1500")) == client.tail(filled, tail) == tail
+    )
     assert client.last_timestamp(filled) == 2**40
     assert [client.at_timestamp(filled, ms) for ms in (0, 1001, 1002, 2**40 + 1)] == [
-        Mark(0, "1000-0"),
-        Mark(1500, "1001-0"),
-        Mark(1501, f"{2**40}-0"),
+        ReadPosition(0, "1000-0"),
+        ReadPosition(1500, "1001-0"),
+        ReadPosition(1501, f"{2**40}-0"),
         tail,
     ]
-    assert client.advance(filled, Mark(0, "1000-0"), 1499) == Mark(1499, "1000-1499")
-    assert client.advance(filled, Mark(1499, "1000-1499"), 2) == Mark(1501, "1001-1")
-    assert client.advance(filled, Mark(1501, "1001-1"), 10**6) == tail
-    assert client.advance(filled, Mark(1501, ""), 0) == Mark(1501, "1001-1")
+    assert client.advance(filled, ReadPosition(0, "1000-0"), 1499) == ReadPosition(1499, "1000-1499")
+    assert client.advance(filled, ReadPosition(1499, "1000-1499"), 2) == ReadPosition(1501, "1001-1")
+    assert client.advance(filled, ReadPosition(1501, "1001-1"), 10**6) == tail
+    assert client.advance(filled, ReadPosition(1501, ""), 0) == ReadPosition(1501, "1001-1")
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
 def test_ranges_end_exactly_where_they_should(client: StreamClient, filled: str) -> None:
-    cuts = [Mark(0, "1000-0"), Mark(1, "1000-1"), Mark(1500, "1000-1500"), Mark(1501, "1001-1"), client.tail(filled)]
+    cuts = [
+        ReadPosition(0, "1000-0"),
+        ReadPosition(1, "1000-1"),
+        ReadPosition(1500, "1000-1500"),
+        ReadPosition(1501, "1001-1"),
+        client.tail(filled),
+    ]
     found = [read(client, filled, start, end) for start, end in itertools.pairwise(cuts)]
     assert [len(part) for part in found] == [1, 1499, 1, 700]
     assert list(itertools.chain(*found)) == RECORDS
-    assert read(client, filled, Mark(1499), Mark(1502)) == RECORDS[1499:1502]
+    assert read(client, filled, ReadPosition(1499), ReadPosition(1502)) == RECORDS[1499:1502]
 
 
 def test_reads_may_be_given_up_and_interleaved(client: StreamClient, filled: str) -> None:
@@ -130,15 +138,15 @@ def test_large_records_come_whole(gateway: GatewayProcess, client: StreamClient,
 
 def test_a_range_that_was_trimmed_says_what_is_first_now(client: StreamClient, filled: str) -> None:
     tail = client.tail(filled)
-    client.trim(filled, Mark(1000, "1000-1000"))
-    assert client.first(filled) == Mark(0, "1000-1000")
-    assert len(read(client, filled, Mark(1000, "1000-1000"), tail)) == 1201
-    for start in (Mark(0, "1000-0"), Mark(999, "1000-999")):
-        for end in (Mark(1200, "1000-1200"), tail):
+    client.trim(filled, ReadPosition(1000, "1000-1000"))
+    assert client.first(filled) == ReadPosition(0, "1000-1000")
+    assert len(read(client, filled, ReadPosition(1000, "1000-1000"), tail)) == 1201
+    for start in (ReadPosition(0, "1000-0"), ReadPosition(999, "1000-999")):
+        for end in (ReadPosition(1200, "1000-1200"), tail):
             with pytest.raises(OperationFailed) as raised:
                 read(client, filled, start, end)
             assert raised.value.failure.code is FailureCode.RANGE_NOT_SATISFIABLE
-            assert raised.value.failure.details["first"] == Mark(1000, "1000-1000")
+            assert raised.value.failure.details["first"] == ReadPosition(1000, "1000-1000")
         for count in (lambda: client.tail(filled, start), lambda: client.advance(filled, start, 5)):  # noqa: B023
             with pytest.raises(OperationFailed, match=r"1000-1000 is first"):
                 count()
@@ -147,13 +155,13 @@ def test_a_range_that_was_trimmed_says_what_is_first_now(client: StreamClient, f
 def test_whole_milliseconds_that_were_trimmed_are_missed_by_their_number(client: StreamClient, filled: str) -> None:
     """The first remaining record begins its millisecond, so only the count reveals the loss."""
     tail = client.tail(filled)
-    client.trim(filled, Mark(1501, f"{2**40}-0"))
+    client.trim(filled, ReadPosition(1501, f"{2**40}-0"))
     found = []
     with pytest.raises(OperationFailed) as raised:
-        found += client.read(filled, Mark(1499, "1000-1499"), tail)
+        found += client.read(filled, ReadPosition(1499, "1000-1499"), tail)
     assert not found
-    assert raised.value.failure.details["first"] == Mark(1501, f"{2**40}-0")
-    assert read(client, filled, Mark(1501, "1001-1"), tail) == RECORDS[1501:]
+    assert raised.value.failure.details["first"] == ReadPosition(1501, f"{2**40}-0")
+    assert read(client, filled, ReadPosition(1501, "1001-1"), tail) == RECORDS[1501:]
 
 
 def test_a_stream_that_was_empty_when_it_was_looked_at_first(
@@ -163,12 +171,12 @@ def test_a_stream_that_was_empty_when_it_was_looked_at_first(
     with S3PClient(("127.0.0.1", gateway.s3p_port)) as writer:
         writer.append(stream, b"a", b"b", b"c", ID=7)
     tail = client.tail(stream, start)
-    assert tail == Mark(3, "7-3")
+    assert tail == ReadPosition(3, "7-3")
     assert read(client, stream, start, tail) == [(7, b"a"), (7, b"b"), (7, b"c")]
-    client.trim(stream, Mark(1, "7-1"))
+    client.trim(stream, ReadPosition(1, "7-1"))
     with pytest.raises(OperationFailed) as raised:
         read(client, stream, start, tail)
-    assert raised.value.failure.details["first"] == Mark(1, "7-1")
+    assert raised.value.failure.details["first"] == ReadPosition(1, "7-1")
 
 
 def test_all_that_was_read_may_be_trimmed(gateway: GatewayProcess, client: StreamClient, filled: str) -> None:
@@ -177,14 +185,14 @@ def test_all_that_was_read_may_be_trimmed(gateway: GatewayProcess, client: Strea
     with S3PClient(("127.0.0.1", gateway.s3p_port)) as writer:
         writer.append(filled, b"more", ID=2**40 + 1)
     later = client.tail(filled, tail)
-    assert later == Mark(2202, f"{2**40 + 1}-1")
+    assert later == ReadPosition(2202, f"{2**40 + 1}-1")
     assert read(client, filled, tail, later) == [(2**40 + 1, b"more")]
 
 
 def test_a_range_beyond_the_tail_gives_what_there_is(client: StreamClient, filled: str) -> None:
     found = []
     with pytest.raises(OperationFailed) as raised:
-        for rows in client.read(filled, Mark(2200, f"{2**40}-699"), Mark(2300, f"{2**50}-0")):
+        for rows in client.read(filled, ReadPosition(2200, f"{2**40}-699"), ReadPosition(2300, f"{2**50}-0")):
             found += rows.columns.bodies
     assert found == [RECORDS[-1][1]]
     assert raised.value.failure.code is FailureCode.RANGE_NOT_SATISFIABLE
@@ -194,7 +202,7 @@ def test_a_range_beyond_the_tail_gives_what_there_is(client: StreamClient, fille
 @pytest.mark.parametrize("place", ["x", "1", "1-", "-1-0", "1-0-0", f"{2**64}-0", "١-٠"])
 def test_what_can_be_no_place_is_refused_by_name(client: StreamClient, stream: str, place: str) -> None:
     with pytest.raises(OperationFailed, match="no identifier ms-seq") as raised:
-        client.advance(stream, Mark(1, place), 1)
+        client.advance(stream, ReadPosition(1, place), 1)
     assert raised.value.failure.code is FailureCode.INVALID
 
 

@@ -13,8 +13,8 @@ from support.scripted_servers import s3p_server
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import RecordId
 from penstock_codecs.s3p import ErrorReply, ReadRecords, Records
-from penstock_spark.clients import Endpoint, Mark, StreamClient
-from penstock_spark.clients.s3p.client import S3PStreams
+from penstock_spark.clients import Endpoint, ReadPosition, StreamClient
+from penstock_spark.clients.s3p.client import S3PStreamClient
 from penstock_spark.clients.s3p.walk import following
 
 STORED = [(RecordId(5, n), b"x" * 10) for n in range(50)]
@@ -22,7 +22,7 @@ STORED = [(RecordId(5, n), b"x" * 10) for n in range(50)]
 
 def client_of(port: int) -> StreamClient:
     """One that gives up at once."""
-    return S3PStreams(Endpoint("s3p", "127.0.0.1", port, recover_seconds=0.0))
+    return S3PStreamClient(Endpoint("s3p", "127.0.0.1", port, recover_seconds=0.0))
 
 
 def store(most: int, *, refuse_above: int = 1000) -> Callable[[Any], Any]:
@@ -43,8 +43,8 @@ def test_servers_may_give_less_and_take_less(most: int, refuse_above: int) -> No
     with s3p_server(store(most, refuse_above=refuse_above)) as server:
         client = client_of(server.port)
         tail = client.tail("s")
-        assert tail == Mark(50, "5-50")
-        assert sum(len(rows.columns.bodies) for rows in client.read("s", Mark(0, "5-0"), tail)) == 50
+        assert tail == ReadPosition(50, "5-50")
+        assert sum(len(rows.columns.bodies) for rows in client.read("s", ReadPosition(0, "5-0"), tail)) == 50
         client.close()
 
 
@@ -71,7 +71,7 @@ def test_what_servers_say(answer: Any, code: FailureCode, text: str) -> None:
     with s3p_server(lambda _: answer) as server:
         client = client_of(server.port)
         with pytest.raises(OperationFailed, match=text) as raised:
-            client.advance("s", Mark(3, "0-3"), 7)
+            client.advance("s", ReadPosition(3, "0-3"), 7)
         assert raised.value.failure.code is code
         assert f"s3p://127.0.0.1:{server.port}" in raised.value.failure.message
         client.close()
@@ -88,7 +88,7 @@ def test_a_server_whose_records_do_not_get_on_is_not_asked_for_ever() -> None:
 
 def test_a_server_that_stops_amid_its_answer_is_not_waited_for_for_ever() -> None:
     with s3p_server(lambda _: b"*2\r\n$3\r\n5-") as server:
-        client = S3PStreams(Endpoint("s3p", "127.0.0.1", server.port, request_seconds=0.1, recover_seconds=0.0))
+        client = S3PStreamClient(Endpoint("s3p", "127.0.0.1", server.port, request_seconds=0.1, recover_seconds=0.0))
         with pytest.raises(OperationFailed, match=r"nothing came in 0\.1 s"):
             client.first("s")
         client.close()
@@ -116,11 +116,14 @@ def test_whatever_is_trimmed_meanwhile_a_range_is_whole_or_an_error(data: st.Dat
         return Records.of(found[: min(most, command.count or most)])
 
     first, last = sorted(data.draw(st.tuples(st.integers(0, len(ids)), st.integers(0, len(ids)))))
-    marks = [*(Mark(number, str(each)) for number, each in enumerate(ids)), Mark(len(ids), str(following(ids[-1])))]
-    behind = Mark(last, str(following(ids[last - 1]))) if last else marks[0]
+    marks = [
+        *(ReadPosition(number, str(each)) for number, each in enumerate(ids)),
+        ReadPosition(len(ids), str(following(ids[-1]))),
+    ]
+    behind = ReadPosition(last, str(following(ids[last - 1]))) if last else marks[0]
     end = data.draw(st.sampled_from([marks[last], behind]))
     with s3p_server(answer) as server:
-        client = S3PStreams(Endpoint("s3p", "127.0.0.1", server.port, recover_seconds=20.0))
+        client = S3PStreamClient(Endpoint("s3p", "127.0.0.1", server.port, recover_seconds=20.0))
         found: list[bytes] = []
         try:
             for rows in client.read("s", marks[first], end):
@@ -129,7 +132,7 @@ def test_whatever_is_trimmed_meanwhile_a_range_is_whole_or_an_error(data: st.Dat
             assert error.failure.code is FailureCode.RANGE_NOT_SATISFIABLE
             assert kept > first
             there = error.failure.details["first"]
-            assert isinstance(there, Mark) and there.seq_num <= max(kept, first)
+            assert isinstance(there, ReadPosition) and there.seq_num <= max(kept, first)
         else:
             assert found == [b"%d" % number for number in range(first, last)]
         finally:

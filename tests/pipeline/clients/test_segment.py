@@ -14,13 +14,13 @@ from support.segment_client import ReleasedSocket
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.segment import join_events
-from penstock_spark.clients import Endpoint, Mark, StreamClient, open_client
+from penstock_spark.clients import Endpoint, ReadPosition, StreamClient, open_client
 
 _numbers = itertools.count()
 BODIES = [b"%d" % n * (n % 50) for n in range(2000)]
 """Some of them empty."""
 PLACES = list(itertools.accumulate((8 + len(body) for body in BODIES), initial=0))
-TAIL = Mark(2000, str(PLACES[-1]))
+TAIL = ReadPosition(2000, str(PLACES[-1]))
 
 
 @pytest.fixture(params=["segment", "controller"])
@@ -59,7 +59,7 @@ def append(client: StreamClient, stream: str, writer: UUID, bodies: list[bytes],
     appender.close()
 
 
-def read(client: StreamClient, stream: str, start: Mark, end: Mark) -> list[bytes]:
+def read(client: StreamClient, stream: str, start: ReadPosition, end: ReadPosition) -> list[bytes]:
     """The numbers must go on, and the marks must be the places behind the events."""
     found: list[bytes] = []
     for rows in client.read(stream, start, end):
@@ -88,15 +88,17 @@ def test_streams_are_made_once_and_deleted_for_good(client: StreamClient, stream
     for ask in (client.first, client.tail, client.last_timestamp):
         assert failure_of(lambda: ask(stream))[0] is FailureCode.STREAM_NOT_FOUND  # noqa: B023
     assert client.create(stream)
-    assert client.first(stream) == client.tail(stream) == Mark(0, "0")
+    assert client.first(stream) == client.tail(stream) == ReadPosition(0, "0")
 
 
 def test_places_are_counted(client: StreamClient, filled: str) -> None:
-    assert client.first(filled) == Mark(0, "0")
-    assert client.tail(filled) == client.tail(filled, Mark(7, str(PLACES[7]))) == client.tail(filled, TAIL) == TAIL
-    assert client.advance(filled, Mark(0, "0"), 1234) == Mark(1234, str(PLACES[1234]))
-    assert client.advance(filled, Mark(1234, str(PLACES[1234])), 10**6) == TAIL
-    assert client.advance(filled, Mark(1234), 1) == Mark(1235, str(PLACES[1235]))
+    assert client.first(filled) == ReadPosition(0, "0")
+    assert (
+        client.tail(filled) == client.tail(filled, ReadPosition(7, str(PLACES[7]))) == client.tail(filled, TAIL) == TAIL
+    )
+    assert client.advance(filled, ReadPosition(0, "0"), 1234) == ReadPosition(1234, str(PLACES[1234]))
+    assert client.advance(filled, ReadPosition(1234, str(PLACES[1234])), 10**6) == TAIL
+    assert client.advance(filled, ReadPosition(1234), 1) == ReadPosition(1235, str(PLACES[1235]))
     assert client.last_timestamp(filled) is None
     assert failure_of(lambda: client.at_timestamp(filled, 0))[0] is FailureCode.NOT_IMPLEMENTED
 
@@ -110,18 +112,18 @@ def test_a_stream_may_be_called_as_its_first_segment_is(client: StreamClient, fi
 
 
 def test_ranges_end_exactly_where_they_should(client: StreamClient, filled: str) -> None:
-    cuts = [Mark(n, str(PLACES[n])) for n in (0, 1, 2, 1000, 1999, 2000)]
+    cuts = [ReadPosition(n, str(PLACES[n])) for n in (0, 1, 2, 1000, 1999, 2000)]
     found = [read(client, filled, start, end) for start, end in itertools.pairwise(cuts)]
     assert [len(part) for part in found] == [1, 1, 998, 999, 1]
     assert list(itertools.chain(*found)) == BODIES
-    assert read(client, filled, Mark(10), Mark(20)) == BODIES[10:20]
+    assert read(client, filled, ReadPosition(10), ReadPosition(20)) == BODIES[10:20]
     assert read(client, filled, TAIL, TAIL) == []
 
 
 def test_events_larger_than_a_request_come_whole(client: StreamClient, stream: str) -> None:
     bodies = [b"small", b"x" * 3_000_000, b"", b"y" * 1_048_568, b"z" * 1_500_000, b"end"]
     append(client, stream, uuid4(), bodies)
-    assert read(client, stream, Mark(0, "0"), client.tail(stream)) == bodies
+    assert read(client, stream, ReadPosition(0, "0"), client.tail(stream)) == bodies
 
 
 def test_reads_may_be_given_up_and_interleaved(client: StreamClient, stream: str) -> None:
@@ -130,7 +132,7 @@ def test_reads_may_be_given_up_and_interleaved(client: StreamClient, stream: str
         appender.append([bytes([n]) * 700_000], n)
     appender.flush()
     tail = client.tail(stream)
-    one, other = client.read(stream, Mark(0, "0"), tail), client.read(stream, Mark(0, "0"), tail)
+    one, other = client.read(stream, ReadPosition(0, "0"), tail), client.read(stream, ReadPosition(0, "0"), tail)
     assert next(one).columns.bodies == next(other).columns.bodies
     one.close()  # type: ignore[attr-defined]
     assert client.tail(stream) == tail
@@ -141,39 +143,43 @@ def test_reads_may_be_given_up_and_interleaved(client: StreamClient, stream: str
 
 
 def test_a_range_that_was_truncated_says_what_is_first_now(client: StreamClient, filled: str) -> None:
-    kept = Mark(1000, str(PLACES[1000]))
+    kept = ReadPosition(1000, str(PLACES[1000]))
     client.trim(filled, kept)
-    assert client.first(filled) == Mark(0, kept.place)
+    assert client.first(filled) == ReadPosition(0, kept.place)
     assert read(client, filled, kept, TAIL) == BODIES[1000:]
     gone = FailureCode.RANGE_NOT_SATISFIABLE
-    for end in (Mark(1500, str(PLACES[1500])), TAIL):
-        assert failure_of(lambda: read(client, filled, Mark(999, str(PLACES[999])), end)) == (gone, {"first": kept})  # noqa: B023
-    start = Mark(10, str(PLACES[10]))
-    assert failure_of(lambda: client.tail(filled, start)) == (gone, {"first": Mark(10, kept.place)})
-    assert failure_of(lambda: client.advance(filled, start, 1)) == (gone, {"first": Mark(10, kept.place)})
+    for end in (ReadPosition(1500, str(PLACES[1500])), TAIL):
+        found = failure_of(lambda: read(client, filled, ReadPosition(999, str(PLACES[999])), end))  # noqa: B023
+        assert found == (gone, {"first": kept})
+    start = ReadPosition(10, str(PLACES[10]))
+    assert failure_of(lambda: client.tail(filled, start)) == (gone, {"first": ReadPosition(10, kept.place)})
+    assert failure_of(lambda: client.advance(filled, start, 1)) == (gone, {"first": ReadPosition(10, kept.place)})
 
 
 def test_a_range_beyond_the_tail_gives_what_there_is(client: StreamClient, filled: str) -> None:
     found: list[bytes] = []
 
-    def gather(end: Mark) -> None:
-        for rows in client.read(filled, Mark(1999, str(PLACES[1999])), end):
+    def gather(end: ReadPosition) -> None:
+        for rows in client.read(filled, ReadPosition(1999, str(PLACES[1999])), end):
             found.extend(rows.columns.bodies)
 
-    for end in (Mark(2001), Mark(2001, str(PLACES[2000] + 9))):
+    for end in (ReadPosition(2001), ReadPosition(2001, str(PLACES[2000] + 9))):
         assert failure_of(lambda: gather(end)) == (FailureCode.RANGE_NOT_SATISFIABLE, {"tail": TAIL})  # noqa: B023
     assert found == [BODIES[1999]] * 2
 
 
-@pytest.mark.parametrize(("start", "end"), [(0, Mark(10, "11")), (1, Mark(10, str(PLACES[10]))), (0, Mark(9, "9999"))])
-def test_marks_that_do_not_fit_are_refused(client: StreamClient, filled: str, start: int, end: Mark) -> None:
-    assert failure_of(lambda: read(client, filled, Mark(start, "0"), end))[0] is FailureCode.INVALID
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [(0, ReadPosition(10, "11")), (1, ReadPosition(10, str(PLACES[10]))), (0, ReadPosition(9, "9999"))],
+)
+def test_marks_that_do_not_fit_are_refused(client: StreamClient, filled: str, start: int, end: ReadPosition) -> None:
+    assert failure_of(lambda: read(client, filled, ReadPosition(start, "0"), end))[0] is FailureCode.INVALID
 
 
 @pytest.mark.parametrize("place", ["x", "-1", "1.0", "٣", "9" * 20])
 def test_what_can_be_no_place_is_refused_by_name(client: StreamClient, stream: str, place: str) -> None:
     with pytest.raises(OperationFailed, match="no offset in bytes"):
-        client.advance(stream, Mark(1, place), 1)
+        client.advance(stream, ReadPosition(1, place), 1)
 
 
 def test_bytes_that_are_no_events_are_told_where(gateway: GatewayProcess, client: StreamClient, stream: str) -> None:
@@ -184,14 +190,14 @@ def test_bytes_that_are_no_events_are_told_where(gateway: GatewayProcess, client
         store.append_raw(writer, data, 3)
     with pytest.raises(OperationFailed, match=r"offset 22: message type 5 where an event \(0\) was expected"):
         client.tail(stream)
-    assert client.advance(stream, Mark(0, "0"), 2) == Mark(2, "22")
+    assert client.advance(stream, ReadPosition(0, "0"), 2) == ReadPosition(2, "22")
 
 
 def test_sealed_segments_are_read_like_others(gateway: GatewayProcess, client: StreamClient, filled: str) -> None:
     with ReleasedSocket(("127.0.0.1", gateway.segment_port)) as store:
         store.seal(f"{filled}/0.#epoch.0")
     assert client.tail(filled) == TAIL
-    assert read(client, filled, Mark(0, "0"), TAIL) == BODIES
+    assert read(client, filled, ReadPosition(0, "0"), TAIL) == BODIES
     appender = client.numbered_appender(filled, uuid4())
 
     def go_on() -> None:
@@ -221,7 +227,7 @@ def test_a_writer_goes_on_where_it_was(client: StreamClient, stream: str) -> Non
     other = client.numbered_appender(stream, uuid4())
     other.append([b"e"], 1)
     other.flush()
-    assert read(client, stream, Mark(0, "0"), client.tail(stream)) == [b"a", b"b", b"c", b"d", b"e"]
+    assert read(client, stream, ReadPosition(0, "0"), client.tail(stream)) == [b"a", b"b", b"c", b"d", b"e"]
 
 
 def test_a_writer_that_has_gone_on_without_us_stores_nothing_twice(client: StreamClient, stream: str) -> None:
@@ -239,7 +245,7 @@ def test_a_writer_that_has_gone_on_without_us_stores_nothing_twice(client: Strea
     assert failure_of(go_on)[0] is FailureCode.STALE_WRITER_POSITION
     assert failure_of(late.flush)[0] is FailureCode.STALE_WRITER_POSITION
     late.close()
-    assert read(client, stream, Mark(0, "0"), client.tail(stream)) == [b"1", b"2"]
+    assert read(client, stream, ReadPosition(0, "0"), client.tail(stream)) == [b"1", b"2"]
 
 
 def test_more_is_under_way_than_sockets_hold(client: StreamClient, stream: str) -> None:
@@ -249,7 +255,7 @@ def test_more_is_under_way_than_sockets_hold(client: StreamClient, stream: str) 
         appender.append([body], n)
     appender.flush()
     assert appender.acknowledged == 30
-    assert read(client, stream, Mark(0, "0"), client.tail(stream)) == bodies
+    assert read(client, stream, ReadPosition(0, "0"), client.tail(stream)) == bodies
 
 
 def test_an_append_that_no_store_takes_is_not_sent(client: StreamClient, stream: str) -> None:
@@ -280,7 +286,7 @@ def test_a_connection_that_is_cut_is_made_again(
     with CuttingRelay(gateway.segment_port, cuts) as relay:
         relayed = open_client(Endpoint("segment", "127.0.0.1", relay.port))
         assert relayed.tail(filled) == TAIL
-        assert read(relayed, filled, Mark(0, "0"), TAIL) == BODIES
+        assert read(relayed, filled, ReadPosition(0, "0"), TAIL) == BODIES
         relayed.close()
         assert relay.accepted > len(cuts)
 
@@ -308,7 +314,7 @@ def test_an_append_that_was_cut_off_is_stored_or_not_and_the_writer_knows(
             again.append([body], number)
         again.flush()
         relayed.close()
-    assert read(client, stream, Mark(0, "0"), client.tail(stream)) == bodies
+    assert read(client, stream, ReadPosition(0, "0"), client.tail(stream)) == bodies
 
 
 def test_a_server_that_is_started_again_is_asked_again(fresh_gateway: GatewayProcess) -> None:
@@ -321,8 +327,8 @@ def test_a_server_that_is_started_again_is_asked_again(fresh_gateway: GatewayPro
         client.create(name)
         append(client, name, uuid4(), BODIES)
         fresh_gateway.restart(kill=True)
-        assert client.tail(name, Mark(0, "0")) == TAIL
-        assert read(client, name, Mark(0, "0"), TAIL) == BODIES
+        assert client.tail(name, ReadPosition(0, "0")) == TAIL
+        assert read(client, name, ReadPosition(0, "0"), TAIL) == BODIES
         client.close()
 
 

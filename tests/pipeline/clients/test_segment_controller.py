@@ -17,8 +17,8 @@ from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.grpc import Code, GrpcError
 from penstock_codecs.segment import released
 from penstock_proto import pravega_controller_pb2 as pb
-from penstock_spark.clients import Endpoint, Mark
-from penstock_spark.clients.segment.client import SegmentStreams
+from penstock_spark.clients import Endpoint, ReadPosition
+from penstock_spark.clients.segment.client import SegmentStreamClient
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ControllerService"]
 EPOCH = 1 << 32
@@ -34,14 +34,14 @@ def rpc(port: int, name: str, request: Message) -> Any:
 
 
 @pytest.fixture
-def client(gateway: GatewayProcess) -> Iterator[SegmentStreams]:
-    client = SegmentStreams(Endpoint("segment", "127.0.0.1", gateway.controller_port, directory=True))
+def client(gateway: GatewayProcess) -> Iterator[SegmentStreamClient]:
+    client = SegmentStreamClient(Endpoint("segment", "127.0.0.1", gateway.controller_port, directory=True))
     yield client
     client.close()
 
 
 def test_streams_are_listed_by_segment_also_those_that_were_scaled(
-    gateway: GatewayProcess, client: SegmentStreams
+    gateway: GatewayProcess, client: SegmentStreamClient
 ) -> None:
     scope, port = "pipeline-scope", gateway.controller_port
     rpc(port, "createScope", pb.ScopeInfo(scope=scope))
@@ -70,11 +70,11 @@ def test_streams_are_listed_by_segment_also_those_that_were_scaled(
         appender.append([name.encode()], 1)
         appender.flush()
         tail = client.tail(name)
-        assert [rows.columns.bodies for rows in client.read(name, Mark(0, "0"), tail)] == [[name.encode()]]
-    assert client.tail(scaled[0]) == Mark(0, "0")
+        assert [rows.columns.bodies for rows in client.read(name, ReadPosition(0, "0"), tail)] == [[name.encode()]]
+    assert client.tail(scaled[0]) == ReadPosition(0, "0")
 
 
-def test_scopes_come_with_the_first_stream(client: SegmentStreams) -> None:
+def test_scopes_come_with_the_first_stream(client: SegmentStreamClient) -> None:
     assert client.create("Pipeline.scope/stream")
     assert not client.create("Pipeline.scope/stream")
     assert list(client.streams("Pipeline.scope/")) == ["Pipeline.scope/stream"]
@@ -83,13 +83,13 @@ def test_scopes_come_with_the_first_stream(client: SegmentStreams) -> None:
 
 
 @pytest.mark.parametrize("name", ["stream", "a/b/c", "a/b/1.#epoch.x", "/", "a/b/0.#epoch.0#transaction.1", ""])
-def test_what_can_be_no_stream_is_refused_by_name(client: SegmentStreams, name: str) -> None:
+def test_what_can_be_no_stream_is_refused_by_name(client: SegmentStreamClient, name: str) -> None:
     with pytest.raises(OperationFailed, match=r"is neither scope/stream nor") as raised:
         client.first(name)
     assert raised.value.failure.code is FailureCode.INVALID
 
 
-def test_a_controller_makes_whole_streams_only(client: SegmentStreams) -> None:
+def test_a_controller_makes_whole_streams_only(client: SegmentStreamClient) -> None:
     for change in (client.create, client.delete):
         with pytest.raises(OperationFailed, match="is a segment, its stream is a/b"):
             change("a/b/1.#epoch.1")
@@ -100,9 +100,9 @@ def test_a_controller_makes_whole_streams_only(client: SegmentStreams) -> None:
 # ---- scripts ---------------------------------------------------------------------------------------------------------
 
 
-def client_of(port: int, token: str = "") -> SegmentStreams:
+def client_of(port: int, token: str = "") -> SegmentStreamClient:
     """One that gives up at once."""
-    return SegmentStreams(
+    return SegmentStreamClient(
         Endpoint("segment", "127.0.0.1", port, directory=True, token=token, recover_seconds=0.0, request_seconds=2.0)
     )
 
@@ -159,8 +159,10 @@ def test_segments_that_move_are_found_again_and_tokens_are_had_anew() -> None:
             return pb.SegmentsAtTime(segments=[location])
 
         with controller(say) as server:
-            client = SegmentStreams(Endpoint("segment", "127.0.0.1", server.port, directory=True, token="user:secret"))
-            assert client.first("scope/again") == Mark(0, "7")
+            client = SegmentStreamClient(
+                Endpoint("segment", "127.0.0.1", server.port, directory=True, token="user:secret")
+            )
+            assert client.first("scope/again") == ReadPosition(0, "7")
             client.close()
     assert shown == ["first", "second", "third"]
 

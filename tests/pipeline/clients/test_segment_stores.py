@@ -14,19 +14,19 @@ from support.scripted_servers import segment_store
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.segment import join_events, released
-from penstock_spark.clients import Endpoint, Mark
-from penstock_spark.clients.segment.client import SegmentStreams
+from penstock_spark.clients import Endpoint, ReadPosition
+from penstock_spark.clients.segment.client import SegmentStreamClient
 
 WRITER = UUID(int=7)
 BODIES = [bytes([n]) * 70_000 for n in range(100)]
 DATA = join_events(BODIES)
 STALE = FailureCode.STALE_WRITER_POSITION
-TAIL = Mark(100, str(len(DATA)))
+TAIL = ReadPosition(100, str(len(DATA)))
 
 
-def client_of(port: int, **settings: Any) -> SegmentStreams:
+def client_of(port: int, **settings: Any) -> SegmentStreamClient:
     """One that gives up at once."""
-    return SegmentStreams(Endpoint("segment", "127.0.0.1", port, **{"recover_seconds": 0.0, **settings}))
+    return SegmentStreamClient(Endpoint("segment", "127.0.0.1", port, **{"recover_seconds": 0.0, **settings}))
 
 
 def info(request: Any, length: int = len(DATA), start: int = 0) -> released.StreamSegmentInfo:
@@ -55,9 +55,9 @@ def test_stores_may_give_less_and_more_than_they_are_asked_for(most: int) -> Non
     with segment_store(script) as server:
         client = client_of(server.port)
         assert client.tail("a/b") == TAIL
-        assert [b for rows in client.read("a/b", Mark(0, "0"), TAIL) for b in rows.columns.bodies] == BODIES
-        few = client.advance("a/b", Mark(0, "0"), 3)
-        assert [b for rows in client.read("a/b", Mark(0, "0"), few) for b in rows.columns.bodies] == BODIES[:3]
+        assert [b for rows in client.read("a/b", ReadPosition(0, "0"), TAIL) for b in rows.columns.bodies] == BODIES
+        few = client.advance("a/b", ReadPosition(0, "0"), 3)
+        assert [b for rows in client.read("a/b", ReadPosition(0, "0"), few) for b in rows.columns.bodies] == BODIES[:3]
         client.close()
 
 
@@ -76,7 +76,7 @@ def test_stores_may_answer_in_another_order_and_keep_alive() -> None:
 
     with segment_store(script) as server:
         client = client_of(server.port, request_seconds=5.0)
-        assert [b for rows in client.read("a/b", Mark(0, "0"), TAIL) for b in rows.columns.bodies] == BODIES
+        assert [b for rows in client.read("a/b", ReadPosition(0, "0"), TAIL) for b in rows.columns.bodies] == BODIES
         client.close()
 
 
@@ -131,11 +131,11 @@ def test_a_segment_that_is_truncated_while_it_is_read_says_where_it_begins() -> 
         client = client_of(server.port)
         found = []
         with pytest.raises(OperationFailed) as raised:
-            for rows in client.read("a/b", Mark(1000, "0"), Mark(1100, TAIL.place)):
+            for rows in client.read("a/b", ReadPosition(1000, "0"), ReadPosition(1100, TAIL.place)):
                 found += rows.columns.bodies
         assert found == BODIES[: len(found)] and found
         assert raised.value.failure.code is FailureCode.RANGE_NOT_SATISFIABLE
-        assert raised.value.failure.details["first"] == Mark(1090, str(first))
+        assert raised.value.failure.details["first"] == ReadPosition(1090, str(first))
         client.close()
 
 
@@ -227,12 +227,14 @@ def test_whatever_is_cut_off_meanwhile_a_range_is_whole_or_an_error(data: st.Dat
         client = client_of(server.port, recover_seconds=20.0)
         found: list[bytes] = []
         try:
-            for rows in client.read("a/b", Mark(first, str(places[first])), Mark(last, str(places[last]))):
+            for rows in client.read(
+                "a/b", ReadPosition(first, str(places[first])), ReadPosition(last, str(places[last]))
+            ):
                 found += rows.columns.bodies
         except OperationFailed as error:
             assert error.failure.code is FailureCode.RANGE_NOT_SATISFIABLE
             there = error.failure.details["first"]
-            assert isinstance(there, Mark) and first < there.seq_num <= max(last, first)
+            assert isinstance(there, ReadPosition) and first < there.seq_num <= max(last, first)
             assert there.place in map(str, places)
         else:
             assert found == bodies[first:last]

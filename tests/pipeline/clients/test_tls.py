@@ -15,8 +15,8 @@ from support.certificates import needs_openssl, self_signed
 from support.process import BASIN, CONFIG, running_gateway
 
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_spark.clients import Endpoint, Mark, open_client
-from penstock_spark.clients.wire import Wire
+from penstock_spark.clients import Endpoint, ReadPosition, open_client
+from penstock_spark.clients.transport import BlockingTransport
 
 pytestmark = needs_openssl
 
@@ -58,7 +58,9 @@ def test_reads_and_appends_over_tls(tmp_path: Path) -> None:
             for number, body in enumerate(bodies):
                 appender.append([body], {}, None, number)
             appender.flush()
-            read = [body for rows in client.read(stream, Mark(0), Mark(40)) for body in rows.columns.bodies]
+            read = [
+                body for rows in client.read(stream, ReadPosition(0), ReadPosition(40)) for body in rows.columns.bodies
+            ]
             assert read == bodies
 
         faults = {
@@ -90,7 +92,7 @@ def test_a_server_without_tls_is_named_as_such() -> None:
         thread = threading.Thread(target=serve)
         thread.start()
         with pytest.raises(OperationFailed, match="TLS: the server does not speak TLS") as raised:
-            Wire(endpoint)
+            BlockingTransport(endpoint)
         assert raised.value.failure.code is FailureCode.INVALID
         thread.join(10)
 
@@ -100,12 +102,12 @@ def test_our_certificate_is_shown_where_one_is_wanted(tmp_path: Path) -> None:
         certificate, key = str(tmp_path / "c.pem"), str(tmp_path / "k.pem")
         bare = Endpoint("s2s", "127.0.0.1", port, tls=True, ca_file=certificate)
         with pytest.raises(OperationFailed, match="TLS: the server requires a client certificate") as raised:
-            Wire(bare).receive()
+            BlockingTransport(bare).receive()
         assert raised.value.failure.code is FailureCode.AUTHN
-        wire = Wire(replace(bare, certificate_file=certificate, key_file=key))
-        assert bytes(wire.receive()) == b"ok"
-        assert wire.receive() == b""
-        wire.close()
+        transport = BlockingTransport(replace(bare, certificate_file=certificate, key_file=key))
+        assert bytes(transport.receive()) == b"ok"
+        assert transport.receive() == b""
+        transport.close()
 
 
 def test_a_certificate_for_another_name_is_not_trusted(tmp_path: Path) -> None:
@@ -113,5 +115,5 @@ def test_a_certificate_for_another_name_is_not_trusted(tmp_path: Path) -> None:
         endpoint = Endpoint("s2s", "127.0.0.1", port, tls=True, ca_file=str(tmp_path / "c.pem"))
         for _ in range(2):
             with pytest.raises(OperationFailed, match="certificate is not trusted: IP address mismatch") as raised:
-                Wire(endpoint)
+                BlockingTransport(endpoint)
             assert raised.value.failure.code is FailureCode.AUTHN

@@ -16,7 +16,7 @@ from support.scripted_servers import s3p_server
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import RecordId
 from penstock_codecs.s3p import ReadRecords, Records
-from penstock_spark.clients import Endpoint, Mark, open_client
+from penstock_spark.clients import Endpoint, ReadPosition, open_client
 
 pytestmark = needs_openssl
 BODIES = [b"%d" % n * 40_000 for n in range(40)]
@@ -40,7 +40,9 @@ def test_events_over_tls(tmp_path: Path) -> None:
             appender.flush()
             assert list(client.streams(stream)) == [stream]
             tail = client.tail(stream)
-            assert [body for rows in client.read(stream, Mark(0, "0"), tail) for body in rows.columns.bodies] == BODIES
+            assert [
+                body for rows in client.read(stream, ReadPosition(0, "0"), tail) for body in rows.columns.bodies
+            ] == BODIES
         refused(replace(endpoint, ca_file=None), "certificate is not trusted", FailureCode.AUTHN)
         refused(replace(endpoint, tls=False, recover_seconds=0.0), "pravega://", FailureCode.UNAVAILABLE)
 

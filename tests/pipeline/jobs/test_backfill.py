@@ -11,7 +11,7 @@ from support.process import BASIN, GatewayProcess
 
 from penstock_spark.clients import StreamClient, open_client
 from penstock_spark.clients.endpoint import parse_endpoint
-from penstock_spark.jobs.backfill import Log, backfill
+from penstock_spark.jobs.backfill import ProgressLog, backfill
 from penstock_spark.jobs.directories import HadoopDirectory
 from penstock_spark.running import JobFailed
 from penstock_spark.schemas import RECORDS, spark_schema
@@ -49,7 +49,7 @@ def test_each_row_once_and_in_order(
     names = {"b/one": f"{BASIN}/backfill-one", "b/two": f"{BASIN}/backfill-two"}
 
     def run(rows: list[tuple[str, int | None]]) -> list[dict[str, int]]:
-        return [done for _, done in backfill(table(spark, rows), Log(place), options, names=names, most=30)]
+        return [done for _, done in backfill(table(spark, rows), ProgressLog(place), options, names=names, most=30)]
 
     def expected(name: str, numbers: range) -> list[bytes]:
         return [f"{name} {at}".encode() for at in numbers]
@@ -82,7 +82,7 @@ def test_each_row_once_and_in_order(
 def test_what_has_no_order(
     spark: SparkSession, tmp_path: Path, rows: list[tuple[str, int | None]], names: dict[str, str], fault: str
 ) -> None:
-    log = Log(HadoopDirectory(spark, str(tmp_path)))
+    log = ProgressLog(HadoopDirectory(spark, str(tmp_path)))
     with pytest.raises(JobFailed, match=fault):
         list(backfill(table(spark, rows), log, {"endpoint": "http://127.0.0.1:1", "sink": "x"}, names=names))
     assert log.batches == []

@@ -18,7 +18,7 @@ from penstock_spark.clients.endpoint import parse_endpoint
 from penstock_spark.jobs.ingest import capture_tables, ingest, live_streams, source_options
 from penstock_spark.jobs.tables import TABLES, stream_dir
 from penstock_spark.jobs.target import checkpoint_of, read_table
-from penstock_spark.running import Captures, JobFailed, Source, Target
+from penstock_spark.running import CaptureSettings, JobFailed, SourceSettings, TargetSettings
 from penstock_spark.schemas import CAPTURE_TABLES
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class Ingest:
 
     def __init__(self, spark: SparkSession, gateway: GatewayProcess, place: Path) -> None:
         self.spark = spark
-        self.target = Target(path=str(place))
-        self.source = Source(endpoint=gateway.s2_url, streams=(f"{BASIN}/ingest/*",))
+        self.target = TargetSettings(path=str(place))
+        self.source = SourceSettings(endpoint=gateway.s2_url, streams=(f"{BASIN}/ingest/*",))
 
     def run(self) -> None:
         query = ingest(live_streams(self.spark, self.source), self.target)
@@ -107,8 +107,8 @@ def test_each_row_once(spark: SparkSession, gateway: GatewayProcess, client: Str
 def test_recordings_are_decoded_once_for_all_tables(spark: SparkSession, tmp_path: Path) -> None:
     """One query writes them: each row once, however often it is run, and nothing where a table was taken away."""
     recordings = small_recording(tmp_path / "recorded")
-    target = Target(path=str(tmp_path / "tables"))
-    captures = Captures(path=(str(recordings),), options={"settle_seconds": 0})
+    target = TargetSettings(path=str(tmp_path / "tables"))
+    captures = CaptureSettings(path=(str(recordings),), options={"settle_seconds": 0})
 
     def run() -> None:
         [incoming] = capture_tables(spark, captures, target)
@@ -150,14 +150,14 @@ def test_names_of_streams_as_directories(spark: SparkSession) -> None:
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_a_format_whose_jar_is_missing(spark: SparkSession, gateway: GatewayProcess, kind: str, tmp_path: Path) -> None:
     runs = Ingest(spark, gateway, tmp_path)
-    runs.target = Target(path=str(tmp_path), format=kind)  # type: ignore[arg-type]
+    runs.target = TargetSettings(path=str(tmp_path), format=kind)  # type: ignore[arg-type]
     with pytest.raises(JobFailed, match=rf"target.format is {kind}, and Spark has no .*spark.jars.packages="):
         runs.run()
     assert not list(tmp_path.iterdir())
 
 
 def test_names_and_patterns_are_told_apart() -> None:
-    source = Source(
+    source = SourceSettings(
         endpoint="http://h:1", streams=("b/a", "b/x*", "b/c", "b/[ab]"), options={"fail_on_data_loss": False}
     )
     assert source_options(source) == {
@@ -170,5 +170,5 @@ def test_names_and_patterns_are_told_apart() -> None:
 
 def test_where_checkpoints_are() -> None:
     table = (TABLES["streams"],)
-    assert checkpoint_of(table, Target(path="s3a://b/t/")) == "s3a://b/t/streams/_checkpoint"
-    assert checkpoint_of(table, Target(path="/t", format="iceberg")) == "/t/_checkpoint/streams"
+    assert checkpoint_of(table, TargetSettings(path="s3a://b/t/")) == "s3a://b/t/streams/_checkpoint"
+    assert checkpoint_of(table, TargetSettings(path="/t", format="iceberg")) == "/t/_checkpoint/streams"

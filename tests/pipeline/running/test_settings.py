@@ -8,30 +8,30 @@ import msgspec
 import pytest
 
 from penstock_spark.running.loading import SettingsError, load_settings, parse_settings
-from penstock_spark.running.settings import Captures, Settings, Source, Spark
+from penstock_spark.running.settings import CaptureSettings, JobSettings, SourceSettings, SparkSettings
 
 SHIPPED = Path(__file__).parents[3] / "config" / "pipeline.toml"
 
 
 def test_the_shipped_file_says_the_defaults_and_what_to_read() -> None:
-    expected = Settings(
-        spark=Spark(master="local[*]"),
-        source=Source(endpoint="http://127.0.0.1:8080", streams=("penstock/*",)),
-        captures=Captures(path=("recordings",)),
+    expected = JobSettings(
+        spark=SparkSettings(master="local[*]"),
+        source=SourceSettings(endpoint="http://127.0.0.1:8080", streams=("penstock/*",)),
+        captures=CaptureSettings(path=("recordings",)),
     )
     assert load_settings(SHIPPED) == expected
 
 
 def test_the_shipped_file_shows_every_key() -> None:
     text = SHIPPED.read_text()
-    for name, table in msgspec.structs.asdict(Settings()).items():
+    for name, table in msgspec.structs.asdict(JobSettings()).items():
         assert f"[{name}]" in text
         for key, value in msgspec.structs.asdict(table).items():
             assert (f"[{name}.{key}]" if isinstance(value, dict) else f"\n{key} = ") in text, f"{name}.{key}"
 
 
 def test_an_empty_file_is_fine() -> None:
-    assert parse_settings("") == Settings()
+    assert parse_settings("") == JobSettings()
 
 
 def test_all_faults_are_named_at_once() -> None:

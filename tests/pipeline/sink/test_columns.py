@@ -11,7 +11,7 @@ from pyspark.sql import types
 
 from penstock_codecs.model import Header
 from penstock_spark.schemas import RECORDS, spark_schema
-from penstock_spark.sink.columns import Layout, layout_of, pieces
+from penstock_spark.sink.columns import ColumnLayout, layout_of, pieces
 from penstock_spark.sink.failures import SinkFailed
 
 TEXT, BYTES, INT = types.StringType(), types.BinaryType(), types.IntegerType()
@@ -26,18 +26,18 @@ def schema(**columns: types.DataType) -> types.StructType:
     return types.StructType([types.StructField(name, column) for name, column in columns.items()])
 
 
-def rows_of(layout: Layout, first: int = 0, **columns: Any) -> list[tuple[str, Any]]:
+def rows_of(layout: ColumnLayout, first: int = 0, **columns: Any) -> list[tuple[str, Any]]:
     return list(pieces(pa.RecordBatch.from_arrays(list(columns.values()), list(columns)), layout, first))
 
 
 def test_what_the_source_gives_can_be_written() -> None:
     layout = layout_of(spark_schema(RECORDS), None, frozenset(), only_bodies=False)
-    assert layout == Layout(None, headers=True, timestamp=True)
+    assert layout == ColumnLayout(None, headers=True, timestamp=True)
 
 
 def test_text_can_be_written() -> None:
     frame = schema(stream=TEXT, body=TEXT, headers=pairs("name", "value"))
-    assert layout_of(frame, None, frozenset(), only_bodies=False) == Layout(None, headers=True, timestamp=False)
+    assert layout_of(frame, None, frozenset(), only_bodies=False) == ColumnLayout(None, headers=True, timestamp=False)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_what_cannot_be_written_is_named(frame: types.StructType, faults: list[s
 def test_columns_can_be_left_out() -> None:
     frame = schema(stream=INT, body=BYTES, key=TEXT, headers=TEXT)
     layout = layout_of(frame, "penstock/a", frozenset({"stream", "key", "headers"}), only_bodies=False)
-    assert layout == Layout("penstock/a", headers=False, timestamp=False)
+    assert layout == ColumnLayout("penstock/a", headers=False, timestamp=False)
 
 
 def test_segments_carry_bodies() -> None:
@@ -80,7 +80,7 @@ def test_segments_carry_bodies() -> None:
 
 def test_rows_are_parted_by_stream_in_their_order() -> None:
     found = rows_of(
-        Layout(None, headers=True, timestamp=True),
+        ColumnLayout(None, headers=True, timestamp=True),
         stream=pa.array(["b", "a", "b", "a", "c"]),
         body=pa.array(["0", "1", "é", "3", "4"]),
         headers=pa.array(
@@ -99,7 +99,9 @@ def test_rows_are_parted_by_stream_in_their_order() -> None:
 
 def test_timestamps_are_whole_milliseconds() -> None:
     times = pa.array([1_999, 2_000, None], pa.timestamp("us", tz="UTC"))
-    ((_, piece),) = rows_of(Layout("s", headers=False, timestamp=True), body=pa.array([b"", b"", b""]), timestamp=times)
+    ((_, piece),) = rows_of(
+        ColumnLayout("s", headers=False, timestamp=True), body=pa.array([b"", b"", b""]), timestamp=times
+    )
     assert piece.timestamps == [1, 2, None]
 
 
@@ -123,7 +125,7 @@ BODIES = pa.array([b"x"] * 3)
     ],
 )
 def test_rows_that_are_no_records_are_named(columns: dict[str, pa.Array], why: str) -> None:
-    layout = Layout(None if "stream" in columns else "s", "headers" in columns, "timestamp" in columns)
+    layout = ColumnLayout(None if "stream" in columns else "s", "headers" in columns, "timestamp" in columns)
     with pytest.raises(SinkFailed, match=why):
         rows_of(layout, 10, **columns)
 
@@ -131,6 +133,6 @@ def test_rows_that_are_no_records_are_named(columns: dict[str, pa.Array], why: s
 def test_a_slice_of_a_batch_is_its_rows() -> None:
     headers = pa.array([[(b"a", "1"), (b"b", "2")], [(b"c", "3")], None, [(b"d", "4")]], HEADERS)
     batch = pa.RecordBatch.from_arrays([pa.array([b"0", b"1", b"2", b"3"]), headers], ["body", "headers"]).slice(1, 3)
-    ((_, piece),) = pieces(batch, Layout("s", headers=True, timestamp=False), 0)
+    ((_, piece),) = pieces(batch, ColumnLayout("s", headers=True, timestamp=False), 0)
     assert piece.bodies == [b"1", b"2", b"3"]
     assert piece.headers == {0: (Header(b"c", b"3"),), 2: (Header(b"d", b"4"),)}

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES
 from penstock_codecs.model import Header, metered_size
-from penstock_spark.clients.plugin import Limits
+from penstock_spark.clients.plugin import AppendLimits
 from penstock_spark.clients.s2.plugin import PLUGIN
-from penstock_spark.sink.cutting import Cut, Cutter
-from penstock_spark.sink.digest import Piece, RowDigest
+from penstock_spark.sink.cutting import AppendRows, Cutter
+from penstock_spark.sink.digest import RowDigest, RowPiece
 from penstock_spark.sink.failures import SinkFailed
 from penstock_spark.sink.marker import Marker, find_marker, marker_header, marker_room
 
@@ -25,9 +25,9 @@ ROWS = st.lists(
 )
 
 
-def piece(rows: list[tuple[bytes, list[tuple[bytes, bytes]], int | None]]) -> Piece:
+def piece(rows: list[tuple[bytes, list[tuple[bytes, bytes]], int | None]]) -> RowPiece:
     headers = {index: tuple(Header(*one) for one in row[1]) for index, row in enumerate(rows) if row[1]}
-    return Piece([row[0] for row in rows], headers, [row[2] for row in rows])
+    return RowPiece([row[0] for row in rows], headers, [row[2] for row in rows])
 
 
 def digest(rows: list[tuple[bytes, list[tuple[bytes, bytes]], int | None]]) -> str:
@@ -37,8 +37,8 @@ def digest(rows: list[tuple[bytes, list[tuple[bytes, bytes]], int | None]]) -> s
 
 
 def cuts_of(
-    rows: list[tuple[bytes, list[tuple[bytes, bytes]], int | None]], sizes: list[int], limits: Limits
-) -> list[Cut]:
+    rows: list[tuple[bytes, list[tuple[bytes, bytes]], int | None]], sizes: list[int], limits: AppendLimits
+) -> list[AppendRows]:
     cutter, cuts, at = Cutter("penstock/a", limits), [], 0
     for size in [*sizes, len(rows)]:
         if at < len(rows):
@@ -49,7 +49,7 @@ def cuts_of(
 
 @given(ROWS, st.lists(st.integers(1, 7), max_size=8), st.integers(1, 9), st.integers(20, 200))
 def test_cuts_are_the_rows(rows: list, sizes: list[int], most: int, room: int) -> None:
-    limits = Limits(most, room, 1000)
+    limits = AppendLimits(most, room, 1000)
     cuts = cuts_of(rows, sizes, limits)
     assert [body for cut in cuts for body in cut.rows.bodies] == [row[0] for row in rows]
     assert [time for cut in cuts for time in cut.rows.timestamps or ()] == [row[2] for row in rows]
@@ -81,16 +81,16 @@ def test_a_cut_is_as_large_as_s2_takes() -> None:
     limits = PLUGIN.limits.less(marker_room(owner))
     cutter = Cutter("penstock/a", limits)
     body = bytes(limits.most_record - 8)
-    (cut,) = [*cutter.add(Piece([body])), *cutter.rest()]
+    (cut,) = [*cutter.add(RowPiece([body])), *cutter.rest()]
     header = marker_header(owner, Marker(2**63, 2**63, cut.digest_at(1)))
     assert metered_size(cut.rows.bodies, {0: (header,)}) == S2_MAX_BATCH_BYTES
 
 
 def test_a_row_that_is_too_large_is_named() -> None:
-    cutter = Cutter("penstock/a", Limits(1000, 100, 100))
-    cutter.add(Piece([b"x"] * 5))
+    cutter = Cutter("penstock/a", AppendLimits(1000, 100, 100))
+    cutter.add(RowPiece([b"x"] * 5))
     with pytest.raises(SinkFailed, match=r"penstock/a: row 6 of this task is 111 bytes .*at most 100"):
-        cutter.add(Piece([b"x", bytes(92), b"x"], {1: (Header(b"a", b"12345678"),)}))
+        cutter.add(RowPiece([b"x", bytes(92), b"x"], {1: (Header(b"a", b"12345678"),)}))
 
 
 def test_markers_are_found_by_their_owner_only() -> None:

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from support.sink_server import FakeClient, Killed, NoPauses, Runner, World
 
 from penstock_codecs.failures import OperationFailed
-from penstock_spark.clients.plugin import Limits
-from penstock_spark.sink.columns import Layout
-from penstock_spark.sink.entries import Tally
+from penstock_spark.clients.plugin import AppendLimits
+from penstock_spark.sink.columns import ColumnLayout
+from penstock_spark.sink.entries import RowTally
 from penstock_spark.sink.failures import RowsDiffer, SinkFailed
 from penstock_spark.sink.identity import Identity
-from penstock_spark.sink.task import Task, Tools
+from penstock_spark.sink.task import Task, TaskResources
 from penstock_spark.sink.writer import Written, commit_batch
 
 LEDGER = "penstock/penstock-sink.q"
 STREAMS = ("penstock/a", "penstock/b")
-LAYOUT = Layout(None, headers=False, timestamp=False)
+LAYOUT = ColumnLayout(None, headers=False, timestamp=False)
 
 
 class Job:
@@ -38,7 +38,7 @@ class Job:
         random = Random(f"{batch} {partition}")
         return [(random.choice(STREAMS), b"%d %d %d" % (batch, partition, row)) for row in range(self.rows)]
 
-    def task(self, batch: int, partition: int) -> Tally:
+    def task(self, batch: int, partition: int) -> RowTally:
         """An attempt; each cuts its rows in its own way."""
         random = self.world.random
         rows = self.rows_of(batch, partition)
@@ -50,18 +50,18 @@ class Job:
             )
             for at in range(0, len(rows), size)
         ]
-        tools = Tools(
+        tools = TaskResources(
             FakeClient(self.world),
             NoPauses,
             self.ledger,
             create=True,
             most_waiting=random.choice((20, 10_000)),
             most_open=random.randint(1, 2),
-            limits=Limits(random.randint(1, 4), 10_000, 10_000),
+            limits=AppendLimits(random.randint(1, 4), 10_000, 10_000),
         )
         return Task(Identity("q", batch, partition, "query"), tools, LAYOUT).write(batches)
 
-    def commit(self, batch: int, tallies: dict[int, Tally]) -> None:
+    def commit(self, batch: int, tallies: dict[int, RowTally]) -> None:
         messages = [Written(Identity("q", batch, part, "query"), tally, self.ledger) for part, tally in tallies.items()]
         commit_batch(FakeClient(self.world), messages, NoPauses)
 
@@ -69,7 +69,7 @@ class Job:
         """A batch, until it is committed; with probability `again` it is then done again."""
         random = self.world.random
         running: dict[Runner, int] = {}
-        tallies: dict[int, Tally] = {}
+        tallies: dict[int, RowTally] = {}
 
         def start(partition: int) -> None:
             running[self.world.start(lambda: self.task(batch, partition))] = partition

@@ -9,16 +9,16 @@ import pyarrow as pa
 import pytest
 from support.process import BASIN, GatewayProcess
 
-from penstock_spark.clients import Endpoint, Mark, StreamClient, open_client
+from penstock_spark.clients import Endpoint, ReadPosition, StreamClient, open_client
 from penstock_spark.clients.patience import Patience
-from penstock_spark.clients.plugin import Limits
-from penstock_spark.sink.columns import Layout
-from penstock_spark.sink.entries import Tally
+from penstock_spark.clients.plugin import AppendLimits
+from penstock_spark.sink.columns import ColumnLayout
+from penstock_spark.sink.entries import RowTally
 from penstock_spark.sink.identity import Identity
-from penstock_spark.sink.task import Task, Tools
+from penstock_spark.sink.task import Task, TaskResources
 from penstock_spark.sink.writer import Written, commit_batch
 
-LAYOUT = Layout(f"{BASIN}/sink-killed", headers=False, timestamp=False)
+LAYOUT = ColumnLayout(f"{BASIN}/sink-killed", headers=False, timestamp=False)
 SIZE = 3000
 
 
@@ -37,11 +37,15 @@ def test_a_gateway_that_is_killed_while_a_task_writes(fresh_gateway: GatewayProc
         fresh_gateway.kill()
         fresh_gateway.start()
 
-    def write(meanwhile: Callable[[], object]) -> Tally:
+    def write(meanwhile: Callable[[], object]) -> RowTally:
         client = open_client(endpoint)
         try:
-            tools = Tools(
-                client, partial(Patience, endpoint, reached=True), ledger, Limits(1000, 900_000, 900_000), create=True
+            tools = TaskResources(
+                client,
+                partial(Patience, endpoint, reached=True),
+                ledger,
+                AppendLimits(1000, 900_000, 900_000),
+                create=True,
             )
             identity = Identity("killed", 0, 0)
             tally = Task(identity, tools, LAYOUT).write(batches(meanwhile))
@@ -59,7 +63,7 @@ def stored(endpoint: Endpoint) -> list[bytes]:
     client: StreamClient = open_client(endpoint)
     stream = LAYOUT.stream or ""
     start = client.first(stream)
-    assert start.seq_num == Mark(0).seq_num
+    assert start.seq_num == ReadPosition(0).seq_num
     found = [body for rows in client.read(stream, start, client.tail(stream)) for body in rows.columns.bodies]
     client.close()
     return found

@@ -10,20 +10,20 @@ import pytest
 from support.sink_server import FakeClient, NoPauses, World
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_spark.sink.columns import Layout
+from penstock_spark.sink.columns import ColumnLayout
 from penstock_spark.sink.conditional import ConditionalWriter
-from penstock_spark.sink.cutting import Cut, Limits
-from penstock_spark.sink.entries import Tally
+from penstock_spark.sink.cutting import AppendLimits, AppendRows
+from penstock_spark.sink.entries import RowTally
 from penstock_spark.sink.failures import RowsDiffer, SinkFailed
 from penstock_spark.sink.identity import Identity
 from penstock_spark.sink.ledger import Ledger
 from penstock_spark.sink.numbered import MOST_BATCHES, NumberedWriter
-from penstock_spark.sink.task import Task, Tools
+from penstock_spark.sink.task import Task, TaskResources
 from penstock_spark.sink.writer import Written, commit_batch, open_one_off
 
 LEDGER = "penstock/penstock-sink.s"
 A, B = "penstock/a", "penstock/b"
-LAYOUT = Layout(None, headers=False, timestamp=False)
+LAYOUT = ColumnLayout(None, headers=False, timestamp=False)
 ME = Identity("s", 1, 0)
 
 
@@ -47,7 +47,7 @@ def write(
     ledger: str = LEDGER,
     create: bool = False,
     dies: bool = False,
-) -> Tally:
+) -> RowTally:
     """An attempt, with appends of two rows."""
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -55,7 +55,7 @@ def write(
         if dies:
             raise TimeoutError("died")
 
-    tools = Tools(FakeClient(world), NoPauses, ledger, Limits(2, 1000, 1000), create)
+    tools = TaskResources(FakeClient(world), NoPauses, ledger, AppendLimits(2, 1000, 1000), create)
     return Task(me, tools, LAYOUT).write(batches())
 
 
@@ -68,7 +68,7 @@ def attempt(world: World, found: Sequence[tuple[str, bytes]], ledger: str = LEDG
             session.arrive()
 
 
-def commit(world: World, **tallies: Tally) -> None:
+def commit(world: World, **tallies: RowTally) -> None:
     messages = [Written(Identity("s", 1, int(part[1:])), tally, LEDGER) for part, tally in tallies.items()]
     commit_batch(FakeClient(world), messages, NoPauses)
 
@@ -135,7 +135,7 @@ def test_a_batch_is_committed_once(world: World) -> None:
     commit(world, p0=tally)
     assert len(world.streams[LEDGER].records) == entries
     with pytest.raises(RowsDiffer, match="was committed with other rows or partitions"):
-        commit(world, p0=Tally(3, "x"))
+        commit(world, p0=RowTally(3, "x"))
 
 
 def test_other_partitions_than_before_are_refused(world: World) -> None:
@@ -247,7 +247,7 @@ def test_a_task_that_others_hold_up_says_so(
 ) -> None:
     real, before = ConditionalWriter._append, iter(range(130))
 
-    def append(self: ConditionalWriter, cut: Cut) -> None:
+    def append(self: ConditionalWriter, cut: AppendRows) -> None:
         if next(before, None) is not None:
             world.store(A, [b"foreign"], {})
         real(self, cut)

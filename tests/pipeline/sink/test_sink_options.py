@@ -9,7 +9,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
 from penstock_spark.options import WrongOptions
 from penstock_spark.sink.failures import RowsDiffer, SinkFailed
-from penstock_spark.sink.identity import Identity, Sink, identity_of
+from penstock_spark.sink.identity import Identity, PlannedSink, identity_of
 from penstock_spark.sink.options import read_settings
 from penstock_spark.sink.writer import PenstockStreamWriter, PenstockWriter
 
@@ -27,7 +27,7 @@ def test_a_job_without_a_name_has_a_ledger_of_its_own() -> None:
 def test_a_named_job() -> None:
     given = {**S2, "ledger": "telemetry", "sink": "daily", "batch": "20240101", "ignore": "a, b", "create": "true"}
     settings = read_settings(given, streaming=False)
-    assert settings.sink == Sink("daily", 20240101)
+    assert settings.sink == PlannedSink("daily", 20240101)
     assert (settings.stream, settings.ledger, settings.create) == (None, "telemetry", True)
     assert settings.ignore == {"a", "b"}
 
@@ -35,7 +35,7 @@ def test_a_named_job() -> None:
 def test_a_query() -> None:
     given = {**S2, "stream": "penstock/a", "checkpointlocation": "x", "queryname": "y"}
     settings = read_settings(given, streaming=True)
-    assert settings.sink == Sink(None, None)
+    assert settings.sink == PlannedSink(None, None)
 
 
 def test_segments_need_no_ledger() -> None:
@@ -90,11 +90,11 @@ def test_columns_are_checked_when_a_query_is_planned() -> None:
 
 
 def test_who_writes() -> None:
-    assert identity_of(Sink("daily", 7), 3, None, None) == Identity("daily", 7, 3)
-    assert identity_of(Sink(None, None), 3, "id", "9") == Identity("id", 9, 3, "id")
-    assert identity_of(Sink("mine", None), 3, "id", "9") == Identity("mine", 9, 3, "id")
+    assert identity_of(PlannedSink("daily", 7), 3, None, None) == Identity("daily", 7, 3)
+    assert identity_of(PlannedSink(None, None), 3, "id", "9") == Identity("id", 9, 3, "id")
+    assert identity_of(PlannedSink("mine", None), 3, "id", "9") == Identity("mine", 9, 3, "id")
     with pytest.raises(SinkFailed, match="it does not belong to a micro-batch"):
-        identity_of(Sink("mine", None), 3, "id", None)
+        identity_of(PlannedSink("mine", None), 3, "id", None)
 
 
 def test_writers_of_the_segment_protocol_are_the_same_for_all_batches() -> None:

@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from support.process import BASIN, GatewayProcess
 
-from penstock_spark.clients import Endpoint, Mark, StreamClient, open_client
+from penstock_spark.clients import Endpoint, ReadPosition, StreamClient, open_client
 from penstock_spark.sink import by_key
 from penstock_spark.sink.writer import PenstockStreamWriter, PenstockWriter
 from penstock_spark.source.datasource import PenstockDataSource
@@ -40,7 +40,7 @@ def url(gateway: GatewayProcess) -> str:
 
 
 def bodies(client: StreamClient, stream: str) -> list[bytes]:
-    return [body for rows in client.read(stream, Mark(0), client.tail(stream)) for body in rows.columns.bodies]
+    return [body for rows in client.read(stream, ReadPosition(0), client.tail(stream)) for body in rows.columns.bodies]
 
 
 def ledgers(client: StreamClient) -> set[str]:

@@ -11,15 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 from support.sink_server import FakeClient, NoPauses, World
 
-from penstock_spark.clients.plugin import Limits
+from penstock_spark.clients.plugin import AppendLimits
 from penstock_spark.options import WrongOptions
 from penstock_spark.schemas import RECORDS, arrow_schema, spark_schema
-from penstock_spark.sink.columns import Layout
-from penstock_spark.sink.entries import Tally
+from penstock_spark.sink.columns import ColumnLayout
+from penstock_spark.sink.entries import RowTally
 from penstock_spark.sink.failures import SinkFailed
 from penstock_spark.sink.identity import Identity
 from penstock_spark.sink.options import read_settings
-from penstock_spark.sink.task import Task, Tools
+from penstock_spark.sink.task import Task, TaskResources
 from penstock_spark.sink.unwritable import Unwritable
 
 ME = Identity("copies", 1, 3)
@@ -55,10 +55,12 @@ REASONS = {
 }
 
 
-def write(world: World, rows: list[dict[str, object]], unwritable: Unwritable | None = None) -> Tally:
-    tools = Tools(FakeClient(world), NoPauses, "penstock/penstock-sink.copies", limits=Limits(2, 1000, MOST))
+def write(world: World, rows: list[dict[str, object]], unwritable: Unwritable | None = None) -> RowTally:
+    tools = TaskResources(
+        FakeClient(world), NoPauses, "penstock/penstock-sink.copies", limits=AppendLimits(2, 1000, MOST)
+    )
     batches = [pa.RecordBatch.from_pylist(rows[:4], SCHEMA), pa.RecordBatch.from_pylist(rows[4:], SCHEMA)]
-    return Task(ME, tools, Layout(None, headers=True, timestamp=True), unwritable).write(batches)
+    return Task(ME, tools, ColumnLayout(None, headers=True, timestamp=True), unwritable).write(batches)
 
 
 @pytest.mark.parametrize("at", [at for at, one in enumerate(ROWS) if one["seq_num"] in REASONS])

@@ -5,12 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_spark.clients import Mark
+from penstock_spark.clients import ReadPosition
 from penstock_spark.source.following import admit
 from penstock_spark.source.partitions import MOST_PARTITIONS, RECORDS_PER_PARTITION, Range, plan
 
 ranges = st.lists(st.tuples(st.integers(0, 10), st.integers(1, 5000)), max_size=20).map(
-    lambda found: [Range(f"b/{index}", Mark(at), Mark(at + count)) for index, (at, count) in enumerate(found)]
+    lambda found: [
+        Range(f"b/{index}", ReadPosition(at), ReadPosition(at + count)) for index, (at, count) in enumerate(found)
+    ]
 )
 
 
@@ -36,7 +38,7 @@ def test_every_record_is_read_once_and_in_order(
 
 
 def test_streams_that_cannot_be_divided_are_put_together() -> None:
-    wanted = [Range(f"b/{index}", Mark(0, "0"), Mark(40, "800")) for index in range(10)]
+    wanted = [Range(f"b/{index}", ReadPosition(0, "0"), ReadPosition(40, "800")) for index in range(10)]
     planned = plan(wanted, divisible=False, records_per_partition=100, min_partitions=1)
     assert [len(partition.ranges) for partition in planned] == [2, 2, 2, 2, 2]
     planned = plan(wanted, divisible=False, records_per_partition=10, min_partitions=1)
@@ -46,7 +48,12 @@ def test_streams_that_cannot_be_divided_are_put_together() -> None:
 def test_there_are_few_partitions() -> None:
     def count(records: int) -> int:
         return len(
-            plan([Range("b/s", Mark(0), Mark(records))], divisible=True, records_per_partition=None, min_partitions=1)
+            plan(
+                [Range("b/s", ReadPosition(0), ReadPosition(records))],
+                divisible=True,
+                records_per_partition=None,
+                min_partitions=1,
+            )
         )
 
     assert count(0) == 1
@@ -57,12 +64,12 @@ def test_there_are_few_partitions() -> None:
 
 def test_small_streams_are_spread_over_a_few_tasks() -> None:
     """Each is asked for by itself, so that 200 one after the other would take longer than the records in them."""
-    wanted = [Range(f"b/{index}", Mark(0), Mark(100)) for index in range(200)]
+    wanted = [Range(f"b/{index}", ReadPosition(0), ReadPosition(100)) for index in range(200)]
     planned = plan(wanted, divisible=True, records_per_partition=None, min_partitions=1)
     assert [len(partition.ranges) for partition in planned] == [19] * 10 + [10]
     planned = plan(wanted, divisible=True, records_per_partition=None, min_partitions=4)
     assert [len(partition.ranges) for partition in planned] == [50] * 4
-    many = [Range(f"b/{index}", Mark(0), Mark(100)) for index in range(10_000)]
+    many = [Range(f"b/{index}", ReadPosition(0), ReadPosition(100)) for index in range(10_000)]
     assert len(plan(many, divisible=True, records_per_partition=None, min_partitions=1)) <= MOST_PARTITIONS + 1
 
 
@@ -72,10 +79,10 @@ def test_small_streams_are_spread_over_a_few_tasks() -> None:
 def shares(there: dict[str, int], read: dict[str, int], limit: int) -> dict[str, int]:
     """Return how many records each stream may read, of `there` records in all, of which `read` were."""
 
-    def step(stream: str, mark: Mark, count: int) -> Mark:
-        return Mark(min(there[stream], mark.seq_num + count))
+    def step(stream: str, mark: ReadPosition, count: int) -> ReadPosition:
+        return ReadPosition(min(there[stream], mark.seq_num + count))
 
-    reached = admit({name: Mark(number) for name, number in read.items()}, limit, step)
+    reached = admit({name: ReadPosition(number) for name, number in read.items()}, limit, step)
     return {name: reached[name].seq_num - read[name] for name in read}
 
 

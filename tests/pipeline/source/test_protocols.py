@@ -15,7 +15,7 @@ from support.process import BASIN, GatewayProcess
 
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import Header
-from penstock_spark.clients import Mark, StreamClient, open_client
+from penstock_spark.clients import ReadPosition, StreamClient, open_client
 from penstock_spark.clients.endpoint import parse_endpoint
 from penstock_spark.schemas import RECORDS, spark_schema
 from penstock_spark.source.batch import FilteringBatchReader
@@ -151,7 +151,7 @@ def test_what_was_trimmed(gateway: GatewayProcess, client: StreamClient, name: s
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadAllAvailable())
     planned = reader.partitions(start, end)
-    client.trim(f"{BASIN}/{name}", Mark(400))
+    client.trim(f"{BASIN}/{name}", ReadPosition(400))
     while client.first(f"{BASIN}/{name}").seq_num < 400:
         pass
     with pytest.raises(DataLost, match=r"was trimmed: records from 0 .*up to 400"):

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from support.fake_streams import FakeClient, FakeServer
 
 from penstock_codecs.failures import OperationFailed
-from penstock_spark.clients import Mark
+from penstock_spark.clients import ReadPosition
 from penstock_spark.schemas import RECORDS, spark_schema
 from penstock_spark.source.loss import DataLost
 from penstock_spark.source.options import source_options
@@ -90,7 +90,7 @@ def append(server: FakeServer, stream: str, count: int) -> Found:
     return [(stream, body) for body in bodies]
 
 
-def query_mark(query: Query) -> Mark:
+def query_mark(query: Query) -> ReadPosition:
     """Return the query's position in its stream."""
     [known] = read_offset(json.loads(query.offset), indexed=query.server.indexed).values()
     return known.mark
@@ -210,10 +210,10 @@ def test_available_now_reads_twice_what_is_new_and_not_all(monkeypatch: pytest.M
     server = filled(1000, indexed=False)
     query = Query(server)
     query.drain()
-    after: list[Mark | None] = []
+    after: list[ReadPosition | None] = []
     real = FakeClient.tail
 
-    def tail(self: FakeClient, stream: str, start: Mark | None = None) -> Mark:
+    def tail(self: FakeClient, stream: str, start: ReadPosition | None = None) -> ReadPosition:
         after.append(start)
         return real(self, stream, start)
 

@@ -20,11 +20,11 @@ from penstock.observe.metrics.series import Count
 from penstock.observe.taps.sink import Sink
 from penstock.observe.taps.tap import Tap, Use, Watcher
 from penstock.observe.taps.tapped import TappedStream, encrypted, tapped
-from penstock_analysis.capture import Conversation, Endpoint, Side
+from penstock_analysis.capture import Conversation, Side, SocketAddress
 
 __all__ = ["Connections", "Dialled", "Opening"]
 
-_NOWHERE: Final = Endpoint("0.0.0.0", 0), Endpoint("0.0.0.0", 1)
+_NOWHERE: Final = SocketAddress("0.0.0.0", 0), SocketAddress("0.0.0.0", 1)
 
 
 class Dialled(Protocol):
@@ -126,7 +126,7 @@ def _counts(conversation: Conversation) -> tuple[Count, Count]:
     return BACK_CONNECTIONS.child(*labels), BACK_CONNECTIONS_MADE.child(*labels)
 
 
-def _ends(stream: trio.abc.Stream) -> tuple[Endpoint, Endpoint]:
+def _ends(stream: trio.abc.Stream) -> tuple[SocketAddress, SocketAddress]:
     """Return our address and our peer's; 0.0.0.0 (or ::) for a stream that is not a socket, or closed."""
     tls = encrypted(stream)
     inner = stream if tls is None else tls.transport_stream
@@ -139,11 +139,11 @@ def _ends(stream: trio.abc.Stream) -> tuple[Endpoint, Endpoint]:
     try:
         return own, _endpoint(inner.socket.getpeername())
     except OSError:
-        return own, Endpoint("::" if ":" in own.host else "0.0.0.0", 0)
+        return own, SocketAddress("::" if ":" in own.host else "0.0.0.0", 0)
 
 
-def _endpoint(name: object) -> Endpoint:
+def _endpoint(name: object) -> SocketAddress:
     """Return the address of a socket's name, without an IPv6 zone. Raises OSError if it has none."""
     if not isinstance(name, tuple):
         raise OSError("the socket has no address")
-    return Endpoint(str(name[0]).partition("%")[0], int(name[1]))
+    return SocketAddress(str(name[0]).partition("%")[0], int(name[1]))

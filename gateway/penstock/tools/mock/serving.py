@@ -14,7 +14,7 @@ from penstock.tools.mock.client_messages import END, ENDS, ClientMessage, alike,
 from penstock.tools.mock.report import MockReport
 from penstock.tools.mock.script import Script, ScriptPart, ServerBytes, ServerEnd, spoken
 from penstock.tools.mock.windows import FlowWindows
-from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender, Side
+from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Opened, Sender, Side, SocketAddress
 from penstock_analysis.dialogue.choosing import ENOUGH, dialogue_for
 from penstock_codecs.http.observer.faults import HttpFault
 from penstock_codecs.limits import KIB
@@ -29,7 +29,7 @@ MOST_UNHEARD: Final = 10_000
 """Messages of a client beyond the recorded ones, above which it is not read."""
 _READ_BYTES: Final = 256 * KIB
 _NANOSECONDS: Final = 1_000_000_000
-_NO_ENDPOINT: Final = Endpoint("0.0.0.0", 0)
+_NO_ENDPOINT: Final = SocketAddress("0.0.0.0", 0)
 
 
 class _Over(Exception):

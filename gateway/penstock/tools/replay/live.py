@@ -14,7 +14,7 @@ from penstock.observe.taps.tapped import tapped
 from penstock.protocols.servers import Server
 from penstock.tools.replay.items import ClientSent
 from penstock.tools.replay.tally import ReplayTally
-from penstock_analysis.capture import Conversation, Endpoint, Side
+from penstock_analysis.capture import Conversation, Side, SocketAddress
 from penstock_codecs.limits import KIB
 
 __all__ = [
@@ -68,7 +68,7 @@ def live_conversation(recorded: Conversation, protocol: str, target: Server) -> 
     return Conversation(
         recorded.number,
         recorded.client,
-        Endpoint(*target.address),
+        SocketAddress(*target.address),
         Side.BACK,
         "replay",
         protocol,

@@ -17,8 +17,8 @@ from penstock_codecs.s2s.sessions import AppendClient
 from penstock_spark.clients.base import Appender
 from penstock_spark.clients.failing import lost
 from penstock_spark.clients.http import HttpConnection
-from penstock_spark.clients.s2.calls import Calls
-from penstock_spark.clients.wire import Buffer
+from penstock_spark.clients.s2.calls import ServerRequests
+from penstock_spark.clients.transport import Buffer
 
 __all__ = ["S2Appender"]
 
@@ -30,7 +30,7 @@ class S2Appender(Appender):
     """An appender to one stream. After an error every later call raises the same error, unless it concerns a batch that
     was not sent."""
 
-    def __init__(self, calls: Calls, stream: StreamRef) -> None:
+    def __init__(self, calls: ServerRequests, stream: StreamRef) -> None:
         self._calls = calls
         self._stream = stream
         self._host = calls.host_of(stream.basin)

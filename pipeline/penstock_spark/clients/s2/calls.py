@@ -18,9 +18,9 @@ from penstock_spark.clients.endpoint import BASIN_LABEL, Endpoint
 from penstock_spark.clients.failing import lost
 from penstock_spark.clients.http import HeaderList, HttpConnection
 from penstock_spark.clients.patience import Patience
-from penstock_spark.clients.wire import Wire
+from penstock_spark.clients.transport import BlockingTransport
 
-__all__ = ["JSON", "PROTOBUF", "Answer", "Calls", "records_path", "reference", "stream_path"]
+__all__ = ["JSON", "PROTOBUF", "Answer", "ServerRequests", "records_path", "reference", "stream_path"]
 
 T = TypeVar("T")
 Query = Mapping[str, object]
@@ -75,9 +75,9 @@ class Answer(NamedTuple):
             raise fail(FailureCode.OTHER, f"{self.endpoint}: {error.failure.message}") from error
 
 
-class Calls:
-    """Requests to one server, with its connections. Raises OperationFailed with the server's error, or as `Wire`
-    does."""
+class ServerRequests:
+    """Requests to one server, with its connections. Raises OperationFailed with the server's error, or as
+    `BlockingTransport` does."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -160,7 +160,8 @@ class Calls:
         else:
             port = self.endpoint.port
             connection = HttpConnection(
-                Wire(self.endpoint, host, alpn=("http/1.1",)), f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+                BlockingTransport(self.endpoint, host, alpn=("http/1.1",)),
+                f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
             )
         self._lent.add(connection)
         return connection

@@ -20,13 +20,13 @@ from penstock_codecs.s2.json_records import decode_tail
 from penstock_codecs.s2.names import encode_path_segment, validate_basin_name
 from penstock_codecs.s2.protobuf import decode_append_ack, decode_read_batch, encode_append_input
 from penstock_codecs.streams import INFINITE, BasinInfo, StreamConfig, StreamInfo
-from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows, StreamClient
+from penstock_spark.clients.base import Appender, NumberedAppender, ReadPosition, ReadResult, StreamClient
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.s2.appending import S2Appender
-from penstock_spark.clients.s2.calls import JSON, PROTOBUF, Calls, Query, records_path, reference, stream_path
+from penstock_spark.clients.s2.calls import JSON, PROTOBUF, Query, ServerRequests, records_path, reference, stream_path
 from penstock_spark.clients.s2.reading import beyond, read_range, trimmed
 
-__all__ = ["S2Client"]
+__all__ = ["S2StreamClient"]
 
 Info = TypeVar("Info", BasinInfo, StreamInfo)
 
@@ -36,14 +36,14 @@ _NOT_TOLD: Final = (FailureCode.PERMISSION_DENIED, FailureCode.NOT_IMPLEMENTED)
 """Error codes of a server that does not reveal whether a stream exists."""
 
 
-class S2Client(StreamClient):
+class S2StreamClient(StreamClient):
     """An S2 client. Every request is retried while that may help, for `recover_seconds` at most; `create` sends a
     request token, by which the server recognises a retry."""
 
     indexed = True
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._calls = Calls(endpoint)
+        self._calls = ServerRequests(endpoint)
         self._makes: dict[str, bool] = {}
         """Whether reads create streams, by basin."""
 
@@ -83,24 +83,24 @@ class S2Client(StreamClient):
                 raise fail(FailureCode.OTHER, message)
             after = page.items[-1].name
 
-    def tail(self, stream: str, after: Mark | None = None) -> Mark:  # noqa: ARG002 - S2 knows without counting
-        return Mark(self._tail(reference(stream)).seq_num)
+    def tail(self, stream: str, after: ReadPosition | None = None) -> ReadPosition:  # noqa: ARG002 - S2 knows without counting
+        return ReadPosition(self._tail(reference(stream)).seq_num)
 
     def last_timestamp(self, stream: str) -> int | None:
         """See `StreamClient.last_timestamp`. It is known even if the record itself was trimmed."""
         tail = self._tail(reference(stream))
         return tail.timestamp if tail.seq_num else None
 
-    def first(self, stream: str) -> Mark:
+    def first(self, stream: str) -> ReadPosition:
         return self._spot(reference(stream), {"seq_num": 0})
 
-    def at_timestamp(self, stream: str, timestamp: int) -> Mark:
+    def at_timestamp(self, stream: str, timestamp: int) -> ReadPosition:
         return self._spot(reference(stream), {"timestamp": max(0, timestamp)})
 
-    def advance(self, stream: str, start: Mark, count: int) -> Mark:
-        return Mark(max(start.seq_num, min(start.seq_num + count, self._tail(reference(stream)).seq_num)))
+    def advance(self, stream: str, start: ReadPosition, count: int) -> ReadPosition:
+        return ReadPosition(max(start.seq_num, min(start.seq_num + count, self._tail(reference(stream)).seq_num)))
 
-    def identity(self, stream: str, mark: Mark, like: str = "") -> str:  # noqa: ARG002 - it is always of one record
+    def identity(self, stream: str, mark: ReadPosition, like: str = "") -> str:  # noqa: ARG002 - it is always of one record
         if not mark.seq_num:
             return ""
         try:
@@ -146,7 +146,7 @@ class S2Client(StreamClient):
     def _tail(self, stream: StreamRef) -> StreamPosition:
         return self._calls.ask("GET", records_path(stream) + "/tail", stream.basin).read(decode_tail)
 
-    def _spot(self, stream: StreamRef, start: Query) -> Mark:
+    def _spot(self, stream: StreamRef, start: Query) -> ReadPosition:
         """Return the position of the first record from `start` on, or the tail."""
         try:
             found = self._one(stream, start)
@@ -158,8 +158,8 @@ class S2Client(StreamClient):
             tail_there = error.failure.details.get("tail")
             if error.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE or not isinstance(tail_there, dict):
                 raise
-            return Mark(tail_there["seq_num"])
-        return Mark(tail if found is None else found)
+            return ReadPosition(tail_there["seq_num"])
+        return ReadPosition(tail if found is None else found)
 
     def _one(self, stream: StreamRef, start: Query) -> int | None:
         found = self._page(stream, start)
@@ -173,8 +173,8 @@ class S2Client(StreamClient):
 
     # ---- records -------------------------------------------------------------------------------------------------
 
-    def read(self, stream: str, start: Mark, end: Mark) -> Iterator[Rows]:
-        """See `StreamClient.read`. Each `Rows` is one frame: at most 1,000 records or 1 MiB."""
+    def read(self, stream: str, start: ReadPosition, end: ReadPosition) -> Iterator[ReadResult]:
+        """See `StreamClient.read`. Each `ReadResult` is one frame: at most 1,000 records or 1 MiB."""
         named = reference(stream)
 
         def why_short(position: int) -> OperationFailed | None:
@@ -217,7 +217,7 @@ class S2Client(StreamClient):
             if error.failure.code not in (FailureCode.STREAM_NOT_FOUND, FailureCode.STREAM_DELETION_PENDING):
                 raise
 
-    def trim(self, stream: str, first: Mark) -> None:
+    def trim(self, stream: str, first: ReadPosition) -> None:
         """See `StreamClient.trim`. The trim is a record of the stream itself (S2 fact sheet, 5.3)."""
         named = reference(stream)
         bodies = [first.seq_num.to_bytes(8, "big")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
-from penstock_spark.clients.plugin import Appends, ClientPlugin, Endpoint, Limits, Scheme
+from penstock_spark.clients.plugin import AppendLimits, ClientPlugin, Deduplication, Endpoint, Scheme
 
 if TYPE_CHECKING:
     from penstock_spark.clients.base import StreamClient
@@ -14,9 +14,9 @@ __all__ = ["PLUGIN"]
 
 
 def _open(endpoint: Endpoint) -> StreamClient:
-    from penstock_spark.clients.s2.client import S2Client
+    from penstock_spark.clients.s2.client import S2StreamClient
 
-    return S2Client(endpoint)
+    return S2StreamClient(endpoint)
 
 
 def _check_basin(name: str) -> None:
@@ -36,7 +36,7 @@ PLUGIN: Final = ClientPlugin(
     basin_hosts=True,
     bounds=frozenset({"seq_num", "timestamp"}),
     headers=True,
-    appends=Appends.EXPECTED,
-    limits=Limits(S2_MAX_BATCH_RECORDS, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_BYTES),
+    appends=Deduplication.EXPECTED,
+    limits=AppendLimits(S2_MAX_BATCH_RECORDS, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_BYTES),
     check_basin=_check_basin,
 )

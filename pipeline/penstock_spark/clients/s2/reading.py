@@ -10,16 +10,16 @@ from penstock_codecs.codec import NEED_DATA
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError, fail
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.s2s.sessions import ReadClient
-from penstock_spark.clients.base import Mark, Rows
+from penstock_spark.clients.base import ReadPosition, ReadResult
 from penstock_spark.clients.failing import late, lost
-from penstock_spark.clients.s2.calls import Calls
+from penstock_spark.clients.s2.calls import ServerRequests
 
 __all__ = ["beyond", "read_range", "trimmed"]
 
 
 def read_range(
-    calls: Calls, stream: StreamRef, start: int, end: int, why_short: Callable[[int], OperationFailed | None]
-) -> Iterator[Rows]:
+    calls: ServerRequests, stream: StreamRef, start: int, end: int, why_short: Callable[[int], OperationFailed | None]
+) -> Iterator[ReadResult]:
     """Yield the records from sequence number `start` up to but not including `end`; see `StreamClient.read`.
 
     `why_short`: called with the position if the server ends a read early; returns the error to raise, or None to retry.
@@ -34,7 +34,7 @@ def read_range(
                 wanted = _checked(stream, batch, position, end)
                 position += wanted.count
                 patience.progress()
-                yield Rows(wanted.columns, Mark(position))
+                yield ReadResult(wanted.columns, ReadPosition(position))
         except OperationFailed as error:
             unsatisfied = error.failure.code is FailureCode.RANGE_NOT_SATISFIABLE
             ended = ended if unsatisfied else error
@@ -44,7 +44,7 @@ def read_range(
             patience.wait(ended)
 
 
-def _session(calls: Calls, stream: StreamRef, position: int, count: int) -> Iterator[RecordBatch]:
+def _session(calls: ServerRequests, stream: StreamRef, position: int, count: int) -> Iterator[RecordBatch]:
     """Yield the batches of one session. Raises OperationFailed if it is refused or ends early."""
     codec = ReadClient()
     with calls.connection(stream.basin) as connection:
@@ -83,10 +83,10 @@ def _checked(stream: StreamRef, batch: RecordBatch, position: int, end: int) -> 
 def trimmed(stream: StreamRef, position: int, first: int) -> OperationFailed:
     """Return the failure for records that were trimmed before they were read."""
     message = f"{stream}: records from {position} on were trimmed, the first that is kept is {first}"
-    return fail(FailureCode.RANGE_NOT_SATISFIABLE, message, first=Mark(first))
+    return fail(FailureCode.RANGE_NOT_SATISFIABLE, message, first=ReadPosition(first))
 
 
 def beyond(stream: StreamRef, end: int, tail: int) -> OperationFailed:
     """Return the failure for a range that ends beyond the tail."""
     message = f"{stream}: asked for records up to {end}, its tail is {tail}"
-    return fail(FailureCode.RANGE_NOT_SATISFIABLE, message, tail=Mark(tail))
+    return fail(FailureCode.RANGE_NOT_SATISFIABLE, message, tail=ReadPosition(tail))

@@ -10,25 +10,25 @@ from uuid import UUID
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import Columns, RecordId
 from penstock_codecs.s3p import Create, Delete, ReadRecords, Records, TrimRecords
-from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows, StreamClient
+from penstock_spark.clients.base import Appender, NumberedAppender, ReadPosition, ReadResult, StreamClient
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.failing import lost
 from penstock_spark.clients.pool import Pool
-from penstock_spark.clients.s3p.connection import S3PConnection
+from penstock_spark.clients.s3p.connection import BlockingS3PConnection
 from penstock_spark.clients.s3p.walk import ALL, START, Trimmed, Walk, following
 
-__all__ = ["S3PStreams"]
+__all__ = ["S3PStreamClient"]
 
 _LAST_MS: Final = (1 << 63) - 1
 """Bound above every record's time, in ms. Later times are never asked for: some of them crash the reference server."""
 
 
-class S3PStreams(StreamClient):
+class S3PStreamClient(StreamClient):
     """See `StreamClient`. A stream's name is its bytes as UTF-8 (other bytes by Python's surrogateescape).
 
     Numbers are counted by reading, so `tail` costs reading what lies after `after`, `advance` what lies between, and
-    `at_timestamp` what lies before. `Mark.place` is the smallest identifier that the next record may have; if it is "",
-    it is found by counting `seq_num` records from the first one.
+    `at_timestamp` what lies before. `ReadPosition.place` is the smallest identifier that the next record may have; if
+    it is "", it is found by counting `seq_num` records from the first one.
 
     Trimming before reading raises RANGE_NOT_SATISFIABLE, as far as S3P reveals it: `read` compares the number of
     records between its marks; `tail` and `advance` notice unless the record before `start` is still there, or if the
@@ -40,7 +40,7 @@ class S3PStreams(StreamClient):
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._pool = Pool(endpoint, lambda: S3PConnection(endpoint))
+        self._pool = Pool(endpoint, lambda: BlockingS3PConnection(endpoint))
 
     def streams(self, prefix: str = "") -> Iterator[str]:  # noqa: ARG002 - nothing can be listed
         """See `StreamClient`: NOT_IMPLEMENTED."""
@@ -49,17 +49,17 @@ class S3PStreams(StreamClient):
     def require(self, stream: str) -> None:
         """See `StreamClient`: reads make no streams here."""
 
-    def first(self, stream: str) -> Mark:
+    def first(self, stream: str) -> ReadPosition:
         """See `StreamClient`. In an empty stream the smallest of all identifiers."""
-        return Mark(0, str(self._find(stream, START) or START))
+        return ReadPosition(0, str(self._find(stream, START) or START))
 
-    def tail(self, stream: str, after: Mark | None = None) -> Mark:
+    def tail(self, stream: str, after: ReadPosition | None = None) -> ReadPosition:
         return self._count(stream, self.first(stream) if after is None else after, ALL)
 
-    def advance(self, stream: str, start: Mark, count: int) -> Mark:
+    def advance(self, stream: str, start: ReadPosition, count: int) -> ReadPosition:
         return self._count(stream, start, count)
 
-    def identity(self, stream: str, mark: Mark, like: str = "") -> str:  # noqa: ARG002 - as there
+    def identity(self, stream: str, mark: ReadPosition, like: str = "") -> str:  # noqa: ARG002 - as there
         """See `StreamClient`. Always "", since a new stream's identifiers follow those of the old one."""
         return ""
 
@@ -78,16 +78,16 @@ class S3PStreams(StreamClient):
             last, none = (last, middle) if found is None else (max(found.ms, middle), max(none, found.ms + 1))
         return last
 
-    def at_timestamp(self, stream: str, timestamp: int) -> Mark:
+    def at_timestamp(self, stream: str, timestamp: int) -> ReadPosition:
         at = self.first(stream)
         for page in self._pages(stream, at, ALL):
             earlier = bisect_left(page.timestamps, timestamp)
             if earlier < len(page.bodies):
-                return Mark(at.seq_num + earlier, f"{page.timestamps[earlier]}-{page.seqs[earlier]}")
+                return ReadPosition(at.seq_num + earlier, f"{page.timestamps[earlier]}-{page.seqs[earlier]}")
             at = _behind(at, page)
         return at
 
-    def read(self, stream: str, start: Mark, end: Mark) -> Iterator[Rows]:
+    def read(self, stream: str, start: ReadPosition, end: ReadPosition) -> Iterator[ReadResult]:
         """See `StreamClient`. If `end.place` is known and the record before `start` is gone, the records between are
         counted first; records trimmed during the read are noticed at the end at the latest."""
         at = start = self._placed(stream, start)
@@ -101,7 +101,7 @@ class S3PStreams(StreamClient):
             following_mark = _behind(at, page)
             numbers = range(at.seq_num, following_mark.seq_num)
             at = following_mark
-            yield Rows(Columns(numbers, page.timestamps, page.bodies), at)
+            yield ReadResult(Columns(numbers, page.timestamps, page.bodies), at)
         if at.seq_num < end.seq_num:
             if bound is not None:
                 self._check_range(stream, start, end, None if at == start else at)
@@ -137,7 +137,7 @@ class S3PStreams(StreamClient):
             if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
                 raise
 
-    def trim(self, stream: str, first: Mark) -> None:
+    def trim(self, stream: str, first: ReadPosition) -> None:
         command = TrimRecords(_name(stream), self._id(self._placed(stream, first).place))
         self._pool.call(lambda connection: connection.call(command))
 
@@ -154,35 +154,39 @@ class S3PStreams(StreamClient):
             raise lost(self._endpoint, f"asked for records from {start} on it gives {first}")
         return first
 
-    def _count(self, stream: str, start: Mark, count: int) -> Mark:
+    def _count(self, stream: str, start: ReadPosition, count: int) -> ReadPosition:
         at = self._placed(stream, start)
         for page in self._pages(stream, at, count):
             at = _behind(at, page)
         return at
 
-    def _pages(self, stream: str, start: Mark, count: int, end: Mark | None = None) -> Iterator[Records]:
+    def _pages(
+        self, stream: str, start: ReadPosition, count: int, end: ReadPosition | None = None
+    ) -> Iterator[Records]:
         """Yield pages of records. Raises RANGE_NOT_SATISFIABLE if records are gone."""
         try:
             yield from Walk(self._pool, self._endpoint, _name(stream)).pages(self._id(start.place), count)
         except Trimmed as trimmed:
             if end is not None and end.place:
                 self._check_range(stream, start, end)
-            raise self._gone(stream, start, Mark(start.seq_num + trimmed.walked, str(trimmed.first))) from None
+            raise self._gone(stream, start, ReadPosition(start.seq_num + trimmed.walked, str(trimmed.first))) from None
 
-    def _is_whole(self, stream: str, start: Mark) -> bool:
+    def _is_whole(self, stream: str, start: ReadPosition) -> bool:
         """Return whether it is certain that nothing was trimmed after `start`; see `s3p.walk`."""
         place = self._id(start.place)
         before = RecordId(place.ms, place.seq - 1) if place.seq else place
         return self._find(stream, before) in (before, place)
 
-    def _check_range(self, stream: str, start: Mark, end: Mark, tail: Mark | None = None) -> None:
+    def _check_range(
+        self, stream: str, start: ReadPosition, end: ReadPosition, tail: ReadPosition | None = None
+    ) -> None:
         """Raise RANGE_NOT_SATISFIABLE if the number of records between the marks has changed. `tail`: the end of the
         stream as seen by a read from `start` on."""
         first, left = self._left(stream, self._id(start.place), self._id(end.place))
         expected = end.seq_num - start.seq_num
         if left != expected:
             message = f"{self._endpoint}: stream {stream} has {left} records from {start} to {end}, not {expected}"
-            found = {"first": Mark(max(end.seq_num - left, start.seq_num), str(first))}
+            found = {"first": ReadPosition(max(end.seq_num - left, start.seq_num), str(first))}
             details = found if tail is None else {**found, "tail": tail}
             raise fail(FailureCode.RANGE_NOT_SATISFIABLE, f"{message}: it was trimmed, or created again", **details)
 
@@ -202,11 +206,11 @@ class S3PStreams(StreamClient):
                 start = trimmed.first
         return end, 0
 
-    def _gone(self, stream: str, start: Mark, first: Mark) -> OperationFailed:
+    def _gone(self, stream: str, start: ReadPosition, first: ReadPosition) -> OperationFailed:
         message = f"{self._endpoint}: records of stream {stream} from {start.place} on are gone, {first.place} is first"
         return fail(FailureCode.RANGE_NOT_SATISFIABLE, message, first=first)
 
-    def _placed(self, stream: str, mark: Mark) -> Mark:
+    def _placed(self, stream: str, mark: ReadPosition) -> ReadPosition:
         return mark if mark.place else self._count(stream, self.first(stream), mark.seq_num)
 
     def _id(self, place: str) -> RecordId:
@@ -220,5 +224,5 @@ def _name(stream: str) -> bytes:
     return stream.encode("utf-8", "surrogateescape")
 
 
-def _behind(at: Mark, page: Records) -> Mark:
-    return Mark(at.seq_num + len(page.bodies), str(following(RecordId(page.timestamps[-1], page.seqs[-1]))))
+def _behind(at: ReadPosition, page: Records) -> ReadPosition:
+    return ReadPosition(at.seq_num + len(page.bodies), str(following(RecordId(page.timestamps[-1], page.seqs[-1]))))

@@ -17,10 +17,10 @@ from penstock_codecs.limits import MIB, S3PLimits
 from penstock_codecs.s3p import Command, ErrorReply, ReadRecords, Records, Reply, S3PClient, failure_of
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.failing import lost
-from penstock_spark.clients.pool import Connection
-from penstock_spark.clients.wire import Wire
+from penstock_spark.clients.pool import PooledConnection
+from penstock_spark.clients.transport import BlockingTransport
 
-__all__ = ["S3PConnection"]
+__all__ = ["BlockingS3PConnection"]
 
 _LIMITS: Final = S3PLimits(max_record_bytes=MIB)
 """Limits on replies: the most that other servers send."""
@@ -28,20 +28,20 @@ _OURS: Final = {FailureCode.BAD_FORMAT: FailureCode.OTHER}
 """Failure codes to report instead: a command that the client formatted wrongly is not the user's mistake."""
 
 
-class S3PConnection(Connection):
+class BlockingS3PConnection(PooledConnection):
     """See `pool.Connection`. Raises OperationFailed: the server's error, UNAVAILABLE if it goes away or breaks the
     protocol, LIMIT_EXCEEDED for a reply that is too large."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._wire = Wire(endpoint)
+        self._transport = BlockingTransport(endpoint)
         self._codec = S3PClient(_LIMITS)
         self._outstanding = 0
         self._broken = False
 
     @property
     def clean(self) -> bool:
-        return self._wire.open and not self._broken and not self._outstanding
+        return self._transport.open and not self._broken and not self._outstanding
 
     def send(self, command: Command) -> None:
         """Send a command; take its reply with `reply`."""
@@ -50,7 +50,7 @@ class S3PConnection(Connection):
         except LocalProtocolError as error:
             raise fail(FailureCode.INVALID, f"{self._endpoint}: {error}") from None
         self._outstanding += 1
-        self._wire.send(pieces)
+        self._transport.send(pieces)
 
     def reply(self) -> Reply:
         """Return the next reply; raise error replies."""
@@ -59,7 +59,7 @@ class S3PConnection(Connection):
             while isinstance(event := self._codec.next_event(), Pull):
                 if event is PAUSED:
                     raise lost(self._endpoint, "it closed the connection")
-                self._codec.receive(self._wire.receive())
+                self._codec.receive(self._transport.receive())
         except RemoteProtocolError as error:
             if error.failure.code is FailureCode.LIMIT_EXCEEDED:
                 raise fail(error.failure.code, f"{self._endpoint}: {error.failure.message}") from None
@@ -90,4 +90,4 @@ class S3PConnection(Connection):
 
     def close(self) -> None:
         """Close the connection."""
-        self._wire.close()
+        self._transport.close()

@@ -13,9 +13,9 @@ __all__ = ["PLUGIN"]
 
 
 def _open(endpoint: Endpoint) -> StreamClient:
-    from penstock_spark.clients.s3p.client import S3PStreams
+    from penstock_spark.clients.s3p.client import S3PStreamClient
 
-    return S3PStreams(endpoint)
+    return S3PStreamClient(endpoint)
 
 
 PLUGIN: Final = ClientPlugin(

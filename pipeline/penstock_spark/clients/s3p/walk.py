@@ -19,7 +19,7 @@ from penstock_codecs.s3p import ReadRecords, Records
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.failing import lost
 from penstock_spark.clients.pool import Pool
-from penstock_spark.clients.s3p.connection import S3PConnection
+from penstock_spark.clients.s3p.connection import BlockingS3PConnection
 
 __all__ = ["ALL", "START", "Trimmed", "Walk", "following"]
 
@@ -50,7 +50,7 @@ def following(record: RecordId) -> RecordId:
 class Walk:
     """A walk through one stream. It reconnects after a broken connection."""
 
-    def __init__(self, pool: Pool[S3PConnection], endpoint: Endpoint, name: bytes) -> None:
+    def __init__(self, pool: Pool[BlockingS3PConnection], endpoint: Endpoint, name: bytes) -> None:
         self._pool = pool
         self._endpoint = endpoint
         self._name = name
@@ -80,7 +80,7 @@ class Walk:
                 else:
                     patience.wait(error)
 
-    def _ask_on(self, connection: S3PConnection, start: RecordId, left: int) -> Iterator[Records]:
+    def _ask_on(self, connection: BlockingS3PConnection, start: RecordId, left: int) -> Iterator[Records]:
         """Yield pages, asking for the next one before yielding each: the server reads while the caller works."""
         before = RecordId(start.ms, start.seq - 1) if start.seq else None
         connection.send(self._read(before or start, left))
@@ -104,7 +104,7 @@ class Walk:
         return ReadRecords(self._name, min(max(self._count, 2), self._most, left + 1), 0, first)
 
     def _behind(
-        self, connection: S3PConnection, records: Records, before: RecordId | None, start: RecordId, left: int
+        self, connection: BlockingS3PConnection, records: Records, before: RecordId | None, start: RecordId, left: int
     ) -> Records:
         """Return the part of `records` from `start` on. Raises Trimmed."""
         first = self._first(records, before or start)

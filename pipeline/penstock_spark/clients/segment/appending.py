@@ -12,7 +12,7 @@ from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB, SEGMENT_MAX_EVENT
 from penstock_codecs.segment import join_events, released
 from penstock_spark.clients.base import NumberedAppender
-from penstock_spark.clients.segment.stores import Stores
+from penstock_spark.clients.segment.stores import EndpointStores
 
 __all__ = ["SegmentAppender"]
 
@@ -26,7 +26,7 @@ class SegmentAppender(NumberedAppender):
     """See `NumberedAppender`. An append is stored as a whole or not at all; its events have no headers and no
     timestamps."""
 
-    def __init__(self, stores: Stores, stream: str, writer: UUID) -> None:
+    def __init__(self, stores: EndpointStores, stream: str, writer: UUID) -> None:
         self._stream = stream
         self._writer = writer
         self._place = stores.place(stream)

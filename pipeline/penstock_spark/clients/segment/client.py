@@ -9,15 +9,15 @@ from uuid import UUID
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import Columns
 from penstock_codecs.segment import SegmentMessage, released
-from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows, StreamClient
+from penstock_spark.clients.base import Appender, NumberedAppender, ReadPosition, ReadResult, StreamClient
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.segment.appending import SegmentAppender
-from penstock_spark.clients.segment.controller import Controller
+from penstock_spark.clients.segment.controller import BlockingControllerClient
 from penstock_spark.clients.segment.names import first_of
-from penstock_spark.clients.segment.stores import Place, Stores
+from penstock_spark.clients.segment.stores import EndpointStores, SegmentLocation
 from penstock_spark.clients.segment.walk import ALL, read_bytes, walk
 
-__all__ = ["SegmentStreams"]
+__all__ = ["SegmentStreamClient"]
 
 _IDENTITY_BYTES = 4096
 """Number of bytes before a place that tell its segment from another one of the same name."""
@@ -25,13 +25,13 @@ _INTERNAL = "_"
 """Prefix of the names that controllers and clients reserve for themselves."""
 
 
-class SegmentStreams(StreamClient):
+class SegmentStreamClient(StreamClient):
     """See `StreamClient`. Each segment is a stream; see `names` for their names. After a stream is scaled, the records
     that follow a sealed segment are in other segments, which are streams of their own.
 
-    `Mark.place` is a byte offset. Numbers are counted by reading, so `tail` costs reading what lies after `after`,
-    `advance` what lies between; if `place` is "", it is found by counting `seq_num` events from the first one. Events
-    have no timestamps, and no headers except in envelopes (`clients.envelopes`). The token is sent to stores as
+    `ReadPosition.place` is a byte offset. Numbers are counted by reading, so `tail` costs reading what lies after
+    `after`, `advance` what lies between; if `place` is "", it is found by counting `seq_num` events from the first one.
+    Events have no timestamps, and no headers except in envelopes (`clients.envelopes`). The token is sent to stores as
     delegation token; to a controller as authorization, which then issues the delegation tokens.
     """
 
@@ -39,7 +39,7 @@ class SegmentStreams(StreamClient):
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._stores = Stores(endpoint)
+        self._stores = EndpointStores(endpoint)
 
     # ---- streams and positions -----------------------------------------------------------------------------------
 
@@ -59,16 +59,16 @@ class SegmentStreams(StreamClient):
     def require(self, stream: str) -> None:
         """See `StreamClient`: reads make no streams here."""
 
-    def first(self, stream: str) -> Mark:
-        return Mark(0, str(self._stores.info(stream).start_offset))
+    def first(self, stream: str) -> ReadPosition:
+        return ReadPosition(0, str(self._stores.info(stream).start_offset))
 
-    def tail(self, stream: str, after: Mark | None = None) -> Mark:
+    def tail(self, stream: str, after: ReadPosition | None = None) -> ReadPosition:
         return self._count(stream, self.first(stream) if after is None else after, ALL)
 
-    def advance(self, stream: str, start: Mark, count: int) -> Mark:
+    def advance(self, stream: str, start: ReadPosition, count: int) -> ReadPosition:
         return self._count(stream, start, count)
 
-    def identity(self, stream: str, mark: Mark, like: str = "") -> str:
+    def identity(self, stream: str, mark: ReadPosition, like: str = "") -> str:
         """See `StreamClient`: the number of bytes, and a digest of them and of the segment's own name, which a
         controller changes when a stream is created again."""
         try:
@@ -90,14 +90,14 @@ class SegmentStreams(StreamClient):
         self._stores.info(stream)
         return None
 
-    def at_timestamp(self, stream: str, timestamp: int) -> Mark:
+    def at_timestamp(self, stream: str, timestamp: int) -> ReadPosition:
         """See `StreamClient`: NOT_IMPLEMENTED."""
         message = f"{self._endpoint}: events of segments have no timestamps, so {timestamp} is nowhere in {stream}"
         raise fail(FailureCode.NOT_IMPLEMENTED, message)
 
     # ---- records -------------------------------------------------------------------------------------------------
 
-    def read(self, stream: str, start: Mark, end: Mark) -> Iterator[Rows]:
+    def read(self, stream: str, start: ReadPosition, end: ReadPosition) -> Iterator[ReadResult]:
         at = self._placed(stream, start)
         if at == end:
             return
@@ -109,8 +109,8 @@ class SegmentStreams(StreamClient):
         try:
             for found in walk(self._stores, stream, offset, min(stop, info.write_offset), end.seq_num - at.seq_num):
                 numbers = range(at.seq_num, at.seq_num + len(found.bodies))
-                at = Mark(numbers.stop, str(found.offsets[-1]))
-                yield Rows(Columns(numbers, (), found.bodies), at)
+                at = ReadPosition(numbers.stop, str(found.offsets[-1]))
+                yield ReadResult(Columns(numbers, (), found.bodies), at)
         except OperationFailed as error:
             if error.failure.code is not FailureCode.OFFSET_TRUNCATED:
                 raise
@@ -122,7 +122,7 @@ class SegmentStreams(StreamClient):
             message = f"{self._endpoint}: stream {stream}: {start} and {end} do not fit: there is {at} between them"
             raise fail(FailureCode.INVALID, message)
 
-    def _count(self, stream: str, start: Mark, count: int) -> Mark:
+    def _count(self, stream: str, start: ReadPosition, count: int) -> ReadPosition:
         at = self._placed(stream, start)
         info = self._stores.info(stream)
         offset = self._offset(at.place)
@@ -133,17 +133,17 @@ class SegmentStreams(StreamClient):
             raise fail(FailureCode.RANGE_NOT_SATISFIABLE, message)
         try:
             for found in walk(self._stores, stream, offset, info.write_offset, count):
-                at = Mark(at.seq_num + len(found.bodies), str(found.offsets[-1]))
+                at = ReadPosition(at.seq_num + len(found.bodies), str(found.offsets[-1]))
         except OperationFailed as error:
             if error.failure.code is not FailureCode.OFFSET_TRUNCATED:
                 raise
             raise self._gone(stream, at, at, int(str(error.failure.details["offset"]))) from None
         return at
 
-    def _gone(self, stream: str, start: Mark, end: Mark, first: int) -> OperationFailed:
+    def _gone(self, stream: str, start: ReadPosition, end: ReadPosition, first: int) -> OperationFailed:
         """Return the failure for truncated events, with the first event now, counted back from `end` if that is
         known."""
-        begins = Mark(start.seq_num, str(first))
+        begins = ReadPosition(start.seq_num, str(first))
         if end.place:
             try:
                 left = sum(len(found.bodies) for found in walk(self._stores, stream, first, self._offset(end.place)))
@@ -151,11 +151,11 @@ class SegmentStreams(StreamClient):
                 if error.failure.code is not FailureCode.OFFSET_TRUNCATED:
                     raise
                 return self._gone(stream, start, end, int(str(error.failure.details["offset"])))
-            begins = Mark(max(end.seq_num - left, start.seq_num), str(first))
+            begins = ReadPosition(max(end.seq_num - left, start.seq_num), str(first))
         message = f"{self._endpoint}: events of stream {stream} from offset {start.place} on are gone, {first} is first"
         return fail(FailureCode.RANGE_NOT_SATISFIABLE, message, first=begins)
 
-    def _placed(self, stream: str, mark: Mark) -> Mark:
+    def _placed(self, stream: str, mark: ReadPosition) -> ReadPosition:
         return mark if mark.place else self._count(stream, self.first(stream), mark.seq_num)
 
     def _offset(self, place: str) -> int:
@@ -184,7 +184,7 @@ class SegmentStreams(StreamClient):
         if controller is not None:
             return controller.create(*self._whole(stream))
 
-        def make(request_id: int, place: Place) -> SegmentMessage:
+        def make(request_id: int, place: SegmentLocation) -> SegmentMessage:
             return released.CreateSegment(request_id, place.segment, 0, 0, place.token)
 
         try:
@@ -203,7 +203,7 @@ class SegmentStreams(StreamClient):
             self._stores.forget(stream)
             return
 
-        def make(request_id: int, place: Place) -> SegmentMessage:
+        def make(request_id: int, place: SegmentLocation) -> SegmentMessage:
             return released.DeleteSegment(request_id, place.segment, place.token)
 
         try:
@@ -212,10 +212,10 @@ class SegmentStreams(StreamClient):
             if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
                 raise
 
-    def trim(self, stream: str, first: Mark) -> None:
+    def trim(self, stream: str, first: ReadPosition) -> None:
         offset = self._offset(self._placed(stream, first).place)
 
-        def make(request_id: int, place: Place) -> SegmentMessage:
+        def make(request_id: int, place: SegmentLocation) -> SegmentMessage:
             return released.TruncateSegment(request_id, place.segment, offset, place.token)
 
         self._stores.ask(released.SegmentTruncated, stream, make)
@@ -236,7 +236,7 @@ def _public(names: list[str], prefix: str) -> list[str]:
     return [name for name in names if name.startswith(prefix) and not name.startswith(_INTERNAL)]
 
 
-def _segments(controller: Controller, scope: str, stream: str) -> list[str]:
+def _segments(controller: BlockingControllerClient, scope: str, stream: str) -> list[str]:
     """Return the names of a stream's segments; the one that has the stream's own name comes first."""
     head = controller.head(scope, stream)
     first = first_of(head)

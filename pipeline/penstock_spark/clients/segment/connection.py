@@ -12,23 +12,23 @@ from penstock_codecs.segment import Dialect, SegmentClient, SegmentMessage, rele
 from penstock_codecs.segment.refusals import refusal
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.failing import lost
-from penstock_spark.clients.pool import Connection
-from penstock_spark.clients.wire import Wire
+from penstock_spark.clients.pool import PooledConnection
+from penstock_spark.clients.transport import BlockingTransport
 
-__all__ = ["StoreConnection"]
+__all__ = ["BlockingStoreConnection"]
 
 M = TypeVar("M", bound=SegmentMessage)
 _UNSOLICITED: Final = (released.KeepAlive,)
 _EXPIRED: Final = 1
 
 
-class StoreConnection(Connection):
+class BlockingStoreConnection(PooledConnection):
     """See `pool.Connection`. Construction exchanges Hello. Every method raises OperationFailed with the store's error,
     or UNAVAILABLE if it goes away or breaks the protocol."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._wire = Wire(endpoint)
+        self._transport = BlockingTransport(endpoint)
         self._codec = SegmentClient(Dialect.RELEASED)
         self._last_id = 0
         self._outstanding = 0
@@ -37,16 +37,16 @@ class StoreConnection(Connection):
             self.send(released.Hello(*SEGMENT_VERSIONS))
             self.reply()  # Hello is always the first reply
         except OperationFailed:
-            self._wire.close()
+            self._transport.close()
             raise
 
     @property
     def clean(self) -> bool:
-        return self._wire.open and not self._broken and not self._outstanding
+        return self._transport.open and not self._broken and not self._outstanding
 
     def close(self) -> None:
         """Close the connection."""
-        self._wire.close()
+        self._transport.close()
 
     def next_id(self) -> int:
         """Return a request id that is unused on this connection."""
@@ -61,7 +61,7 @@ class StoreConnection(Connection):
         except LocalProtocolError as error:
             raise fail(FailureCode.LIMIT_EXCEEDED, f"{self._endpoint} cannot be asked: {error}") from None
         self._outstanding += 1
-        self._wire.send(pieces)
+        self._transport.send(pieces)
 
     def reply(self) -> Any:
         """Return the next reply, even if it is a refusal."""
@@ -103,7 +103,7 @@ class StoreConnection(Connection):
                 while isinstance(event := self._codec.next_event(), Pull):
                     if event is PAUSED:
                         raise lost(self._endpoint, "it closed the connection")
-                    data = self._wire.receive() if wait else self._wire.receive_now()
+                    data = self._transport.receive() if wait else self._transport.receive_now()
                     if data is None:
                         self._broken = not healthy
                         return None

@@ -12,9 +12,9 @@ from penstock_proto import pravega_controller_pb2 as pb
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.pool import Pool
 from penstock_spark.clients.segment.grpc import GrpcConnection
-from penstock_spark.clients.segment.names import SegmentName
+from penstock_spark.clients.segment.names import StreamSegmentName
 
-__all__ = ["Controller"]
+__all__ = ["BlockingControllerClient"]
 
 _MOST_NAMES: Final = 1_000_000
 """Most names in a listing, in case it never ends: they are sorted in memory, at about 100 bytes each."""
@@ -23,7 +23,7 @@ _CREATED: Final = pb.CreateStreamStatus
 _UPDATED: Final = pb.UpdateStreamStatus
 
 
-class Controller:
+class BlockingControllerClient:
     """Calls to a controller, each retried while that can help. All raise OperationFailed."""
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -67,7 +67,7 @@ class Controller:
             raise fail(FailureCode.LIMIT_EXCEEDED, f"{self._endpoint} lists more than {_MOST_NAMES} names")
         return bool(following == token)
 
-    def head(self, scope: str, stream: str) -> list[SegmentName]:
+    def head(self, scope: str, stream: str) -> list[StreamSegmentName]:
         """Return the segments that a stream begins with: the first ones, or, if those are gone, the first that remain.
         Return none if there is no such stream."""
         request = pb.GetSegmentsRequest(streamInfo=pb.StreamInfo(scope=scope, stream=stream))
@@ -77,11 +77,11 @@ class Controller:
             if error.failure.code in _MISSING:
                 return []
             raise
-        return [SegmentName.of_id(scope, stream, one.segmentId.segmentId) for one in found]
+        return [StreamSegmentName.of_id(scope, stream, one.segmentId.segmentId) for one in found]
 
-    def since(self, head: Iterable[SegmentName]) -> list[SegmentName]:
+    def since(self, head: Iterable[StreamSegmentName]) -> list[StreamSegmentName]:
         """Return these segments and all their successors, older epochs first."""
-        found: dict[int, SegmentName] = {}
+        found: dict[int, StreamSegmentName] = {}
         waiting = list(head)
         while waiting:
             new = [name for name in waiting if name.id not in found]
@@ -89,17 +89,19 @@ class Controller:
             waiting = [after for name in new for after in self.successors(name)]
         return [found[number] for number in sorted(found)]
 
-    def successors(self, segment: SegmentName) -> list[SegmentName]:
+    def successors(self, segment: StreamSegmentName) -> list[StreamSegmentName]:
         """Return the segments that follow a sealed one; none if it is open or its stream is sealed."""
         found = self._call("getSegmentsImmediatelyFollowing", _id(segment)).segments
-        return [SegmentName.of_id(segment.scope, segment.stream, one.segment.segmentId.segmentId) for one in found]
+        return [
+            StreamSegmentName.of_id(segment.scope, segment.stream, one.segment.segmentId.segmentId) for one in found
+        ]
 
-    def where(self, segment: SegmentName) -> tuple[str, int]:
+    def where(self, segment: StreamSegmentName) -> tuple[str, int]:
         """Return host and port of the store that serves a segment, or would serve it."""
         uri = self._call("getURI", _id(segment))
         return uri.endpoint, uri.port
 
-    def delegation_token(self, segment: SegmentName) -> str:
+    def delegation_token(self, segment: StreamSegmentName) -> str:
         """Return the delegation token for a segment's store."""
         info = pb.StreamInfo(
             scope=segment.scope, stream=segment.stream, accessOperation=pb.StreamInfo.AccessOperation.READ_WRITE
@@ -139,5 +141,5 @@ class Controller:
         return self._pool.call(lambda connection: connection.call(name, request))
 
 
-def _id(segment: SegmentName) -> pb.SegmentId:
+def _id(segment: StreamSegmentName) -> pb.SegmentId:
     return pb.SegmentId(streamInfo=pb.StreamInfo(scope=segment.scope, stream=segment.stream), segmentId=segment.id)

@@ -14,8 +14,8 @@ from penstock_codecs.http import Body, Credit, Data, End, Http2Connection, Noise
 from penstock_proto import pravega_controller_pb2 as pb
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.failing import lost
-from penstock_spark.clients.pool import Connection
-from penstock_spark.clients.wire import Wire
+from penstock_spark.clients.pool import PooledConnection
+from penstock_spark.clients.transport import BlockingTransport
 
 __all__ = ["GrpcConnection"]
 
@@ -23,24 +23,24 @@ _SERVICE: Final = pb.DESCRIPTOR.services_by_name["ControllerService"]
 _ALL: Final = 2**31
 
 
-class GrpcConnection(Connection):
+class GrpcConnection(PooledConnection):
     """See `pool.Connection`. A token `user:password` is sent as Pravega's own clients do (Basic), any other as
     Bearer."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._wire = Wire(endpoint, alpn=("h2",))
+        self._transport = BlockingTransport(endpoint, alpn=("h2",))
         self._codec = Http2Connection(Role.CLIENT, scheme="https" if endpoint.tls else "http")
         self._clean = True
         self._authorization = _authorization(endpoint.token)
 
     @property
     def clean(self) -> bool:
-        return self._clean and self._wire.open and not self._codec.closed
+        return self._clean and self._transport.open and not self._codec.closed
 
     def close(self) -> None:
         """Close the connection."""
-        self._wire.close()
+        self._transport.close()
 
     def call(self, name: str, request: Message) -> Any:
         """Return the answer to a call of the controller. Raises OperationFailed with the failure of the status, or
@@ -96,14 +96,14 @@ class GrpcConnection(Connection):
                 if event is not NEED_DATA:
                     return event
                 self._flush()
-                self._codec.receive(self._wire.receive())
+                self._codec.receive(self._transport.receive())
         except RemoteProtocolError as error:
             raise lost(self._endpoint, error.failure.message) from None
 
     def _flush(self) -> None:
         pieces = self._codec.output(_ALL)
         if pieces:
-            self._wire.send(pieces)
+            self._transport.send(pieces)
 
 
 def _authorization(token: str) -> str | None:

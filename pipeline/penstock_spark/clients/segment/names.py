@@ -11,12 +11,12 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-__all__ = ["SegmentName", "first_of", "full_name"]
+__all__ = ["StreamSegmentName", "first_of", "full_name"]
 
 _NAME: Final = re.compile(r"([^/#]+)/([^/#]+)(?:/(0|[1-9][0-9]{0,9})(?:\.#epoch\.(0|[1-9][0-9]{0,9}))?)?")
 
 
-class SegmentName(NamedTuple):
+class StreamSegmentName(NamedTuple):
     """The parts of a segment's name."""
 
     scope: str
@@ -25,14 +25,14 @@ class SegmentName(NamedTuple):
     epoch: int = 0
 
     @classmethod
-    def parse(cls, name: str) -> SegmentName | None:
+    def parse(cls, name: str) -> StreamSegmentName | None:
         """Return the parts of `scope/stream`, `scope/stream/NUMBER` (of epoch 0) or a full name; None for any other
         text."""
         found = _NAME.fullmatch(name)
         return None if found is None else cls(found[1], found[2], int(found[3] or 0), int(found[4] or 0))
 
     @classmethod
-    def of_id(cls, scope: str, stream: str, segment_id: int) -> SegmentName:
+    def of_id(cls, scope: str, stream: str, segment_id: int) -> StreamSegmentName:
         """Return the name for a controller's segment id: the epoch in the upper 32 bits, the number in the lower."""
         return cls(scope, stream, segment_id & 0xFFFF_FFFF, segment_id >> 32)
 
@@ -54,11 +54,11 @@ class SegmentName(NamedTuple):
 def full_name(stream: str) -> str:
     """Return the segment's full name for a stream's name, without asking a controller. Any other text is returned
     unchanged: it may name a table, or be a name that a gateway completes."""
-    name = SegmentName.parse(stream)
+    name = StreamSegmentName.parse(stream)
     return stream if name is None else str(name)
 
 
-def first_of(head: Sequence[SegmentName]) -> SegmentName | None:
+def first_of(head: Sequence[StreamSegmentName]) -> StreamSegmentName | None:
     """Return the segment in a stream's head that has the stream's own name, or None if it is gone.
 
     A stream that was deleted and created again continues the numbering of the old one: then the only segment of epoch 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from penstock_codecs.limits import MIB, S2_MAX_BATCH_RECORDS, SEGMENT_MAX_EVENT
-from penstock_spark.clients.plugin import Appends, ClientPlugin, Endpoint, Limits, Scheme
+from penstock_spark.clients.plugin import AppendLimits, ClientPlugin, Deduplication, Endpoint, Scheme
 
 if TYPE_CHECKING:
     from penstock_spark.clients.base import StreamClient
@@ -14,9 +14,9 @@ __all__ = ["PLUGIN"]
 
 
 def _open(endpoint: Endpoint) -> StreamClient:
-    from penstock_spark.clients.segment.client import SegmentStreams
+    from penstock_spark.clients.segment.client import SegmentStreamClient
 
-    return SegmentStreams(endpoint)
+    return SegmentStreamClient(endpoint)
 
 
 PLUGIN: Final = ClientPlugin(
@@ -28,6 +28,6 @@ PLUGIN: Final = ClientPlugin(
         "pravegas": Scheme(9090, tls=True, directory=True),
     },
     bounds=frozenset({"seq_num", "offset"}),
-    appends=Appends.NUMBERED,
-    limits=Limits(S2_MAX_BATCH_RECORDS, 1 * MIB, SEGMENT_MAX_EVENT),
+    appends=Deduplication.NUMBERED,
+    limits=AppendLimits(S2_MAX_BATCH_RECORDS, 1 * MIB, SEGMENT_MAX_EVENT),
 )

@@ -11,68 +11,68 @@ from penstock_codecs.segment import SegmentMessage, released
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.patience import Patience
 from penstock_spark.clients.pool import Pool
-from penstock_spark.clients.segment.connection import StoreConnection
-from penstock_spark.clients.segment.controller import Controller
-from penstock_spark.clients.segment.names import SegmentName, first_of, full_name
+from penstock_spark.clients.segment.connection import BlockingStoreConnection
+from penstock_spark.clients.segment.controller import BlockingControllerClient
+from penstock_spark.clients.segment.names import StreamSegmentName, first_of, full_name
 
-__all__ = ["Place", "Stores"]
+__all__ = ["EndpointStores", "SegmentLocation"]
 
 M = TypeVar("M", bound=SegmentMessage)
 Address = tuple[str, int]
-Make = Callable[[int, "Place"], SegmentMessage]
+Make = Callable[[int, "SegmentLocation"], SegmentMessage]
 """Builds a request from a request id and the segment's place."""
 _MOVED = (FailureCode.STREAM_NOT_FOUND, FailureCode.PERMISSION_DENIED, FailureCode.STREAM_SEALED)
 """Failure codes that, like every retryable one, invalidate the known place and token of a segment."""
 
 
-class Place(NamedTuple):
+class SegmentLocation(NamedTuple):
     """A segment's full name, the connections to the store that serves it, and the delegation token for that store."""
 
     segment: str
-    pool: Pool[StoreConnection]
+    pool: Pool[BlockingStoreConnection]
     token: str
 
 
-class Stores:
+class EndpointStores:
     """The stores of an endpoint: the endpoint itself, or those that its controller names."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self.controller = Controller(endpoint) if endpoint.directory else None
-        self._pools: dict[Address, Pool[StoreConnection]] = {}
-        self._places: dict[str, Place] = {}
+        self.controller = BlockingControllerClient(endpoint) if endpoint.directory else None
+        self._pools: dict[Address, Pool[BlockingStoreConnection]] = {}
+        self._places: dict[str, SegmentLocation] = {}
         self._reached = False
 
-    def place(self, stream: str) -> Place:
+    def place(self, stream: str) -> SegmentLocation:
         """Return the place of a stream, which is one segment (see `names`). Cached until `forget`."""
         found = self._places.get(stream)
         if found is None:
             found = self._places[stream] = self._find(stream)
         return found
 
-    def _find(self, stream: str) -> Place:
+    def _find(self, stream: str) -> SegmentLocation:
         if self.controller is None:
             address = (self.endpoint.host, self.endpoint.port)
-            return Place(full_name(stream), self._pool(address), self.endpoint.token)
+            return SegmentLocation(full_name(stream), self._pool(address), self.endpoint.token)
         name = self.named(stream)
         head = self.controller.head(name.scope, name.stream) if stream == name.owner else []
         segment = first_of(head) or name
         token = self.controller.delegation_token(segment) if self.endpoint.token else ""
-        return Place(str(segment), self._pool(self.controller.where(segment)), token)
+        return SegmentLocation(str(segment), self._pool(self.controller.where(segment)), token)
 
-    def named(self, stream: str) -> SegmentName:
+    def named(self, stream: str) -> StreamSegmentName:
         """Return the parts of the name. Raises INVALID if it names neither a stream nor a segment."""
-        name = SegmentName.parse(stream)
+        name = StreamSegmentName.parse(stream)
         if name is None:
             message = f"{self.endpoint}: {stream!r:.80} is neither scope/stream nor scope/stream/NUMBER.#epoch.EPOCH"
             raise fail(FailureCode.INVALID, message)
         return name
 
-    def _pool(self, address: Address) -> Pool[StoreConnection]:
+    def _pool(self, address: Address) -> Pool[BlockingStoreConnection]:
         found = self._pools.get(address)
         if found is None:
             store = replace(self.endpoint, host=address[0], port=address[1], directory=False)
-            found = self._pools[address] = Pool(store, lambda: StoreConnection(store))
+            found = self._pools[address] = Pool(store, lambda: BlockingStoreConnection(store))
         return found
 
     def patience(self) -> Patience:
@@ -105,7 +105,7 @@ class Stores:
     def info(self, stream: str) -> released.StreamSegmentInfo:
         """Return offsets and state of a segment. Raises STREAM_NOT_FOUND."""
 
-        def make(request_id: int, place: Place) -> Any:
+        def make(request_id: int, place: SegmentLocation) -> Any:
             return released.GetStreamSegmentInfo(request_id, place.segment, place.token)
 
         found = self.ask(released.StreamSegmentInfo, stream, make)

@@ -11,8 +11,8 @@ from typing import Final
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
 from penstock_codecs.segment import NoEvent, ScannedRecords, released, take_records
-from penstock_spark.clients.segment.connection import StoreConnection
-from penstock_spark.clients.segment.stores import Place, Stores
+from penstock_spark.clients.segment.connection import BlockingStoreConnection
+from penstock_spark.clients.segment.stores import EndpointStores, SegmentLocation
 
 __all__ = ["ALL", "events", "read_bytes", "walk"]
 
@@ -26,7 +26,7 @@ _DEPTH: Final = 4
 """Requests in flight at once. Their replies are held in memory: 4 MiB, plus one event."""
 
 
-def walk(stores: Stores, stream: str, start: int, end: int, wanted: int = ALL) -> Iterator[ScannedRecords]:
+def walk(stores: EndpointStores, stream: str, start: int, end: int, wanted: int = ALL) -> Iterator[ScannedRecords]:
     """Yield at most `wanted` events between two offsets; the last of `offsets` is the end of the last event. An event
     that ends after `end` is left out. `end` is at most the segment's length, since a read at the tail would wait.
 
@@ -49,7 +49,7 @@ def walk(stores: Stores, stream: str, start: int, end: int, wanted: int = ALL) -
             patience.wait(error)
 
 
-def read_bytes(stores: Stores, stream: str, start: int, end: int) -> bytes:
+def read_bytes(stores: EndpointStores, stream: str, start: int, end: int) -> bytes:
     """Return the bytes between two offsets within the segment. Raises as `walk`."""
     patience = stores.patience()
     while True:
@@ -71,7 +71,7 @@ class _Part:
     pieces: list[bytes] = field(default_factory=list)
 
 
-def _bytes(connection: StoreConnection, place: Place, start: int, end: int) -> Iterator[bytes]:
+def _bytes(connection: BlockingStoreConnection, place: SegmentLocation, start: int, end: int) -> Iterator[bytes]:
     """Yield the bytes from `start` to `end`, keeping requests in flight ahead of them. Replies may arrive in any
     order."""
     parts: deque[_Part] = deque()
@@ -95,7 +95,7 @@ def _bytes(connection: StoreConnection, place: Place, start: int, end: int) -> I
         yield b"".join(parts.popleft().pieces)
 
 
-def _take(connection: StoreConnection, place: Place, asked: dict[int, _Part]) -> _Part:
+def _take(connection: BlockingStoreConnection, place: SegmentLocation, asked: dict[int, _Part]) -> _Part:
     """Take the next reply and return the part that it belongs to, with its bytes added."""
     reply = connection.reply()
     part = asked.pop(getattr(reply, "request_id", -1), None)

@@ -16,7 +16,7 @@ from penstock.tools.comparing.alignment import Gap, Same, align_contents
 from penstock.tools.comparing.comparison import NotComparable
 from penstock.tools.comparing.record_table import ComparedStream, Input, RecordRow, RecordTable
 from penstock.tools.comparing.sources import stream_on_server
-from penstock_analysis.capture import Conversation, Endpoint
+from penstock_analysis.capture import Conversation, SocketAddress
 from penstock_analysis.dialogue import APPENDED, DELIVERED, SeenRecord
 from penstock_codecs.envelope import MARK, wrap
 from penstock_codecs.model import Header
@@ -25,7 +25,7 @@ PLAIN = Fields()
 
 
 def talk(number: int = 1) -> Conversation:
-    return Conversation(number, Endpoint("127.0.0.1", 1000 + number), Endpoint("127.0.0.1", 8080))
+    return Conversation(number, SocketAddress("127.0.0.1", 1000 + number), SocketAddress("127.0.0.1", 8080))
 
 
 def appended(bodies: Iterable[bytes], stream: str = "penstock/orders") -> list[SeenRecord]:

@@ -12,15 +12,17 @@ import pytest
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_spark.clients.endpoint import Endpoint
-from penstock_spark.clients.wire import Wire
+from penstock_spark.clients.transport import BlockingTransport
 
 BIG = 12 << 20
 
 
 @contextlib.contextmanager
-def _talking_to(serve: Callable[[socket.socket], None], request_seconds: float = 10.0) -> Iterator[Wire]:
+def _talking_to(serve: Callable[[socket.socket], None], request_seconds: float = 10.0) -> Iterator[BlockingTransport]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        wire = Wire(Endpoint("s3p", "127.0.0.1", listener.getsockname()[1], request_seconds=request_seconds))
+        transport = BlockingTransport(
+            Endpoint("s3p", "127.0.0.1", listener.getsockname()[1], request_seconds=request_seconds)
+        )
         near, _ = listener.accept()
 
         def run() -> None:
@@ -29,8 +31,8 @@ def _talking_to(serve: Callable[[socket.socket], None], request_seconds: float =
 
         thread = threading.Thread(target=run)
         thread.start()
-        yield wire
-        wire.close()
+        yield transport
+        transport.close()
         thread.join(10)
         assert not thread.is_alive()
 
@@ -49,13 +51,13 @@ def test_a_server_that_speaks_before_it_listens_is_heard() -> None:
         near.sendall(said)
         near.sendall(b"%d" % _take(near, BIG))
 
-    with _talking_to(serve) as wire:
-        wire.send([bytes(BIG - 3), bytearray(2), memoryview(b"x")])
+    with _talking_to(serve) as transport:
+        transport.send([bytes(BIG - 3), bytearray(2), memoryview(b"x")])
         heard = b""
         while len(heard) < len(said) + len(str(BIG)):
-            heard += wire.receive()
+            heard += transport.receive()
         assert heard == said + b"%d" % BIG
-        assert wire.receive() == wire.receive() == b"", "the end stays the end"
+        assert transport.receive() == transport.receive() == b"", "the end stays the end"
 
 
 def test_a_server_that_only_speaks_is_given_up_before_memory_is() -> None:
@@ -63,13 +65,13 @@ def test_a_server_that_only_speaks_is_given_up_before_memory_is() -> None:
         while True:
             near.sendall(bytes(1 << 20))
 
-    with _talking_to(serve, request_seconds=0.1) as wire:
+    with _talking_to(serve, request_seconds=0.1) as transport:
         with pytest.raises(OperationFailed, match="nothing came in"):
-            wire.send([bytes(BIG)])
+            transport.send([bytes(BIG)])
         kept = 0
         with contextlib.suppress(OperationFailed):
             while True:
-                kept += len(wire.receive())
+                kept += len(transport.receive())
         assert 4 << 20 <= kept <= 5 << 20
 
 
@@ -80,27 +82,27 @@ def test_last_words_are_heard() -> None:
         near.shutdown(socket.SHUT_WR)
         near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
-    with _talking_to(serve) as wire:
+    with _talking_to(serve) as transport:
         with pytest.raises(OperationFailed, match="the connection broke") as raised:
             while True:
-                wire.send([bytes(1 << 20)])
+                transport.send([bytes(1 << 20)])
         assert raised.value.failure.code is FailureCode.UNAVAILABLE
-        assert not wire.open
-        assert bytes(wire.receive()) == b"no more"
+        assert not transport.open
+        assert bytes(transport.receive()) == b"no more"
 
 
 def test_what_has_not_come_is_not_waited_for() -> None:
-    with _talking_to(lambda near: near.sendall(near.recv(1))) as wire:
-        assert wire.receive_now() is None
-        wire.send([b"x"])
-        assert bytes(wire.receive()) == b"x"
-        assert wire.receive() == b""
+    with _talking_to(lambda near: near.sendall(near.recv(1))) as transport:
+        assert transport.receive_now() is None
+        transport.send([b"x"])
+        assert bytes(transport.receive()) == b"x"
+        assert transport.receive() == b""
 
 
 def test_a_closed_connection_says_so() -> None:
-    with _talking_to(socket.socket.close) as wire:
-        wire.close()
-        for work in (wire.receive, lambda: wire.send([b"x"])):
+    with _talking_to(socket.socket.close) as transport:
+        transport.close()
+        for work in (transport.receive, lambda: transport.send([b"x"])):
             with pytest.raises(OperationFailed) as raised:
                 work()
             assert raised.value.failure.code is FailureCode.UNAVAILABLE
@@ -109,5 +111,5 @@ def test_a_closed_connection_says_so() -> None:
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 70])
 def test_what_is_no_host_is_said(host: str) -> None:
     with pytest.raises(OperationFailed, match=f"http://{host}:1: cannot connect: ") as raised:
-        Wire(Endpoint("s2s", host, 1, connect_seconds=0.5))
+        BlockingTransport(Endpoint("s2s", host, 1, connect_seconds=0.5))
     assert raised.value.failure.code is FailureCode.UNAVAILABLE

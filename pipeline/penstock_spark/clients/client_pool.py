@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from penstock_spark.clients.base import StreamClient
 
-__all__ = ["Crew"]
+__all__ = ["ClientPool"]
 
 T = TypeVar("T")
 
@@ -18,7 +18,7 @@ _STREAMS_EACH: Final = 16
 """Number of streams from which one more client is worth its connection."""
 
 
-class Crew:
+class ClientPool:
     """Clients of one server, made by `connect` on first use and kept until `close`. Each is used by one thread at a
     time."""
 
@@ -53,7 +53,7 @@ class Crew:
                 raise
             return answers
 
-        with ThreadPoolExecutor(lanes, "penstock-crew") as pool:
+        with ThreadPoolExecutor(lanes, "penstock-clients") as pool:
             answers = {stream: answer for some in pool.map(run, range(lanes)) for stream, answer in some.items()}
         return {stream: answers[stream] for stream in streams}
 

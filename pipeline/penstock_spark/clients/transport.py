@@ -16,7 +16,7 @@ from penstock_codecs.limits import KIB, MIB
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.failing import late, lost, reason_of, tls_reason, unreachable
 
-__all__ = ["Buffer", "Wire"]
+__all__ = ["BlockingTransport", "Buffer"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -29,7 +29,7 @@ _KEEPALIVE: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 _OF_TLS: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-class Wire:
+class BlockingTransport:
     """One connection to `host` (default: the endpoint's), opened on construction. `alpn`: the protocols offered under
     TLS.
 
