@@ -193,12 +193,12 @@ async def accept_connections(
     async def begin(accepted: socket.socket, peer: Address | None) -> None:
         listener, host = place.listener, "" if peer is None else peer.host
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(accepted))
-        seat = place.limiter.seat(listener.name, listener.max_connections, host, listener.identities.of_address(host))
-        if isinstance(seat, ConnectionQuota):
-            connections.start_soon(_run_connection, place, stream, peer, seat, taps)
+        quota = place.limiter.enter(listener.name, listener.max_connections, host, listener.identities.of_address(host))
+        if isinstance(quota, ConnectionQuota):
+            connections.start_soon(_run_connection, place, stream, peer, quota, taps)
         else:
             CONNECTIONS_REFUSED.child(listener.name, listener.protocol, "limit").inc()
-            await refusals.tell(listener.refuse, listener.carried(stream), seat)
+            await refusals.tell(listener.refuse, listener.carried(stream), quota)
 
     async with trio.open_nursery() as waiting:
         arrivals = Arrivals(place.limiter, place.listener.name, waiting, begin)
@@ -252,12 +252,12 @@ def _same_socket(sockets: trio.SocketListener) -> Iterator[socket.socket]:
 
 
 async def _run_connection(
-    place: Accepting, stream: trio.SocketStream, peer: Address | None, seat: ConnectionQuota, taps: Connections
+    place: Accepting, stream: trio.SocketStream, peer: Address | None, quota: ConnectionQuota, taps: Connections
 ) -> None:
     """Serve one connection from its first byte to its last; failures end here, in one log line."""
     listener = place.listener
-    CONNECTION_QUOTA.set(seat)
-    CUT.set(seat.scope.cancel)
+    CONNECTION_QUOTA.set(quota)
+    CUT.set(quota.scope.cancel)
     number = next_connection_number()
     bind_connection(number, listener.name, str(peer or "gone"))
     host = "" if peer is None else peer.host
@@ -267,12 +267,12 @@ async def _run_connection(
     CONNECTION.set(tapped.tap)
     note_identity(identity)
     log.debug("connection_opened")
-    place.open[number] = Connected(host, tapped, seat.scope, trio.lowlevel.current_task())
+    place.open[number] = Connected(host, tapped, quota.scope, trio.lowlevel.current_task())
     try:
         _keep_alive(stream)
-        with seat.scope:
+        with quota.scope:
             await listener.serve(tapped)
-        if seat.scope.cancelled_caught:
+        if quota.scope.cancelled_caught:
             log.debug("connection_shed")
     except* (trio.BrokenResourceError, trio.ClosedResourceError, ConnectionError, trio.TooSlowError) as lost:
         log.debug("connection_lost", reason=_first_line(lost))
@@ -280,9 +280,9 @@ async def _run_connection(
         log.error("connection_failed", exc_info=group)
     finally:
         del place.open[number]
-        if (tapped.tap.lost or not tapped.tap.sent_bytes) and not seat.scope.cancel_called:
-            place.limiter.fruitless(seat.account)
-        place.limiter.leave(seat)
+        if (tapped.tap.lost or not tapped.tap.sent_bytes) and not quota.scope.cancel_called:
+            place.limiter.connection_failed(quota.account)
+        place.limiter.leave(quota)
         await trio.aclose_forcefully(tapped)
     log.debug("connection_closed")
 

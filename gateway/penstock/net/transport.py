@@ -404,9 +404,9 @@ class FrontTransport(Transport):
         self._pauses = Pauses()
         self._listening: trio.CancelScope | None = None
         self._moved = self._count_unsent
-        self.seat = current_quota()
-        self._received = HeldBytes(self.seat)
-        self._unsent = HeldBytes(self.seat)
+        self.quota = current_quota()
+        self._received = HeldBytes(self.quota)
+        self._unsent = HeldBytes(self.quota)
         self.finished = False
         """True once the client has finished sending."""
         self.stopped = False
@@ -435,33 +435,33 @@ class FrontTransport(Transport):
         `held`: bytes of an incomplete message. `busy`: whether requests of the client are in progress, so that its
         silence is no reason to end. Raises SlowSender, Crowded, and trio.BrokenResourceError.
         """
-        seat, now = self.seat, trio.current_time()
+        quota, now = self.quota, trio.current_time()
         self._received.set(held)
-        limits = seat.limits
+        limits = quota.limits
         if not held and (busy is None or not busy()):
-            seat.rest()
+            quota.rest()
         if self.message_taken:
             self.message_taken = False
             self._pace.next()
         deadline = self._pace.deadline(held, limits, now)
         seconds, limit = self._idle, "idle_timeout_seconds"
         finishes = held > 0 and self._finishes
-        if not (seat.known or finishes):
+        if not (quota.authenticated or finishes):
             seconds, limit = min(seconds, limits.first_byte_seconds), "first_byte_seconds"
         seconds = min(seconds, deadline - now)
         size = -1
         with trio.move_on_after(seconds) if finishes else self._draining.interrupts(seconds) as self._listening:
-            await seat.room()
+            await quota.room()
             size = await self.take(feed)
         self._listening = None
         if size < 0:
             if trio.current_time() >= deadline:
-                seat.limited("min_receive_rate")
+                quota.limited("min_receive_rate")
                 raise SlowSender
             if not (self.stopped or self._draining.begun or (busy is not None and busy())):
-                seat.limited(limit)
+                quota.limited(limit)
             return None
-        if pause := seat.received(size):
+        if pause := quota.received(size):
             await trio.sleep(pause)
         return size
 
@@ -471,7 +471,7 @@ class FrontTransport(Transport):
         size = len(data)
         feed(data)
         self.finished = not size
-        self.seat.busy = True
+        self.quota.busy = True
         return size
 
     # ---- out -----------------------------------------------------------------------------------------------------
@@ -485,7 +485,7 @@ class FrontTransport(Transport):
 
     def _fail(self, error: Exception) -> None:
         if isinstance(error, TooSlow):
-            self.seat.limited("send_timeout_seconds")
+            self.quota.limited("send_timeout_seconds")
         super()._fail(error)
 
     async def drain(self) -> None:

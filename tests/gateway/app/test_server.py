@@ -200,7 +200,7 @@ async def test_a_connection_that_ended_before_it_was_accepted_harms_nobody(
             await served.wait()
         nursery.cancel_scope.cancel()
     assert not errors
-    assert place.limiter.connections == 0, "every seat was given back"
+    assert place.limiter.connections == 0, "every quota was released"
 
 
 async def test_a_socket_that_is_closed_under_it_ends_it() -> None:
@@ -233,7 +233,7 @@ async def test_out_of_descriptors_waits_and_goes_on(
             nursery.cancel_scope.cancel()
     assert [line["event"] for line in lines if line["log_level"] == "error"] == ["cannot_accept"] * 2
     assert not errors
-    assert place.limiter.connections == 0, "every seat was given back"
+    assert place.limiter.connections == 0, "every quota was released"
 
 
 async def test_drain_lets_connections_finish(install: Callable[[Front], list[str]]) -> None:

@@ -17,7 +17,7 @@ from penstock.net.draining import Draining
 from penstock.net.http.traced import traced_connections
 from penstock.net.transport import FrontTransport, SlowSender, TooSlow
 from penstock.net.upstream import Upstream
-from penstock.observe.metrics.clients import count_told
+from penstock.observe.metrics.clients import count_error
 from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
 from penstock.protocols.upstreams import upstream_settings
 from penstock.routing.loss.loss import Loss
@@ -60,7 +60,7 @@ class LinesFront:
                         break
                     continue
                 transport.message_taken = True
-                transport.seat.admit()
+                transport.quota.admit()
                 async for line in self._answers(event):
                     transport.put(codec.send(line))
                     await transport.drain()
@@ -84,7 +84,7 @@ class LinesFront:
                 async for line in self._rows(asked):
                     yield line
         except OperationFailed as error:
-            count_told(error.failure.code)
+            count_error(error.failure.code)
             yield b"NO", f"{error.failure.code.value}: {error.failure.message}".replace("\n", " ").encode()
 
     async def _rows(self, asked: Line) -> AsyncIterator[Line]:

@@ -13,7 +13,7 @@ from penstock.net.grpc.call import GrpcContext, Method, perform
 from penstock.net.http.exchange import Exchange, HeaderList, Request
 from penstock.net.limits import current_quota
 from penstock.net.limits.limiter import too_many
-from penstock.observe.metrics.clients import count_told
+from penstock.observe.metrics.clients import count_error
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.grpc import (
     ENCODINGS,
@@ -75,7 +75,7 @@ class GrpcService:
         try:
             answer = await self._call(exchange)
         except GrpcError as error:
-            count_told(error.code.name.lower())
+            count_error(error.code.name.lower())
             await exchange.respond(200, [*_HEAD, *status_fields(error.code, error.message)], trailers=())
         else:
             await exchange.respond(200, _HEAD, frame(answer), status_fields(Code.OK))
@@ -91,8 +91,8 @@ class GrpcService:
         timeout = request.header("grpc-timeout")
         seconds = math.inf if timeout is None else timeout_seconds(timeout)
         context = GrpcContext(request.authority, request.headers, trio.current_time() + seconds)
-        seat = current_quota()
-        if wait := seat.request():
+        quota = current_quota()
+        if wait := quota.request():
             raise error_of(too_many(wait).failure)
         if self._admit is not None:
             await self._admit(request)
@@ -102,7 +102,7 @@ class GrpcService:
                 message = await self._message(exchange, reader)
                 await _room(exchange)
                 answer = await perform(request.path, method, message, context)
-                seat.admit()
+                quota.admit()
                 return answer
         finally:
             self._held -= reader.held

@@ -27,7 +27,7 @@ async def serve_http(
     settings = settings or HttpSettings()
     drain = drain or DrainSignal()
     transport = Transport(stream, settings.read_size, settings.slow_reader)
-    seat, waits_by = current_quota(), "head_timeout_seconds"
+    quota, waits_by = current_quota(), "head_timeout_seconds"
     try:
         alpn = None
         scheme = "http"
@@ -38,7 +38,7 @@ async def serve_http(
             alpn = tls.selected_alpn_protocol()
         start = b""
         waits_by = "first_byte_seconds"
-        seconds = min(settings.keep_alive, seat.limits.first_byte_seconds)
+        seconds = min(settings.keep_alive, quota.limits.first_byte_seconds)
         with trio.fail_after(seconds) as patience, drain.watched_by(patience.cancel):
             while alpn is None:
                 data = await transport.receive()
@@ -51,7 +51,7 @@ async def serve_http(
         await HttpServerConnection(transport, codec, handler, settings).run(start, drain)
     except trio.TooSlowError:
         if not drain.draining:
-            seat.limited(waits_by)
+            quota.limited(waits_by)
     except trio.BrokenResourceError:
         return  # lost before its protocol was known
     finally:

@@ -83,7 +83,7 @@ class Arrivals:
                 account.arriving -= 1
                 if _gone(accepted):
                     accepted.close()
-                    self._limiter.fruitless(account)
+                    self._limiter.connection_failed(account)
                     continue
                 self._limiter.arrived(account)
                 await self._begin(accepted, peer)

@@ -2,7 +2,7 @@
 
 A `Limiter` keeps one account (`ClientQuota`) for each client, by its proved identity, else its address. Each connection
 has a `ConnectionQuota`, charged to its client's account, to its listener and to the whole process. Its client is
-unknown until a request of it is admitted (`admit`); unknown clients may hold less and are evicted first.
+unauthenticated until a request of it is admitted (`admit`); such clients may hold less and are evicted first.
 
 Connections: an `EvictionPool` holds those that share a limit. When one is full, the connection that has been idle for
 longest is closed for the new one; if none is idle, the new one is refused. A client that behaves as only hostile ones
@@ -93,7 +93,7 @@ class Bucket:
 _SHARED_BITS: Final = 64
 """Bits of an IPv6 address that one household or machine has to itself: it could take another address for each
 connection."""
-_CALM_SECONDS: Final = 10.0
+_THROTTLED_SECONDS: Final = 10.0
 """Seconds for which a client is slowed after an abuse, at least."""
 _FORGIVEN_SECONDS: Final = 60.0
 """Seconds after that in which a further abuse increases the delay."""
@@ -111,28 +111,28 @@ class ClientQuota:
         "arrivals",
         "arriving",
         "begins_at",
-        "calm_until",
-        "crowd",
-        "fruitless",
+        "failures",
         "held",
         "key",
         "leader",
         "octets",
+        "pool",
         "requests",
         "strikes",
+        "throttled_until",
         "turns",
         "waiting",
     )
 
     def __init__(self, key: str) -> None:
         self.key = key
-        self.calm_until = 0.0
+        self.throttled_until = 0.0
         """Until when new connections are slowed, because the client has abused the gateway."""
         self.begins_at = 0.0
         """When the next connection may begin, while they are slowed."""
         self.strikes = 0
         """Abuses since the client was last forgiven."""
-        self.crowd = EvictionPool()
+        self.pool = EvictionPool()
         self.held = 0
         """Bytes in flight."""
         self.leader: object = None
@@ -141,7 +141,7 @@ class ClientQuota:
         self.arrivals = Bucket()
         self.arriving = 0
         """Connections that wait to begin."""
-        self.fruitless = Bucket()
+        self.failures = Bucket()
         """Rate of failed connections: broken off, or ended before anything was sent to the client."""
         self.turns = trio.Lock()
         """Held by the connection that processes input beyond its turn: all connections of a client share one turn."""
@@ -151,11 +151,11 @@ class ClientQuota:
     @property
     def used(self) -> bool:
         """True if the client has connections or holds bytes."""
-        return bool(len(self.crowd) or self.held or self.arriving)
+        return bool(len(self.pool) or self.held or self.arriving)
 
     def forgiven(self, now: float) -> bool:
         """Return whether the client has no abuses, or none recently."""
-        return not self.strikes or now >= self.calm_until + _FORGIVEN_SECONDS
+        return not self.strikes or now >= self.throttled_until + _FORGIVEN_SECONDS
 
     @property
     def delay(self) -> float:
@@ -168,7 +168,7 @@ class ClientQuota:
         if now >= self.begins_at:
             self.strikes = 1 if self.forgiven(now) else min(self.strikes + 1, _MOST_STRIKES)
         self.begins_at = now + self.delay
-        self.calm_until = max(self.calm_until, now + max(_CALM_SECONDS, 2 * self.delay))
+        self.throttled_until = max(self.throttled_until, now + max(_THROTTLED_SECONDS, 2 * self.delay))
 
 
 def client_key(host: str, identity: str = "") -> str:
@@ -187,7 +187,7 @@ def client_key(host: str, identity: str = "") -> str:
 
 
 _OWN: Final = 64 * KIB
-_STRANGERS_OWN: Final = 16 * KIB
+_UNAUTHENTICATED_OWN: Final = 16 * KIB
 """Bytes that a connection may hold regardless of all limits; the smaller one until a request of it is admitted."""
 _MUCH: Final = 64 * KIB
 _REST_SECONDS: Final = 0.002
@@ -195,15 +195,15 @@ _SHORT_REST_SECONDS: Final = 0.001
 """Seconds to pause after a turn. Requests of others take some 20 passes of the scheduler, and would otherwise wait for
 as many turns of 0.25 ms. After turns in which much was read the pause is short: bodies still arrive at more than 100
 MB/s."""
-_DRIP: Final = 8
+_SLOW_READ: Final = 8
 """Bytes below which a read counts as slow: in no protocol is a whole message shorter."""
-_DRIPS: Final = 8
-_DRIP_SECONDS: Final = 0.1, 0.3
+_SLOW_READS: Final = 8
+_SLOW_PAUSE: Final = 0.1, 0.3
 """Seconds (at least, at most) for which a connection is not read after _DRIPS slow reads in a row while other clients
 are served. 200 slow senders at the same time take 6 ms of one pass; the random pause spreads them."""
-_MORE_DRIPS: Final = 12
-_MORE_DRIP_SECONDS: Final = 0.5, 1.0
-_DRIP_RATE: Final = 100
+_MORE_SLOW_READS: Final = 12
+_MORE_SLOW_PAUSE: Final = 0.5, 1.0
+_SLOW_RATE: Final = 100
 """Bytes a second below which a paused connection still counts as slow; after _MORE_DRIPS slow reads it is paused for
 longer. 200 slow senders took 14 % of a core when each was read after 0.2 s on average."""
 
@@ -231,15 +231,15 @@ class ConnectionQuota:
     """
 
     __slots__ = (
-        "_dripped_for",
-        "_drips",
         "_identity",
         "_limiter",
-        "_own_crowd",
+        "_own_pool",
+        "_slow_for",
+        "_slow_reads",
         "account",
+        "authenticated",
         "busy",
         "held",
-        "known",
         "listener",
         "origin",
         "rested_at",
@@ -247,13 +247,13 @@ class ConnectionQuota:
     )
 
     def __init__(
-        self, limiter: Limiter, listener: str, account: ClientQuota, own_crowd: EvictionPool, now: float
+        self, limiter: Limiter, listener: str, account: ClientQuota, own_pool: EvictionPool, now: float
     ) -> None:
         self._limiter = limiter
-        self._own_crowd = own_crowd  # of the listener
+        self._own_pool = own_pool  # of the listener
         self._identity = ""
-        self._drips = 0
-        self._dripped_for = 0.0
+        self._slow_reads = 0
+        self._slow_for = 0.0
         self.listener = listener
         self.account = account
         self.origin = account.key
@@ -263,7 +263,7 @@ class ConnectionQuota:
         """Whether a request is in flight."""
         self.rested_at = now
         """When the last request ended."""
-        self.known = False
+        self.authenticated = False
         """Whether a request of the client has been admitted."""
         self.held = 0
         """Bytes in flight."""
@@ -283,8 +283,8 @@ class ConnectionQuota:
     def admit(self, identity: str = "") -> None:
         """Record that the client is allowed what it asked for. From now on it is charged to `identity`, if it proved
         one."""
-        if not self.known:
-            self._limiter.known(self, self._own_crowd)
+        if not self.authenticated:
+            self._limiter.authenticated(self, self._own_pool)
         if identity and identity != self._identity:
             self._identity = identity
             self._limiter.move(self, identity)
@@ -295,12 +295,12 @@ class ConnectionQuota:
 
     def abused(self) -> None:
         """Slow the client for a while: the connection is cut off for behaviour of hostile clients only."""
-        self._limiter.calm(self)
+        self._limiter.throttle(self)
 
     @property
     def slowed(self) -> bool:
         """True if the client is slowed after an abuse; stricter limits apply to it then."""
-        return self.account.calm_until > trio.current_time()
+        return self.account.throttled_until > trio.current_time()
 
     async def rest_after_turn(self, before: int, left: int) -> None:
         """Pause at the end of a turn (`ClientQuota.turns`) if other clients are being served.
@@ -333,25 +333,25 @@ class ConnectionQuota:
     def received(self, size: int) -> float:
         """Count bytes that were read. Return how long to pause reading, in seconds."""
         limits = self._limiter.table
-        self._limiter.heard(self.account)
+        self._limiter.data_read(self.account)
         rate = limits.bytes_per_second
-        drip = self._drip(size)
+        pause = self._slow_pause(size)
         if not rate:
-            return drip
+            return pause
         wait = self.account.octets.owe(size, rate, limits.burst_seconds, trio.current_time())
         if wait:
             self.limited("bytes_per_second")
-        return max(wait, drip)
+        return max(wait, pause)
 
-    def _drip(self, size: int) -> float:
+    def _slow_pause(self, size: int) -> float:
         """Return how long to pause reading a slow sender, in seconds (0.0 if it is not slow)."""
-        self._drips = self._drips + 1 if 0 < size < max(_DRIP, _DRIP_RATE * self._dripped_for) else 0
-        if self._drips > _DRIPS and self._limiter.others(self.account):
-            bounds = _MORE_DRIP_SECONDS if self._drips > _MORE_DRIPS else _DRIP_SECONDS
-            self._dripped_for = random.uniform(*bounds)
+        self._slow_reads = self._slow_reads + 1 if 0 < size < max(_SLOW_READ, _SLOW_RATE * self._slow_for) else 0
+        if self._slow_reads > _SLOW_READS and self._limiter.others(self.account):
+            bounds = _MORE_SLOW_PAUSE if self._slow_reads > _MORE_SLOW_READS else _SLOW_PAUSE
+            self._slow_for = random.uniform(*bounds)
         else:
-            self._dripped_for = 0.0
-        return self._dripped_for
+            self._slow_for = 0.0
+        return self._slow_for
 
     # ---- bytes in flight -----------------------------------------------------------------------------------------
 
@@ -363,12 +363,12 @@ class ConnectionQuota:
     @property
     def crowded(self) -> bool:
         """True if the connection must wait for `room` before it holds more."""
-        return self.held > _STRANGERS_OWN and self._limiter.crowded_by(self, self.own) is not None
+        return self.held > _UNAUTHENTICATED_OWN and self._limiter.crowded_by(self, self.own) is not None
 
     @property
     def own(self) -> int:
         """Bytes that the connection may hold regardless of all limits."""
-        return _OWN if self.known else _STRANGERS_OWN
+        return _OWN if self.authenticated else _UNAUTHENTICATED_OWN
 
     async def room(self) -> None:
         """Wait until the connection may hold more. Raises Crowded if that takes too long."""
@@ -396,10 +396,10 @@ class ConnectionQuota:
 class HeldBytes:
     """Bytes that one task of a connection holds: a context manager that releases them at its end."""
 
-    __slots__ = ("_seat", "size")
+    __slots__ = ("_quota", "size")
 
-    def __init__(self, seat: ConnectionQuota) -> None:
-        self._seat = seat
+    def __init__(self, quota: ConnectionQuota) -> None:
+        self._quota = quota
         self.size = 0
 
     def set(self, size: int) -> None:
@@ -407,7 +407,7 @@ class HeldBytes:
         change = size - self.size
         if change:
             self.size = size
-            self._seat.charge(change)
+            self._quota.charge(change)
 
     def __enter__(self) -> Self:
         return self
@@ -416,10 +416,10 @@ class HeldBytes:
         self.set(0)
 
 
-STRANGER_RESTS: Final = 1.0
+UNAUTHENTICATED_IDLE_SECONDS: Final = 1.0
 """Seconds that a connection must have been idle to be evicted before any request of it was admitted: it may be about to
 send one."""
-KNOWN_RESTS: Final = 5.0
+AUTHENTICATED_IDLE_SECONDS: Final = 5.0
 """The same for other connections, which clients keep for later requests."""
 LOOKS: Final = 64
 """Connections that are compared to find an idle one, about 10 us: the result has been idle for nearly the longest
@@ -432,47 +432,47 @@ class EvictionPool:
     Both queues are ordered by the time at which each connection was last known to be in use, which is the value.
     """
 
-    __slots__ = ("_known", "_strangers")
+    __slots__ = ("_authenticated", "_unauthenticated")
 
     def __init__(self) -> None:
-        self._strangers: OrderedDict[ConnectionQuota, float] = OrderedDict()
-        self._known: OrderedDict[ConnectionQuota, float] = OrderedDict()
+        self._unauthenticated: OrderedDict[ConnectionQuota, float] = OrderedDict()
+        self._authenticated: OrderedDict[ConnectionQuota, float] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._strangers) + len(self._known)
+        return len(self._unauthenticated) + len(self._authenticated)
 
-    def enter(self, seat: ConnectionQuota) -> None:
+    def enter(self, quota: ConnectionQuota) -> None:
         """Add a connection."""
-        (self._known if seat.known else self._strangers)[seat] = seat.rested_at
+        (self._authenticated if quota.authenticated else self._unauthenticated)[quota] = quota.rested_at
 
-    def has(self, seat: ConnectionQuota) -> bool:
+    def has(self, quota: ConnectionQuota) -> bool:
         """Return whether the connection is in the pool."""
-        return seat in (self._known if seat.known else self._strangers)
+        return quota in (self._authenticated if quota.authenticated else self._unauthenticated)
 
-    def leave(self, seat: ConnectionQuota) -> None:
+    def leave(self, quota: ConnectionQuota) -> None:
         """Remove the connection, if it is in the pool."""
-        (self._known if seat.known else self._strangers).pop(seat, None)
+        (self._authenticated if quota.authenticated else self._unauthenticated).pop(quota, None)
 
     def spare(self, now: float) -> ConnectionQuota | None:
         """Return the connection to close for another one; None if all are busy, or were a moment ago."""
-        found = _longest_at_rest(self._strangers, now, STRANGER_RESTS)
-        return found or _longest_at_rest(self._known, now, KNOWN_RESTS)
+        found = _longest_at_rest(self._unauthenticated, now, UNAUTHENTICATED_IDLE_SECONDS)
+        return found or _longest_at_rest(self._authenticated, now, AUTHENTICATED_IDLE_SECONDS)
 
 
 def _longest_at_rest(queue: OrderedDict[ConnectionQuota, float], now: float, seconds: float) -> ConnectionQuota | None:
     found: ConnectionQuota | None = None
     used: list[ConnectionQuota] = []
-    for seat, known_at in islice(queue.items(), LOOKS):
-        if not seat.busy and seat.rested_at <= now - seconds:
-            if found is None or seat.rested_at < found.rested_at:
-                found = seat
-        elif seat.busy or seat.rested_at > known_at:
-            used.append(seat)
+    for quota, known_at in islice(queue.items(), LOOKS):
+        if not quota.busy and quota.rested_at <= now - seconds:
+            if found is None or quota.rested_at < found.rested_at:
+                found = quota
+        elif quota.busy or quota.rested_at > known_at:
+            used.append(quota)
         else:
             break  # those behind it have been idle for even less time
-    for seat in used:
-        queue[seat] = now
-        queue.move_to_end(seat)  # so that others are compared next time
+    for quota in used:
+        queue[quota] = now
+        queue.move_to_end(quota)  # so that others are compared next time
     return found
 
 
@@ -482,13 +482,13 @@ SPARE_DESCRIPTORS: Final = 1024
 REMEMBERED: Final = 10_000
 """Clients without a connection whose accounts are kept, about 0.5 KiB each, so that reconnecting does not reset a
 client's rates."""
-CALM_WAIT: Final = 1.0
+THROTTLED_WAIT: Final = 1.0
 """Seconds that connections of a slowed client may wait to begin; those that would wait longer are closed."""
-FRUITLESS_PER_SECOND: Final = 50
-FRUITLESS_SECONDS: Final = 5.0
+FAILED_PER_SECOND: Final = 50
+FAILED_SECONDS: Final = 5.0
 """Rate and burst of failed connections above which a client is treated as an attacker. A probe that checks whether a
 port answers makes some in a second."""
-HEARD_SECONDS: Final = 0.05
+SERVED_SECONDS: Final = 0.05
 """Seconds after data of another client during which other clients count as being served."""
 LOG_SECONDS: Final = 10.0
 """Seconds between log lines about the same limit."""
@@ -506,9 +506,9 @@ class Limiter:
         self._listeners: dict[str, EvictionPool] = {}
         self._leader: ConnectionQuota | None = None
         self._waiting = trio.lowlevel.ParkingLot()
-        self._heard: ClientQuota | None = None
+        self._last_read: ClientQuota | None = None
         self._another_at = -math.inf
-        self._told: dict[tuple[str, str], tuple[float, int]] = {}
+        self._reported: dict[tuple[str, str], tuple[float, int]] = {}
 
     # ---- connections ---------------------------------------------------------------------------------------------
 
@@ -524,7 +524,7 @@ class Limiter:
     def pause(self, account: ClientQuota) -> tuple[float, str]:
         """Return the seconds for which the client may begin no more connections, and the limit that says so."""
         now, table = trio.current_time(), self.table
-        if account.calm_until > now:
+        if account.throttled_until > now:
             return max(0.0, account.begins_at - now), "calm"
         rate = table.connections_per_second
         return (account.arrivals.lacks(1, rate, table.burst_seconds, now) if rate else 0.0), "connections_per_second"
@@ -532,63 +532,63 @@ class Limiter:
     def may_wait(self, account: ClientQuota, pause: float) -> bool:
         """Return whether one more connection of the client may wait to begin; the next one may begin after `pause`
         seconds."""
-        if account.calm_until > trio.current_time():
-            return pause + account.arriving * account.delay <= CALM_WAIT
-        return not pause or account.arriving + len(account.crowd) < self.table.max_connections_per_client
+        if account.throttled_until > trio.current_time():
+            return pause + account.arriving * account.delay <= THROTTLED_WAIT
+        return not pause or account.arriving + len(account.pool) < self.table.max_connections_per_client
 
     def arrived(self, account: ClientQuota) -> None:
         """Count a connection of the client that begins."""
         now, table = trio.current_time(), self.table
-        self.heard(account)
-        account.begins_at = now + account.delay if account.calm_until > now else now
+        self.data_read(account)
+        account.begins_at = now + account.delay if account.throttled_until > now else now
         if table.connections_per_second:
             account.arrivals.owe(1, table.connections_per_second, table.burst_seconds, now)
 
-    def fruitless(self, account: ClientQuota) -> None:
+    def connection_failed(self, account: ClientQuota) -> None:
         """Count a failed connection of the client; too many are an abuse."""
         now = trio.current_time()
-        if account.fruitless.owe(1, FRUITLESS_PER_SECOND, FRUITLESS_SECONDS, now):
+        if account.failures.owe(1, FAILED_PER_SECOND, FAILED_SECONDS, now):
             account.abused(now)
 
-    def seat(self, listener: str, most: int, host: str, identity: str = "") -> ConnectionQuota | str:
+    def enter(self, listener: str, most: int, host: str, identity: str = "") -> ConnectionQuota | str:
         """Return a quota for a new connection, or the key of the limit that leaves no room for it.
 
         `most`: the listener's limit. When a limit is reached, the connection that has been idle for longest is closed.
         """
         account = self._account(client_key(host, identity))
         own = self._listeners.setdefault(listener, EvictionPool())
-        for crowd, limit, key in (
-            (account.crowd, self.table.max_connections_per_client, "max_connections_per_client"),
+        for pool, limit, key in (
+            (account.pool, self.table.max_connections_per_client, "max_connections_per_client"),
             (own, most, "listener.max_connections"),
             (self._all, self._most(), "max_connections"),
         ):
-            if len(crowd) >= limit and not self._shed(crowd, key, listener):
+            if len(pool) >= limit and not self._shed(pool, key, listener):
                 self._forget(account)
                 return key
-        seat = ConnectionQuota(self, listener, account, own, trio.current_time())
-        for crowd in (account.crowd, own, self._all):
-            crowd.enter(seat)
-        return seat
+        quota = ConnectionQuota(self, listener, account, own, trio.current_time())
+        for pool in (account.pool, own, self._all):
+            pool.enter(quota)
+        return quota
 
-    def leave(self, seat: ConnectionQuota) -> None:
+    def leave(self, quota: ConnectionQuota) -> None:
         """Remove a connection that has ended. An evicted one was removed before."""
-        self._all.leave(seat)
-        self._listeners[seat.listener].leave(seat)
-        seat.account.crowd.leave(seat)
-        self._forget(seat.account)
+        self._all.leave(quota)
+        self._listeners[quota.listener].leave(quota)
+        quota.account.pool.leave(quota)
+        self._forget(quota.account)
 
     def shed(self, listener: str) -> bool:
         """Close the connection that has been idle for longest, because descriptors have run out. Return False if none
         is idle."""
         return self._shed(self._all, "max_connections", listener)
 
-    def _shed(self, crowd: EvictionPool, key: str, listener: str) -> bool:
-        self._told_of(listener, key)
-        seat = crowd.spare(trio.current_time())
-        if seat is None:
+    def _shed(self, pool: EvictionPool, key: str, listener: str) -> bool:
+        self._report(listener, key)
+        quota = pool.spare(trio.current_time())
+        if quota is None:
             return False
-        self.leave(seat)
-        seat.scope.cancel()
+        self.leave(quota)
+        quota.scope.cancel()
         return True
 
     def _most(self) -> int:
@@ -597,56 +597,56 @@ class Limiter:
             return self.table.max_connections
         return min(self.table.max_connections, descriptors - min(SPARE_DESCRIPTORS, descriptors // 4))
 
-    def known(self, seat: ConnectionQuota, own: EvictionPool) -> None:
+    def authenticated(self, quota: ConnectionQuota, own: EvictionPool) -> None:
         """Record that a request of the connection was admitted."""
-        crowds = [crowd for crowd in (seat.account.crowd, own, self._all) if crowd.has(seat)]
-        for crowd in crowds:
-            crowd.leave(seat)
-        seat.known = True
-        for crowd in crowds:
-            crowd.enter(seat)
+        pools = [pool for pool in (quota.account.pool, own, self._all) if pool.has(quota)]
+        for pool in pools:
+            pool.leave(quota)
+        quota.authenticated = True
+        for pool in pools:
+            pool.enter(quota)
 
-    def move(self, seat: ConnectionQuota, identity: str) -> None:
+    def move(self, quota: ConnectionQuota, identity: str) -> None:
         """Charge the connection to the identity that its client proved.
 
         If that is one connection too many, an idle one of the identity is closed, or this one if none is idle.
         """
-        before, key = seat.account, client_key("", identity)
-        if key == before.key or not before.crowd.has(seat):
+        before, key = quota.account, client_key("", identity)
+        if key == before.key or not before.pool.has(quota):
             return
         after = self._account(key)
-        if len(after.crowd) >= self.table.max_connections_per_client and not self._shed(
-            after.crowd, "max_connections_per_client", seat.listener
+        if len(after.pool) >= self.table.max_connections_per_client and not self._shed(
+            after.pool, "max_connections_per_client", quota.listener
         ):
-            seat.scope.cancel()
-        before.crowd.leave(seat)
-        before.held -= seat.held
-        seat.account = after
-        after.held += seat.held
-        after.crowd.enter(seat)
-        if before.leader is seat:
+            quota.scope.cancel()
+        before.pool.leave(quota)
+        before.held -= quota.held
+        quota.account = after
+        after.held += quota.held
+        after.pool.enter(quota)
+        if before.leader is quota:
             before.leader = None
         self._forget(before)
 
-    def calm(self, seat: ConnectionQuota) -> None:
+    def throttle(self, quota: ConnectionQuota) -> None:
         """Record an abuse, for the client's identity and its address: its new connections come from the address before
         they have an identity."""
-        for account in {seat.account, self._account(seat.origin)}:
+        for account in {quota.account, self._account(quota.origin)}:
             account.abused(trio.current_time())
             self._forget(account)
 
     # ---- fairness ------------------------------------------------------------------------------------------------
 
-    def heard(self, account: ClientQuota) -> None:
+    def data_read(self, account: ClientQuota) -> None:
         """Record that data of the client was read."""
-        if account is not self._heard:
-            if self._heard is not None:
+        if account is not self._last_read:
+            if self._last_read is not None:
                 self._another_at = trio.current_time()
-            self._heard = account
+            self._last_read = account
 
     def others(self, account: ClientQuota) -> bool:
         """Return whether other clients are being served at the moment."""
-        return self._heard not in (account, None) or trio.current_time() - self._another_at < HEARD_SECONDS
+        return self._last_read not in (account, None) or trio.current_time() - self._another_at < SERVED_SECONDS
 
     # ---- accounts ------------------------------------------------------------------------------------------------
 
@@ -676,74 +676,74 @@ class Limiter:
         if table.requests_per_second or table.bytes_per_second or not account.forgiven(now):
             return True
         rate = table.connections_per_second
-        return account.fruitless.spent(FRUITLESS_PER_SECOND, now) > 1 or (
+        return account.failures.spent(FAILED_PER_SECOND, now) > 1 or (
             rate > 0 and account.arrivals.spent(rate, now) > 1
         )
 
     # ---- bytes in flight -----------------------------------------------------------------------------------------
 
-    def charge(self, seat: ConnectionQuota, size: int) -> None:
+    def charge(self, quota: ConnectionQuota, size: int) -> None:
         """Add `size` bytes, which may be negative, to those that a connection has in flight; wake waiters for
         room."""
-        account = seat.account
+        account = quota.account
         self.held += size
         account.held += size
         if size > 0:
             return
-        if seat.held <= seat.own:
-            if account.leader is seat:
+        if quota.held <= quota.own:
+            if account.leader is quota:
                 account.leader = None
-            if self._leader is seat:
+            if self._leader is quota:
                 self._leader = None
-        if not (account.held or account.crowd):
+        if not (account.held or account.pool):
             self._forget(account)
         if account.waiting:
             account.waiting.unpark()
         if self._waiting:
             self._waiting.unpark()
 
-    def crowded_by(self, seat: ConnectionQuota, own: int) -> str | None:
+    def crowded_by(self, quota: ConnectionQuota, own: int) -> str | None:
         """Return the limit that keeps a connection that holds more than `own` bytes from holding more; None if it may.
 
         The limit of the process does not apply to a client that holds no more than its equal share of it.
         """
-        if seat.held <= own:
+        if quota.held <= own:
             return None
-        account, table = seat.account, self.table
-        if account.held > table.max_inflight_bytes_per_client and account.leader is not seat:
+        account, table = quota.account, self.table
+        if account.held > table.max_inflight_bytes_per_client and account.leader is not quota:
             return "max_inflight_bytes_per_client"
         most = table.max_inflight_bytes
-        if self.held > most and account.held * len(self._accounts) > most and self._leader is not seat:
+        if self.held > most and account.held * len(self._accounts) > most and self._leader is not quota:
             return "max_inflight_bytes"
         return None
 
-    def _lead(self, seat: ConnectionQuota, key: str) -> bool:
+    def _lead(self, quota: ConnectionQuota, key: str) -> bool:
         """Make the connection the leader of the limit, if there is none, so that not all wait for each other."""
-        if key == "max_inflight_bytes_per_client" and seat.account.leader is None:
-            seat.account.leader = seat
+        if key == "max_inflight_bytes_per_client" and quota.account.leader is None:
+            quota.account.leader = quota
             return True
         if key == "max_inflight_bytes" and self._leader is None:
-            self._leader = seat
+            self._leader = quota
             return True
         return False
 
-    async def wait(self, seat: ConnectionQuota, own: int) -> None:
+    async def wait(self, quota: ConnectionQuota, own: int) -> None:
         """Wait until a connection that holds more than `own` bytes may hold more. Raises Crowded if that takes too
         long."""
         key = "max_inflight_bytes"
         counted = False
         seconds = self.table.inflight_wait_seconds
         with trio.move_on_after(seconds):
-            while (by := self.crowded_by(seat, own)) is not None:
+            while (by := self.crowded_by(quota, own)) is not None:
                 key = by
-                if self._lead(seat, key):
+                if self._lead(quota, key):
                     continue
                 if not counted:
-                    self._told_of(seat.listener, key)
+                    self._report(quota.listener, key)
                     counted = True
-                await (self._waiting if key == "max_inflight_bytes" else seat.account.waiting).park()
+                await (self._waiting if key == "max_inflight_bytes" else quota.account.waiting).park()
             self._waiting.unpark()  # there may be room for one more
-            seat.account.waiting.unpark()
+            quota.account.waiting.unpark()
             return
         raise Crowded(key, seconds)
 
@@ -753,27 +753,27 @@ class Limiter:
         """Count a use of the limit `key`."""
         LIMITED.labels(listener, key).inc()
 
-    def _told_of(self, listener: str, key: str) -> None:
+    def _report(self, listener: str, key: str) -> None:
         """Count a use of the limit `key` and log it at most every LOG_SECONDS: it concerns more than one connection."""
         self.limited(listener, key)
         now = trio.current_time()
-        since, times = self._told.get((listener, key), (-LOG_SECONDS, 0))
+        since, times = self._reported.get((listener, key), (-LOG_SECONDS, 0))
         if now - since < LOG_SECONDS:
-            self._told[listener, key] = since, times + 1
+            self._reported[listener, key] = since, times + 1
             return
-        self._told[listener, key] = now, 0
+        self._reported[listener, key] = now, 0
         log.warning("limit_reached", listener=listener, limit=key, more_since_last=times)
 
 
-CONNECTION_QUOTA: ContextVar[ConnectionQuota] = ContextVar("penstock.seat")
+CONNECTION_QUOTA: ContextVar[ConnectionQuota] = ContextVar("penstock.connection_quota")
 """Set for each accepted connection, for all tasks that serve it."""
 
 
 def current_quota() -> ConnectionQuota:
     """Return the quota of the current connection. A task outside of any connection gets its own, with the default
     limits."""
-    seat = CONNECTION_QUOTA.get(None)
-    if seat is None:
-        seat = ConnectionQuota(Limiter(), "", ClientQuota(""), EvictionPool(), 0.0)
-        CONNECTION_QUOTA.set(seat)
-    return seat
+    quota = CONNECTION_QUOTA.get(None)
+    if quota is None:
+        quota = ConnectionQuota(Limiter(), "", ClientQuota(""), EvictionPool(), 0.0)
+        CONNECTION_QUOTA.set(quota)
+    return quota

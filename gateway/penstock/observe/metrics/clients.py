@@ -12,10 +12,10 @@ from penstock.observe.taps.tap import CONNECTION
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.features import Feature
 
-__all__ = ["Pauses", "count_dropped", "count_response", "count_told"]
+__all__ = ["Pauses", "count_dropped", "count_error", "count_response"]
 
 
-def count_told(code: FailureCode | str) -> None:
+def count_error(code: FailureCode | str) -> None:
     """Count a failure that is reported to the client. `code` may also be one of its protocol's own."""
     CLIENT_ERRORS.child(*current_client(), code if isinstance(code, str) else code.value).value += 1
 

@@ -156,7 +156,7 @@ async def test_connections_of_no_use_are_an_attack_where_there_are_many(autojump
     limiter = Limiter()
     account = limiter.account("10.0.0.1")
     for _ in range(int(FRUITLESS_PER_SECOND * FRUITLESS_SECONDS)):
-        limiter.fruitless(account)
+        limiter.connection_failed(account)
     assert limiter.pause(account)[0] == 0
-    limiter.fruitless(account)
+    limiter.connection_failed(account)
     assert limiter.pause(account) == (pytest.approx(0.5), "calm")

@@ -18,22 +18,22 @@ from penstock_codecs.limits import KIB, MIB
 TIGHT = Limits(max_inflight_bytes=64 * MIB, max_inflight_bytes_per_client=32 * MIB, inflight_wait_seconds=5)
 
 
-def seated(limiter: Limiter, host: str = "10.0.0.1") -> ConnectionQuota:
-    seat = limiter.seat("listeners.s2", 100, host)
-    assert isinstance(seat, ConnectionQuota), seat
-    seat.admit()
-    return seat
+def new_quota(limiter: Limiter, host: str = "10.0.0.1") -> ConnectionQuota:
+    quota = limiter.enter("listeners.s2", 100, host)
+    assert isinstance(quota, ConnectionQuota), quota
+    quota.admit()
+    return quota
 
 
 async def test_one_leads_and_others_wait_for_it(autojump_clock: MockClock) -> None:
     limiter = Limiter(TIGHT)
-    seats = [seated(limiter) for _ in range(3)]
-    for seat in seats:
-        seat.charge(12 * MIB)
+    quotas = [new_quota(limiter) for _ in range(3)]
+    for quota in quotas:
+        quota.charge(12 * MIB)
     went_on: list[int] = []
 
     async def wait(number: int) -> None:
-        await seats[number].room()
+        await quotas[number].room()
         went_on.append(number)
 
     async with trio.open_nursery() as nursery:
@@ -41,7 +41,7 @@ async def test_one_leads_and_others_wait_for_it(autojump_clock: MockClock) -> No
             nursery.start_soon(wait, number)
         await trio.sleep(1)
         assert len(went_on) == 1, "the leader"
-        seats[went_on[0]].charge(-12 * MIB)
+        quotas[went_on[0]].charge(-12 * MIB)
         await trio.sleep(1)
         assert len(went_on) == 3
 
@@ -49,10 +49,10 @@ async def test_one_leads_and_others_wait_for_it(autojump_clock: MockClock) -> No
 async def test_who_waits_for_too_long_is_refused(autojump_clock: MockClock) -> None:
     limiter = Limiter(TIGHT)
     for _ in range(2):
-        seated(limiter).charge(20 * MIB)
-    leader, other = seated(limiter), seated(limiter)
-    for seat in (leader, other):
-        seat.charge(MIB)
+        new_quota(limiter).charge(20 * MIB)
+    leader, other = new_quota(limiter), new_quota(limiter)
+    for quota in (leader, other):
+        quota.charge(MIB)
     await leader.room()
     began = trio.current_time()
     with pytest.raises(Crowded, match="max_inflight_bytes_per_client"):
@@ -65,8 +65,8 @@ async def test_who_waits_for_too_long_is_refused(autojump_clock: MockClock) -> N
 
 async def test_small_messages_always_have_room(autojump_clock: MockClock) -> None:
     limiter = Limiter(TIGHT)
-    seated(limiter).charge(60 * MIB)
-    small = seated(limiter)
+    new_quota(limiter).charge(60 * MIB)
+    small = new_quota(limiter)
     small.charge(64 * KIB)
     assert not small.crowded
     small.charge(1)
@@ -76,8 +76,8 @@ async def test_small_messages_always_have_room(autojump_clock: MockClock) -> Non
 async def test_what_others_hold_is_nothing_to_a_client_with_less_than_its_share(autojump_clock: MockClock) -> None:
     limiter = Limiter(TIGHT)
     for number in range(3):
-        seated(limiter, f"10.0.0.{number}").charge(30 * MIB)
-    modest = seated(limiter, "10.0.0.9")
+        new_quota(limiter, f"10.0.0.{number}").charge(30 * MIB)
+    modest = new_quota(limiter, "10.0.0.9")
     modest.charge(8 * MIB)
     assert not modest.crowded
     await modest.answer_room()
@@ -87,12 +87,12 @@ async def test_what_others_hold_is_nothing_to_a_client_with_less_than_its_share(
 
 async def test_what_is_held_is_given_back() -> None:
     limiter = Limiter()
-    seat = seated(limiter)
-    with HeldBytes(seat) as holding:
+    quota = new_quota(limiter)
+    with HeldBytes(quota) as holding:
         holding.set(100)
         holding.set(40)
-        assert limiter.held == seat.held == seat.account.held == 40
-    assert limiter.held == seat.held == seat.account.held == 0
+        assert limiter.held == quota.held == quota.account.held == 40
+    assert limiter.held == quota.held == quota.account.held == 0
 
 
 def test_a_bucket_gives_its_rate_and_a_burst() -> None:
@@ -113,25 +113,25 @@ def test_a_bucket_that_is_owed_says_for_how_long() -> None:
 
 async def test_rates_are_those_of_the_table_and_of_the_client(autojump_clock: MockClock) -> None:
     limiter = Limiter()
-    seat, sibling, other = seated(limiter), seated(limiter), seated(limiter, "10.0.0.2")
-    assert not any(seat.request() or seat.received(MIB) for _ in range(1000)), "there are no rates by default"
+    quota, sibling, other = new_quota(limiter), new_quota(limiter), new_quota(limiter, "10.0.0.2")
+    assert not any(quota.request() or quota.received(MIB) for _ in range(1000)), "there are no rates by default"
     limiter.table = Limits(requests_per_second=2, bytes_per_second=1000, burst_seconds=1)
-    assert [seat.request(), seat.request()] == [0.0, 0.0]
+    assert [quota.request(), quota.request()] == [0.0, 0.0]
     assert sibling.request() == pytest.approx(0.5)
     assert other.request() == 0.0
-    assert seat.received(3000) == pytest.approx(2.0)
+    assert quota.received(3000) == pytest.approx(2.0)
     await trio.sleep(1)
     assert sibling.request() == 0.0
 
 
 async def test_only_others_make_a_client_rest_between_its_turns(autojump_clock: MockClock) -> None:
     limiter = Limiter()
-    seat, other = seated(limiter), seated(limiter, "10.0.0.2")
+    quota, other = new_quota(limiter), new_quota(limiter, "10.0.0.2")
 
     async def rested(size: int) -> float:
-        seat.received(size)
+        quota.received(size)
         began = trio.current_time()
-        await seat.rest_after_turn(size + 1, 1)
+        await quota.rest_after_turn(size + 1, 1)
         return trio.current_time() - began
 
     assert not await rested(10)
@@ -140,7 +140,7 @@ async def test_only_others_make_a_client_rest_between_its_turns(autojump_clock: 
     other.received(10)
     assert 0 < await rested(MIB) < await rested(10)
     began = trio.current_time()
-    await seat.rest_after_turn(10, 0)
+    await quota.rest_after_turn(10, 0)
     assert trio.current_time() == began, "there is nothing to go on with"
     await trio.sleep(1)
     assert not await rested(10), "the other one is quiet"
@@ -148,17 +148,17 @@ async def test_only_others_make_a_client_rest_between_its_turns(autojump_clock: 
 
 async def test_who_drips_is_read_now_and_then_while_others_are_served(autojump_clock: MockClock) -> None:
     limiter = Limiter()
-    seat, other = seated(limiter), seated(limiter, "10.0.0.2")
-    assert not any(seat.received(1) for _ in range(20)), "nobody else is there"
+    quota, other = new_quota(limiter), new_quota(limiter, "10.0.0.2")
+    assert not any(quota.received(1) for _ in range(20)), "nobody else is there"
     other.received(100)
-    assert 0.5 <= seat.received(1) <= 1.0
-    assert seat.received(100) == 0
-    dripped = [seat.received(1) for _ in range(12)]
+    assert 0.5 <= quota.received(1) <= 1.0
+    assert quota.received(100) == 0
+    dripped = [quota.received(1) for _ in range(12)]
     assert dripped[:8] == [0] * 8 and all(0.1 <= seconds <= 0.3 for seconds in dripped[8:])
     for size in (5, 20, 45):
-        assert 0.5 <= seat.received(size) <= 1.0, "what has come meanwhile is little for so long"
-    assert seat.received(100) == 0
-    assert not any(seat.received(1) for _ in range(8)), "it may be an accident"
+        assert 0.5 <= quota.received(size) <= 1.0, "what has come meanwhile is little for so long"
+    assert quota.received(100) == 0
+    assert not any(quota.received(1) for _ in range(8)), "it may be an accident"
 
 
 def test_a_message_has_its_grace_and_then_a_rate() -> None:

@@ -166,14 +166,14 @@ async def test_who_shows_a_certificate_is_no_stranger_to_limits(
 ) -> None:
     """It is counted under its identity, whatever address it connects from."""
     limiter = Limiter()
-    seat = limiter.seat("listeners.test", 10, "192.0.2.1", "")
-    assert isinstance(seat, ConnectionQuota)
-    CONNECTION_QUOTA.set(seat)
+    quota = limiter.enter("listeners.test", 10, "192.0.2.1", "")
+    assert isinstance(quota, ConnectionQuota)
+    CONNECTION_QUOTA.set(quota)
     identities = Identities.of([("ingest", (), ("cn:ingest",), ())])
     context = client_context(authority, authority.issue("named", cn=shown) if shown else None)
     found = await greet(serving(client_ca=authority.ca, required=False), context, identities=identities)
     assert found.served == [counted]
-    assert (seat.known, seat.account.key) == (known, client_key("" if counted else "192.0.2.1", counted))
+    assert (quota.known, quota.account.key) == (known, client_key("" if counted else "192.0.2.1", counted))
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

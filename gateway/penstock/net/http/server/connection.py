@@ -28,7 +28,7 @@ from penstock.net.http.server.settings import TURN_SECONDS, WAKE_SECONDS, DrainS
 from penstock.net.http.server.usage import ConnectionUsage, TooNoisy
 from penstock.net.limits.limiter import Crowded
 from penstock.net.transport import WRITE_ROOM, TooSlow, Transport
-from penstock.observe.metrics.clients import Pauses, count_response, count_told
+from penstock.observe.metrics.clients import Pauses, count_error, count_response
 from penstock.observe.tracing import REQUEST
 from penstock_codecs.codec import Pull
 from penstock_codecs.failures import FailureCode, LocalProtocolError, RemoteProtocolError
@@ -197,7 +197,7 @@ class HttpServerConnection:
         self._settings = settings
         self._exchanges: dict[int, HttpExchange] = {}
         self._usage = ConnectionUsage(transport, codec, settings.streams_before_auth)
-        self._seat = self._usage.seat
+        self._quota = self._usage.quota
         self._send_room = SendRoom(
             codec, self._exchanges, settings.max_unsent, settings.slow_reader, self._reset_stream
         )
@@ -246,7 +246,7 @@ class HttpServerConnection:
             with self._reading:
                 while not self._peer_ended:
                     await self._wait_for_room()
-                    await self._seat.room()
+                    await self._quota.room()
                     data = await self._transport.receive()
                     self._idle = False
                     if data:
@@ -259,14 +259,14 @@ class HttpServerConnection:
         except trio.BrokenResourceError:
             self._lose("connection lost")
         except (Crowded, TooNoisy) as error:
-            self._calm(str(error))
+            self._throttle(str(error))
         if self._head_begun and trio.current_time() >= self._reading.deadline:
-            self._seat.limited("head_timeout_seconds")
+            self._quota.limited("head_timeout_seconds")
 
-    def _calm(self, reason: str) -> None:
+    def _throttle(self, reason: str) -> None:
         """End the connection with ENHANCE_YOUR_CALM, and slow its client."""
         _log.info("connection_refused", reason=reason)
-        self._seat.abused()
+        self._quota.abused()
         self._codec.send(GoAway(ENHANCE_YOUR_CALM))
         self._cancel_all()
         self.flush()
@@ -285,7 +285,7 @@ class HttpServerConnection:
 
     def _pump(self, in_turn: bool = False) -> None:
         """Deliver received events and flush the output; what takes too long is continued in a task."""
-        if self._taking_turns or (self._seat.account.turns.locked() and not in_turn):
+        if self._taking_turns or (self._quota.account.turns.locked() and not in_turn):
             self._wait_for_turn()
             self.flush()
             return
@@ -311,10 +311,10 @@ class HttpServerConnection:
             self._nursery.start_soon(self._take_turn)
 
     async def _take_turn(self) -> None:
-        async with self._seat.account.turns:  # acquiring it passes through the scheduler
+        async with self._quota.account.turns:  # acquiring it passes through the scheduler
             self._taking_turns, before = False, self._codec.buffered
             self._pump(in_turn=True)
-            await self._seat.rest_after_turn(before, self._codec.buffered)
+            await self._quota.rest_after_turn(before, self._codec.buffered)
         self._wake_reader()
 
     def _deliver(self, event: Received) -> None:
@@ -333,7 +333,7 @@ class HttpServerConnection:
             self._exchanges[event.stream_id].inbox.end()
         elif isinstance(event, Reset):
             if event.reason:
-                count_told(FailureCode.BAD_FORMAT)
+                count_error(FailureCode.BAD_FORMAT)
                 _log.info("stream_refused", reason=event.reason)
             if event.stream_id in self._exchanges:
                 self._exchanges[event.stream_id].scope.cancel()
@@ -407,7 +407,7 @@ class HttpServerConnection:
 
     def _stop_writing(self, error: Exception) -> None:
         if slow := isinstance(error, TooSlow):
-            self._seat.limited("slow_reader_seconds")
+            self._quota.limited("slow_reader_seconds")
         self._lose("the client reads too slowly" if slow else "connection lost")
 
     async def wait_sent(self, stream_id: int, finish: bool = False) -> None:
@@ -445,7 +445,7 @@ class HttpServerConnection:
         """Wait until the connection may hold more of the stream, as `Exchange.room` specifies."""
         await trio.lowlevel.checkpoint_if_cancelled()
         if keep:
-            await self._seat.answer_room()
+            await self._quota.answer_room()
             await self._send_room.wait(stream_id)
         else:
             self._send_room.leave(stream_id)
@@ -457,7 +457,7 @@ class HttpServerConnection:
 
     def _reset_stream(self, stream_id: int, reason: str) -> None:
         _log.info("stream_reset", reason=reason, stream=stream_id)
-        self._seat.limited("slow_reader_seconds")
+        self._quota.limited("slow_reader_seconds")
         self._codec.send(Reset(stream_id, CANCEL))
         self._exchanges[stream_id].scope.cancel()
 
@@ -516,10 +516,10 @@ class HttpServerConnection:
         exchange.scope.deadline = trio.current_time() + (0 if self._multiplexed else self._settings.half_close)
 
     def _break_off(self, error: RemoteProtocolError) -> None:
-        count_told(error.failure.code)
+        count_error(error.failure.code)
         _log.info("protocol_error", code=error.failure.code.value, reason=error.failure.message)
         if error.failure.code is FailureCode.LIMIT_EXCEEDED:
-            self._seat.abused()
+            self._quota.abused()
         self._cancel_all()
 
     def _cancel_all(self) -> None:

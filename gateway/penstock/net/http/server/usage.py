@@ -33,17 +33,17 @@ class TooNoisy(Exception):
 class ConnectionUsage:
     """The usage of one connection, charged until `end`."""
 
-    def __init__(self, transport: Transport, codec: HttpCodec, strangers_streams: float) -> None:
-        """Begin to charge. `strangers_streams`: requests at once until one of the client is admitted."""
-        self.seat = current_quota()
-        self._strangers_streams = strangers_streams
+    def __init__(self, transport: Transport, codec: HttpCodec, unauthenticated_streams: float) -> None:
+        """Begin to charge. `unauthenticated_streams`: requests at once until one of the client is admitted."""
+        self.quota = current_quota()
+        self._unauthenticated_streams = unauthenticated_streams
         self._transport = transport
         self._codec = codec
-        self._received = HeldBytes(self.seat)
-        self._to_send = HeldBytes(self.seat)
+        self._received = HeldBytes(self.quota)
+        self._to_send = HeldBytes(self.quota)
         self._pending = self._given = self._requests = 0
         self._begun_at = trio.current_time()
-        self._bears = NOISE // LESS if self.seat.slowed else NOISE
+        self._bears = NOISE // LESS if self.quota.slowed else NOISE
 
     def read(self, size: int, unread: int) -> float:
         """Record that `size` bytes were read and `unread` bytes of bodies are held. Return how long to pause reading,
@@ -56,9 +56,9 @@ class ConnectionUsage:
         if noise > 0:
             seconds = trio.current_time() - self._begun_at
             if noise > seconds * NOISE_PER_SECOND + self._transport.written / BYTES_PER_NOISE:
-                self.seat.limited("noise")
+                self.quota.limited("noise")
                 raise TooNoisy("too many frames without effect")
-        return self.seat.received(size)
+        return self.quota.received(size)
 
     def written(self) -> bool:
         """Record that output was written or added. Return whether that is progress for tasks that wait to send.
@@ -75,21 +75,21 @@ class ConnectionUsage:
     def clogged(self, waiting: int, usual: int) -> bool:
         """Return whether `waiting` bytes exceed what may be on its way to the client: `usual`, less if the client is
         over its quota."""
-        return waiting > 0 and waiting > (min(usual, TIGHT_SEND) if self.seat.crowded else usual)
+        return waiting > 0 and waiting > (min(usual, TIGHT_SEND) if self.quota.crowded else usual)
 
     def begin(self, under_way: int) -> bool:
         """Count a request that begins beside `under_way` others. Return False if that is one too many."""
-        if under_way >= self._strangers_streams and not self.seat.known:
-            self.seat.limited("max_streams_before_auth")
+        if under_way >= self._unauthenticated_streams and not self.quota.authenticated:
+            self.quota.limited("max_streams_before_auth")
             return False
-        self.seat.busy = True
+        self.quota.busy = True
         self._requests += 1
         return True
 
     def rest(self) -> None:
         """Record that no request is in flight."""
-        if self.seat.busy:
-            self.seat.rest()
+        if self.quota.busy:
+            self.quota.rest()
 
     def end(self) -> None:
         """Release all that is charged."""

@@ -79,8 +79,8 @@ class RequestAdmission:
         Raises AUTHN if the token is missing or unknown, PERMISSION_DENIED if it has expired or does not allow this,
         RATE_LIMITED if the client makes too many requests.
         """
-        seat = current_quota()
-        if wait := seat.request():
+        quota = current_quota()
+        if wait := quota.request():
             raise too_many(wait)
         token = _bearer(call)
         identity = self._settings.identities.of_token(token) if token else None
@@ -92,7 +92,7 @@ class RequestAdmission:
         CLIENT.set(replace(client, identity=name, token=token or None, grant=grant))
         who = name or (f"token:{grant.info.id}" if grant else "")
         note_identity(who)
-        seat.admit(who)
+        quota.admit(who)
         if grant is not None:
             _check(grant, call, endpoint)
 

@@ -9,7 +9,7 @@ import trio
 
 from penstock.net.http.browsers import ANY
 from penstock.net.http.exchange import Exchange, HeaderList, Request
-from penstock.observe.metrics.clients import count_told
+from penstock.observe.metrics.clients import count_error
 from penstock.protocols.s2.front import parameters
 from penstock.protocols.s2.front.paced import PacedBody
 from penstock.protocols.s2.front.settings import S2Settings
@@ -129,7 +129,7 @@ class S2Call:
 
     async def respond_failure(self, failure: Failure) -> None:
         """Send an error, always in JSON (fact sheet 6)."""
-        count_told(failure.code)
+        count_error(failure.code)
         status, body = failure_to_http(failure)
         challenge = [("www-authenticate", "Bearer")] if status == 401 else []  # RFC 9110, 15.5.2
         challenge += _when_to_retry(failure)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from penstock.core.back import Back
 from penstock.net.draining import Draining
 from penstock.net.http.exchange import Exchange
-from penstock.observe.metrics.clients import count_told
+from penstock.observe.metrics.clients import count_error
 from penstock.observe.metrics.meters import PROTOCOL
 from penstock.protocols.s2.front.call import S2Call
 from penstock.protocols.s2.front.following import FollowingSession
@@ -51,7 +51,7 @@ class EventStreams:
             except OperationFailed as error:
                 # Also for a drain: an EventSource reconnects in any case, but S2's TypeScript client takes an answer
                 # that ends without an event for the end of its read.
-                count_told(error.failure.code)
+                count_error(error.failure.code)
                 await call.exchange.send(codec.send(ErrorEvent(error.failure)))
             await call.exchange.finish()
 

@@ -23,8 +23,8 @@ class PacedBody:
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self._seat = current_quota()
-        self._holding = HeldBytes(self._seat)
+        self._quota = current_quota()
+        self._holding = HeldBytes(self._quota)
         self._pace = MessagePace()
 
     def receive(self, held: int) -> Awaitable[bytes]:
@@ -40,11 +40,11 @@ class PacedBody:
 
     async def _receive_more(self, held: int) -> bytes:
         self._holding.set(held)
-        limits = self._seat.limits
+        limits = self._quota.limits
         with trio.move_on_at(self._pace.deadline(held, limits, trio.current_time())):
-            await self._seat.request_room()
+            await self._quota.request_room()
             return await self._exchange.receive()
-        self._seat.limited("min_receive_rate")
+        self._quota.limited("min_receive_rate")
         least = f"{limits.receive_grace_seconds:g} s, or at {limits.min_receive_rate} bytes a second"
         raise fail(FailureCode.REQUEST_TIMEOUT, f"a request or frame must arrive within {least}")
 

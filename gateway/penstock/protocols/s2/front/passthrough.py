@@ -14,7 +14,7 @@ import trio
 from penstock.core.passthrough import Passthrough, RawSession
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.net.http.exchange import Exchange
-from penstock.observe.metrics.clients import count_told
+from penstock.observe.metrics.clients import count_error
 from penstock.protocols.s2.front.call import JSON, S2Call
 from penstock.protocols.s2.front.paced import PacedBody
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
@@ -126,7 +126,7 @@ async def _receive(raw: RawSession, least: int, draining: Draining | None) -> Se
 
 async def _finish(exchange: Exchange, failure: Failure | None) -> None:
     if failure is not None:
-        count_told(failure.code)
+        count_error(failure.code)
         await exchange.send(encode_terminal(*failure_to_http(failure)))
     await exchange.finish()
 

@@ -7,7 +7,7 @@ import trio
 from penstock.core.back import AppendSession, Back
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.net.http.exchange import Exchange
-from penstock.observe.metrics.clients import count_told
+from penstock.observe.metrics.clients import count_error
 from penstock.observe.metrics.meters import PROTOCOL
 from penstock.protocols.s2.front.call import S2Call
 from penstock.protocols.s2.front.following import FollowingSession
@@ -49,7 +49,7 @@ class S2SSessions:
                 while await self._forward(follower, codec, call.exchange):
                     pass
             except OperationFailed as error:
-                count_told(error.failure.code)
+                count_error(error.failure.code)
                 await call.exchange.send(codec.send(error.failure))
             await call.exchange.finish()
 
@@ -81,7 +81,7 @@ class S2SSessions:
                 failure = await self._acknowledge(call.exchange, codec, session, intake)
                 nursery.cancel_scope.cancel()
             if failure is not None:
-                count_told(failure.code)
+                count_error(failure.code)
                 await call.exchange.send(codec.send(failure))
             await call.exchange.finish()
 

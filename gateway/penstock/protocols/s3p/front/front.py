@@ -21,7 +21,7 @@ import trio
 from penstock.core.back import AppendSession, Back, Following, ReadSession
 from penstock.net.draining import Draining
 from penstock.net.limits.limiter import too_many
-from penstock.observe.metrics.clients import count_dropped, count_told
+from penstock.observe.metrics.clients import count_dropped, count_error
 from penstock.protocols.s3p.front.link import S3PLink
 from penstock.protocols.s3p.front.settings import S3PSettings
 from penstock.routing.loss.loss import LossPolicy, LossRefusal, carry, take_in
@@ -255,13 +255,13 @@ class _Connection:
         self._back = front.back
         self._settings = front.settings
         self._link = link
-        self._seat = link.seat
+        self._quota = link.quota
 
     async def run(self) -> None:
         """Serve commands until the connection ends."""
         try:
             while (command := await self._link.next_command()) is not None:
-                if wait := self._seat.request():
+                if wait := self._quota.request():
                     await self._link.say(_refusal(too_many(wait).failure))
                 elif isinstance(command, AppendRecords):
                     await self._append(command)
@@ -276,11 +276,11 @@ class _Connection:
     async def _reply(self, command: Command) -> Reply:
         try:
             reply = await self._carry_out(command)
-            self._seat.admit()
+            self._quota.admit()
             return reply
         except OperationFailed as error:
-            if not self._seat.known:
-                await self._seat.rest_in_turn()
+            if not self._quota.authenticated:
+                await self._quota.rest_in_turn()
             return _refusal(error.failure)
 
     async def _carry_out(self, command: Command) -> Reply:
@@ -299,7 +299,7 @@ class _Connection:
         return Ok()
 
     async def _read(self, command: ReadRecords, stream: StreamRef) -> Reply:
-        await self._seat.answer_room()
+        await self._quota.answer_room()
         read = Read(
             stream,
             FromRecordId(command.min_id),
@@ -333,7 +333,7 @@ class _Connection:
         """Return the outcomes of one or more appends from the front of the queue."""
         if isinstance(pending[0], Failure):
             return [pending[0]]
-        self._seat.admit()
+        self._quota.admit()
         together = list(takewhile(lambda one: isinstance(one, Append), pending))
         return await append_some(self._back, cast("list[Append]", together))
 
@@ -354,7 +354,7 @@ class _Connection:
 
 
 def _refusal(failure: Failure) -> Reply:
-    count_told(failure.code)
+    count_error(failure.code)
     return error_reply(failure)
 
 

@@ -49,7 +49,7 @@ class S3PLink:
         self._draining = draining
         self._codec = S3PServer(settings.limits)
         self._ahead: Command | None = None
-        self.seat = self._transport.seat
+        self.quota = self._transport.quota
 
     # ---- commands ------------------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class S3PLink:
         except Crowded as error:
             raise self._codec.refuse(str(error)) from None
         except SlowSender:
-            limits = self.seat.limits
+            limits = self.quota.limits
             why = (
                 f"commands must arrive within {limits.receive_grace_seconds:g} s, or {limits.min_receive_rate} bytes/s"
             )
@@ -173,7 +173,7 @@ class S3PLink:
         transport = self._transport
         try:
             while not transport.finished and self._codec.buffered < LISTEN_UP_TO:
-                if pause := self.seat.received(await transport.take(self._codec.receive)):
+                if pause := self.quota.received(await transport.take(self._codec.receive)):
                     await trio.sleep(pause)
         except trio.BrokenResourceError:
             transport.finished = True

@@ -15,7 +15,7 @@ import structlog
 import trio
 
 from penstock.net.draining import Draining
-from penstock.observe.metrics.clients import count_told
+from penstock.observe.metrics.clients import count_error
 from penstock.protocols.segment.delegation import TokenRejected
 from penstock.protocols.segment.front.administration import ADMINISTRATION, RequestContext
 from penstock.protocols.segment.front.checkpoint import APPENDS, RequestCheck
@@ -127,7 +127,7 @@ class ClientConnection:
                 await self._link.room()
         except RemoteProtocolError as error:
             if error.failure.code is not FailureCode.CLIENT_HANGUP:
-                count_told(error.failure.code)
+                count_error(error.failure.code)
                 log.info("protocol_error", code=error.failure.code.value, reason=error.failure.message)
             return False
         return True
@@ -137,18 +137,18 @@ class ClientConnection:
         if type(request) in _GREETINGS:
             self._greetings += 1
             if self._greetings > _GREETINGS_AT_FIRST + (trio.current_time() - self._begun_at) * _GREETINGS_PER_SECOND:
-                self._link.seat.limited("noise")
-                self._link.seat.abused()
+                self._link.quota.limited("noise")
+                self._link.quota.abused()
                 raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, "too many messages without effect"))
             if self._greetings % _GREETINGS_PER_TURN == 0:
-                await self._link.seat.rest_in_turn()
+                await self._link.quota.rest_in_turn()
             return
-        seat = self._link.seat
-        wait = seat.request()
+        quota = self._link.quota
+        wait = quota.request()
         while wait:
             await trio.sleep(wait)
-            wait = seat.request()
-        seat.admit()
+            wait = quota.request()
+        quota.admit()
 
     def _may(self, request: Any) -> bool:
         """Return whether the client's delegation token allows the request; if not, reply so.

@@ -15,7 +15,7 @@ from penstock.net.draining import Draining
 from penstock.net.limits.limiter import Crowded
 from penstock.net.retries import retry_after
 from penstock.net.transport import FrontTransport, SlowSender
-from penstock.observe.metrics.clients import count_told
+from penstock.observe.metrics.clients import count_error
 from penstock.protocols.segment.front.replies import LOST, REPLIES, Replies, RequestFields
 from penstock.protocols.segment.front.settings import SegmentSettings
 from penstock.routing.faults.messages import ON_SEGMENT_MESSAGES, MessageFaults, due_message
@@ -69,7 +69,7 @@ class SegmentLink:
         self._turn_ends = 0.0
         self._cut = False  # by an injected fault: nothing more is sent
         self._held_until = -math.inf
-        self.seat = self._transport.seat
+        self.quota = self._transport.quota
 
     def begin(self, nursery: trio.Nursery) -> None:
         """Let `say` leave replies that cannot be sent at once to a task in `nursery`, which raises TooSlow for a client
@@ -165,7 +165,7 @@ class SegmentLink:
 
     def refuse(self, failure: Failure, asked: RequestFields) -> None:
         """Reply that a request failed; if the dialect has no such reply, take no more requests."""
-        count_told(failure.code)
+        count_error(failure.code)
         if failure.code is FailureCode.PERMISSION_DENIED:
             log.info("request_denied", segment=asked.segment, reason=failure.message)
         reply = self.replies.refused(failure, asked)

@@ -133,7 +133,7 @@ class ConnectionReads:
             self._idle.unpark_all()
 
     async def _answer(self, read: _Read) -> None:
-        await self._link.seat.answer_room()
+        await self._link.quota.answer_room()
         async with self._full:
             found = await self._read(read, read.size, 0.0)
             if found.data or found.end_of_segment:

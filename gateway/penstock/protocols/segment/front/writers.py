@@ -25,7 +25,7 @@ import structlog
 import trio
 
 from penstock.core.back import AppendSession, Back
-from penstock.observe.metrics.clients import Pauses, count_told
+from penstock.observe.metrics.clients import Pauses, count_error
 from penstock.protocols.segment.front.administration import RequestContext
 from penstock.protocols.segment.front.link import SegmentLink
 from penstock.protocols.segment.front.replies import Acknowledged, RequestFields, Unapplied
@@ -229,7 +229,7 @@ class ClientWriter:
     def _refuse(self, refused: list[_Sent], failure: Failure) -> None:
         """Refuse these appends and all later ones. Ends the connection if the dialect requires that."""
         again = self._failure is not None
-        count_told(failure.code)
+        count_error(failure.code)
         self._failure = failure
         appends = [RequestFields(sent.request_id, self._segment, sent.number) for sent in refused]
         replies = self._link.replies.appends_refused(failure, Unapplied(self._id, appends, again))
