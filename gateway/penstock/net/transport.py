@@ -426,7 +426,7 @@ class FrontTransport(Transport):
         if self._listening is not None:
             self._listening.cancel()
 
-    async def hear(
+    async def read_into(
         self, feed: Callable[[Buffer], object], held: int, busy: Callable[[], bool] | None = None
     ) -> int | None:
         """Receive bytes and pass them to `feed`, which copies them. Returns their number, 0 at the end; None if none

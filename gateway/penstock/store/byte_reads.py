@@ -234,7 +234,7 @@ class ByteReads:
         max_bytes = min(operation.max_bytes, MOST_BYTES)
         pieces = await self._pieces(stream, offset, max_bytes)
         if offset < head.next_offset and not (pieces and pieces[0].first_offset <= offset < pieces[-1].end_offset):
-            await self._reads.hear(stream)
+            await self._reads.refresh(stream)
             await self._check(stream, offset)  # it may have been truncated meanwhile
             raise fail(FailureCode.STORAGE, f"bytes at offset {offset} of {stream.ref} are missing from the store")
         if not pieces:

@@ -83,7 +83,7 @@ class StoreReads(ABC):
         return position
 
     @abstractmethod
-    async def hear(self, stream: StoredStream) -> None:
+    async def refresh(self, stream: StoredStream) -> None:
         """Update the stream's state here to that of the file, in which records were found missing."""
 
     @contextmanager
@@ -165,8 +165,8 @@ class OwnReads(StoreReads):
             return None
         return stream if stream.durably_alive else None
 
-    async def hear(self, _stream: StoredStream) -> None:
-        """Do nothing: in this process the state is never older than the file. See `StoreReads.hear`."""
+    async def refresh(self, _stream: StoredStream) -> None:
+        """Do nothing: in this process the state is never older than the file. See `StoreReads.refresh`."""
         await trio.lowlevel.checkpoint()
 
 
@@ -317,7 +317,7 @@ class StoreReadSession(ReadSession):
             raise OperationFailed(fetch.failure)
         first = U64_MAX if fetch.batch is None else fetch.batch.first_seq_num
         if first > self._position >= self._stream.durable.trim_point:
-            await self._reads.hear(self._stream)
+            await self._reads.refresh(self._stream)
         if not self._stream.durably_alive:
             raise unknown_stream(self._stream.ref)
         if first > self._position >= self._stream.durable.trim_point:

@@ -56,7 +56,7 @@ class LinesFront:
             while (event := codec.next_event()) is not PAUSED:
                 if isinstance(event, Pull):
                     await transport.drain()
-                    if not await transport.hear(codec.receive, codec.buffered, lambda: False):
+                    if not await transport.read_into(codec.receive, codec.buffered, lambda: False):
                         break
                     continue
                 transport.message_taken = True

@@ -22,18 +22,18 @@ def filled(count: int) -> FakeServer:
 @pytest.mark.parametrize(("count", "clients"), [(0, 1), (5, 1), (31, 1), (40, 2), (1000, 16)])
 def test_every_answer_and_few_connections(count: int, clients: int) -> None:
     server = filled(count)
-    clients = ClientPool(server.connect)
+    pool = ClientPool(server.connect)
     for _ in range(2):
-        found = clients.ask(lambda client, stream: client.tail(stream), list(server.streams))
+        found = pool.ask(lambda client, stream: client.tail(stream), list(server.streams))
         assert list(found.items()) == [(f"b/{number}", ReadPosition(number)) for number in range(count)]
         assert server.open == clients
-    clients.close()
+    pool.close()
     assert server.open == 0
 
 
 def test_several_are_asked_at_a_time_and_each_client_by_one_thread() -> None:
     server = filled(64)
-    clients = ClientPool(server.connect)
+    pool = ClientPool(server.connect)
     together = threading.Barrier(4)  # asked one after the other, they would never meet
     users: dict[StreamClient, set[int]] = {}
 
@@ -41,13 +41,13 @@ def test_several_are_asked_at_a_time_and_each_client_by_one_thread() -> None:
         users.setdefault(client, set()).add(threading.get_ident())
         together.wait(30)
 
-    clients.ask(meet, list(server.streams))
+    pool.ask(meet, list(server.streams))
     assert [len(threads) for threads in users.values()] == [1] * 4
 
 
 def test_after_one_failed_no_more_are_asked() -> None:
     server = filled(1000)
-    clients = ClientPool(server.connect)
+    pool = ClientPool(server.connect)
     asked = 0
 
     def ask(client: StreamClient, stream: str) -> ReadPosition:
@@ -56,5 +56,5 @@ def test_after_one_failed_no_more_are_asked() -> None:
         return client.tail("b/none")
 
     with pytest.raises(OperationFailed, match="b/none is not there"):
-        clients.ask(ask, list(server.streams))
+        pool.ask(ask, list(server.streams))
     assert asked <= 16

@@ -26,7 +26,7 @@ PLUGIN = ClientPlugin(open=open_client, schemes={"lines": Scheme(4711)}, lists=F
 CLIENT = '''
 import socket
 from penstock_codecs.model import Columns
-from penstock_spark.clients.base import Mark, Rows
+from penstock_spark.clients.base import ReadPosition, ReadResult
 
 class LinesClient:
     """A stream is the lines that answer its name; one request for each connection."""
@@ -40,17 +40,17 @@ class LinesClient:
         pass
 
     def first(self, stream):
-        return Mark(0)
+        return ReadPosition(0)
 
     def tail(self, stream, after=None):
-        return Mark(len(self._lines(stream)))
+        return ReadPosition(len(self._lines(stream)))
 
     def identity(self, stream, mark, like=""):
         return ""
 
     def read(self, stream, start, end):
         bodies = self._lines(stream)[start.seq_num : end.seq_num]
-        yield Rows(Columns(range(start.seq_num, end.seq_num), (), bodies, {}), end)
+        yield ReadResult(Columns(range(start.seq_num, end.seq_num), (), bodies, {}), end)
 
     def close(self):
         pass

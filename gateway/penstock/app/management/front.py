@@ -17,11 +17,11 @@ from penstock.app.management.about_streams import AboutStreams
 from penstock.app.management.about_traffic import AboutTraffic
 from penstock.app.management.controls import Controls
 from penstock.app.management.overview import Overview
-from penstock.app.management.page import EventsPage, PageFiles
+from penstock.app.management.page import EventsEndpoint, PageFiles
+from penstock.app.management.page_events import PageEvents
 from penstock.app.management.readiness import Readiness
 from penstock.app.management.settings import ManagementSettings
 from penstock.app.management.traffic import Traffic
-from penstock.app.management.watching import Watching
 from penstock.app.management.words import Answer, Endpoint, Endpoints, RequestRefused
 from penstock.net.http.browsers import foreign_host, foreign_page
 from penstock.net.http.exchange import Exchange
@@ -112,7 +112,7 @@ class ManagementFront:
         recordings, if they are to be shown; `controls`: operations on the process. The page needs both."""
         self._settings = settings
         self._traffic = traffic
-        self._watching: Watching | None = None
+        self._page_events: PageEvents | None = None
         self._draining = False
         self._open: Endpoints = {("health",): {"GET": self._health}}
         self._endpoints: Endpoints = {
@@ -128,22 +128,22 @@ class ManagementFront:
             self._open = {**self._open, **state.open}
             self._endpoints = {**self._endpoints, **state.endpoints}
             if traffic is not None:
-                self._watching = Watching(traffic, Sampler(traffic, controls, readiness))
+                self._page_events = PageEvents(traffic, Sampler(traffic, controls, readiness))
                 self._open = {**self._open, **PageFiles().endpoints}
-                self._endpoints = {**self._endpoints, **EventsPage(self._watching).endpoints}
+                self._endpoints = {**self._endpoints, **EventsEndpoint(self._page_events).endpoints}
 
     async def run(self) -> None:
         """Send events to open pages; never returns."""
-        if self._watching is not None:
-            await self._watching.run()
+        if self._page_events is not None:
+            await self._page_events.run()
 
     def drain(self) -> None:
         """Answer `GET /health` with 503 from now on, and end the streams of live traffic."""
         self._draining = True
         if self._traffic is not None:
             self._traffic.drain()
-        if self._watching is not None:
-            self._watching.drain()
+        if self._page_events is not None:
+            self._page_events.drain()
 
     async def _health(self, _exchange: Exchange, _name: str) -> Answer:
         return (503, {"state": "draining"}) if self._draining else (200, {"state": "running"})

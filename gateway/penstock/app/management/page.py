@@ -8,11 +8,11 @@ from typing import Final
 
 import trio
 
-from penstock.app.management.watching import Watching
+from penstock.app.management.page_events import PageEvents
 from penstock.app.management.words import Endpoints
 from penstock.net.http.exchange import Exchange
 
-__all__ = ["EventsPage", "PageFiles"]
+__all__ = ["EventsEndpoint", "PageFiles"]
 
 _FILES: Final = {
     "": ("index.html", "text/html; charset=utf-8"),
@@ -64,11 +64,11 @@ def _content(name: str) -> bytes:
     return (files("penstock.app.management") / "web" / name).read_bytes()
 
 
-class EventsPage:
-    """`GET /events`: the events of `Watching`, as server-sent events."""
+class EventsEndpoint:
+    """`GET /events`: the events of `PageEvents`, as server-sent events."""
 
-    def __init__(self, watching: Watching) -> None:
-        self._watching = watching
+    def __init__(self, page_events: PageEvents) -> None:
+        self._page_events = page_events
         self.endpoints: Endpoints = {("events",): {"GET": self._events}}
 
     async def _events(self, exchange: Exchange, _name: str) -> None:
@@ -76,13 +76,13 @@ class EventsPage:
         if exchange.request.method == "HEAD":
             await exchange.respond(200, head)
             return
-        watching = self._watching
+        page_events = self._page_events
         last = self._last_number(exchange.request.header("last-event-id") or "")
-        async with watching.watched():
+        async with page_events.opened():
             await exchange.start(200, head)
             await exchange.send([_RETRY])
-            while events := await watching.news(last):
-                await exchange.send([_spelled(watching.epoch, *event) for event in events])
+            while events := await page_events.news(last):
+                await exchange.send([_spelled(page_events.epoch, *event) for event in events])
                 last = events[-1][0]
                 await trio.sleep(_PAUSE_SECONDS)
             await exchange.finish()
@@ -90,8 +90,8 @@ class EventsPage:
     def _last_number(self, last_id: str) -> int:
         """Return the number of the event to resume after; 0, all that is kept, for an ID of another process."""
         epoch, _, number = last_id.partition("-")
-        known = epoch == self._watching.epoch and number.isascii() and number.isdigit() and len(number) < 20
-        return min(int(number), self._watching.number) if known else 0
+        known = epoch == self._page_events.epoch and number.isascii() and number.isdigit() and len(number) < 20
+        return min(int(number), self._page_events.number) if known else 0
 
 
 def _spelled(epoch: str, number: int, kind: str, json: bytes) -> bytes:

@@ -54,7 +54,7 @@ class RemoteBack(Back):
             Acknowledgements: self._acknowledged,
             CallFailed: self._failed,
             CallResult: self._done,
-            StreamUpdate: self.reads.told,
+            StreamUpdate: self.reads.update,
             Reconfigured: self._appends.reconfigured,
         }
 

@@ -25,7 +25,7 @@ from penstock.app.workers.messages import (
     SessionOpened,
     StreamFound,
 )
-from penstock.app.workers.watching import Watches
+from penstock.app.workers.stream_feeds import StreamFeeds
 from penstock.backends.embedded import EmbeddedBack
 from penstock.store.append_sessions import AppendChain
 from penstock.store.committer import Ticket
@@ -75,7 +75,7 @@ class Hub:
         self._back = back
         self._store: Store = back.store
         self._nursery: trio.Nursery
-        self._watches: Watches
+        self._feeds: StreamFeeds
         self._calls: dict[int, trio.CancelScope] = {}
         self._sessions: dict[int, _StoreSession] = {}
         self._acknowledged: list[Acknowledged] = []
@@ -100,11 +100,11 @@ class Hub:
 
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            self._watches = Watches(self.channel, nursery)
+            self._feeds = StreamFeeds(self.channel, nursery)
             try:
                 await self.channel.run(receive)
             finally:
-                self._watches.close()
+                self._feeds.close()
                 nursery.cancel_scope.cancel()
 
     def post(self, message: object) -> None:
@@ -178,24 +178,24 @@ class Hub:
     def _find(self, message: Find) -> None:
         stream = self._store.reads.there(message.stream)
         if stream is None:
-            self._start(message.call, self._watch, message)
+            self._start(message.call, self._begin_feed, message)
             return
-        self._watches.refresh(message.stream)  # the usual case, which needs no task
-        self._watches.tell(stream)
+        self._feeds.refresh(message.stream)  # the usual case, which needs no task
+        self._feeds.add(stream)
         self.post(CallResult(message.call, StreamFound(stream.id)))
 
-    async def _watch(self, message: Find) -> StreamFound:
+    async def _begin_feed(self, message: Find) -> StreamFound:
         try:
             stream = await self._store.reads.find_stream(
                 message.stream, message.create_if_missing, message.create_config
             )
         finally:
-            self._watches.refresh(message.stream)
-        self._watches.tell(stream)
+            self._feeds.refresh(message.stream)
+        self._feeds.add(stream)
         return StreamFound(stream.id)
 
     def _leave(self, message: Leave) -> None:
-        self._watches.leave(message.stream)
+        self._feeds.leave(message.stream)
 
     def _start(self, call: int, function: Callable[[Any], Awaitable[Any]], argument: Any) -> None:
         self._calls[call] = scope = trio.CancelScope()

@@ -74,8 +74,8 @@ class RemoteReads(StoreReads):
             for other in [one for one in self._streams.values() if one.ref == ref and one is not stream]:
                 self._leave(other)
 
-    async def hear(self, stream: StoredStream) -> None:
-        """See `StoreReads.hear`: on return, all that the parent sent before its answer has been applied."""
+    async def refresh(self, stream: StoredStream) -> None:
+        """See `StoreReads.refresh`: on return, all that the parent sent before its answer has been applied."""
         try:
             self._leave(await self.find_stream(stream.ref, create_if_missing=False))  # may be a new stream
         except OperationFailed as error:
@@ -110,7 +110,7 @@ class RemoteReads(StoreReads):
         if stream is not None:
             self._leave(stream)
 
-    def told(self, state: StreamUpdate) -> None:
+    def update(self, state: StreamUpdate) -> None:
         """Apply the parent's news of a stream."""
         stream = self._streams.get(state.stream)
         if stream is None:

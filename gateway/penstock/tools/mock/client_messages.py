@@ -36,24 +36,24 @@ class ClientMessage(NamedTuple):
     offset: int
 
 
-def client_message_of(told: Message | Problem) -> ClientMessage | None:
+def client_message_of(item: Message | Problem) -> ClientMessage | None:
     """Return the client's message; None for those of a server, and for those that only keep a connection alive."""
-    if told.sender is not Sender.CLIENT:
+    if item.sender is not Sender.CLIENT:
         return None
-    if isinstance(told, Problem):
+    if isinstance(item, Problem):
         kind = "problem"
-        return ClientMessage(0, kind, f"{kind} {told.rule}", told.offset) if told.fatal else None
-    if not told.length or (told.layer == HTTP and told.exchange is None):
+        return ClientMessage(0, kind, f"{kind} {item.rule}", item.offset) if item.fatal else None
+    if not item.length or (item.layer == HTTP and item.exchange is None):
         return None
-    if told.kind == END and told.state == _ANSWERED:
+    if item.kind == END and item.state == _ANSWERED:
         return None  # nothing depended on it; whether it precedes the response is chance
-    fields = json.dumps(_steady(told.layer, told.fields), sort_keys=True, ensure_ascii=False, default=str)
-    stream = f" {told.stream}" if told.stream else ""
+    fields = json.dumps(_steady(item.layer, item.fields), sort_keys=True, ensure_ascii=False, default=str)
+    stream = f" {item.stream}" if item.stream else ""
     return ClientMessage(
-        (told.exchange or 0) if told.layer in layers_over_http() else 0,
-        told.kind,
-        f"{told.kind}{stream} {fields}",
-        told.offset,
+        (item.exchange or 0) if item.layer in layers_over_http() else 0,
+        item.kind,
+        f"{item.kind}{stream} {fields}",
+        item.offset,
     )
 
 

@@ -89,7 +89,7 @@ class _Reading:
     first: bytes = b""
     opening: bytes = b""
     place: int = 0
-    told: ClientMessage | None = None
+    first_message: ClientMessage | None = None
     broken: str = ""
     closed: set[Sender] = field(default_factory=set)
 
@@ -145,16 +145,16 @@ class Script:
             reading.broken = reading.broken or "some of its bytes are missing"
         if isinstance(event, Chunk) and event.sender is Sender.SERVER:
             data = bytes(event.data)
-            if reading.told is None and len(reading.opening) < MOST_OPENING_BYTES:
+            if reading.first_message is None and len(reading.opening) < MOST_OPENING_BYTES:
                 reading.opening += data
             self._write(reading, event.time_ns, "bytes", data=data)
         elif isinstance(event, Chunk) and len(reading.first) < ENOUGH:
             reading.first += bytes(event.data[:ENOUGH])
-        for told in reading.dialogue.receive(event):
-            saying = client_message_of(told)
-            if saying is not None:
-                reading.told = reading.told or saying
-                self._write(reading, event.time_ns, saying.kind, saying.exchange, saying.text, offset=saying.offset)
+        for item in reading.dialogue.receive(event):
+            message = client_message_of(item)
+            if message is not None:
+                reading.first_message = reading.first_message or message
+                self._write(reading, event.time_ns, message.kind, message.exchange, message.text, offset=message.offset)
         if isinstance(event, Closed) and self._closes(reading, event):
             self._finish(reading)
             del self._reading[conversation]
@@ -193,19 +193,19 @@ class Script:
         reading.place += 1
 
     def _finish(self, reading: _Reading) -> None:
-        if reading.told is None:
+        if reading.first_message is None:
             reading.broken = reading.broken or "its client sent nothing"
         if reading.broken:
             self.left_out[reading.broken] = self.left_out.get(reading.broken, 0) + 1
             self._rows.execute("DELETE FROM part WHERE id = ?", (reading.id,))
             self._rows.execute("DELETE FROM entry WHERE part = ?", (reading.id,))
             return
-        assert reading.told is not None
+        assert reading.first_message is not None
         row = (
             spoken(self._protocol or "", reading.first) or "",
             reading.opening[:MOST_OPENING_BYTES],
-            reading.told.kind,
-            reading.told.text,
+            reading.first_message.kind,
+            reading.first_message.text,
             reading.id,
         )
         self._rows.execute("UPDATE part SET speaks = ?, opening = ?, kind = ?, text = ? WHERE id = ?", row)
@@ -229,11 +229,11 @@ class Script:
         low, high = min(found), max(found)
         return bytes(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False)))
 
-    def take(self, speaks: str, saying: ClientMessage) -> ScriptPart | None:
+    def take(self, speaks: str, message: ClientMessage) -> ScriptPart | None:
         """Return the next unplayed conversation, and mark it as played: one whose client began with an equal message,
         as far as that was not redacted; else one that began with the same kind of message; else any of the same
         protocol. None if there is none."""
-        conditions = ((" AND text = ?", [saying.text]), (_ALIKE, [saying.text]), (" AND kind = ?", [saying.kind]))
+        conditions = ((" AND text = ?", [message.text]), (_ALIKE, [message.text]), (" AND kind = ?", [message.kind]))
         for condition, values in (*conditions, ("", [])):
             row = self._rows.execute(_NEXT.format(condition), [speaks, *values]).fetchone()
             if row is not None:

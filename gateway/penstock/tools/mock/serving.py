@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 PATIENCE_SECONDS: Final = 10.0
 """Seconds after which a client is reported that sent other messages and not the recorded one."""
-MOST_UNHEARD: Final = 10_000
+MOST_UNPROCESSED: Final = 10_000
 """Messages of a client beyond the recorded ones, above which it is not read."""
 _READ_BYTES: Final = 256 * KIB
 _NANOSECONDS: Final = 1_000_000_000
@@ -62,8 +62,8 @@ class MockConnection:
         self._dialogue = dialogue_for(self._conversation)
         self._offsets = dict.fromkeys(Sender, 0)
         self._first = b""
-        self._said: dict[int, deque[ClientMessage]] = {}
-        self._unheard = 0
+        self._received: dict[int, deque[ClientMessage]] = {}
+        self._unprocessed = 0
         self._gone = False
         self._changed = trio.lowlevel.ParkingLot()
         self._windows: FlowWindows | None = None
@@ -71,10 +71,10 @@ class MockConnection:
 
     async def run(self) -> None:
         """Serve the connection until it ends, and close it. Never raises for what a client does."""
-        self._tell(Opened(self._conversation, 0))
+        self._decode(Opened(self._conversation, 0))
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._hear)
+                nursery.start_soon(self._receive)
                 with suppress(_Over, trio.BrokenResourceError, trio.ClosedResourceError):
                     await self._play()
                 nursery.cancel_scope.cancel()
@@ -83,43 +83,43 @@ class MockConnection:
 
     # ---- the client ------------------------------------------------------------------------------------------------
 
-    async def _hear(self) -> None:
+    async def _receive(self) -> None:
         try:
             while data := await self._stream.receive_some(_READ_BYTES):
                 if len(self._first) < ENOUGH:
                     self._first += data
-                self._heard(data)
+                self._record(data)
                 self._changed.unpark_all()
-                while self._unheard > MOST_UNHEARD:
+                while self._unprocessed > MOST_UNPROCESSED:
                     await self._changed.park()
-            self._tell(Closed(self._conversation, 0, Sender.CLIENT))
+            self._decode(Closed(self._conversation, 0, Sender.CLIENT))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         self._gone = True
         self._changed.unpark_all()
 
-    def _heard(self, data: bytes | bytearray) -> None:
+    def _record(self, data: bytes | bytearray) -> None:
         if self._windows is not None:
             self._update(self._windows, data)
         self._bytes(Sender.CLIENT, bytes(data))
 
     def _update(self, windows: FlowWindows, data: bytes | bytearray) -> None:
         try:
-            windows.heard(data)
+            windows.received(data)
         except HttpFault as fault:
             self._report.differs(f"{self._name}: the client violates HTTP/2: {fault.rule}")
             self._windows = None
 
     def _bytes(self, sender: Sender, data: bytes) -> None:
-        self._tell(Chunk(self._conversation, 0, sender, self._offsets[sender], data))
+        self._decode(Chunk(self._conversation, 0, sender, self._offsets[sender], data))
         self._offsets[sender] += len(data)
 
-    def _tell(self, event: CaptureEvent) -> None:
-        for told in self._dialogue.receive(event):
-            saying = client_message_of(told)
-            if saying is not None:
-                self._said.setdefault(saying.exchange, deque()).append(saying)
-                self._unheard += 1
+    def _decode(self, event: CaptureEvent) -> None:
+        for item in self._dialogue.receive(event):
+            message = client_message_of(item)
+            if message is not None:
+                self._received.setdefault(message.exchange, deque()).append(message)
+                self._unprocessed += 1
 
     # ---- the server ------------------------------------------------------------------------------------------------
 
@@ -147,12 +147,12 @@ class MockConnection:
 
     def _unwanted(self) -> None:
         """Report messages of the client after the end of the recorded conversation."""
-        said, self._said = self._said, {}
-        self._heard_out(self._unheard)
-        for sayings in said.values():
-            for saying in sayings:
-                if saying.kind not in ENDS:  # a client also resets streams whose data arrives after it has reset them
-                    self._differs(saying, "nothing more")
+        received, self._received = self._received, {}
+        self._processed(self._unprocessed)
+        for messages in received.values():
+            for message in messages:
+                if message.kind not in ENDS:  # a client also resets streams whose data arrives after it has reset them
+                    self._differs(message, "nothing more")
 
     async def _begin(self) -> tuple[ScriptPart, int]:
         """Choose the recorded conversation. Return it, and how many of the server's bytes were sent already."""
@@ -165,9 +165,9 @@ class MockConnection:
             self._script.again()
         opening = self._script.opening(speaks)
         await self._send(opening)
-        while not self._said:
+        while not self._received:
             await self._wait_while_there()
-        first = next(iter(self._said.values()))[0]
+        first = next(iter(self._received.values()))[0]
         part = self._script.take(speaks, first)
         if part is None and self._repeat:
             self._script.again()
@@ -181,48 +181,48 @@ class MockConnection:
 
     async def _expect(self, wanted: ClientMessage) -> None:
         """Wait until the client sends the recorded message, over HTTP in its exchange."""
-        told = False
-        while not (sayings := self._waiting(wanted)):
+        reported = False
+        while not (messages := self._waiting(wanted)):
             if self._gone:
                 self._differs(None, wanted.text)
                 raise _Over
-            if self._unheard > MOST_UNHEARD:  # the client is not read any more
+            if self._unprocessed > MOST_UNPROCESSED:  # the client is not read any more
                 self._differs(next(self._others()), wanted.text)
                 raise _Over
             with trio.move_on_after(PATIENCE_SECONDS) as patience:
                 await self._changed.park()
             await self._flush()
-            if patience.cancelled_caught and self._unheard and not told:
-                told = True
+            if patience.cancelled_caught and self._unprocessed and not reported:
+                reported = True
                 self._differs(next(self._others()), wanted.text)
-        said = sayings.popleft()
-        if not sayings:
-            del self._said[wanted.exchange]
-        self._heard_out(1)
-        if not alike(wanted.text, said.text):
-            self._differs(said, wanted.text)
+        message = messages.popleft()
+        if not messages:
+            del self._received[wanted.exchange]
+        self._processed(1)
+        if not alike(wanted.text, message.text):
+            self._differs(message, wanted.text)
 
     def _others(self) -> Iterator[ClientMessage]:
         """Return the first unexpected message of each exchange."""
-        return (sayings[0] for sayings in self._said.values() if sayings)
+        return (messages[0] for messages in self._received.values() if messages)
 
-    def _heard_out(self, count: int) -> None:
+    def _processed(self, count: int) -> None:
         """Mark `count` messages as processed, so that reading may go on."""
-        self._unheard -= count
+        self._unprocessed -= count
         self._changed.unpark_all()
 
     def _waiting(self, wanted: ClientMessage) -> deque[ClientMessage] | None:
         """Return the client's pending messages of the exchange, if any, without an END that precedes the recorded
         one."""
-        sayings = self._said.get(wanted.exchange)
-        if sayings and sayings[0].kind == END != wanted.kind:
-            sayings.popleft()
-            self._heard_out(1)
-        return sayings
+        messages = self._received.get(wanted.exchange)
+        if messages and messages[0].kind == END != wanted.kind:
+            messages.popleft()
+            self._processed(1)
+        return messages
 
-    def _differs(self, said: ClientMessage | None, wanted: str) -> None:
+    def _differs(self, message: ClientMessage | None, wanted: str) -> None:
         """Count a difference; raises _Over in strict mode."""
-        got = "it disconnected" if said is None else f"it sent {said.text} (byte {said.offset})"
+        got = "it disconnected" if message is None else f"it sent {message.text} (byte {message.offset})"
         self._report.differs(f"{self._name}: {got} where {wanted} was recorded")
         log.warning("client_deviated", connection=self._name, got=got, expected=wanted)
         if self._strict:

@@ -30,8 +30,8 @@ _MOST_STREAMS: Final = 10_000
 
 
 class FlowWindows:
-    """The windows of one connection. `heard` takes the client's bytes, `put` the recorded ones; `ready` returns those
-    that may be sent."""
+    """The windows of one connection. `received` takes the client's bytes, `put` the recorded ones; `ready` returns
+    those that may be sent."""
 
     def __init__(self) -> None:
         self._preface = len(PREFACE)
@@ -44,7 +44,7 @@ class FlowWindows:
         self._waiting = bytearray()
         self._pongs: list[bytes] = []
 
-    def heard(self, data: bytes | bytearray | memoryview) -> None:
+    def received(self, data: bytes | bytearray | memoryview) -> None:
         """Process bytes of the client. Raises `penstock_codecs.http.observer.faults.HttpFault` if they are not
         HTTP/2."""
         skipped = min(self._preface, len(data))

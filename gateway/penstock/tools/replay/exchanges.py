@@ -86,7 +86,7 @@ class LiveExchanges(Live):
         self._recorded: dict[int, int] = {}
         self._ended: set[int] = set()  # exchanges whose live response is complete
         self._broken: dict[int, str] = {}
-        self._saying: set[int] = set()  # exchanges whose request is not complete
+        self._sending: set[int] = set()  # exchanges whose request is not complete
         self._answered: set[int] = set()  # of these, those whose response was complete in the recording
         self._draining: dict[int, trio.CancelScope] = {}
         self._nursery: trio.Nursery
@@ -107,7 +107,7 @@ class LiveExchanges(Live):
         self._connection = HttpClientConnection(self._upstream, transport, codec, self._settings, lambda: None, assumed)
         nursery.start_soon(self._connection.run)
 
-    async def say(self, item: ClientSent) -> None:
+    async def send(self, item: ClientSent) -> None:
         move = item.move
         try:
             match move:
@@ -119,7 +119,7 @@ class LiveExchanges(Live):
                 case End():
                     if (stream := self._streams.get(move.stream_id)) is not None:
                         stream.whole(End(stream.stream_id, move.trailers))  # even if the response has ended already
-                        self._said(move.stream_id)
+                        self._request_sent(move.stream_id)
                 case Reset():
                     self._leave(move.stream_id)
                 case _:
@@ -143,7 +143,7 @@ class LiveExchanges(Live):
             return
         self._streams[recorded] = stream
         self._recorded[stream.stream_id] = recorded
-        self._saying.add(recorded)
+        self._sending.add(recorded)
         scope = self._draining[recorded] = trio.CancelScope()
         stream.begun()
         self._nursery.start_soon(self._drain, recorded, stream, scope)
@@ -193,23 +193,23 @@ class LiveExchanges(Live):
         response."""
         self._ended.discard(exchange)
         self._broken.pop(exchange, None)
-        if exchange in self._saying:
+        if exchange in self._sending:
             self._answered.add(exchange)
         else:
             self._leave(exchange)
 
-    def _said(self, exchange: int) -> None:
-        self._saying.discard(exchange)
+    def _request_sent(self, exchange: int) -> None:
+        self._sending.discard(exchange)
         if exchange in self._answered:
             self._leave(exchange)
 
     def _asked(self) -> set[int]:
         """Return the exchanges whose requests are complete."""
-        return self._streams.keys() - self._saying
+        return self._streams.keys() - self._sending
 
     def _leave(self, recorded: int) -> None:
         stream = self._streams.pop(recorded, None)
-        self._saying.discard(recorded)
+        self._sending.discard(recorded)
         self._answered.discard(recorded)
         if stream is not None:
             self._connection.leave(stream)

@@ -43,7 +43,7 @@ class Live(Protocol):
         """Connect, and receive from the server in `nursery` from then on. Raises OperationFailed if it cannot be
         reached."""
 
-    async def say(self, item: ClientSent) -> None:
+    async def send(self, item: ClientSent) -> None:
         """Send what the recorded client sent. Waits while the server accepts no more."""
 
     def over(self, exchange: int | None) -> bool:
@@ -113,9 +113,9 @@ class LiveBytes(Live):
 
     async def open(self, nursery: trio.Nursery) -> None:
         self._stream = await self._upstream.connect()
-        nursery.start_soon(self._hear)
+        nursery.start_soon(self._receive)
 
-    async def _hear(self) -> None:
+    async def _receive(self) -> None:
         try:
             while await self._stream.receive_some(_READ_BYTES):
                 pass
@@ -123,7 +123,7 @@ class LiveBytes(Live):
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._tally.end(f"the connection was lost: {reason_of(error)}")
 
-    async def say(self, item: ClientSent) -> None:
+    async def send(self, item: ClientSent) -> None:
         if item.exchange is not None:
             self._numbers(item.exchange)
         assert isinstance(item.move, bytes)
@@ -164,20 +164,20 @@ class ExchangeNumbers:
 
     def __init__(self, renumbered: bool) -> None:
         self._renumbered = renumbered
-        self._said = 0
+        self._sent = 0
         self._last = 0
         self._recorded: dict[int, int] = {}
 
-    def say(self, exchange: int) -> None:
+    def sent(self, exchange: int) -> None:
         """Record that the next message belongs to this recorded exchange."""
         if self._renumbered:
-            self._said += 1
+            self._sent += 1
             self._last = exchange
-            self._recorded[self._said] = exchange
+            self._recorded[self._sent] = exchange
 
     def recorded(self, exchange: int | None) -> int | None:
         """Return the recorded exchange of a live one."""
         if exchange is None or not self._renumbered:
             return exchange
-        beyond = self._last + exchange - self._said  # of incomplete messages
+        beyond = self._last + exchange - self._sent  # of incomplete messages
         return self._recorded.pop(exchange, beyond)

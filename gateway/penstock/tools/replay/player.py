@@ -83,7 +83,7 @@ class Player:
     async def _play(self, item: Item, nursery: trio.Nursery) -> None:
         match item:
             case ClientSent():
-                await self._say(item, nursery)
+                await self._replay(item, nursery)
             case ServerGave():
                 self._tally.want(item)
                 await self._wait(item, lambda: self._tally.has(item.exchange))
@@ -96,7 +96,7 @@ class Player:
 
     # ---- saying --------------------------------------------------------------------------------------------------
 
-    async def _say(self, item: ClientSent, nursery: trio.Nursery) -> None:
+    async def _replay(self, item: ClientSent, nursery: trio.Nursery) -> None:
         await self._stage.turns.wait(item.place)
         await self._stage.pace.wait(item.time_ns, item.records)
         if self._given_up or (not self._open and not await self._connect(nursery)):
@@ -105,7 +105,7 @@ class Player:
             self._report.leave_out(f"the rest was not said: {self._tally.over}")
             return
         self._said_ns, self._said_at = item.time_ns, trio.current_time()
-        if not await self._in_time(lambda: self._live.say(item)):
+        if not await self._in_time(lambda: self._live.send(item)):
             self._stop(f"the server accepted no data for {self._stage.patience:g} s")
         if isinstance(item.move, Reset):
             self._forget(item.move.stream_id)

@@ -39,9 +39,9 @@ def protocol_of(conversation: Conversation, events: Iterable[CaptureEvent]) -> s
         return spoken
     dialogue = HttpDialogue(conversation)
     for event in events:
-        for told in dialogue.receive(event):
-            if isinstance(told, Message) and isinstance(told.event, RequestHead):
-                return "controller" if told.event.target.startswith(_CONTROLLER) else "s2"
+        for item in dialogue.receive(event):
+            if isinstance(item, Message) and isinstance(item.event, RequestHead):
+                return "controller" if item.event.target.startswith(_CONTROLLER) else "s2"
     return None
 
 

@@ -82,8 +82,8 @@ class RecordedBytes:
         elif isinstance(event, Lost) and event.sender is Sender.CLIENT:
             self._forget(event.offset + event.length)
         self._closing = isinstance(event, Closed)
-        for told in self._dialogue.receive(event):
-            yield from self._told(told)
+        for item in self._dialogue.receive(event):
+            yield from self._items_of(item)
         if self.raw is not None and self._held:
             yield ClientSent(self._taken(self._end), event.time_ns)
         if isinstance(event, Closed) and (event.reset or event.sender is Sender.CLIENT):
@@ -91,8 +91,8 @@ class RecordedBytes:
 
     def end(self) -> Iterator[Item]:
         """See `RecordedConversation`."""
-        for told in self._dialogue.end():
-            yield from self._told(told)
+        for item in self._dialogue.end():
+            yield from self._items_of(item)
 
     # ---- bytes ---------------------------------------------------------------------------------------------------
 
@@ -118,19 +118,19 @@ class RecordedBytes:
 
     # ---- messages ------------------------------------------------------------------------------------------------
 
-    def _told(self, told: Message | Problem) -> Iterator[Item]:
-        if isinstance(told, Problem):
-            self._flawed(told)
-        elif told.sender is Sender.CLIENT:
-            yield from self._said(told)
-        elif (given := given_by(told, None)) is not None:
+    def _items_of(self, item: Message | Problem) -> Iterator[Item]:
+        if isinstance(item, Problem):
+            self._flawed(item)
+        elif item.sender is Sender.CLIENT:
+            yield from self._sent_items(item)
+        elif (given := given_by(item, None)) is not None:
             if given.asked in self._left_out:
                 self._left_out.discard(given.asked)
-            elif not told.stream or self._wanted(told):
-                self.records += len(told.records)
+            elif not item.stream or self._wanted(item):
+                self.records += len(item.records)
                 yield given
 
-    def _said(self, message: Message) -> Iterator[Item]:
+    def _sent_items(self, message: Message) -> Iterator[Item]:
         if not message.length:
             return
         self._taken(message.offset)  # skip bytes before it that are no whole message, as at the start of a recording

@@ -83,7 +83,7 @@ class RecordedExchanges:
 
     def receive(self, event: CaptureEvent) -> Iterator[Item]:
         """See `penstock.tools.replay.recorded.RecordedConversation`."""
-        yield from self._told(self._dialogue.receive(event))
+        yield from self._items_of(self._dialogue.receive(event))
         if isinstance(event, Joined) and (under_way := self._dialogue.heard.under_way):
             requests = "a request" if under_way == 1 else f"{under_way} requests"
             self.problems.append(f"not said again: {requests} that began before the recording did")
@@ -92,12 +92,12 @@ class RecordedExchanges:
 
     def end(self) -> Iterator[Item]:
         """See `penstock.tools.replay.recorded.RecordedConversation`."""
-        yield from self._told(self._dialogue.end())
+        yield from self._items_of(self._dialogue.end())
 
-    def _told(self, told: Iterator[Message | Problem]) -> Iterator[Item]:
+    def _items_of(self, items: Iterator[Message | Problem]) -> Iterator[Item]:
         """Yield what was given before the end of its exchange; one event belongs to one side."""
         given: list[Item] = []
-        for one in told:
+        for one in items:
             if isinstance(one, Problem):
                 if len(self.problems) < MOST_PROBLEMS:
                     self.problems.append(missed(one))

@@ -282,21 +282,21 @@ class _Run:
         tls = self._tls if direct else None
         shown = live_conversation(conversation, protocol, target)
 
-        def hearing() -> Dialogue:
+        def new_dialogue() -> Dialogue:
             return dialogue_for(shown)
 
         if not is_http(protocol):
             numbers = ExchangeNumbers(protocol == "s3p")
-            tally = ReplayTally(hearing, report, numbers.recorded, by_exchange=False)
+            tally = ReplayTally(new_dialogue, report, numbers.recorded, by_exchange=False)
             upstream = upstream_of(target, tls, tally, shown, dial)
-            return LiveBytes(upstream, tally, numbers.say), tally
+            return LiveBytes(upstream, tally, numbers.sent), tally
         token = options.token if direct else None
         basin = target.space if direct else None
         scheme = "https" if direct and target.tls else "http"
         patience = self._settings.patience
         rewritten = Rewritten(str(target.address), scheme, token, basin)
         live: LiveExchanges
-        tally = ReplayTally(hearing, report, lambda exchange: live.recorded(exchange), by_exchange=True)
+        tally = ReplayTally(new_dialogue, report, lambda exchange: live.recorded(exchange), by_exchange=True)
         upstream = upstream_of(target, tls, tally, shown, dial)
         live = LiveExchanges(upstream, tally, rewritten, "2" if first.startswith(b"PRI") else "1.1", patience)
         return live, tally

@@ -64,8 +64,8 @@ class ReplayTally:
         """See `penstock.observe.taps.sink.Sink`."""
         if isinstance(event, Opened):
             self._dialogue = self._make()
-        for told in self._dialogue.receive(event):
-            self._told(told)
+        for item in self._dialogue.receive(event):
+            self._add(item)
         self.changed.unpark_all()
         return True
 
@@ -78,18 +78,18 @@ class ReplayTally:
     def ended(self, tap: Tap) -> None:
         """See `penstock.observe.taps.tap.Watcher`."""
 
-    def _told(self, told: Message | Problem) -> None:
-        if isinstance(told, Problem):
-            if told.sender is Sender.CLIENT:
-                self._report.said += told.fatal
-            elif told.fatal:
-                self.end(f"the server broke the protocol: {told.rule}")
+    def _add(self, item: Message | Problem) -> None:
+        if isinstance(item, Problem):
+            if item.sender is Sender.CLIENT:
+                self._report.said += item.fatal
+            elif item.fatal:
+                self.end(f"the server broke the protocol: {item.rule}")
             return
-        self._count(told)
-        if told.sender is Sender.CLIENT:
+        self._count(item)
+        if item.sender is Sender.CLIENT:
             return
-        asked = self._key_of(told.exchange)
-        given = given_by(told, asked if self._by_exchange else None)
+        asked = self._key_of(item.exchange)
+        given = given_by(item, asked if self._by_exchange else None)
         if given is None or (self._by_exchange and asked is None):
             return
         self._got[given.exchange, "answers"] += given.answers

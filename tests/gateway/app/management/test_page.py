@@ -175,7 +175,7 @@ async def test_a_page_that_comes_back_goes_on(page: Page) -> None:
 
 
 async def test_nothing_is_done_while_nobody_looks(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.app.management.watching._LINGER_SECONDS", 0.01)
+    monkeypatch.setattr("penstock.app.management.page_events._LINGER_SECONDS", 0.01)
     await page.get("/connections")
     tap = page.speaks()
     assert tap.sinks == ()
@@ -197,7 +197,7 @@ async def test_a_page_shows_the_rest_where_nobody_else_may_listen(page: Page, mo
 
 async def test_a_moment_that_nobody_can_say_is_passed_by(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that fails is no reason to show nothing from then on."""
-    monkeypatch.setattr("penstock.app.management.watching._SAMPLE_SECONDS", 0.001)
+    monkeypatch.setattr("penstock.app.management.page_events._SAMPLE_SECONDS", 0.001)
     monkeypatch.setattr(Traffic, "newest", fails_once(Traffic.newest))
     assert (await (await page.follow()).next("state"))["connections"] == 0
 

@@ -25,7 +25,7 @@ async def test_a_client_that_says_far_more_at_once_than_is_kept(
     autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is read on when what it said was heard, also beyond the end of the recording."""
-    monkeypatch.setattr("penstock.tools.mock.serving.MOST_UNHEARD", 20)
+    monkeypatch.setattr("penstock.tools.mock.serving.MOST_UNPROCESSED", 20)
     count = 50
     recording = Recording()
     recording.asked(*[append(b"a")] * count)

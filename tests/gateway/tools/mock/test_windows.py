@@ -17,7 +17,7 @@ DATA, HEADERS, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 4, 6, 8
 
 def opened(*frames: bytes) -> FlowWindows:
     windows = FlowWindows()
-    windows.heard(PREFACE + b"".join(frames))
+    windows.received(PREFACE + b"".join(frames))
     return windows
 
 
@@ -36,9 +36,9 @@ def test_data_waits_for_the_window_of_its_stream() -> None:
     windows.put(first + second + head)
     assert windows.ready() == first
     assert windows.blocked, "what follows waits too: frames stay in order"
-    windows.heard(frame(WINDOW_UPDATE, 1, pack(">L", 5)))
+    windows.received(frame(WINDOW_UPDATE, 1, pack(">L", 5)))
     assert windows.ready() == b""
-    windows.heard(frame(WINDOW_UPDATE, 1, pack(">L", 1)))
+    windows.received(frame(WINDOW_UPDATE, 1, pack(">L", 1)))
     assert windows.ready() == second + head
 
 
@@ -47,7 +47,7 @@ def test_data_waits_for_the_window_of_the_connection() -> None:
     frames = [frame(DATA, 1, bytes(16_000)) for _ in range(5)]
     windows.put(b"".join(frames))
     assert windows.ready() == b"".join(frames[:4]), "65,535 bytes are let by"
-    windows.heard(frame(WINDOW_UPDATE, 0, pack(">L", 16_000)))
+    windows.received(frame(WINDOW_UPDATE, 0, pack(">L", 16_000)))
     assert windows.ready() == frames[4]
 
 
@@ -55,7 +55,7 @@ def test_a_window_that_is_made_smaller_counts_for_streams_that_are_open() -> Non
     windows = opened(frame(SETTINGS, 0, pack(">HL", 4, 100)))
     windows.put(frame(DATA, 1, bytes(60)))
     assert windows.ready()
-    windows.heard(frame(SETTINGS, 0, pack(">HL", 4, 50)))
+    windows.received(frame(SETTINGS, 0, pack(">HL", 4, 50)))
     windows.put(frame(DATA, 1, b"x"))
     assert windows.ready() == b""
 
@@ -79,7 +79,7 @@ def test_a_frame_that_no_window_of_the_client_will_ever_take_is_cut() -> None:
     windows.put(frame(DATA, 1, b"abcdefghijklmnopqrstuvwxy", flags=1) + frame(HEADERS, 3, b"head"))
     assert windows.ready() == frame(DATA, 1, b"abcdefghij")
     assert windows.blocked
-    windows.heard(frame(WINDOW_UPDATE, 1, pack(">L", 6)))
+    windows.received(frame(WINDOW_UPDATE, 1, pack(">L", 6)))
     assert windows.ready() == frame(DATA, 1, b"klmnop")
-    windows.heard(frame(WINDOW_UPDATE, 1, pack(">L", 10)))
+    windows.received(frame(WINDOW_UPDATE, 1, pack(">L", 10)))
     assert windows.ready() == frame(DATA, 1, b"qrstuvwxy", flags=1) + frame(HEADERS, 3, b"head")

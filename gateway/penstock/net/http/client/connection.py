@@ -133,7 +133,7 @@ class HttpStream:
         """
         self._raise_failure()
         if not self.over:
-            self._connection.say(Body(self.stream_id, pieces))
+            self._connection.send_events(Body(self.stream_id, pieces))
         self._sends += 1
         if self._sends % _SENDS_PER_CHECKPOINT:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -147,17 +147,17 @@ class HttpStream:
         self._raise_failure()
         if not self._said_all and not self.over:
             self._said_all = True
-            self._connection.say(End(self.stream_id, tuple(trailers)))
+            self._connection.send_events(End(self.stream_id, tuple(trailers)))
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def begun(self) -> None:
         """Send the head now, before the body is available."""
-        self._connection.say()
+        self._connection.send_events()
 
     def whole(self, *events: Body | End) -> None:
         """Send the rest of the request, together with its head."""
         self._said_all = True
-        self._connection.say(*events)
+        self._connection.send_events(*events)
 
     async def receive_head(self, seconds: float | None = None) -> ResponseHead:
         """Return the head of the response, waiting up to `seconds` (None: the upstream's `request_seconds`).
@@ -258,8 +258,8 @@ class HttpClientConnection:
         self._streams: dict[int, HttpStream] = {}
         self._unread_limit = math.inf if codec.version == "2" else settings.receive_buffer
         self._unread = 0
-        self._heard = 0.0
-        self._deaf = False
+        self._last_received = 0.0
+        self._write_failed = False
         self._retired = False
         self._over = False
         self._fault = False
@@ -278,7 +278,7 @@ class HttpClientConnection:
     @property
     def peer_streams(self) -> int:
         """Requests at once that the server allows: as its settings say or, before anything was received, as assumed."""
-        return self._codec.peer_streams if self._heard else self._assumed_streams
+        return self._codec.peer_streams if self._last_received else self._assumed_streams
 
     @property
     def usable(self) -> bool:
@@ -300,7 +300,7 @@ class HttpClientConnection:
                     await self._read()
                     self._over = True
                 finally:
-                    self._retired = self._deaf = True  # before the nursery refuses new writers
+                    self._retired = self._write_failed = True  # before the nursery refuses new writers
                     nursery.cancel_scope.cancel()
         finally:
             self._fail_all()
@@ -316,7 +316,7 @@ class HttpClientConnection:
             with self._reading:
                 while data != b"" and not self._codec.closed:
                     data = await self._transport.receive()
-                    self._heard = trio.current_time()
+                    self._last_received = trio.current_time()
                     self._codec.receive(data)
                     await self._deliver_all()
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -421,14 +421,14 @@ class HttpClientConnection:
         self._reading.deadline = math.inf
         return stream
 
-    def say(self, *events: Outgoing) -> None:
+    def send_events(self, *events: Outgoing) -> None:
         """Send events of one exchange, and write them if the kernel takes them. Raises LocalProtocolError."""
         for event in events:
             self._codec.send(event)
         self._flush()
 
     def _flush(self) -> None:
-        if self._codec.has_output and not self._deaf:
+        if self._codec.has_output and not self._write_failed:
             self._transport.flush(at_once=len(self._streams) <= 1)
 
     def _stop_writing(self, error: Exception) -> None:
@@ -436,7 +436,7 @@ class HttpClientConnection:
             self._end(f"the server accepted no data for {self._settings.write_seconds:g} s")
             return
         # The server accepts no more output; the reader may still receive its response and the reason.
-        self._deaf = self._retired = True
+        self._write_failed = self._retired = True
         self._transport.forget()
         self._reading.deadline = trio.current_time() + _LAST_WORDS
 
@@ -446,7 +446,9 @@ class HttpClientConnection:
             await self._progress.park()
 
     def _clogged(self, stream_id: int) -> bool:
-        return self._deaf or self._codec.unsent(stream_id) + self._transport.pending > self._settings.send_buffer
+        return (
+            self._write_failed or self._codec.unsent(stream_id) + self._transport.pending > self._settings.send_buffer
+        )
 
     # ---- the end -------------------------------------------------------------------------------------------------
     def leave(self, stream: HttpStream) -> None:
@@ -468,7 +470,7 @@ class HttpClientConnection:
 
         A connection on which nothing at all came meanwhile takes no more requests: the server may have vanished.
         """
-        silent = self._heard <= max(stream.opened, trio.current_time() - seconds)
+        silent = self._last_received <= max(stream.opened, trio.current_time() - seconds)
         if silent or not self.used:
             self.upstream.breaker.lost(f"no {what} in {seconds:g} s")
         if silent:

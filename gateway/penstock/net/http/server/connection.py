@@ -135,9 +135,9 @@ class HttpExchange:
         parts = [] if body_forbidden(self.request.method, status) or not body else [body]
         end = End(self.stream_id, tuple(trailers or ()))
         if parts or end.trailers:
-            self._connection.say(ResponseHead(self.stream_id, status, fields), Body(self.stream_id, parts), end)
+            self._connection.send_events(ResponseHead(self.stream_id, status, fields), Body(self.stream_id, parts), end)
         else:
-            self._connection.say(ResponseHead(self.stream_id, status, fields, end=True))
+            self._connection.send_events(ResponseHead(self.stream_id, status, fields, end=True))
         self.started = self.finished = True
         self._connection.leave_room(self.stream_id)
         await self._connection.wait_sent(self.stream_id, finish=True)
@@ -147,13 +147,13 @@ class HttpExchange:
         _answered(status)
         if status < 300:  # full duplex: the body is wanted, and 100 Continue cannot follow the head
             self._let_continue()
-        self._connection.say(ResponseHead(self.stream_id, status, self._fields(headers)))
+        self._connection.send_events(ResponseHead(self.stream_id, status, self._fields(headers)))
         self.started = True
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def send(self, pieces: Sequence[Buffer]) -> None:
         """Send more of a streamed body. Waits for a slow client."""
-        self._connection.say(Body(self.stream_id, pieces))
+        self._connection.send_events(Body(self.stream_id, pieces))
         self._connection.leave_room(self.stream_id)
         self._sends += 1
         if self._sends % _SENDS_PER_CHECKPOINT:
@@ -168,7 +168,7 @@ class HttpExchange:
 
     async def finish(self, trailers: HeaderList = ()) -> None:
         """End a streamed response."""
-        self._connection.say(End(self.stream_id, tuple(trailers)))
+        self._connection.send_events(End(self.stream_id, tuple(trailers)))
         self.finished = True
         self._connection.leave_room(self.stream_id)
         await self._connection.wait_sent(self.stream_id, finish=True)
@@ -178,7 +178,7 @@ class HttpExchange:
         if self._waits:
             self._waits = False
             if not (self.started or self.inbox.unread):
-                self._connection.say(Continue(self.stream_id))
+                self._connection.send_events(Continue(self.stream_id))
 
     def _fields(self, headers: HeaderList) -> list[tuple[str, str]]:
         return [("date", _now()), *headers]
@@ -382,7 +382,7 @@ class HttpServerConnection:
             self._head_begun = True
 
     # ---- out -----------------------------------------------------------------------------------------------------
-    def say(self, *events: Outgoing) -> None:
+    def send_events(self, *events: Outgoing) -> None:
         """Send events of one exchange, and write them if the kernel takes them. Raises LocalProtocolError."""
         for event in events:
             self._codec.send(event)
@@ -481,7 +481,7 @@ class HttpServerConnection:
             return
         try:
             head = ResponseHead(exchange.stream_id, 500, [("content-length", "0")])
-            self.say(head, End(exchange.stream_id))
+            self.send_events(head, End(exchange.stream_id))
             exchange.finished = True
         except LocalProtocolError:
             return  # the failed response had begun

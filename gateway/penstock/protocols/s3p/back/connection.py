@@ -131,13 +131,13 @@ class S3PConnection:
         if self.broken:
             return False
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._hear)
+            nursery.start_soon(self._read_replies)
             for _ in range(_PASSES):
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
         return not self.broken
 
-    async def _hear(self) -> None:
+    async def _read_replies(self) -> None:
         """Mark the idle connection as broken if anything arrives: it can only be its end."""
         with suppress(*_LOST):
             await self._transport.receive()

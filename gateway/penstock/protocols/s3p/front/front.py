@@ -262,15 +262,15 @@ class _Connection:
         try:
             while (command := await self._link.next_command()) is not None:
                 if wait := self._quota.request():
-                    await self._link.say(_refusal(too_many(wait).failure))
+                    await self._link.send(_refusal(too_many(wait).failure))
                 elif isinstance(command, AppendRecords):
                     await self._append(command)
                 else:
-                    await self._link.say(await self._reply(command))
+                    await self._link.send(await self._reply(command))
         except RemoteProtocolError as error:
             if error.failure.code is not FailureCode.CLIENT_HANGUP:
                 log.info("protocol_error", code=error.failure.code.value, reason=error.failure.message)
-                await self._link.say(_refusal(error.failure))
+                await self._link.send(_refusal(error.failure))
         await self._link.close()
 
     async def _reply(self, command: Command) -> Reply:
@@ -327,7 +327,7 @@ class _Connection:
         while pending:
             for outcome in await self._outcomes(pending):
                 pending.popleft()
-                await self._link.say(_append_reply(outcome))
+                await self._link.send(_append_reply(outcome))
 
     async def _outcomes(self, pending: deque[Append | Failure]) -> Sequence[Appended | Failure]:
         """Return the outcomes of one or more appends from the front of the queue."""

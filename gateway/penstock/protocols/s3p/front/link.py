@@ -93,7 +93,7 @@ class S3PLink:
         if not held and self._draining.begun:
             return False
         try:
-            return await self._transport.hear(self._codec.receive, held) is not None
+            return await self._transport.read_into(self._codec.receive, held) is not None
         except Crowded as error:
             raise self._codec.refuse(str(error)) from None
         except SlowSender:
@@ -105,7 +105,7 @@ class S3PLink:
 
     # ---- replies -------------------------------------------------------------------------------------------------
 
-    async def say(self, reply: Reply) -> None:
+    async def send(self, reply: Reply) -> None:
         """Reply to the oldest unanswered command. The reply may be buffered until `flush`."""
         pieces = self._codec.send(reply)
         if (said := due_message()) is not None:

@@ -145,7 +145,7 @@ class StoreConnection:
         """Drop further replies with this key."""
         self._listeners.pop(key, None)
 
-    def say(self, *messages: SentMessage) -> None:
+    def send(self, *messages: SentMessage) -> None:
         """Send requests completely, even if the caller is cancelled.
 
         Raises OperationFailed(HOT_SERVER) if the connection is lost and nothing was sent, and LocalProtocolError for
@@ -174,7 +174,7 @@ class StoreConnection:
         asked, request = trio.current_time(), make(key)
         self.listen(key, call)
         try:
-            self.say(request)
+            self.send(request)
             with trio.move_on_after(seconds):
                 await call.over.wait()
         except LocalProtocolError as error:
@@ -300,7 +300,7 @@ class StoreConnection:
     async def _ask_for_life(self, seconds: float) -> None:
         before = self._heard
         if self.failure is None:
-            self.say(released.KeepAlive())
+            self.send(released.KeepAlive())
         await trio.sleep(seconds)
         if self._heard == before:
             self.give_up(f"it sent nothing, not even an answer to a keep-alive, for {seconds:g} s")

@@ -330,7 +330,7 @@ class StoreWriter(ReplyReceiver):
             if self._fault is not None:
                 return
             try:
-                line.say(*self._dialect.append(self.id, slot, self._key))
+                line.send(*self._dialect.append(self.id, slot, self._key))
             except LocalProtocolError as error:
                 line.give_up("a message was not complete")
                 raise fail(FailureCode.NOT_REPRESENTABLE, f"{self._where()}: {error}") from None

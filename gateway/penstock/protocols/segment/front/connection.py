@@ -164,7 +164,7 @@ class ClientConnection:
             log.info("token_rejected", request=type(request).__name__, reason=str(rejected))
             request_id = getattr(request, "request_id", None)
             if request_id is not None and self._link.dialect is Dialect.RELEASED:
-                self._link.say(released.AuthTokenCheckFailed(request_id, "", 1 if rejected.expired else 0))
+                self._link.send(released.AuthTokenCheckFailed(request_id, "", 1 if rejected.expired else 0))
             if request_id is None or type(request) in APPENDS or self._link.dialect is not Dialect.RELEASED:
                 self._link.end()
             return False
@@ -176,10 +176,10 @@ class ClientConnection:
     # ---- greetings -----------------------------------------------------------------------------------------------
 
     async def _hello(self, _: released.Hello) -> None:
-        self._link.say(released.Hello(*SEGMENT_VERSIONS))
+        self._link.send(released.Hello(*SEGMENT_VERSIONS))
 
     async def _keep_alive(self, request: released.KeepAlive | draft.KeepAlive) -> None:
-        self._link.say(request)
+        self._link.send(request)
 
     async def _nothing(self, _: SegmentMessage) -> None:
         """Ignore the start or end of a block, whose content is stored as it arrives."""
@@ -230,7 +230,7 @@ class ClientConnection:
         segment = getattr(request, _TOLD_BY.get(type(request), "segment"), "")
         asked = RequestFields(request.request_id, segment, getattr(request, _AT.get(type(request), ""), NO_OFFSET))
         try:
-            self._link.say(await self._link.carried_out(partial(_HANDLERS[type(request)], self._desk, request)))
+            self._link.send(await self._link.carried_out(partial(_HANDLERS[type(request)], self._desk, request)))
         except OperationFailed as error:
             self._link.refuse(error.failure, asked)
         except LocalProtocolError as error:  # the reply is too large

@@ -53,7 +53,7 @@ Request = SegmentMessage | BlockAppended | BlockData
 class SegmentLink:
     """One connection.
 
-    One task takes requests; any task may `say` replies, which never blocks, and then wait for `room`.
+    One task takes requests; any task may `send` replies, which never blocks, and then wait for `room`.
     """
 
     def __init__(self, stream: trio.abc.Stream, settings: SegmentSettings, draining: Draining) -> None:
@@ -72,8 +72,8 @@ class SegmentLink:
         self.quota = self._transport.quota
 
     def begin(self, nursery: trio.Nursery) -> None:
-        """Let `say` leave replies that cannot be sent at once to a task in `nursery`, which raises TooSlow for a client
-        that receives nothing for too long."""
+        """Let `send` leave replies that cannot be sent at once to a task in `nursery`, which raises TooSlow for a
+        client that receives nothing for too long."""
         self._transport.begin(nursery)
 
     # ---- requests ------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class SegmentLink:
         """
         held = self._codec.buffered
         try:
-            size = await self._transport.hear(self._codec.receive, held, busy)
+            size = await self._transport.read_into(self._codec.receive, held, busy)
         except Crowded as error:
             raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, str(error))) from None
         except SlowSender:
@@ -138,7 +138,7 @@ class SegmentLink:
         assert self._codec.dialect is not None, "the client has not sent anything yet"
         return REPLIES[self._codec.dialect]
 
-    def say(self, *messages: SegmentMessage) -> None:
+    def send(self, *messages: SegmentMessage) -> None:
         """Send replies, as far as that is possible without waiting; a task sends the rest.
 
         Raises LocalProtocolError for what cannot be encoded, and trio.BrokenResourceError.
@@ -170,7 +170,7 @@ class SegmentLink:
             log.info("request_denied", segment=asked.segment, reason=failure.message)
         reply = self.replies.refused(failure, asked)
         if reply is not None:
-            self.say(reply)
+            self.send(reply)
             return
         log.info("request_refused", segment=asked.segment, code=failure.code.value, reason=failure.message)
         self.end(failure)

@@ -162,7 +162,7 @@ class ConnectionReads:
         return BytesRead(read.asked.offset, b"", at_tail=True, end_of_segment=False, dropped={})
 
     async def _say(self, read: _Read, found: BytesRead) -> None:
-        self._link.say(self._link.replies.segment_read(read.asked, found))
+        self._link.send(self._link.replies.segment_read(read.asked, found))
         if found.dropped:
             self._on_dropped(Counter(found.dropped))
             count_dropped(found.dropped)

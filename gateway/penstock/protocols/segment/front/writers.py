@@ -196,7 +196,7 @@ class ClientWriter:
                 self._alone = False
                 self._refuse([sent], error.failure)
                 return
-            self._link.say(ConditionalCheckFailed(self._id, sent.number, sent.request_id))
+            self._link.send(ConditionalCheckFailed(self._id, sent.number, sent.request_id))
         await self._link.room()
         self._alone = False
         self._outlet.in_flight.leave(sent.size)
@@ -224,7 +224,7 @@ class ClientWriter:
     def _say_appended(self, sent: _Sent, offset: int | None) -> None:
         previous, self._level = self._level, sent.number
         done = Acknowledged(self._id, sent.number, previous, sent.request_id, offset)
-        self._link.say(self._link.replies.data_appended(done))
+        self._link.send(self._link.replies.data_appended(done))
 
     def _refuse(self, refused: list[_Sent], failure: Failure) -> None:
         """Refuse these appends and all later ones. Ends the connection if the dialect requires that."""
@@ -235,7 +235,7 @@ class ClientWriter:
         replies = self._link.replies.appends_refused(failure, Unapplied(self._id, appends, again))
         if replies is None or failure.code is FailureCode.STALE_WRITER_POSITION:
             self._link.end(failure if replies is None else None)
-        self._link.say(*replies or ())
+        self._link.send(*replies or ())
         if not (again or failure.code in _ORDINARY):
             log.info("append_refused", stream=str(self._stream), code=failure.code.value, reason=failure.message)
         self._outlet.in_flight.leave(sum(sent.size for sent in refused))
@@ -267,7 +267,7 @@ class ConnectionAppends:
             link.refuse(error.failure, asked)
             return
         self._writers[writer_id] = ClientWriter(self._outlet, writer_id, asked.segment, stream, level)
-        link.say(link.replies.append_setup(asked, writer_id, level))
+        link.send(link.replies.append_setup(asked, writer_id, level))
 
     async def _look_up(self, writer_id: UUID, asked: RequestFields) -> tuple[StreamRef, int]:
         stream = await self._outlet.streams.find(asked.segment)

@@ -19,7 +19,7 @@ import trio
 from penstock.app.management.traffic import Traffic
 from penstock_codecs.failures import OperationFailed
 
-__all__ = ["Watching"]
+__all__ = ["PageEvents"]
 
 log = structlog.get_logger()
 
@@ -36,17 +36,17 @@ _AGAIN_SECONDS: Final = 5.0
 many listened."""
 
 
-class Watching:
+class PageEvents:
     """The event source of all pages of a process. `run` must always run, even with no page open."""
 
     def __init__(self, traffic: Traffic, state: State) -> None:
         self._traffic = traffic
         self._state = state
-        self._watchers = 0
+        self._pages = 0
         self._moved = trio.lowlevel.ParkingLot()  # woken when a page comes or goes, and by each new event
         self._messages: deque[tuple[int, bytes]] = deque(maxlen=_KEPT)
         self._newest_state: tuple[int, bytes] = (0, b"")
-        self._heard = 0
+        self._added = 0
         self._over = False
         self.epoch = f"{time.time_ns() // 1_000_000:x}"
         """Distinguishes the event numbers of this process from those of another."""
@@ -56,14 +56,14 @@ class Watching:
     # ---- pages ---------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def watched(self) -> AsyncIterator[None]:
+    async def opened(self) -> AsyncIterator[None]:
         """Count a page as open while the block runs."""
-        self._watchers += 1
+        self._pages += 1
         self._moved.unpark_all()
         try:
             yield
         finally:
-            self._watchers -= 1
+            self._pages -= 1
             self._moved.unpark_all()
 
     async def news(self, after: int) -> list[tuple[int, str, bytes]]:
@@ -91,7 +91,7 @@ class Watching:
     async def run(self) -> None:
         """Sample and decode while a page is open; never returns."""
         while True:
-            while not self._watchers:
+            while not self._pages:
                 await self._moved.park()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._sample)
@@ -102,12 +102,12 @@ class Watching:
     async def _deserted(self) -> None:
         """Wait until no page has been open for _LINGER_SECONDS."""
         while True:
-            while self._watchers:
+            while self._pages:
                 await self._moved.park()
             with trio.move_on_after(_LINGER_SECONDS):
-                while not self._watchers:
+                while not self._pages:
                     await self._moved.park()
-            if not self._watchers:
+            if not self._pages:
                 return
 
     async def _sample(self) -> None:
@@ -126,18 +126,18 @@ class Watching:
             try:
                 async with self._traffic.decoded() as live:
                     async for piece in live:
-                        self._hear(piece)
+                        self._add(piece)
                         if live.status().dropped:
                             break
             except OperationFailed as error:  # too many live recordings already
                 log.warning("page_traffic_failed", reason=error.failure.message)
             await trio.sleep(_AGAIN_SECONDS)
 
-    def _hear(self, piece: bytes) -> None:
+    def _add(self, piece: bytes) -> None:
         for line in piece.splitlines():
-            self._heard += 1
+            self._added += 1
             # A gap in this number shows the page that it has missed some.
-            self._messages.append((self._next(), b'{"nth":%d,%b' % (self._heard, line[1:])))
+            self._messages.append((self._next(), b'{"nth":%d,%b' % (self._added, line[1:])))
         self._moved.unpark_all()
 
     def _next(self) -> int:
