@@ -233,6 +233,38 @@ def documented_methods(trees: Iterable[ast.Module]) -> dict[str, set[str]]:
     return said
 
 
+DIALECTS = "a message of both dialects of the segment protocol"
+SHARED_NAMES = {
+    "AppendSetup": DIALECTS,
+    "DataAppended": DIALECTS,
+    "Exchange": "an exchange of a server; and in redaction, the parts of one that decide what its bodies hold",
+    "KeepAlive": DIALECTS,
+    "NoSuchSegment": DIALECTS,
+    "ReadSegment": DIALECTS,
+    "ReadTable": "an operation, and the message of the segment protocol that asks for it",
+    "RemoveTableKeys": "as ReadTable",
+    "SegmentIsSealed": DIALECTS,
+    "SegmentRead": DIALECTS,
+    "SetupAppend": DIALECTS,
+    "WrongHost": DIALECTS,
+}
+"""Names that several public classes have, with the reason. Any other class has a name of its own."""
+
+
+def test_a_public_class_has_a_name_of_its_own() -> None:
+    """One name, one thing: a search of the tree for a class finds one definition."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in ours("proto/*.py", "codecs/*.py", "analysis/*.py", "gateway/*.py", "pipeline/*.py"):
+        for node in definitions(ast.parse(path.read_text()).body):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(relative(path))
+    shared = {name: paths for name, paths in places.items() if len(paths) > 1}
+    assert {name: paths for name, paths in shared.items() if name not in SHARED_NAMES} == {}, (
+        "name what distinguishes it"
+    )
+    assert sorted(SHARED_NAMES.keys() - shared.keys()) == [], "these are shared no more: take them off the list"
+
+
 def test_everything_public_is_documented() -> None:
     trees = {
         path: ast.parse(path.read_text())

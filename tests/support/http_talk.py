@@ -25,7 +25,7 @@ from penstock_codecs.http import Body, Data, End, Reset
 from penstock_codecs.model import Header, Headers, RecordBatch, StreamRef, metered_size
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.s2 import json_records, protobuf
-from penstock_codecs.s2.formats import Format
+from penstock_codecs.s2.formats import BytesFormat
 from penstock_codecs.s2s.sessions import AppendClient, ReadClient
 from penstock_codecs.sse import DIALECTS, BatchEvent, EventStreamClient, Ping
 
@@ -87,10 +87,10 @@ class _Client:
 
     async def unary(self) -> None:
         ask, given = self.http.ask, append([b"json", b"text"], {0: (Header(b"k", b"v"),)})
-        body = json_records.encode_append_input(given, Format.RAW)
+        body = json_records.encode_append_input(given, BytesFormat.RAW)
         self.talk.gave(given, json_records.decode_append_ack((await ask("POST", _RECORDS, _JSON, body)).body))
         given = append([b"\xff\x00", b"base64"], match_seq_num=2)
-        body = gzip.compress(json_records.encode_append_input(given, Format.BASE64))
+        body = gzip.compress(json_records.encode_append_input(given, BytesFormat.BASE64))
         headers = [*_JSON, ("s2-format", "base64"), ("content-encoding", "gzip")]
         self.talk.gave(given, json_records.decode_append_ack((await ask("POST", _RECORDS, headers, body)).body))
         given = append([b"protobuf"] * 2)
@@ -117,7 +117,7 @@ class _Client:
         assert (await ask("GET", "/elsewhere", _BASIN)).status == 404
 
     def read_json(self, body: bytes) -> None:
-        batch, _ = json_records.decode_read_batch(body, Format.BASE64)
+        batch, _ = json_records.decode_read_batch(body, BytesFormat.BASE64)
         assert batch is not None
         self.talk.got(batch)
 

@@ -23,7 +23,7 @@ from penstock_codecs.limits import S2_MAX_UNARY_BODY
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.s2 import json_records, protobuf
 from penstock_codecs.s2.errors import failure_from_http
-from penstock_codecs.s2.formats import Format, parse_format
+from penstock_codecs.s2.formats import BytesFormat, parse_format
 from penstock_codecs.s2.media import Media
 from penstock_codecs.s2.routes import S2Endpoint
 from penstock_codecs.sse import MAX_EVENT_BYTES
@@ -93,7 +93,7 @@ class UnaryBody(BodyReader):
     def _size(self) -> dict[str, Any]:
         return {"bytes": len(self._held)}
 
-    def _format(self) -> Format:
+    def _format(self) -> BytesFormat:
         return parse_format(header(self._exchange.headers, "s2-format"))
 
     def _undecodable(self, content: bytes, span: TimedRange, why: str) -> HttpFault:

@@ -21,7 +21,7 @@ from penstock_codecs.segment.layout import (
     message_class,
 )
 from penstock_codecs.segment.released import Hello
-from penstock_codecs.segment.wire import Malformed
+from penstock_codecs.segment.wire import MalformedValue
 
 __all__ = ["HELLO", "DetectedDialect", "smallest"]
 
@@ -130,7 +130,7 @@ def _body_fit(cls: type[SegmentMessage], body: memoryview) -> Fit:
         for tail, fit in ((True, whole), (False, Fit.SHORT)):
             try:
                 again = b"".join(encode(decode_body(cls, body, version), version=version, tail=tail))
-            except (Malformed, LocalProtocolError):
+            except (MalformedValue, LocalProtocolError):
                 continue
             if again[HEADER_BYTES:] == body:
                 return fit

@@ -15,7 +15,7 @@ from penstock_analysis.segment.dialect_detection import HELLO, smallest
 from penstock_codecs.limits import MIB, SEGMENT_MAX_EVENT, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME, SEGMENT_VERSIONS
 from penstock_codecs.segment import draft, released
 from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, TYPE_TABLE, Dialect, Direction, SegmentMessage, spans
-from penstock_codecs.segment.wire import NAME_WIRE, Malformed, decode_text, encode_text
+from penstock_codecs.segment.wire import NAME_WIRE, MalformedValue, decode_text, encode_text
 
 __all__ = ["REDACTION"]
 
@@ -33,13 +33,13 @@ _WITH_EVENTS: Final = frozenset({*_READS, released.AppendBlockEnd, released.Cond
 
 
 def _spans(cls: type[SegmentMessage], body: bytes) -> dict[str, tuple[Any, int, int]]:
-    """Return value, start and end of each field of a body. Raises Malformed."""
+    """Return value, start and end of each field of a body. Raises MalformedValue."""
     found = spans(cls, memoryview(body), SEGMENT_VERSIONS[0])
     return {name: (value, start, end) for name, value, start, end in found}
 
 
 def _token_edits(cls: type[SegmentMessage], start: bytes) -> list[Edit]:
-    """Return the edit of a message's token, given the bytes behind its header as far as `_REACH`. Raises Malformed."""
+    """Return the edit of a message's token, given the bytes behind its header as far as `_REACH`. Raises MalformedValue."""
     for name, _, at, end in spans(cls, memoryview(start), SEGMENT_VERSIONS[0]):
         if name in _TOKENS:
             return [Edit(at + 2, stars(end - at - 2))]
@@ -48,7 +48,7 @@ def _token_edits(cls: type[SegmentMessage], start: bytes) -> list[Edit]:
 
 def _body_edits(cls: type[SegmentMessage], body: bytes, leaves: Leaves) -> list[Edit]:
     """Return the edits of the bytes behind a header. A list that holds a secret is blanked by its values, and encoded
-    again. Raises Malformed, and ValueError for a text that becomes none."""
+    again. Raises MalformedValue, and ValueError for a text that becomes none."""
     if not leaves.may_be_in(body):
         return _token_edits(cls, body) if leaves.tokens and _REACH[cls] else []
     edits: list[Edit] = []
@@ -68,7 +68,7 @@ def _body_edits(cls: type[SegmentMessage], body: bytes, leaves: Leaves) -> list[
                 wire.write(blanked, again)
                 edits.append(Edit(start, b"".join(again)))
                 if len(edits[-1].data) != end - start:
-                    raise Malformed(f"{cls.__name__}.{name} is not spelled as it is encoded", start)
+                    raise MalformedValue(f"{cls.__name__}.{name} is not spelled as it is encoded", start)
     return edits + leaves.leaf(body[end:], end)  # fields of a later version
 
 
@@ -115,7 +115,7 @@ def _append_edits(block: bytes, whole: int, rest: bytes, leaves: Leaves) -> tupl
     The last event may begin in the block, behind a PartialEvent's header, and continue in its end.
     """
     if not 0 <= whole <= len(block):
-        raise Malformed("", 0)
+        raise MalformedValue("", 0)
     start = whole
     if len(block) - whole >= HEADER_BYTES:
         kind, _ = HEADER.unpack_from(block, whole)
@@ -227,7 +227,7 @@ def _edits_or_stars(cls: type[SegmentMessage], body: bytes, leaves: Leaves) -> l
     """Return the edits of a body; all of it is blanked if its fields are malformed."""
     try:
         return _body_edits(cls, body, leaves)
-    except (Malformed, ValueError):
+    except (MalformedValue, ValueError):
         return [Edit(0, stars(len(body)))]
 
 
@@ -289,7 +289,7 @@ class _Side:
         if reach:
             try:
                 self._write(_token_edits(cls, flow.peek(reach)))
-            except Malformed:
+            except MalformedValue:
                 yield from flow.blank_next(size, b"*")
                 return
         yield from flow.skip(size)
@@ -331,7 +331,7 @@ class _Side:
                 found = _spans(cls, flow.peek(behind + size)[behind:])
                 rest, _, end = found["data"]
                 first, last = _append_edits(data, found["size_of_whole_events"][0], rest, self._leaves)
-            except Malformed:
+            except MalformedValue:
                 first, last = [Edit(0, stars(len(data)))], [Edit(0, stars(size))]
                 rest, end = b"", 0
             self._write(first, HEADER_BYTES + _BLOCK_DATA)
@@ -347,7 +347,7 @@ class _Side:
         flow = self._flow
         try:
             found = _spans(cls, body)
-        except Malformed:
+        except MalformedValue:
             return False
         name, _, end = found["segment"]
         offset, (data, _, high) = found["offset"][0], found["data"]

@@ -13,28 +13,28 @@ import pybase64
 
 from penstock_codecs.s2.names import invalid_header
 
-__all__ = ["S2_FORMATS", "Format", "parse_bytes", "parse_format", "spell_bytes", "spell_exactly"]
+__all__ = ["S2_FORMATS", "BytesFormat", "parse_bytes", "parse_format", "spell_bytes", "spell_exactly"]
 
 
-class Format(Enum):
+class BytesFormat(Enum):
     """Encoding of bytes in JSON: as UTF-8 text, or as base64."""
 
     RAW = "raw"
     BASE64 = "base64"
 
 
-S2_FORMATS: Final[Mapping[str, Format]] = {
-    "raw": Format.RAW,
-    "json": Format.RAW,
-    "base64": Format.BASE64,
-    "json-binsafe": Format.BASE64,
+S2_FORMATS: Final[Mapping[str, BytesFormat]] = {
+    "raw": BytesFormat.RAW,
+    "json": BytesFormat.RAW,
+    "base64": BytesFormat.BASE64,
+    "json-binsafe": BytesFormat.BASE64,
 }
 """S2's values of the header."""
 
 
 def parse_format(
-    value: str | None, default: Format = Format.RAW, spellings: Mapping[str, Format] = S2_FORMATS
-) -> Format:
+    value: str | None, default: BytesFormat = BytesFormat.RAW, spellings: Mapping[str, BytesFormat] = S2_FORMATS
+) -> BytesFormat:
     """Return the format that header `s2-format` names; `default` if it is absent. Raises BAD_HEADER for an unknown
     value.
 
@@ -59,17 +59,20 @@ def _lossy_text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-parse_bytes: Final[Mapping[Format, Callable[[str], bytes]]] = {Format.RAW: str.encode, Format.BASE64: _from_base64}
+parse_bytes: Final[Mapping[BytesFormat, Callable[[str], bytes]]] = {
+    BytesFormat.RAW: str.encode,
+    BytesFormat.BASE64: _from_base64,
+}
 """Functions that convert a JSON string to bytes; ValueError for bad base64."""
 
-spell_bytes: Final[Mapping[Format, Callable[[bytes], str]]] = {
-    Format.RAW: _lossy_text,
-    Format.BASE64: pybase64.b64encode_as_string,
+spell_bytes: Final[Mapping[BytesFormat, Callable[[bytes], str]]] = {
+    BytesFormat.RAW: _lossy_text,
+    BytesFormat.BASE64: pybase64.b64encode_as_string,
 }
 """Functions that convert bytes to a JSON string; with RAW, invalid UTF-8 becomes U+FFFD."""
 
-spell_exactly: Final[Mapping[Format, Callable[[bytes], str]]] = {
-    Format.RAW: bytes.decode,
-    Format.BASE64: pybase64.b64encode_as_string,
+spell_exactly: Final[Mapping[BytesFormat, Callable[[bytes], str]]] = {
+    BytesFormat.RAW: bytes.decode,
+    BytesFormat.BASE64: pybase64.b64encode_as_string,
 }
 """Functions that convert bytes to a JSON string without loss; UnicodeDecodeError if RAW cannot."""

@@ -22,7 +22,7 @@ from penstock_codecs.model import (
     metered_size,
 )
 from penstock_codecs.operations import Append, Appended
-from penstock_codecs.s2.formats import Format, parse_bytes, spell_bytes, spell_exactly
+from penstock_codecs.s2.formats import BytesFormat, parse_bytes, spell_bytes, spell_exactly
 from penstock_codecs.s2.json_values import (
     U64,
     PositionShape,
@@ -97,7 +97,7 @@ class _Record(Protocol):
     body: str
 
 
-def _content(records: Sequence[_Record], data_format: Format) -> tuple[list[bytes], dict[int, Headers]]:
+def _content(records: Sequence[_Record], data_format: BytesFormat) -> tuple[list[bytes], dict[int, Headers]]:
     """Return bodies and headers as bytes. Raises ValueError for bad base64."""
     parse = parse_bytes[data_format]
     bodies = [parse(record.body) for record in records]
@@ -112,7 +112,7 @@ def _content(records: Sequence[_Record], data_format: Format) -> tuple[list[byte
 # ---- the server's side ---------------------------------------------------------------------------------------
 
 
-def decode_append_input(body: bytes, data_format: Format, stream: StreamRef) -> Append:
+def decode_append_input(body: bytes, data_format: BytesFormat, stream: StreamRef) -> Append:
     """Decode the append in a unary request body.
 
     Raises OperationFailed: BAD_JSON for malformed JSON, wrong types, missing `records`, numbers beyond 64 bits and a
@@ -160,7 +160,7 @@ def _bad_base64(records: list[_AppendRecord]) -> str:
         ]
         for where, text in strings:
             try:
-                parse_bytes[Format.BASE64](text)
+                parse_bytes[BytesFormat.BASE64](text)
             except ValueError:
                 return where
     raise AssertionError("every string is base64")
@@ -180,7 +180,7 @@ def encode_tail(tail: StreamPosition) -> bytes:
     return b'{"tail":%b}' % spell_position(tail)
 
 
-def encode_read_batch(batch: RecordBatch | None, data_format: Format, tail: StreamPosition | None = None) -> bytes:
+def encode_read_batch(batch: RecordBatch | None, data_format: BytesFormat, tail: StreamPosition | None = None) -> bytes:
     """Encode the answer to a unary read: the batch (None: no records) and the tail, by default the batch's own.
 
     With RAW, bytes that are not UTF-8 become U+FFFD: a client that asks for text gets that.
@@ -189,7 +189,7 @@ def encode_read_batch(batch: RecordBatch | None, data_format: Format, tail: Stre
 
 
 def read_batch_pieces(
-    batch: RecordBatch | None, data_format: Format, tail: StreamPosition | None = None
+    batch: RecordBatch | None, data_format: BytesFormat, tail: StreamPosition | None = None
 ) -> tuple[bytes, bytes, bytes]:
     """Return the result of `encode_read_batch` unjoined: all readers of the batch share the piece with the records."""
     if batch is None:
@@ -200,7 +200,7 @@ def read_batch_pieces(
     return b'{"records":', records, b"}" if tail is None else b',"tail":%b}' % spell_position(tail)
 
 
-def _encode_records(columns: Columns, data_format: Format) -> bytes:
+def _encode_records(columns: Columns, data_format: BytesFormat) -> bytes:
     spell = spell_bytes[data_format]
     records: list[dict[str, Any]] = [
         {"seq_num": seq_num, "timestamp": timestamp, "body": text}
@@ -226,7 +226,7 @@ def _spell_headers(headers: Headers, spell: Callable[[bytes], str]) -> list[tupl
 # ---- the client's side ---------------------------------------------------------------------------------------
 
 
-def encode_append_input(append: Append, data_format: Format) -> bytes:
+def encode_append_input(append: Append, data_format: BytesFormat) -> bytes:
     """Encode the body of a unary append. Raises OperationFailed(NOT_REPRESENTABLE) for what JSON cannot express: with
     RAW, bytes that are not UTF-8; in any format, one exact timestamp for the batch, which S2 would adjust."""
     if append.exact_timestamp is not None:
@@ -260,7 +260,7 @@ def decode_tail(body: bytes) -> StreamPosition:
     return remote_position(decode_answer(_tail, body).tail)
 
 
-def decode_read_batch(body: bytes, data_format: Format) -> tuple[RecordBatch | None, StreamPosition | None]:
+def decode_read_batch(body: bytes, data_format: BytesFormat) -> tuple[RecordBatch | None, StreamPosition | None]:
     """Decode a server's batch: records (None if there are none) and tail.
 
     Raises RemoteProtocolError: BAD_JSON for anything but a ReadBatch and for bad base64, INVALID for gaps in the

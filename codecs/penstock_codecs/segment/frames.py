@@ -15,7 +15,7 @@ from penstock_codecs.segment.layout import (
     decode_body,
     message_class,
 )
-from penstock_codecs.segment.wire import Malformed
+from penstock_codecs.segment.wire import MalformedValue
 
 __all__ = ["FrameFault", "Frames", "decode_message"]
 
@@ -130,7 +130,7 @@ class Frames:
         view = memoryview(self.data)[start : start + length]
         try:
             return decode_body(cls, view, self.version)
-        except Malformed as error:
+        except MalformedValue as error:
             raise FrameFault(error.text, self.base + start + error.at) from None
         finally:
             view.release()
@@ -148,5 +148,5 @@ def decode_message(data: bytes, dialect: Dialect, version: int, at: int) -> Segm
         raise FrameFault(f"{cls.__name__} of {length} bytes in {len(data) - HEADER_BYTES} bytes", at)
     try:
         return decode_body(cls, memoryview(data)[HEADER_BYTES:], version)
-    except Malformed as error:
+    except MalformedValue as error:
         raise FrameFault(error.text, at) from None

@@ -26,7 +26,7 @@ from zlib import crc32
 
 from penstock_codecs.failures import LocalProtocolError
 from penstock_codecs.limits import SEGMENT_MAX_LENGTH, SEGMENT_VERSIONS
-from penstock_codecs.segment.wire import FieldType, Malformed
+from penstock_codecs.segment.wire import FieldType, MalformedValue
 
 __all__ = [
     "HEADER",
@@ -187,8 +187,8 @@ def spans(cls: type[SegmentMessage], body: memoryview, version: int) -> Iterator
             continue
         try:
             value, end = wire.read(body, at)
-        except Malformed as error:
-            raise Malformed(f"{cls.__name__}.{name}: {error.text}", error.at) from None
+        except MalformedValue as error:
+            raise MalformedValue(f"{cls.__name__}.{name}: {error.text}", error.at) from None
         yield name, value, at, end
         at = end
     if cls.older is not None and version < cls.older.before:

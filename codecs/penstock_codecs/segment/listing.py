@@ -24,7 +24,7 @@ from penstock_codecs.segment.layout import (
 )
 from penstock_codecs.segment.partials import Reassembly
 from penstock_codecs.segment.released import AppendBlock, Event, Hello, Padding, PartialEvent
-from penstock_codecs.segment.wire import Malformed
+from penstock_codecs.segment.wire import MalformedValue
 
 __all__ = ["LISTING"]
 
@@ -123,7 +123,7 @@ class _Segment:
                 values[name] = value
                 if name == "data" and cls.__name__ in _WITH_EVENTS:
                     yield from _events(cls, value, start + last - len(value), depth + 1)
-        except Malformed as error:
+        except MalformedValue as error:
             raise Undecodable(error.text, start + error.at) from None
         if last < len(body):
             yield Line(start + last, depth, f"{size(len(body) - last)} more, which are ignored")
@@ -133,7 +133,7 @@ class _Segment:
         if cls.older is not None:
             try:
                 list(spans(cls, body, self._version))
-            except Malformed:
+            except MalformedValue:
                 return cls.older.before - 1
         return self._version
 

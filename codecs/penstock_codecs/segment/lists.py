@@ -16,7 +16,7 @@ from penstock_codecs.segment.wire import (
     U8_WIRE,
     UUID_WIRE,
     FieldType,
-    Malformed,
+    MalformedValue,
     read_length,
 )
 
@@ -55,7 +55,7 @@ class ListWire(FieldType[tuple[T, ...]]):
     def read(self, body: memoryview, at: int) -> tuple[tuple[T, ...], int]:
         count, end = read_length(body, at, "count")
         if count > SEGMENT_MAX_ITEMS:
-            raise Malformed(f"a list of {count}, at most {SEGMENT_MAX_ITEMS} are allowed", at)
+            raise MalformedValue(f"a list of {count}, at most {SEGMENT_MAX_ITEMS} are allowed", at)
         items = []
         for _ in range(count):
             item, end = self.item.read(body, end)
@@ -146,7 +146,7 @@ class _TableKey(FieldType[TableKey]):
         total, start = read_length(body, at)
         key, end = BYTES32_WIRE.read(body, start)
         if total != 4 + len(key) + 8:
-            raise Malformed(f"a key of {len(key)} bytes in {total} bytes, {4 + len(key) + 8} were expected", at)
+            raise MalformedValue(f"a key of {len(key)} bytes in {total} bytes, {4 + len(key) + 8} were expected", at)
         if not key:
             return TableKey(key), end
         version, end = I64_WIRE.read(body, end)
@@ -168,7 +168,7 @@ class _TableValue(FieldType[bytes]):
         total, start = read_length(body, at)
         value, end = BYTES32_WIRE.read(body, start)
         if total != 4 + len(value):
-            raise Malformed(f"a value of {len(value)} bytes in {total} bytes, {4 + len(value)} were expected", at)
+            raise MalformedValue(f"a value of {len(value)} bytes in {total} bytes, {4 + len(value)} were expected", at)
         return value, end
 
     def write(self, value: bytes, out: list[bytes]) -> None:

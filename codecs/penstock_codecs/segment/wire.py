@@ -37,7 +37,7 @@ __all__ = [
     "FieldType",
     "FlagByte",
     "Flags",
-    "Malformed",
+    "MalformedValue",
     "Name",
     "PartByte",
     "PartialKind",
@@ -82,7 +82,7 @@ T = TypeVar("T")
 MAX_TEXT: Final = 0xFFFF
 
 
-class Malformed(Exception):
+class MalformedValue(Exception):
     """Bytes that are not a value of a wire type. `at` is the offset within the bytes read."""
 
     def __init__(self, text: str, at: int) -> None:
@@ -113,7 +113,7 @@ def need(body: memoryview, at: int, size: int) -> int:
     """Return the end of `size` bytes from `at`. Raises Malformed if some are missing."""
     end = at + size
     if end > len(body):
-        raise Malformed(f"{size} bytes are needed and {len(body) - at} are left", at)
+        raise MalformedValue(f"{size} bytes are needed and {len(body) - at} are left", at)
     return end
 
 
@@ -165,12 +165,12 @@ class _Text(FieldType[str]):
         start = need(body, at, 2)
         length = int.from_bytes(body[at:start], "big")
         if length > self._longest:
-            raise Malformed(f"a {self.name} of {length} bytes, at most {self._longest} are allowed", at)
+            raise MalformedValue(f"a {self.name} of {length} bytes, at most {self._longest} are allowed", at)
         end = need(body, start, length)
         try:
             return decode_text(bytes(body[start:end])), end
         except ValueError as error:
-            raise Malformed(str(error), start) from None
+            raise MalformedValue(str(error), start) from None
 
     def write(self, value: str, out: list[bytes]) -> None:
         encoded = encode_text(value)
@@ -194,7 +194,7 @@ def read_length(body: memoryview, at: int, what: str = "length") -> tuple[int, i
     """Return a length or count of four bytes, and the offset of its end. Raises Malformed for a negative one."""
     length, end = I32_WIRE.read(body, at)
     if length < 0:
-        raise Malformed(f"a {what} of {length}", at)
+        raise MalformedValue(f"a {what} of {length}", at)
     return length, end
 
 
@@ -246,7 +246,7 @@ class _Event32(FieldType[bytes]):
     def read(self, body: memoryview, at: int) -> tuple[bytes, int]:
         kind, start = I32_WIRE.read(body, at)
         if kind != 0:
-            raise Malformed(f"message type {kind} where an Event (0) was expected", at)
+            raise MalformedValue(f"message type {kind} where an Event (0) was expected", at)
         return BYTES32_WIRE.read(body, start)
 
     def write(self, value: bytes, out: list[bytes]) -> None:
@@ -291,7 +291,7 @@ class _Part(FieldType[PartialKind]):
         try:
             return PartialKind(body[at]), end
         except ValueError:
-            raise Malformed(f"{body[at]} is none of Begin (0), Middle (1), End (2)", at) from None
+            raise MalformedValue(f"{body[at]} is none of Begin (0), Middle (1), End (2)", at) from None
 
     def write(self, value: PartialKind, out: list[bytes]) -> None:
         out.append(bytes([value]))

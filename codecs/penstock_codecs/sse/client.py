@@ -11,7 +11,7 @@ from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
 from penstock_codecs.failures import FailureCode, LocalProtocolError, RemoteProtocolError
 from penstock_codecs.limits import MIB
 from penstock_codecs.s2.errors import failure_from_body
-from penstock_codecs.s2.formats import Format
+from penstock_codecs.s2.formats import BytesFormat
 from penstock_codecs.s2.json_records import decode_read_batch
 from penstock_codecs.s2.json_values import U64, PositionShape, decode_answer, remote_error, remote_position
 from penstock_codecs.sse.dialects import S2, SseDialect
@@ -40,7 +40,11 @@ class EventStreamClient:
     """
 
     def __init__(
-        self, dialect: SseDialect = S2, data_format: Format | None = None, *, max_event_bytes: int = MAX_EVENT_BYTES
+        self,
+        dialect: SseDialect = S2,
+        data_format: BytesFormat | None = None,
+        *,
+        max_event_bytes: int = MAX_EVENT_BYTES,
     ) -> None:
         self._dialect = dialect
         self._format = data_format or dialect.default_format

@@ -16,7 +16,7 @@ from dataclasses import astuple, dataclass
 from typing import Final
 
 from penstock_codecs.model import U64_MAX
-from penstock_codecs.s2.formats import S2_FORMATS, Format, parse_format
+from penstock_codecs.s2.formats import S2_FORMATS, BytesFormat, parse_format
 from penstock_codecs.s2.names import invalid_header
 
 __all__ = ["DIALECTS", "S2", "SEED", "EventId", "SseDialect"]
@@ -48,10 +48,10 @@ class SseDialect:
     ping_id: bool
     done_name: str | None
     done_data: bytes
-    formats: Mapping[str, Format]
-    default_format: Format
+    formats: Mapping[str, BytesFormat]
+    default_format: BytesFormat
 
-    def parse_format(self, value: str | None) -> Format:
+    def parse_format(self, value: str | None) -> BytesFormat:
         """Return the format that header `s2-format` names in this dialect. Raises OperationFailed(BAD_HEADER)."""
         return parse_format(value, self.default_format, self.formats)
 
@@ -87,7 +87,7 @@ S2: Final = SseDialect(
     done_name=None,
     done_data=b"[DONE]",
     formats=S2_FORMATS,
-    default_format=Format.RAW,
+    default_format=BytesFormat.RAW,
 )
 
 SEED: Final = SseDialect(
@@ -98,8 +98,8 @@ SEED: Final = SseDialect(
     ping_id=True,
     done_name="done",
     done_data=b"",
-    formats={**S2_FORMATS, "utf8": Format.RAW},
-    default_format=Format.BASE64,
+    formats={**S2_FORMATS, "utf8": BytesFormat.RAW},
+    default_format=BytesFormat.BASE64,
 )
 
 DIALECTS: Final[Mapping[str, SseDialect]] = {dialect.name: dialect for dialect in (S2, SEED)}

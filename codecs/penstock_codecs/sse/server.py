@@ -8,7 +8,7 @@ from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
 from penstock_codecs.failures import LocalProtocolError
 from penstock_codecs.model import U64_MAX, RecordBatch
 from penstock_codecs.s2.errors import failure_to_body
-from penstock_codecs.s2.formats import Format
+from penstock_codecs.s2.formats import BytesFormat
 from penstock_codecs.s2.json_records import read_batch_pieces
 from penstock_codecs.s2.json_values import spell_position
 from penstock_codecs.sse.dialects import S2, EventId, SseDialect
@@ -28,7 +28,7 @@ class EventStreamServer:
     """
 
     def __init__(
-        self, dialect: SseDialect = S2, data_format: Format | None = None, resumed: EventId = _NOTHING_DELIVERED
+        self, dialect: SseDialect = S2, data_format: BytesFormat | None = None, resumed: EventId = _NOTHING_DELIVERED
     ) -> None:
         self._dialect = dialect
         self._format = data_format or dialect.default_format

@@ -9,21 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.s2.formats import Format, parse_bytes, parse_format, spell_bytes, spell_exactly
+from penstock_codecs.s2.formats import BytesFormat, parse_bytes, parse_format, spell_bytes, spell_exactly
 
 
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (None, Format.RAW),
-        ("raw", Format.RAW),
-        ("json", Format.RAW),
-        ("base64", Format.BASE64),
-        ("json-binsafe", Format.BASE64),
-        (" base64 ", Format.BASE64),
+        (None, BytesFormat.RAW),
+        ("raw", BytesFormat.RAW),
+        ("json", BytesFormat.RAW),
+        ("base64", BytesFormat.BASE64),
+        ("json-binsafe", BytesFormat.BASE64),
+        (" base64 ", BytesFormat.BASE64),
     ],
 )
-def test_known(value: str | None, expected: Format) -> None:
+def test_known(value: str | None, expected: BytesFormat) -> None:
     assert parse_format(value) is expected
 
 
@@ -40,25 +40,25 @@ def test_unknown(value: str) -> None:
 )
 def test_bad_base64(text: str) -> None:
     with pytest.raises(ValueError):
-        parse_bytes[Format.BASE64](text)
+        parse_bytes[BytesFormat.BASE64](text)
 
 
 @pytest.mark.parametrize(("text", "data"), [("", b""), ("YQ==", b"a"), ("YR==", b"a"), ("+/+/", b"\xfb\xff\xbf")])
 def test_good_base64(text: str, data: bytes) -> None:
-    assert parse_bytes[Format.BASE64](text) == data
+    assert parse_bytes[BytesFormat.BASE64](text) == data
 
 
 @given(st.binary(max_size=300))
 def test_base64_is_the_standard_alphabet_with_padding(data: bytes) -> None:
-    text = spell_bytes[Format.BASE64](data)
+    text = spell_bytes[BytesFormat.BASE64](data)
     assert text == base64.b64encode(data).decode()
-    assert parse_bytes[Format.BASE64](text) == data
+    assert parse_bytes[BytesFormat.BASE64](text) == data
 
 
 @given(st.text(alphabet="AZaz09+/=-_ \n\u00e9", max_size=24))
 def test_any_text_is_base64_as_the_standard_library_has_it_or_refused(text: str) -> None:
     try:
-        data = parse_bytes[Format.BASE64](text)
+        data = parse_bytes[BytesFormat.BASE64](text)
     except ValueError:
         return
     assert base64.b64decode(text, validate=True) == data
@@ -68,7 +68,7 @@ def test_any_text_is_base64_as_the_standard_library_has_it_or_refused(text: str)
 
 
 def test_raw_is_lossy_only_where_it_may_be() -> None:
-    assert spell_bytes[Format.RAW](b"a\xff\xe2\x82b") == "a\ufffd\ufffdb"
+    assert spell_bytes[BytesFormat.RAW](b"a\xff\xe2\x82b") == "a\ufffd\ufffdb"
     with pytest.raises(UnicodeDecodeError):
-        spell_exactly[Format.RAW](b"\xff")
-    assert spell_exactly[Format.BASE64](b"\xff") == "/w=="
+        spell_exactly[BytesFormat.RAW](b"\xff")
+    assert spell_exactly[BytesFormat.BASE64](b"\xff") == "/w=="

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.model import U64_MAX, Columns, Header, RecordBatch, StreamPosition, StreamRef, metered_size
 from penstock_codecs.operations import Append, Appended
-from penstock_codecs.s2.formats import Format
+from penstock_codecs.s2.formats import BytesFormat
 from penstock_codecs.s2.json_records import (
     decode_append_ack,
     decode_append_input,
@@ -27,15 +27,15 @@ from penstock_codecs.s2.json_records import (
 
 C = FailureCode
 STREAM = StreamRef("basin-name", "a/b")
-RAW, BASE64 = Format.RAW, Format.BASE64
+RAW, BASE64 = BytesFormat.RAW, BytesFormat.BASE64
 
 
-def append(content: Any, data_format: Format = RAW) -> Append:
+def append(content: Any, data_format: BytesFormat = RAW) -> Append:
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     return decode_append_input(body, data_format, STREAM)
 
 
-def refused(content: Any, data_format: Format = RAW) -> tuple[FailureCode, str]:
+def refused(content: Any, data_format: BytesFormat = RAW) -> tuple[FailureCode, str]:
     with pytest.raises(OperationFailed) as caught:
         append(content, data_format)
     return caught.value.failure.code, caught.value.failure.message
@@ -152,8 +152,8 @@ def test_of_a_duplicate_key_the_last_counts() -> None:
     ],
     ids=lambda body: body[:50].decode("latin-1"),
 )
-@pytest.mark.parametrize("data_format", list(Format))
-def test_what_is_no_append_input_is_bad_json(body: bytes, data_format: Format) -> None:
+@pytest.mark.parametrize("data_format", list(BytesFormat))
+def test_what_is_no_append_input_is_bad_json(body: bytes, data_format: BytesFormat) -> None:
     code, message = refused(body, data_format)
     assert code is C.BAD_JSON
     assert len(message) < 300
@@ -214,8 +214,8 @@ def test_a_client_loses_nothing_in_silence() -> None:
     assert caught.value.failure.code is C.NOT_REPRESENTABLE
 
 
-@given(st.binary(max_size=60), st.sampled_from(Format))
-def test_garbage_is_refused_and_nothing_else(body: bytes, data_format: Format) -> None:
+@given(st.binary(max_size=60), st.sampled_from(BytesFormat))
+def test_garbage_is_refused_and_nothing_else(body: bytes, data_format: BytesFormat) -> None:
     try:
         append(body, data_format)
     except OperationFailed as error:

@@ -11,7 +11,7 @@ from penstock_codecs.failures import LocalProtocolError
 from penstock_codecs.limits import SEGMENT_MAX_ITEMS, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME
 from penstock_codecs.segment import Dialect, SegmentMessage, TableEntry, TableKey, draft, encode, released
 from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, decode_body, fields_of, spans
-from penstock_codecs.segment.wire import Malformed, decode_text, encode_text
+from penstock_codecs.segment.wire import MalformedValue, decode_text, encode_text
 
 EACH = pytest.mark.parametrize(
     "cls", [pytest.param(cls, id=f"{dialect.value}-{cls.__name__}") for dialect, cls in MESSAGES]
@@ -57,7 +57,7 @@ def test_cut_short(cls: type[SegmentMessage], data: st.DataObject) -> None:
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
     try:
         again = decoded(cls, cut)
-    except Malformed:
+    except MalformedValue:
         return
     for field in cls.fields:
         if getattr(again, field.name) != getattr(message, field.name):
@@ -138,7 +138,7 @@ def test_modified_utf8(text: str) -> None:
 def test_text_that_is_none(data: bytes) -> None:
     with pytest.raises(ValueError, match="not UTF-8"):
         decode_text(data)
-    with pytest.raises(Malformed, match=r"SegmentCreated.segment: text that is not UTF-8"):
+    with pytest.raises(MalformedValue, match=r"SegmentCreated.segment: text that is not UTF-8"):
         decoded(released.SegmentCreated, bytes(8) + len(data).to_bytes(2, "big") + data)
 
 
@@ -167,7 +167,7 @@ def test_text_that_is_none(data: bytes) -> None:
     ],
 )
 def test_malformed(cls: type[SegmentMessage], data: str, said: str, at: int) -> None:
-    with pytest.raises(Malformed, match=said) as caught:
+    with pytest.raises(MalformedValue, match=said) as caught:
         decoded(cls, bytes.fromhex(data))
     assert caught.value.at == at
 

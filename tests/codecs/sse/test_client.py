@@ -15,7 +15,7 @@ from penstock_codecs import conformance
 from penstock_codecs.codec import NEED_DATA, PAUSED, Pull, Role
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
 from penstock_codecs.model import Columns, Header, Record, RecordBatch, StreamPosition
-from penstock_codecs.s2.formats import Format
+from penstock_codecs.s2.formats import BytesFormat
 from penstock_codecs.sse import (
     DIALECTS,
     MAX_EVENT_BYTES,
@@ -193,7 +193,7 @@ data:
 
 
 def test_the_seeds_page() -> None:
-    assert hear(EventStreamClient(SEED, Format.RAW), SEED_PAGE) == [
+    assert hear(EventStreamClient(SEED, BytesFormat.RAW), SEED_PAGE) == [
         ("batch", [Record(100, 1709481234567, (), b"Event data")], 18, (101, 1709481234567), EventId(100, 1, 256)),
         ("batch", [Record(101, 1709481234890, (), b"Another event")], 21, (102, 1709481234890), EventId(101, 2, 512)),
         Ping(None, None),
@@ -217,7 +217,7 @@ words = st.lists(
 
 def spoken(said: list[Any], dialect: SseDialect) -> tuple[bytes, list[Any]]:
     """Return a server's bytes for these words, and the events that a client should get."""
-    server, out, expected = EventStreamServer(dialect, Format.BASE64), [], []
+    server, out, expected = EventStreamServer(dialect, BytesFormat.BASE64), [], []
     seq_num, timestamp, count, metered = 0, 1000, 0, 0
     for word in said:
         event: Event
@@ -246,7 +246,9 @@ def spoken(said: list[Any], dialect: SseDialect) -> tuple[bytes, list[Any]]:
 @given(words, st.sampled_from(list(DIALECTS.values())), st.lists(st.integers(0, 5000), max_size=4))
 def test_a_client_hears_what_a_server_says(said: list[Any], dialect: SseDialect, cuts: list[int]) -> None:
     stream, expected = spoken(said, dialect)
-    assert hear(EventStreamClient(dialect, Format.BASE64), *conformance.pieces_of(stream, cuts) or [b":"]) == expected
+    assert (
+        hear(EventStreamClient(dialect, BytesFormat.BASE64), *conformance.pieces_of(stream, cuts) or [b":"]) == expected
+    )
 
 
 @pytest.mark.parametrize("newline", [b"\r", b"\r\n"])

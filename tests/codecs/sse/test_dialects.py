@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import U64_MAX
-from penstock_codecs.s2.formats import Format
+from penstock_codecs.s2.formats import BytesFormat
 from penstock_codecs.sse.dialects import DIALECTS, S2, SEED, EventId, SseDialect
 
 
@@ -69,10 +69,10 @@ def test_ids_round_trip(dialect: SseDialect, event_id: EventId) -> None:
 
 
 def test_formats() -> None:
-    assert S2.parse_format(None) is Format.RAW
-    assert SEED.parse_format(None) is Format.BASE64
-    assert SEED.parse_format("utf8") is Format.RAW
-    assert SEED.parse_format("raw") is Format.RAW
-    assert S2.parse_format("base64") is SEED.parse_format("base64") is Format.BASE64
+    assert S2.parse_format(None) is BytesFormat.RAW
+    assert SEED.parse_format(None) is BytesFormat.BASE64
+    assert SEED.parse_format("utf8") is BytesFormat.RAW
+    assert SEED.parse_format("raw") is BytesFormat.RAW
+    assert S2.parse_format("base64") is SEED.parse_format("base64") is BytesFormat.BASE64
     with pytest.raises(OperationFailed, match="s2-format"):
         S2.parse_format("utf8")

@@ -7,7 +7,7 @@ import pytest
 from penstock_codecs.codec import NEED_DATA, PAUSED
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError
 from penstock_codecs.model import U64_MAX, Columns, Header, RecordBatch, StreamPosition
-from penstock_codecs.s2.formats import Format
+from penstock_codecs.s2.formats import BytesFormat
 from penstock_codecs.sse import BatchEvent, Done, ErrorEvent, Event, EventId, EventStreamServer, Ping
 from penstock_codecs.sse.dialects import S2, SEED
 
@@ -42,7 +42,7 @@ def test_s2() -> None:
 
 
 def test_seed() -> None:
-    server = EventStreamServer(SEED, Format.RAW)
+    server = EventStreamServer(SEED, BytesFormat.RAW)
     assert said(server, Ping(1234, TAIL)) == "event: ping\ndata:\n\n"
     assert said(server, BatchEvent(FIRST)).startswith('id: 1:2:18\nevent: batch\ndata: {"records":[{"seq_num":0,')
     assert said(server, Ping(None, None)) == "id: 1:2:18\nevent: ping\ndata:\n\n"
@@ -52,7 +52,7 @@ def test_seed() -> None:
 def test_default_formats() -> None:
     assert '"body":"x"' in said(EventStreamServer(S2), BatchEvent(FIRST))
     assert '"body":"eA=="' in said(EventStreamServer(SEED), BatchEvent(FIRST))
-    assert '"body":"eA=="' in said(EventStreamServer(S2, Format.BASE64), BatchEvent(FIRST))
+    assert '"body":"eA=="' in said(EventStreamServer(S2, BytesFormat.BASE64), BatchEvent(FIRST))
 
 
 @pytest.mark.parametrize("dialect", [S2, SEED])

@@ -11,7 +11,7 @@ from penstock_codecs.codec import NEED_DATA
 from penstock_codecs.compression import Compression
 from penstock_codecs.failures import Failure
 from penstock_codecs.model import RecordBatch, StreamPosition
-from penstock_codecs.s2.formats import Format
+from penstock_codecs.s2.formats import BytesFormat
 from penstock_codecs.s2s.sessions import ReadClient
 from penstock_codecs.sse.client import EventStreamClient
 from penstock_codecs.sse.dialects import SseDialect
@@ -98,11 +98,11 @@ class SseSource(ReadSource):
     media = "text/event-stream"
 
     def __init__(self, dialect: SseDialect) -> None:
-        self._codec = EventStreamClient(dialect, Format.BASE64)
+        self._codec = EventStreamClient(dialect, BytesFormat.BASE64)
         self._dialect = dialect
 
     def begin(self) -> list[tuple[str, str]]:
-        self._codec = EventStreamClient(self._dialect, Format.BASE64)
+        self._codec = EventStreamClient(self._dialect, BytesFormat.BASE64)
         return [("accept", "text/event-stream"), ("s2-format", "base64")]
 
     def receive(self, data: bytes | bytearray) -> None:

@@ -18,7 +18,7 @@ from penstock_codecs.failures import Failure, FailureCode, fail
 from penstock_codecs.limits import S2_COMPRESS_RESPONSE_FROM, S2_MAX_UNARY_BODY
 from penstock_codecs.model import StreamRef
 from penstock_codecs.s2.errors import failure_to_http
-from penstock_codecs.s2.formats import Format
+from penstock_codecs.s2.formats import BytesFormat
 from penstock_codecs.s2.json_config import decode_stream_config_header
 from penstock_codecs.s2s.frames import choose_compression
 from penstock_codecs.sse.dialects import S2, SseDialect
@@ -72,7 +72,7 @@ class S2Call:
         value = self.request.header("s2-stream-config")
         return None if value is None else decode_stream_config_header(value)
 
-    def data_format(self, dialect: SseDialect = S2) -> Format:
+    def data_format(self, dialect: SseDialect = S2) -> BytesFormat:
         """Return the encoding of bytes in JSON, from header `s2-format`."""
         return dialect.parse_format(self.request.header("s2-format"))
 
