@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from penstock_spark.capture.decoding import decode
-from penstock_spark.capture.files import find
+from penstock_spark.capture.decoding import decode_rows
+from penstock_spark.capture.files import find_captures
 from penstock_spark.capture.grouping import RecordingPart
 from penstock_spark.capture.recordings import recordings_of
 from penstock_spark.clients import Endpoint, open_client
@@ -160,8 +160,8 @@ class Jobs:
     def loop_capture(self, job: dict[str, Any]) -> int:
         """The plain loop over a capture: the reader's own Arrow batches, without Spark."""
         schema = arrow_schema(spark_schema(SEEN_RECORDS))
-        (recording,) = recordings_of(find((job["capture"],)))
-        return sum(batch.num_rows for batch in decode(RecordingPart(recording, "records", recording.file), schema))
+        (recording,) = recordings_of(find_captures((job["capture"],)))
+        return sum(batch.num_rows for batch in decode_rows(RecordingPart(recording, "records", recording.file), schema))
 
     def spark_capture(self, job: dict[str, Any]) -> None:
         """The records of a capture, every column, into nothing."""

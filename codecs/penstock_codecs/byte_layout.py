@@ -19,7 +19,7 @@ from enum import IntFlag
 from itertools import accumulate
 from typing import Final
 
-from penstock_codecs.envelope import MARK, is_marked, unwrap, wrap
+from penstock_codecs.envelope import ENVELOPE_MARK, is_marked, unwrap, wrap
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.features import Feature, feature_of
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, S2_MAX_RECORD, S2_MAX_RECORD_HEADERS
@@ -112,7 +112,7 @@ def runs_of(data: bytes, envelopes: Layout) -> list[Run]:
         return list(_raw(data))
     if len(bodies) > MOST_EMPTY and bodies.count(b"") > MOST_EMPTY:
         return list(_raw(data))
-    if not envelopes.envelopes or MARK not in data:
+    if not envelopes.envelopes or ENVELOPE_MARK not in data:
         return list(_batches(Run(Layout.SENT, bodies, NO_HEADERS, data)))
     return [batch for run in _unwrapped(bodies, envelopes.envelopes) for batch in _batches(run)]
 
@@ -339,6 +339,6 @@ def _unusual(columns: Columns, empty: bool, marked: bool) -> list[int]:
     found = set(headers)
     if empty and not all(bodies):
         found.update(index for index, body in enumerate(bodies) if not body)
-    if marked and max(bodies, default=b"") >= MARK:
+    if marked and max(bodies, default=b"") >= ENVELOPE_MARK:
         found.update(index for index, body in enumerate(bodies) if is_marked(body))
     return sorted(found)

@@ -12,7 +12,7 @@ from penstock_codecs.byte_layout import BYTES, Layout, features_of, is_left_out,
 from penstock_codecs.features import Feature
 from penstock_codecs.model import Columns, RecordBatch
 
-__all__ = ["MarkedRecord", "RefusedRecord", "Rendered", "RenderedSlice", "cut", "render", "rendered"]
+__all__ = ["MarkedRecord", "RefusedRecord", "Rendered", "RenderedSlice", "render", "render_slice", "rendered"]
 
 
 class MarkedRecord(NamedTuple):
@@ -92,7 +92,7 @@ class RenderedSlice(NamedTuple):
     refused: RefusedRecord | None = None
 
 
-def cut(
+def render_slice(
     pieces: Sequence[Rendered], offset: int, max_bytes: int, refuse: frozenset[Feature], first_seq_num: int = 0
 ) -> RenderedSlice:
     """Return at most `max_bytes` from `offset` on, which lies in the first of these adjacent pieces or at an end of it.

@@ -19,15 +19,15 @@ from google.protobuf.message import DecodeError
 from penstock_codecs.model import Header, Headers
 from penstock_proto import s2_pb2
 
-__all__ = ["MARK", "is_marked", "unwrap", "wrap"]
+__all__ = ["ENVELOPE_MARK", "is_marked", "unwrap", "wrap"]
 
-MARK: Final = b"\xf5PEN"
+ENVELOPE_MARK: Final = b"\xf5PEN"
 VERSION: Final = b"\x01"
 
 
 def is_marked(body: bytes) -> bool:
     """Return whether `body` is, or could be taken for, an envelope of any version."""
-    return body.startswith(MARK)
+    return body.startswith(ENVELOPE_MARK)
 
 
 def wrap(headers: Headers, body: bytes) -> bytes:
@@ -35,18 +35,18 @@ def wrap(headers: Headers, body: bytes) -> bytes:
     record = s2_pb2.AppendRecord(body=body)
     for name, value in headers:
         record.headers.add(name=name, value=value)
-    return MARK + VERSION + record.SerializeToString(deterministic=True)
+    return ENVELOPE_MARK + VERSION + record.SerializeToString(deterministic=True)
 
 
 def unwrap(envelope: bytes) -> tuple[Headers, bytes]:
     """Return the record inside. Raises ValueError if this is not an envelope, or one of an unknown version."""
     if not is_marked(envelope):
         raise ValueError("the envelope's mark is missing")
-    version = envelope[len(MARK) : len(MARK) + 1]
+    version = envelope[len(ENVELOPE_MARK) : len(ENVELOPE_MARK) + 1]
     if version != VERSION:
         raise ValueError(f"envelope version {version[0] if version else 'missing'} is not known, only {VERSION[0]}")
     try:
-        record = s2_pb2.AppendRecord.FromString(envelope[len(MARK) + 1 :])
+        record = s2_pb2.AppendRecord.FromString(envelope[len(ENVELOPE_MARK) + 1 :])
     except DecodeError:
         raise ValueError("the envelope does not hold a record") from None
     headers = tuple(Header(header.name, header.value) for header in record.headers)

@@ -21,7 +21,7 @@ from penstock_codecs.byte_layout import (
     starts_of,
     to_bytes,
 )
-from penstock_codecs.envelope import MARK, wrap
+from penstock_codecs.envelope import ENVELOPE_MARK, wrap
 from penstock_codecs.features import Feature
 from penstock_codecs.limits import MIB, S2_MAX_RECORD_HEADERS
 from penstock_codecs.model import NO_HEADERS, Columns, Header, Headers, metered_size
@@ -38,8 +38,8 @@ HEADERS = st.one_of(
 BODIES = st.one_of(
     st.just(b""),
     st.binary(max_size=6),
-    st.builds(MARK.__add__, st.binary(max_size=6)),
-    st.builds(wrap, HEADERS, st.one_of(st.binary(max_size=4), st.just(MARK), st.just(wrap((), b"")))),
+    st.builds(ENVELOPE_MARK.__add__, st.binary(max_size=6)),
+    st.builds(wrap, HEADERS, st.one_of(st.binary(max_size=4), st.just(ENVELOPE_MARK), st.just(wrap((), b"")))),
 )
 EVENTS = st.lists(BODIES, max_size=12)
 RECORDS = st.one_of(
@@ -150,7 +150,7 @@ def test_large_raw_bytes_are_raw_pieces() -> None:
 @pytest.mark.parametrize("envelopes", [Layout.PLAIN, ALL])
 def test_a_large_event_is_raw_pieces_between_records(envelopes: Layout) -> None:
     """Its header is in the first piece, and what stands around it stays records."""
-    data = join_events([b"before", bytes(MAX_BODY), bytes(MAX_BODY + 1), b"after", wrap((), MARK)])
+    data = join_events([b"before", bytes(MAX_BODY), bytes(MAX_BODY + 1), b"after", wrap((), ENVELOPE_MARK)])
     runs = _check(data, envelopes)
     assert [(run.layout & Layout.RAW, list(map(len, run.bodies))) for run in runs[:5]] == [
         (Layout.PLAIN, [6]),
@@ -194,8 +194,8 @@ def test_only_what_would_be_enveloped_is_unwrapped(envelope: bytes, inside: Layo
 @pytest.mark.parametrize(
     "event",
     [
-        MARK,
-        MARK + b"\x02",
+        ENVELOPE_MARK,
+        ENVELOPE_MARK + b"\x02",
         wrap((), b"needs none"),
         wrap(FENCE, b"\xff" * 40),
         wrap((Header(b"", b"unknown"),), b""),
@@ -221,7 +221,7 @@ def test_empty_events_and_envelopes_of_empty_ones_are_told_apart() -> None:
 
 def test_the_number_of_runs_is_bounded() -> None:
     """Bytes that want another layout with every event: from some point on they are records as they stand."""
-    runs = _check(join_events([MARK, wrap((), b"")] * 20_000), ALL)
+    runs = _check(join_events([ENVELOPE_MARK, wrap((), b"")] * 20_000), ALL)
     assert len(runs) < 1100
     assert sum(len(run.bodies) for run in runs) == 40_000
 
@@ -237,15 +237,15 @@ def test_the_number_of_runs_is_bounded() -> None:
         (PLAIN_HEADERS, b"b", Layout.PLAIN, b"b"),
         (PLAIN_HEADERS, b"", Layout.PLAIN, None),
         (PLAIN_HEADERS, b"", Layout.ENVELOPE_EMPTY, wrap((), b"")),
-        (PLAIN_HEADERS, MARK, Layout.ENVELOPE_EMPTY, wrap((), MARK)),
+        (PLAIN_HEADERS, ENVELOPE_MARK, Layout.ENVELOPE_EMPTY, wrap((), ENVELOPE_MARK)),
         (PLAIN_HEADERS, b"b", Layout.ENVELOPE_HEADERS, wrap(PLAIN_HEADERS, b"b")),
         (PLAIN_HEADERS, b"", ALL, wrap(PLAIN_HEADERS, b"")),
         (FENCE, b"b", Layout.PLAIN, None),
         (FENCE, b"b", Layout.ENVELOPE_HEADERS, None),
         (FENCE, b"b", Layout.ENVELOPE_COMMANDS, wrap(FENCE, b"b")),
-        ((), MARK, Layout.PLAIN, MARK),
-        ((), MARK, Layout.SENT, MARK),
-        ((), MARK, Layout.ENVELOPE_HEADERS, wrap((), MARK)),
+        ((), ENVELOPE_MARK, Layout.PLAIN, ENVELOPE_MARK),
+        ((), ENVELOPE_MARK, Layout.SENT, ENVELOPE_MARK),
+        ((), ENVELOPE_MARK, Layout.ENVELOPE_HEADERS, wrap((), ENVELOPE_MARK)),
     ],
 )
 def test_the_table(headers: Headers, body: bytes, layout: Layout, expected: bytes | None) -> None:
@@ -256,7 +256,7 @@ def test_the_table(headers: Headers, body: bytes, layout: Layout, expected: byte
 
 
 def test_raw_bytes_have_no_header() -> None:
-    assert event_of((), MARK, Layout.RAW | ALL) == MARK
+    assert event_of((), ENVELOPE_MARK, Layout.RAW | ALL) == ENVELOPE_MARK
     assert to_bytes(_columns([b"ab", b"", b"c"]), Layout.RAW) == b"abc"
     assert byte_length(_columns([b"ab", b"", b"c"]), Layout.RAW) == 3
     assert starts_of(_columns([b"ab", b"", b"c"]), Layout.RAW) == [0, 2, 2, 3]
@@ -284,8 +284,8 @@ ENVELOPED = LEFT_OUT | {4: (Feature.HEADERS,)}
 )
 def test_features(layout: Layout, expected: dict[int, tuple[Feature, ...]]) -> None:
     headers = {2: PLAIN_HEADERS, 3: FENCE, 4: PLAIN_HEADERS}
-    assert features_of(_columns([b"a", b"", b"b", b"t", b"", MARK], headers), layout) == expected
-    assert features_of(_columns([b"a", MARK]), layout) == {}
+    assert features_of(_columns([b"a", b"", b"b", b"t", b"", ENVELOPE_MARK], headers), layout) == expected
+    assert features_of(_columns([b"a", ENVELOPE_MARK]), layout) == {}
 
 
 @pytest.mark.parametrize("feature", list(Feature))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_codecs.byte_layout import Layout, event_of
-from penstock_codecs.byte_rendering import Rendered, cut, render
+from penstock_codecs.byte_rendering import Rendered, render, render_slice
 from penstock_codecs.features import Feature
 from penstock_codecs.model import Columns, Header, Headers
 
@@ -43,7 +43,7 @@ def test_any_read_gives_the_bytes(batches: Batches, data: st.DataObject) -> None
     whole = data_of(batches)
     offset = data.draw(st.integers(0, len(whole)))
     most = data.draw(st.integers(1, 30))
-    found = cut(rendered(batches), offset, most, NOTHING)
+    found = render_slice(rendered(batches), offset, most, NOTHING)
     assert found.data == whole[offset : offset + most]
     assert found.end_offset == offset + len(found.data)
     assert found.refused is None
@@ -58,7 +58,7 @@ def test_reads_one_after_another_tell_each_record_that_was_left_out_once(batches
     offset, turn = 0, 0
     while True:
         here = [piece for piece in pieces if piece.end_offset >= offset]
-        found = cut(here, offset, sizes[turn % len(sizes)], NOTHING)
+        found = render_slice(here, offset, sizes[turn % len(sizes)], NOTHING)
         told.update(found.dropped)
         turn += 1
         if not found.data:
@@ -73,26 +73,26 @@ def test_nothing_that_is_refused_is_given(batches: Batches, refuse: frozenset[Fe
     refused = [mark for piece in pieces for mark in piece.marks if not refuse.isdisjoint(mark.features)]
     end = refused[0].offset if refused else pieces[-1].end_offset
     offset = 0
-    while (found := cut([piece for piece in pieces if piece.end_offset >= offset], offset, most, refuse)).data:
+    while (found := render_slice([piece for piece in pieces if piece.end_offset >= offset], offset, most, refuse)).data:
         offset = found.end_offset
     assert offset == end
     assert (None if found.refused is None else found.refused.seq_num) == (refused[0].seq_num if refused else None)
     for mark in refused:
-        within = cut(pieces, max(mark.offset, mark.end_offset - 1), most, refuse)
+        within = render_slice(pieces, max(mark.offset, mark.end_offset - 1), most, refuse)
         assert within.refused is not None
         assert not within.data
 
 
 def test_a_whole_batch_is_not_copied() -> None:
     pieces = rendered([(Layout.PLAIN, [((), b"x" * 100)]), (Layout.PLAIN, [((), b"y")])])
-    assert cut(pieces, 0, 108, NOTHING).data is pieces[0].data
-    assert cut(pieces, 108, 9, NOTHING).data is pieces[1].data
+    assert render_slice(pieces, 0, 108, NOTHING).data is pieces[0].data
+    assert render_slice(pieces, 108, 9, NOTHING).data is pieces[1].data
 
 
 def test_pieces_may_overlap() -> None:
     """A batch is given once more for its last records, which have no bytes."""
     pieces = rendered([(Layout.PLAIN, [((), b"x"), ((), b"")]), (Layout.PLAIN, [((), b"y")])])
-    found = cut([pieces[0], *pieces], 0, 99, NOTHING)
+    found = render_slice([pieces[0], *pieces], 0, 99, NOTHING)
     assert found.data == pieces[0].data + pieces[1].data
     assert found.dropped == {Feature.EMPTY_BODY: 1}
 
@@ -100,16 +100,16 @@ def test_pieces_may_overlap() -> None:
 def test_a_gap_ends_what_is_given() -> None:
     """Rows may be purged between two looks into the file."""
     pieces = rendered([(Layout.PLAIN, [((), b"x")]), (Layout.PLAIN, [((), b"y")]), (Layout.PLAIN, [(KEY, b"z")])])
-    found = cut([pieces[0], pieces[2]], 3, 99, NOTHING)
+    found = render_slice([pieces[0], pieces[2]], 3, 99, NOTHING)
     assert (found.data, found.end_offset, found.dropped) == (pieces[0].data[3:], 9, {})
-    assert cut([pieces[0], pieces[2]], 3, 99, frozenset(Feature)).refused is None
+    assert render_slice([pieces[0], pieces[2]], 3, 99, frozenset(Feature)).refused is None
 
 
 def test_records_that_are_gone_are_not_told() -> None:
     pieces = rendered([(Layout.PLAIN, [(FENCE, b""), (FENCE, b""), ((), b"x")])])
-    assert cut(pieces, 0, 99, NOTHING).dropped == {Feature.COMMAND: 2}
-    assert cut(pieces, 0, 99, NOTHING, first_seq_num=1).dropped == {Feature.COMMAND: 1}
-    assert cut(pieces, 0, 99, frozenset({Feature.COMMAND}), first_seq_num=2).refused is None
+    assert render_slice(pieces, 0, 99, NOTHING).dropped == {Feature.COMMAND: 2}
+    assert render_slice(pieces, 0, 99, NOTHING, first_seq_num=1).dropped == {Feature.COMMAND: 1}
+    assert render_slice(pieces, 0, 99, frozenset({Feature.COMMAND}), first_seq_num=2).refused is None
 
 
 @given(BATCHES, st.data())
@@ -120,4 +120,4 @@ def test_the_rest_is_what_was_behind(batches: Batches, data: st.DataObject) -> N
         rest = piece.rest(offset)
         assert rest.end_offset == piece.end_offset
         for refuse in (NOTHING, frozenset(Feature)):
-            assert cut([rest], offset, most, refuse) == cut([piece], offset, most, refuse)
+            assert render_slice([rest], offset, most, refuse) == render_slice([piece], offset, most, refuse)

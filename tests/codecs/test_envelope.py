@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs.envelope import MARK, is_marked, unwrap, wrap
+from penstock_codecs.envelope import ENVELOPE_MARK, is_marked, unwrap, wrap
 from penstock_codecs.model import Header, Headers
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "loss.md"
@@ -49,12 +49,12 @@ def test_a_record_has_one_envelope(headers: Headers, body: bytes, data: st.DataO
         b"": "mark is missing",
         b"plain": "mark is missing",
         b"\xf5PE": "mark is missing",
-        MARK: "version missing is not known",
-        MARK + b"\x02": "version 2 is not known",
-        MARK + b"\x01\x1a": "does not hold a record",
-        MARK + b"\x01\x08\x05": "more than headers and body",
-        MARK + b"\x01\x22\x00": "more than headers and body",
-        MARK + b"\x01\x1a\x01x\x12\x00": "not spelled canonically",
+        ENVELOPE_MARK: "version missing is not known",
+        ENVELOPE_MARK + b"\x02": "version 2 is not known",
+        ENVELOPE_MARK + b"\x01\x1a": "does not hold a record",
+        ENVELOPE_MARK + b"\x01\x08\x05": "more than headers and body",
+        ENVELOPE_MARK + b"\x01\x22\x00": "more than headers and body",
+        ENVELOPE_MARK + b"\x01\x1a\x01x\x12\x00": "not spelled canonically",
     }.items(),
 )
 def test_what_is_no_envelope(data: bytes, why: str) -> None:

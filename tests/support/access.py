@@ -10,7 +10,7 @@ from pathlib import Path
 
 from support.process import CONFIG, GatewayProcess, running_gateway
 
-from penstock.core.scopes import EVERYTHING
+from penstock.core.scopes import FULL_SCOPE
 from penstock.routing.access.token_file import TokenFile
 from penstock_codecs.s2.access_tokens import AccessTokenInfo, Op, ResourceSet, Scope
 
@@ -38,7 +38,7 @@ class TokensOf:
     def issue(
         self,
         token_id: str,
-        allowed: Scope = EVERYTHING,
+        allowed: Scope = FULL_SCOPE,
         *,
         seconds: float | None = None,
         auto_prefix: bool = False,

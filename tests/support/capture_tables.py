@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock_spark.capture.batch import CaptureBatchReader
-from penstock_spark.capture.decoding import RecordingPart, decode
-from penstock_spark.capture.files import find
+from penstock_spark.capture.decoding import RecordingPart, decode_rows
+from penstock_spark.capture.files import find_captures
 from penstock_spark.capture.options import capture_options
 from penstock_spark.capture.recordings import recordings_of
 from penstock_spark.capture.streaming import CaptureStreamReader
@@ -34,14 +34,14 @@ def schema_of(table: str, names: Sequence[str] | None = None) -> pa.Schema:
 
 def part_of(*paths: str | Path, table: str = "records", **more: Any) -> RecordingPart:
     """Return the only recording of these files."""
-    (recording,) = recordings_of(find([str(path) for path in paths]))
+    (recording,) = recordings_of(find_captures([str(path) for path in paths]))
     return replace(RecordingPart(recording, table, recording.file), **more)
 
 
 def rows(part: RecordingPart, names: Sequence[str] | None = None) -> list[Row]:
     """Return the rows of a task."""
     schema = schema_of(part.table, names)
-    return pa.Table.from_batches(decode(part, schema), schema).to_pylist()
+    return pa.Table.from_batches(decode_rows(part, schema), schema).to_pylist()
 
 
 def read(path: str | Path, table: str, names: Sequence[str] | None = None, **options: object) -> list[Row]:

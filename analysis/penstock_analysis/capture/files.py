@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from penstock_analysis.capture.blocks import BYTE_ORDER_MAGIC, ENHANCED_PACKET, INTERFACE, OPTION_COMMENT, SECTION
-from penstock_analysis.capture.notes import MARK
+from penstock_analysis.capture.notes import NOTE_MARK
 from penstock_codecs.limits import MIB
 
 __all__ = ["MAX_BLOCK", "Packet", "PacketFile"]
@@ -281,8 +281,8 @@ class PacketFile:
         self._last_ns = time_ns = described.time_ns(*time)
         options = stop + (-captured & 3)
         comments: tuple[bytes, ...] = ()
-        if end - options > 12 and buffer.find(MARK, options, end) >= 0:
+        if end - options > 12 and buffer.find(NOTE_MARK, options, end) >= 0:
             found = self._options(buffer, options, end)
-            comments = tuple(value for code, value in found if code == OPTION_COMMENT and value.startswith(MARK))
+            comments = tuple(value for code, value in found if code == OPTION_COMMENT and value.startswith(NOTE_MARK))
         cut = original - captured if original > captured else 0
         return Packet(time_ns, interface, described.link, buffer, start, stop, cut, comments)

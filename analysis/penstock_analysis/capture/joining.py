@@ -13,7 +13,7 @@ from typing import Final
 
 from penstock_analysis.capture.events import Conversation, Joined
 
-__all__ = ["KEY", "JoinedParts", "parts_of"]
+__all__ = ["KEY", "JoinedParts", "joined_values"]
 
 KEY: Final = "joined"
 _PART: Final = 7_900
@@ -23,7 +23,7 @@ _MOST_BYTES: Final = 256 * 1024
 """Preludes of a connection take at most 110 KiB."""
 
 
-def parts_of(joined: Joined) -> list[str]:
+def joined_values(joined: Joined) -> list[str]:
     """Return the values of its pairs, in order; none if the event is longer than a reader accepts."""
     head = {
         "version": joined.version,

@@ -15,17 +15,17 @@ from typing import Final
 from penstock_analysis.capture.events import Conversation, Lost, Opened, Side, SocketAddress
 
 __all__ = [
-    "MARK",
     "MAX_VALUE",
+    "NOTE_MARK",
     "conversation_of",
     "identity",
     "loss",
     "note",
-    "number_of",
     "parse_note",
+    "parse_number",
 ]
 
-MARK: Final = b"penstock connection="
+NOTE_MARK: Final = b"penstock connection="
 """Beginning of each comment of ours."""
 MAX_VALUE: Final = 8_000
 """Longest value, in characters; longer ones are cut. Escaped, one still fits into an option (65,535 bytes)."""
@@ -116,7 +116,7 @@ def parse_note(comment: bytes) -> dict[str, str] | None:
     return pairs if next(iter(pairs), None) == "connection" else None
 
 
-def number_of(pairs: Mapping[str, str], key: str) -> int | None:
+def parse_number(pairs: Mapping[str, str], key: str) -> int | None:
     """Return a decimal number of up to 19 digits, or None if the text is not one."""
     value = pairs.get(key, "")
     return int(value) if len(value) <= 19 and value.isascii() and value.isdigit() else None
@@ -124,7 +124,7 @@ def number_of(pairs: Mapping[str, str], key: str) -> int | None:
 
 def conversation_of(pairs: Mapping[str, str], client: SocketAddress, server: SocketAddress) -> Conversation | None:
     """Return the conversation that an `identity` names, or None if it is invalid. The ends are those of its packet."""
-    number = number_of(pairs, "connection")
+    number = parse_number(pairs, "connection")
     side = _SIDES.get(pairs.get("side", ""))
     if number is None or side is None:
         return None

@@ -31,8 +31,8 @@ from penstock_analysis.capture.events import (
 from penstock_analysis.capture.files import Packet, PacketFile
 from penstock_analysis.capture.headers import ACK, FIN, RESET, SYN
 from penstock_analysis.capture.joining import KEY, JoinedParts
-from penstock_analysis.capture.notes import conversation_of, number_of, parse_note
-from penstock_analysis.capture.packets import Ignored, TcpSegment, segment_of
+from penstock_analysis.capture.notes import conversation_of, parse_note, parse_number
+from penstock_analysis.capture.packets import Ignored, TcpSegment, tcp_segment_of
 from penstock_codecs.limits import MIB
 
 __all__ = ["MAX_CONVERSATIONS", "WINDOW_BYTES", "CaptureReader"]
@@ -124,7 +124,7 @@ class CaptureReader:
             try:
                 if packet.link is None:
                     raise Ignored("unknown interface")
-                segment = segment_of(packet.link, packet.buffer, packet.start, packet.end, packet.cut)
+                segment = tcp_segment_of(packet.link, packet.buffer, packet.start, packet.end, packet.cut)
             except Ignored as reason:
                 self._ignore(str(reason))
                 continue
@@ -182,7 +182,7 @@ class CaptureReader:
             self._identified(pairs, time_ns, key, segment, out)
             return
         found = self._tracked.get(key)
-        if found is None or not found[0].ours or found[0].conversation.number != number_of(pairs, "connection"):
+        if found is None or not found[0].ours or found[0].conversation.number != parse_number(pairs, "connection"):
             self._ignore("comment")
             return
         tracked = found[0]
@@ -204,7 +204,7 @@ class CaptureReader:
         self, pairs: dict[str, str], time_ns: int, key: Key, segment: TcpSegment, out: list[CaptureEvent]
     ) -> None:
         ends = _ends(segment.key)
-        offsets = number_of(pairs, "client_offset"), number_of(pairs, "server_offset")
+        offsets = parse_number(pairs, "client_offset"), parse_number(pairs, "server_offset")
         conversation = conversation_of(pairs, *ends)
         if conversation is None or offsets[0] is None or offsets[1] is None:
             self._ignore("comment")
@@ -228,7 +228,7 @@ class CaptureReader:
         out.append(Opened(conversation, time_ns, client_offset, server_offset, continued))
 
     def _lost(self, tracked: _Tracked, pairs: dict[str, str], time_ns: int, out: list[CaptureEvent]) -> None:
-        sender, at, length = _SENDERS.get(pairs["lost"]), number_of(pairs, "at"), number_of(pairs, "length")
+        sender, at, length = _SENDERS.get(pairs["lost"]), parse_number(pairs, "at"), parse_number(pairs, "length")
         if sender is None or at is None or length is None:
             self._ignore("comment")
             return

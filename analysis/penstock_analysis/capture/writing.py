@@ -25,7 +25,7 @@ from penstock_analysis.capture.events import (
     Side,
 )
 from penstock_analysis.capture.headers import ACK, FIN, RESET, SYN, PacketFramer, Piece, addresses
-from penstock_analysis.capture.joining import KEY, parts_of
+from penstock_analysis.capture.joining import KEY, joined_values
 from penstock_analysis.capture.notes import identity, loss, note
 from penstock_codecs.limits import MIB
 
@@ -187,7 +187,7 @@ class CaptureWriter:
         """Encode preludes, which are not repeated in the next file, where other bytes follow."""
         pieces: list[Piece] = []
         written = self._open.get(joined.conversation) or self._resumed(joined, pieces)
-        written.pending += [note(joined.conversation, KEY, part) for part in parts_of(joined)]
+        written.pending += [note(joined.conversation, KEY, part) for part in joined_values(joined)]
         return pieces + self._news(written, joined.time_ns)
 
     @staticmethod

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from penstock_analysis.redaction.text import Edit, Patterns, Span, joined, stars
-from penstock_codecs.envelope import MARK
+from penstock_codecs.envelope import ENVELOPE_MARK
 
 __all__ = ["Leaves", "whole_characters"]
 
-_ENVELOPE: Final = MARK + b"\x01"
+_ENVELOPE: Final = ENVELOPE_MARK + b"\x01"
 _HEADERS: Final = 0x12
 """The tag of AppendRecord.headers, which come first in an envelope."""
 

@@ -36,7 +36,7 @@ from penstock_codecs.http import RequestHead
 from penstock_codecs.model import StreamRef
 from penstock_codecs.s2.media import Media, media_type
 from penstock_codecs.s2.names import decode_path_segment
-from penstock_codecs.s2.routes import S2Endpoint, find
+from penstock_codecs.s2.routes import S2Endpoint, match_route
 
 __all__ = ["S2Exchanges"]
 
@@ -74,7 +74,7 @@ class S2Exchanges(HttpProtocol):
 
     def claims(self, exchange: SeenExchange, request: RequestHead, noted: Sequence[str]) -> bool:
         path, _, query = request.target.partition("?")
-        endpoints, parameters = find(path)
+        endpoints, parameters = match_route(path)
         exchange.subject = endpoints.get("GET" if request.method == "HEAD" else request.method)
         if exchange.subject is None:
             return False

@@ -22,7 +22,7 @@ from penstock_analysis.dialogue.waiting import MOST_WAITING, PendingBatches
 from penstock_analysis.s3p.clauses import S3P_ERRORS, s3p_clause
 from penstock_analysis.s3p.describing import (
     REPLY_NAMES,
-    appended,
+    appended_records,
     command_fields,
     kind_of,
     reply_fields,
@@ -116,7 +116,7 @@ class S3PDialogue(TwoSided):
         stream = stream_of(command)
         head = self._sides[Sender.CLIENT].places.head()[:HEAD_BYTES]
         asked = _Asked(self._commands, reply_type(command), stream, span.offset, span.end_ns, head)
-        records = appended(command, stream, span.end_ns, self._conversation)
+        records = appended_records(command, stream, span.end_ns, self._conversation)
         given_up: list[SeenRecord] = []
         if records:
             asked.ticket, given_up = self._waiting.add(records)

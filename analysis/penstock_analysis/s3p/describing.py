@@ -23,7 +23,7 @@ from penstock_codecs.s3p.events import (
     TrimRecords,
 )
 
-__all__ = ["REPLY_NAMES", "appended", "command_fields", "kind_of", "reply_fields", "reply_kind", "stream_of"]
+__all__ = ["REPLY_NAMES", "appended_records", "command_fields", "kind_of", "reply_fields", "reply_kind", "stream_of"]
 
 _WORDS: dict[type, str] = {
     Create: "CREATE",
@@ -86,7 +86,7 @@ def reply_fields(reply: Reply) -> dict[str, Any]:
             return {}
 
 
-def appended(command: Command, stream: str, time_ns: int, conversation: Conversation) -> list[SeenRecord]:
+def appended_records(command: Command, stream: str, time_ns: int, conversation: Conversation) -> list[SeenRecord]:
     """Return the records that a command appends."""
     if not isinstance(command, AppendRecords):
         return []

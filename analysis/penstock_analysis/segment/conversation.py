@@ -94,7 +94,7 @@ class SegmentDialogue(TwoSided):
                 **({"partials": event.partials} if event.partials else {}),
             },
             records=meaning.records,
-            failure=describing.failure_of(message) if sender is Sender.SERVER else "",
+            failure=describing.error_text_of(message) if sender is Sender.SERVER else "",
             event=message,
             answers=None if meaning.asked_ns is None else span.end_ns - meaning.asked_ns,
         )

@@ -16,7 +16,7 @@ from penstock_codecs.segment.layout import SegmentMessage
 from penstock_codecs.segment.lists import TableKey
 from penstock_codecs.segment.wire import Flags
 
-__all__ = ["failure_of", "kind_of", "message_fields", "request_id_of", "segment_of"]
+__all__ = ["error_text_of", "kind_of", "message_fields", "request_id_of", "segment_of"]
 
 MOST_ITEMS: Final = 16
 """Most items of a list that are shown."""
@@ -110,7 +110,7 @@ _DETAILS: Final[dict[str, Callable[[Any], str]]] = {
 }
 
 
-def failure_of(message: SegmentMessage | BlockData) -> str:
+def error_text_of(message: SegmentMessage | BlockData) -> str:
     """Return the text of an error reply, `NAME: details`, or "" for other messages."""
     kind = kind_of(message)
     if kind not in SEGMENT_ERRORS:

@@ -115,7 +115,7 @@ class Meanings:
 
     def _answer(self, decoded: DecodedMessage, _span: TimedSpan) -> MessageMeaning:
         """Handle a reply to a request."""
-        message, failure = decoded.message, describing.failure_of(decoded.message)
+        message, failure = decoded.message, describing.error_text_of(decoded.message)
         request = self._requests.answered(message)
         # Writers' own requests are answered before they append, so what answers another refuses no append.
         own = request is None or request.sets_up or describing.request_id_of(message) is None

@@ -10,7 +10,7 @@ import re
 from collections import deque
 from typing import Final
 
-from penstock_codecs.http.events import Buffer, Headers
+from penstock_codecs.http.events import Buffer, HttpHeaders
 
 __all__ = ["ChunkError", "ChunkLines", "ChunkedBody", "chunk_framing"]
 
@@ -56,7 +56,7 @@ class ChunkLines:
         self._complete = False
 
     @property
-    def trailers(self) -> Headers:
+    def trailers(self) -> HttpHeaders:
         """Fields after the last chunk; names in lower case."""
         return tuple(self._trailers)
 

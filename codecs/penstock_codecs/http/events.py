@@ -30,8 +30,8 @@ __all__ = [
     "End",
     "Ended",
     "GoAway",
-    "Headers",
     "HttpCodec",
+    "HttpHeaders",
     "HttpLimits",
     "Noise",
     "Outgoing",
@@ -44,7 +44,7 @@ __all__ = [
     "without_quotes",
 ]
 
-Headers = Sequence[tuple[str, str]]
+HttpHeaders = Sequence[tuple[str, str]]
 Buffer = bytes | bytearray | memoryview
 
 # Error codes of resets and of GOAWAY (RFC 9113, 7).
@@ -78,7 +78,7 @@ class RequestHead:
     stream_id: int
     method: str
     target: str
-    headers: Headers
+    headers: HttpHeaders
     authority: str = ""
     scheme: str = "http"
     version: str = ""
@@ -91,7 +91,7 @@ class ResponseHead:
 
     stream_id: int
     status: int
-    headers: Headers
+    headers: HttpHeaders
     end: bool = False
 
 
@@ -129,7 +129,7 @@ class End:
     """
 
     stream_id: int
-    trailers: Headers = ()
+    trailers: HttpHeaders = ()
 
 
 @dataclass(slots=True)

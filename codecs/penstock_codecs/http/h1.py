@@ -23,8 +23,8 @@ from penstock_codecs.http.events import (
     End,
     Ended,
     GoAway,
-    Headers,
     HttpCodec,
+    HttpHeaders,
     HttpLimits,
     Noise,
     Outgoing,
@@ -377,7 +377,7 @@ class Http1Connection(HttpCodec):
         return self._going_away and ours is h11.IDLE and theirs is h11.IDLE
 
 
-def _says_close(headers: Headers) -> bool:
+def _says_close(headers: HttpHeaders) -> bool:
     """Return whether the connection is not to be used again (RFC 9112, 9.6)."""
     values = (value for name, value in headers if name.lower() == "connection")
     return any(token.strip().lower() == "close" for value in values for token in value.split(","))
@@ -387,7 +387,7 @@ def _text(headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]
     return tuple([(str(name, "latin-1"), str(value, "latin-1")) for name, value in headers])
 
 
-def _encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
+def _encoded(headers: HttpHeaders) -> list[tuple[bytes, bytes]]:
     # h11 would accept ASCII text only, and an answer may repeat the client's bytes.
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
 
@@ -397,7 +397,7 @@ def _with_host(event: RequestHead) -> list[tuple[str, str]]:
     return list(event.headers) if named else [("host", event.authority), *event.headers]
 
 
-def authority_and_target(target: str, headers: Headers) -> tuple[str, str]:
+def authority_and_target(target: str, headers: HttpHeaders) -> tuple[str, str]:
     """Return authority, and path with query, of a request whose target may be a whole URI (RFC 9112, 3.2.2)."""
     if (absolute := _ABSOLUTE.fullmatch(target)) is None:
         return next((value for name, value in headers if name == "host"), ""), target

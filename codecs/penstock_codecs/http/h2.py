@@ -38,7 +38,7 @@ from penstock_codecs.http.events import (
     body_forbidden,
 )
 from penstock_codecs.http.h2_frames import OneFrame, StreamFailed, data_frames, failure_of, start
-from penstock_codecs.http.h2_heads import encoded, fields_of, request_fields, request_head, response_head
+from penstock_codecs.http.h2_heads import encoded, request_fields, request_head, response_head, trailers_of
 from penstock_codecs.http.h2_stream import H2Stream
 from penstock_codecs.http.preludes import h2_preludes
 
@@ -165,7 +165,7 @@ class Http2Connection(HttpCodec):
 
     def _trailers(self, event: h2.events.TrailersReceived) -> None:
         if event.stream_id in self._streams:
-            self._streams[event.stream_id].received_trailers = fields_of(event.headers)
+            self._streams[event.stream_id].received_trailers = trailers_of(event.headers)
 
     def _informational(self, event: h2.events.InformationalResponseReceived) -> None:
         headers = dict(cast(Iterable[tuple[bytes, bytes]], event.headers))

@@ -8,9 +8,9 @@ from typing import Any, Final, cast
 import h2.exceptions
 
 from penstock_codecs.failures import LocalProtocolError
-from penstock_codecs.http.events import Headers, RequestHead, ResponseHead
+from penstock_codecs.http.events import HttpHeaders, RequestHead, ResponseHead
 
-__all__ = ["encoded", "fields_of", "request_fields", "request_head", "response_head"]
+__all__ = ["encoded", "request_fields", "request_head", "response_head", "trailers_of"]
 
 _CONNECTION_HEADERS: Final = frozenset({"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"})
 
@@ -42,7 +42,7 @@ def response_head(stream_id: int, block: Any) -> ResponseHead:
     return ResponseHead(stream_id, int(status), headers)
 
 
-def fields_of(block: Any) -> tuple[tuple[str, str], ...]:
+def trailers_of(block: Any) -> tuple[tuple[str, str], ...]:
     """Return trailers, which have no pseudo-headers: h2 has refused those."""
     return tuple(_split(block)[1])
 
@@ -58,7 +58,7 @@ def _split(block: Any) -> tuple[dict[bytes, str], list[tuple[str, str]]]:
     return pseudo, headers
 
 
-def encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
+def encoded(headers: HttpHeaders) -> list[tuple[bytes, bytes]]:
     """Return headers for h2, without those of HTTP/1.1 only. Raises LocalProtocolError for an invalid header."""
     pairs = [(name, value) for name, value in headers if name not in _CONNECTION_HEADERS]
     for name, value in pairs:

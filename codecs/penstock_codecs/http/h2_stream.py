@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from penstock_codecs.http.events import Buffer, Headers, RequestHead, ResponseHead
+from penstock_codecs.http.events import Buffer, HttpHeaders, RequestHead, ResponseHead
 
 __all__ = ["H2Stream"]
 
@@ -43,7 +43,7 @@ class H2Stream:
         self._begun = 0  # bytes of the first unsent part that were sent
         self.ending = False
         self.trailers: Sequence[tuple[bytes, bytes]] = ()  # to send after the body
-        self.received_trailers: Headers = ()
+        self.received_trailers: HttpHeaders = ()
         self.answered = False
         self.peer_done = False
         self.bodiless = False

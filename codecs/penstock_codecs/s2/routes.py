@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import NamedTuple
 
-__all__ = ["RouteMatch", "S2Endpoint", "find"]
+__all__ = ["RouteMatch", "S2Endpoint", "match_route"]
 
 
 class S2Endpoint(Enum):
@@ -91,7 +91,7 @@ for _pattern, _endpoints in _ROUTES.items():
 _NOWHERE = RouteMatch({}, {})
 
 
-def find(path: str) -> RouteMatch:
+def match_route(path: str) -> RouteMatch:
     """Return the match of a raw request path."""
     segments = path.removeprefix("/").split("/")
     for pattern, endpoints in _BY_LENGTH.get(len(segments), ()):

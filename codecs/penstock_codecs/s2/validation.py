@@ -18,7 +18,7 @@ from penstock_codecs.limits import (
 from penstock_codecs.model import Headers, is_command
 from penstock_codecs.operations import Append
 
-__all__ = ["FENCE", "TRIM", "Fence", "TrimTo", "parse_command", "trims", "validate_append"]
+__all__ = ["FENCE", "TRIM", "Fence", "TrimTo", "parse_command", "trim_points", "validate_append"]
 
 FENCE: Final = b"fence"
 TRIM: Final = b"trim"
@@ -52,7 +52,7 @@ def parse_command(headers: Headers, body: bytes) -> Fence | TrimTo | None:
     raise _invalid("unknown command")
 
 
-def trims(append: Append) -> list[int]:
+def trim_points(append: Append) -> list[int]:
     """Return the sequence numbers of the `trim` commands in an append that `validate_append` accepts."""
     found = (parse_command(headers, append.bodies[index]) for index, headers in append.headers.items())
     return [command.seq_num for command in found if isinstance(command, TrimTo)]

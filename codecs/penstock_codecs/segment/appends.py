@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from penstock_codecs.segment.events import EVENT_HEADER_BYTES, join_events
-from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, SegmentMessage, encode, show
+from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, SegmentMessage, encode, show_value
 from penstock_codecs.segment.released import AppendBlock, AppendBlockEnd, Padding, PartialEvent
 
 __all__ = ["BlockAppended", "Violation", "append_messages", "stored_pieces"]
@@ -39,7 +39,7 @@ class BlockAppended:
     request_id: int
 
     def __repr__(self) -> str:
-        return show(self)
+        return show_value(self)
 
 
 def stored_pieces(block: AppendBlock | None, end: AppendBlockEnd) -> list[bytes | memoryview]:

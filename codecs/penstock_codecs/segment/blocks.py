@@ -17,9 +17,9 @@ from penstock_codecs.segment.draft import BeginAppendBlock, Event, Partial
 from penstock_codecs.segment.draft_order import DraftRequests, DraftState
 from penstock_codecs.segment.events import EVENT_HEADER_BYTES
 from penstock_codecs.segment.frames import FrameFault, Frames
-from penstock_codecs.segment.layout import HEADER_BYTES, show
+from penstock_codecs.segment.layout import HEADER_BYTES, show_value
 
-__all__ = ["BlockData", "Pieces", "walk", "whole_events"]
+__all__ = ["BlockData", "Pieces", "walk_block", "whole_events"]
 
 _TYPE_AND_LENGTH: Final = Struct(">Q")
 ZERO_WINDOW: Final = 4096
@@ -40,7 +40,7 @@ class BlockData:
     data: bytes
 
     def __repr__(self) -> str:
-        return show(self)
+        return show_value(self)
 
 
 class Pieces:
@@ -89,7 +89,7 @@ class Pieces:
             yield piece
 
 
-def walk(frames: Frames, order: DraftRequests, pieces: Pieces) -> Iterator[BlockData | None]:
+def walk_block(frames: Frames, order: DraftRequests, pieces: Pieces) -> Iterator[BlockData | None]:
     """Yield the pieces of a block, up to its end or a Partial, and None whenever bytes are missing. Raises Fault,
     Violation."""
     while order.state is DraftState.BLOCK:

@@ -7,14 +7,14 @@ from typing import NoReturn, Protocol
 
 from penstock_codecs.limits import SegmentLimits
 from penstock_codecs.segment.appends import BlockAppended, Violation
-from penstock_codecs.segment.blocks import BlockData, Pieces, walk
+from penstock_codecs.segment.blocks import BlockData, Pieces, walk_block
 from penstock_codecs.segment.draft import BeginAppendBlock, EndAppendBlock, Partial, PartialKind
 from penstock_codecs.segment.draft_order import DraftRequests, DraftState
 from penstock_codecs.segment.frames import Frames, decode_message
 from penstock_codecs.segment.layout import HEADER_BYTES, Dialect, Direction, SegmentMessage
 from penstock_codecs.segment.partials import Reassembly
 from penstock_codecs.segment.released import AppendBlockEnd, Hello
-from penstock_codecs.segment.released_order import ReleasedRequests, appended, check_versions
+from penstock_codecs.segment.released_order import ReleasedRequests, block_appended, check_versions
 
 __all__ = ["DraftRequestDecoder", "MessageDecoder", "ReleasedRequestDecoder", "ReplyDecoder"]
 
@@ -56,7 +56,7 @@ class ReleasedRequestDecoder:
             given = self._order.take(message)
             if isinstance(given, list):
                 assert isinstance(message, AppendBlockEnd), "nothing else gives pieces"
-                return appended(message, given)
+                return block_appended(message, given)
             if given is not None:
                 if isinstance(given, Hello):
                     self._frames.version = min(self._frames.version, given.high_version)
@@ -105,7 +105,7 @@ class DraftRequestDecoder:
     def _decode(self) -> Generator[DecodedEvent | None, None, NoReturn]:
         while True:
             if self._order.state is DraftState.BLOCK:
-                yield from walk(self._frames, self._order, self._pieces)
+                yield from walk_block(self._frames, self._order, self._pieces)
             message = self._frames.next()
             if message is None:
                 yield None

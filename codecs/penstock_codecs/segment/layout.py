@@ -43,7 +43,7 @@ __all__ = [
     "fields_of",
     "message",
     "message_class",
-    "show",
+    "show_value",
     "spans",
 ]
 
@@ -104,21 +104,21 @@ class SegmentMessage:
     older: ClassVar[Older | None]
 
     def __repr__(self) -> str:
-        return show(self)
+        return show_value(self)
 
 
-def show(value: object) -> str:
+def show_value(value: object) -> str:
     """Return a field's value as text for people; different values are unlikely to look the same."""
     if isinstance(value, bytes) and len(value) > LONG_DATA:
         return f"<{len(value)} bytes, {value[:16].hex()}..., crc32 {crc32(value):08x}>"
     if isinstance(value, tuple):
-        return f"({', '.join(map(show, value))}{',' * (len(value) == 1)})"
+        return f"({', '.join(map(show_value, value))}{',' * (len(value) == 1)})"
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, Enum):
         return value.name
     if is_dataclass(value):
-        shown = (f"{field.name}={show(getattr(value, field.name))}" for field in fields(value))
+        shown = (f"{field.name}={show_value(getattr(value, field.name))}" for field in fields(value))
         return f"{type(value).__name__}({', '.join(shown)})"
     return repr(value)
 

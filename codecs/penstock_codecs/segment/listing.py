@@ -19,7 +19,7 @@ from penstock_codecs.segment.layout import (
     Direction,
     SegmentMessage,
     message_class,
-    show,
+    show_value,
     spans,
 )
 from penstock_codecs.segment.partials import Reassembly
@@ -118,7 +118,7 @@ class _Segment:
                     return
                 note = " (left out)" if left_out else ""
                 yield Line(
-                    None if left_out else start + begin, depth, f"{name}: {field.wire.name} = {show(value)}{note}"
+                    None if left_out else start + begin, depth, f"{name}: {field.wire.name} = {show_value(value)}{note}"
                 )
                 values[name] = value
                 if name == "data" and cls.__name__ in _WITH_EVENTS:
@@ -171,7 +171,7 @@ def _events(cls: type[SegmentMessage], data: bytes, base: int, depth: int) -> It
             return
         if type_id != Event.type_id or length < 0 or following > len(data):
             break
-        yield Line(base + at, depth, f"Event = {show(data[at + HEADER_BYTES : following])}")
+        yield Line(base + at, depth, f"Event = {show_value(data[at + HEADER_BYTES : following])}")
         at = following
     if 0 < at < len(data):
         yield Line(base + at, depth, f"{size(len(data) - at)} of an event that continues in another block")

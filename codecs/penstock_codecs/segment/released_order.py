@@ -157,7 +157,7 @@ def check_versions(hello: Hello) -> None:
         raise Violation(f"the peer speaks versions {hello.low_version} to {hello.high_version}, we {low} to {high}")
 
 
-def appended(end: AppendBlockEnd, pieces: list[bytes | memoryview]) -> BlockAppended:
+def block_appended(end: AppendBlockEnd, pieces: list[bytes | memoryview]) -> BlockAppended:
     """Return the append that an AppendBlockEnd completes; without an AppendBlock its bytes are not copied."""
     data = end.data if len(pieces) == 1 and pieces[0] is end.data else b"".join(pieces)
     return BlockAppended(end.writer_id, data, end.number_of_events, end.last_event_number, end.request_id)

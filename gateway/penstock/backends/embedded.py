@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from penstock.core.back import AppendSession, Back, ReadSession
 from penstock.store.listings import list_basins, list_streams
-from penstock.store.positions import find
+from penstock.store.positions import find_position
 from penstock.store.settings import Clock, StoreSettings, wall_clock
 from penstock.store.store import Store, open_store
 from penstock.store.table_rows import get_info, list_items, read_delta, read_items
@@ -139,7 +139,7 @@ class EmbeddedBack(Back):
 
     async def _locate(self, operation: Locate) -> Located:
         stream = await self._store.reads.find_stream(operation.stream, create_if_missing=False)
-        return await find(self._store.reader, stream, operation.start)
+        return await find_position(self._store.reader, stream, operation.start)
 
 
 @asynccontextmanager

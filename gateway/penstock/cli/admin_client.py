@@ -12,7 +12,7 @@ import click
 
 from penstock.core.errors import CannotStart
 
-__all__ = ["ask", "follow", "management_options", "refused"]
+__all__ = ["answer_error", "ask", "follow", "management_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -98,7 +98,7 @@ def follow(management: str, token: str | None, target: str, *, patience: float =
         sock = connection.sock  # the answer takes the socket over
         answer = connection.getresponse()
         if answer.status != 200:
-            raise refused(json.loads(answer.read()))
+            raise answer_error(json.loads(answer.read()))
         sock.settimeout(None)
         while piece := answer.read1(_PIECE):
             yield piece
@@ -151,7 +151,7 @@ def _no_json(management: str) -> click.ClickException:
     return click.ClickException(f"{management} is not a management listener: its answer is not JSON")
 
 
-def refused(answer: Any) -> click.ClickException:
+def answer_error(answer: Any) -> click.ClickException:
     """Return an error answer's message as an exception."""
     message = answer.get("message") if isinstance(answer, dict) else None
     return click.ClickException(str(message or answer))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from penstock.app.config import Config, kind_of
+from penstock.app.config import Config, listener_kind_of
 from penstock.core.address import Address
 from penstock.protocols.plugin import Example, listener_kinds
 
@@ -19,7 +19,7 @@ def banner(config: Config, addresses: Mapping[str, Sequence[Address]]) -> str:
     lines = ["Penstock is running. Ctrl-C stops it. In another terminal:"]
     basin, shown = _basin(config), set[str]()
     for label, listener in config.listeners.labelled():
-        kind = listener_kinds()[kind_of(label)]
+        kind = listener_kinds()[listener_kind_of(label)]
         if kind.kind in shown:  # of several listeners of a kind, show only the first one's commands
             continue
         example = Example(basin, STREAM, _creation(config, basin), first=not shown)
@@ -34,7 +34,7 @@ def banner(config: Config, addresses: Mapping[str, Sequence[Address]]) -> str:
 def _basin(config: Config) -> str:
     """Return the basin that the commands use: one that all listeners see."""
     for label, listener in config.listeners.labelled():
-        sole = listener_kinds()[kind_of(label)].sole_basin(listener)
+        sole = listener_kinds()[listener_kind_of(label)].sole_basin(listener)
         if sole is not None:
             return sole
     return config.store.basins[0].name if config.store.basins else "my-first-basin"

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import click
 
-from penstock.cli.admin_client import ask, management_options, refused
-from penstock.cli.output import say
+from penstock.cli.admin_client import answer_error, ask, management_options
+from penstock.cli.output import print_lines
 from penstock.recorder.captures.text import printable
 
 __all__ = ["cut_over_command"]
@@ -32,8 +32,8 @@ def cut_over_command(route: str, management: str, token: str | None, force: bool
     target = f"/routes/{quote(route, safe='')}/cut-over"
     status, answer = ask(management, token, target, words, patience=wait_seconds + _MARGIN_SECONDS)
     if not isinstance(answer, dict) or "swapped" not in answer:
-        raise refused(answer)
-    say(_in_words(route, answer))
+        raise answer_error(answer)
+    print_lines(_in_words(route, answer))
     if status != 200:
         sys.exit(1)
 

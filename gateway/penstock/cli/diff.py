@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import click
 
-from penstock.cli.captures.opened import ending_quietly, one_side, opened, side_option
-from penstock.cli.output import say
+from penstock.cli.captures.opened import ending_quietly, one_side, opened_captures, side_option
+from penstock.cli.output import print_lines
 from penstock.core.errors import CannotStart
 from penstock.recorder.captures.text import counted, printable
-from penstock.tools.comparing import Comparison, DiffKind, Fields, RecordDifference, StreamComparison, compare
+from penstock.tools.comparing import Comparison, DiffKind, Fields, RecordDifference, StreamComparison, compare_streams
 from penstock.tools.comparing.comparison import NotComparable
-from penstock.tools.comparing.pairing import called, joined, wanted
+from penstock.tools.comparing.pairing import called, join_names, wanted
 from penstock.tools.comparing.record_table import ComparedStream, Input, RecordRow, RecordTable
 from penstock_analysis.dialogue import APPENDED, DELIVERED
 from penstock_codecs.failures import OperationFailed
@@ -92,7 +92,7 @@ def diff_command(a: str, b: str, as_json: bool, **said: Any) -> None:
         if not comparison.streams:
             some = " with such a name" if said["streams"] else ""
             raise _CannotCompare(f"neither source has records to compare{some}")
-        say(*([json.dumps(_as_json(comparison), ensure_ascii=False)] if as_json else _lines(comparison)))
+        print_lines(*([json.dumps(_as_json(comparison), ensure_ascii=False)] if as_json else _lines(comparison)))
     if not comparison.equal:
         sys.exit(_DIFFERENT)
 
@@ -104,7 +104,7 @@ def _comparison(a: str, b: str, fields: Fields, named: dict[str, str], said: dic
             named = _put_b(table, b, named, said)
             table.settle()
             options = {"by": said["by"], "action": said["action"], "globs": said["streams"]}
-            return compare(table, named=named, most_shown=said["limit"], **options)
+            return compare_streams(table, named=named, most_shown=said["limit"], **options)
     except OperationFailed as error:
         raise _CannotCompare(f"{b}: {error.failure.message}") from error
     except sqlite3.Error as error:
@@ -127,7 +127,7 @@ def _put(table: RecordTable, source: Input, path: str, said: dict[str, Any]) -> 
     from penstock.tools.comparing.sources import put_capture
 
     try:
-        with opened([Path(path)], f"Reading {source.name}", prints=False) as captures:
+        with opened_captures([Path(path)], f"Reading {source.name}", prints=False) as captures:
             put_capture(table, source, captures, one_side([Path(path)], said["side"]))
     except click.ClickException as error:
         raise _CannotCompare(error.message) from error
@@ -138,11 +138,11 @@ def _put_b(table: RecordTable, b: str, named: dict[str, str], said: dict[str, An
     stream that `named` mentions."""
     from penstock.tools.comparing.sources import stream_on_server
 
-    ours = joined(table.streams(Input.A))
+    ours = join_names(table.streams(Input.A))
     _check_names("A", named, ours)
     if "://" not in b:
         _put(table, Input.B, b, said)
-        _check_names("B", named.values(), joined(table.streams(Input.B)))
+        _check_names("B", named.values(), join_names(table.streams(Input.B)))
         return named
     by_hand = {one.name: theirs for name, theirs in named.items() if (one := called(ours, name)) is not None}
     streams: dict[str, StreamRef] = {}

@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from penstock.app.doctor.findings import Finding, Severity
-from penstock.cli.output import say
+from penstock.cli.output import print_lines
 
 __all__ = ["doctor_command"]
 
@@ -39,9 +39,9 @@ def doctor_command(path: Path | None, as_json: bool) -> None:
     for finding in examine(path):
         findings.append(finding)
         if not as_json:
-            say(_line(finding))
+            print_lines(_line(finding))
     if as_json:
-        say(json.dumps([{**one._asdict(), "state": one.state.value} for one in findings], indent=2))
+        print_lines(json.dumps([{**one._asdict(), "state": one.state.value} for one in findings], indent=2))
     sys.exit(any(one.state is Severity.WRONG for one in findings))
 
 

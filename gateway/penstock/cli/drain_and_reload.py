@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from penstock.cli.admin_client import ask, management_options, refused
+from penstock.cli.admin_client import answer_error, ask, management_options
 
 __all__ = ["drain_command", "reload_command"]
 
@@ -18,7 +18,7 @@ def reload_command(management: str, token: str | None) -> None:
     """
     status, answer = ask(management, token, "/reload", {})
     if status != 200:
-        raise refused(answer)
+        raise answer_error(answer)
     click.echo(answer["changed"])
 
 
@@ -31,5 +31,5 @@ def drain_command(management: str, token: str | None) -> None:
     """
     status, answer = ask(management, token, "/drain", {})
     if status != 202:
-        raise refused(answer)
+        raise answer_error(answer)
     click.echo("draining")

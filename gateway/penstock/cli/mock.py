@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.captures.opened import capture_argument, one_side, opened, side_option
-from penstock.cli.output import say
+from penstock.cli.captures.opened import capture_argument, one_side, opened_captures, side_option
+from penstock.cli.output import print_lines
 from penstock.core.errors import CannotStart
 from penstock.tools.mock.report import MockReport
 from penstock_analysis.plugin import plugins
@@ -77,13 +77,13 @@ def mock_command(captures: tuple[Path, ...], listen: str, as_json: bool, **said:
             _serve(address, script, said, report)
     except CannotStart as error:
         raise click.ClickException(str(error)) from error
-    say(*([json.dumps(report.as_json(), ensure_ascii=False)] if as_json else report.lines()))
+    print_lines(*([json.dumps(report.as_json(), ensure_ascii=False)] if as_json else report.lines()))
     if said["strict"] and not report.same:
         sys.exit(1)
 
 
 def _load(captures: tuple[Path, ...], script: Script) -> None:
-    with opened(captures, "reading", prints=False) as events:
+    with opened_captures(captures, "reading", prints=False) as events:
         script.load(events)
     for why, count in script.left_out.items():
         click.echo(f"not played: {count} {'conversation' if count == 1 else 'conversations'}: {why}", err=True)

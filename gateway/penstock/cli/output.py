@@ -12,10 +12,10 @@ from pathlib import Path
 
 import click
 
-__all__ = ["guarding_output", "say"]
+__all__ = ["guarding_output", "print_lines"]
 
 
-def say(*lines: str) -> None:
+def print_lines(*lines: str) -> None:
     """Print the lines. If the reader has left, ignore that, so that the command's exit code still tells the outcome."""
     with contextlib.suppress(BrokenPipeError):
         for line in lines:

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import click
 
-from penstock.cli.admin_client import ask, management_options, refused
+from penstock.cli.admin_client import answer_error, ask, management_options
 
 __all__ = ["positions_command"]
 
@@ -30,7 +30,7 @@ def positions_command(stream: str, management: str, token: str | None, **asked: 
     query = {"stream": stream, **{name: value for name, value in asked.items() if value is not None}}
     status, answer = ask(management, token, f"/positions?{urlencode(query)}")
     if status != 200:
-        raise refused(answer)
+        raise answer_error(answer)
     click.echo("\n".join(_in_words(answer)))
 
 

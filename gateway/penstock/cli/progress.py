@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import click
 
-__all__ = ["shares_terminal", "watched"]
+__all__ = ["progress_bar", "shares_terminal"]
 
 
 def shares_terminal() -> bool:
@@ -24,7 +24,7 @@ def shares_terminal() -> bool:
 
 
 @contextmanager
-def watched(label: str, size: int | None) -> Iterator[Callable[[int], None]]:
+def progress_bar(label: str, size: int | None) -> Iterator[Callable[[int], None]]:
     """Draw a bar on standard error; yield the function that advances it by a number of bytes, of `size` in all.
 
     Draws nothing if standard error is not a terminal, or the size is unknown (None).

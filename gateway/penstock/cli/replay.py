@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.captures.opened import capture_argument, one_side, side_option
-from penstock.cli.output import say
-from penstock.cli.progress import watched
+from penstock.cli.output import print_lines
+from penstock.cli.progress import progress_bar
 from penstock.core.errors import CannotStart
 from penstock.recorder.captures import CaptureEvents, UnreadableCapture
 from penstock.tools.replay import AS_RECORDED, LOSS_WORDS, PATIENCE_SECONDS
@@ -137,7 +137,7 @@ def replay_command(captures: tuple[Path, ...], url: str, as_json: bool, strict: 
         summary = trio.run(_replay, captures, target, settings)
     except (CannotStart, UnreadableCapture, ValueError) as error:
         raise click.ClickException(str(error)) from error
-    say(*([json.dumps(summary.as_json(), ensure_ascii=False)] if as_json else summary.lines()))
+    print_lines(*([json.dumps(summary.as_json(), ensure_ascii=False)] if as_json else summary.lines()))
     if (strict or summary.vain) and not summary.same:
         sys.exit(1)
 
@@ -186,7 +186,7 @@ async def _replay(captures: tuple[Path, ...], target: Server, settings: ReplaySe
 
     damage: dict[str, None] = {}
     size = CaptureEvents(captures).size
-    with watched("replaying", None if size is None else size * settings.loops) as seen:
+    with progress_bar("replaying", None if size is None else size * settings.loops) as seen:
 
         async def events() -> AsyncGenerator[CaptureEvent, None]:
             opened = CaptureEvents(captures, seen)

@@ -16,8 +16,8 @@ from penstock.app.config import (
     RecorderTable,
     RedactTable,
     RouteTable,
-    kind_of,
     kind_of_back,
+    listener_kind_of,
     view_of,
 )
 from penstock.app.config.advice import advice
@@ -25,7 +25,7 @@ from penstock.core.permissions import Permission
 from penstock.net.tls.files import certificates_in
 from penstock.protocols.plugin import ListenerKind, back_kinds, listener_kinds
 from penstock.protocols.tables import ListenerTable, LossTable, NumberedBackTable, TlsListener
-from penstock.routing.loss.plan import EMBEDDED_SIDE, BackSide, Fate, FrontSide, Item, plan
+from penstock.routing.loss.plan import EMBEDDED_SIDE, BackSide, Fate, FrontSide, Item, plan_losses
 from penstock_codecs.limits import MIB
 
 __all__ = ["report"]
@@ -34,7 +34,7 @@ __all__ = ["report"]
 def access_lines(config: Config) -> Iterator[str]:
     """Yield lines on the credentials that clients need, and on where they are kept."""
     for label, listener in config.listeners.labelled():
-        for line in listener_kinds()[kind_of(label)].describe_access(listener, view_of(config)):
+        for line in listener_kinds()[listener_kind_of(label)].describe_access(listener, view_of(config)):
             yield f"listeners.{label}: {line}"
 
 
@@ -175,7 +175,7 @@ def _about(config: Config, route: RouteTable) -> Iterator[str]:
 
 def _fronts(config: Config, route: RouteTable) -> Iterator[tuple[str, FrontSide]]:
     for label, listener in config.listeners.labelled():
-        kind = listener_kinds()[kind_of(label)]
+        kind = listener_kinds()[listener_kind_of(label)]
         if kind.serves_records and route.serves(label):
             yield label, kind.side(listener)
 
@@ -188,7 +188,7 @@ def _back_side(table: BackTable | None) -> BackSide:
 def _planned(front: FrontSide, back: BackSide, permissions: Collection[str]) -> Iterator[str]:
     """Yield lines on how clients' appends and reads are carried, as far as their permissions allow them, and on what is
     guaranteed."""
-    found = plan(front, back)
+    found = plan_losses(front, back)
     for way, items in (("appends", found.appends), ("reads", found.reads)):
         if way.removesuffix("s") not in permissions:
             continue
@@ -238,7 +238,7 @@ def _each(
 ) -> Iterator[str]:
     """Yield the lines `said` of each listener, or of those of one kind, prefixed with its name if it has one."""
     for label, listener in config.listeners.labelled():
-        kind = listener_kinds()[kind_of(label)]
+        kind = listener_kinds()[listener_kind_of(label)]
         if only in (None, kind):
             before = f"{listener.name}: " if listener.name else ""
             yield from (before + line for line in said(kind, listener))

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from penstock.core.clock import wall_clock
-from penstock.core.scopes import EVERYTHING, ops_of
+from penstock.core.scopes import FULL_SCOPE, ops_of
 from penstock.recorder.captures.text import printable
 from penstock.routing.access.token_file import TokenFile, TokenFileError
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -154,7 +154,7 @@ def _scope(
         raise click.UsageError("--auto-prefix needs --stream-prefix")
     named = Scope(basins=_names("basin", basin, basin_prefix), streams=_names("stream", stream, stream_prefix))
     if admin:
-        return msgspec.structs.replace(EVERYTHING, basins=named.basins, streams=named.streams)
+        return msgspec.structs.replace(FULL_SCOPE, basins=named.basins, streams=named.streams)
     both = ReadWrite(read=True, write=True) if manage else None
     groups = OpGroups(account=both, basin=both, stream=ReadWrite(read=True) if read else None)
     single = {Op(op) for op in ops} | ({Op.APPEND} if append else set())

@@ -21,14 +21,14 @@ from penstock_codecs.table_operations import (
 )
 
 __all__ = [
-    "ANY",
+    "ANY_PERMISSION",
     "APPEND",
     "MANAGE",
     "NEEDS",
     "READ",
     "Permission",
+    "has_trim",
     "needs_of",
-    "trims",
 ]
 
 
@@ -40,23 +40,23 @@ class Permission(Enum):
     MANAGE = "manage"
 
 
-ANY: Final = frozenset(Permission)
+ANY_PERMISSION: Final = frozenset(Permission)
 """All permissions; as a need: any one of them."""
 READ: Final = frozenset({Permission.READ})
 APPEND: Final = frozenset({Permission.APPEND})
 MANAGE: Final = frozenset({Permission.MANAGE})
 
 NEEDS: Final[Mapping[type, frozenset[Permission]]] = {
-    CheckTail: ANY,
-    GetSegmentInfo: ANY,
-    GetStreamConfig: ANY,
+    CheckTail: ANY_PERMISSION,
+    GetSegmentInfo: ANY_PERMISSION,
+    GetStreamConfig: ANY_PERMISSION,
     Locate: READ,
     ReadBytes: READ,
     Append: APPEND,
     GetAttribute: APPEND,  # a writer begins by asking for its position
     UpdateAttribute: APPEND,
     Merge: APPEND,  # commits a transaction
-    GetTableInfo: ANY,
+    GetTableInfo: ANY_PERMISSION,
     ListTable: READ,
     ReadTable: READ,
     ReadTableDelta: READ,
@@ -73,7 +73,7 @@ def needs_of(operation: Any) -> frozenset[Permission]:
     return NEEDS.get(type(operation), MANAGE)
 
 
-def trims(append: Any) -> bool:
+def has_trim(append: Any) -> bool:
     """Return whether a batch contains a trim command record, which needs MANAGE (S2 fact sheet, 5.3)."""
     headers = getattr(append, "headers", None)
     if not headers:

@@ -14,7 +14,7 @@ from penstock_codecs.s2.access_tokens import (
     Scope,
 )
 
-__all__ = ["EVERYTHING", "GROUPS", "common_prefix", "excess", "is_confined", "ops_of"]
+__all__ = ["FULL_SCOPE", "GROUPS", "common_prefix", "excess", "is_confined", "ops_of"]
 
 _READ: Final = False
 _WRITE: Final = True
@@ -49,7 +49,7 @@ GROUPS: Final[dict[Op, tuple[OperationGroup, bool]]] = {
 
 _ALL_NAMES: Final = ResourceSet(prefix="")
 _BOTH: Final = ReadWrite(read=True, write=True)
-EVERYTHING: Final = Scope(_ALL_NAMES, _ALL_NAMES, _ALL_NAMES, OpGroups(_BOTH, _BOTH, _BOTH))
+FULL_SCOPE: Final = Scope(_ALL_NAMES, _ALL_NAMES, _ALL_NAMES, OpGroups(_BOTH, _BOTH, _BOTH))
 """Every operation on every name."""
 
 

@@ -17,7 +17,7 @@ from penstock.core.back import SwappableBack
 from penstock.core.certificate_names import names_in
 from penstock.core.errors import CannotStart
 from penstock.core.identity import CLIENT, NO_IDENTITIES, Client, Identities
-from penstock.net.cutting import CUT
+from penstock.net.cutting import CUT_CONNECTION
 from penstock.net.limits import CONNECTION_QUOTA, Limiter
 from penstock.net.limits.arrivals import AT_ONCE, REST_SECONDS, Arrivals
 from penstock.net.limits.limiter import ConnectionQuota
@@ -257,7 +257,7 @@ async def _run_connection(
     """Serve one connection from its first byte to its last; failures end here, in one log line."""
     listener = place.listener
     CONNECTION_QUOTA.set(quota)
-    CUT.set(quota.scope.cancel)
+    CUT_CONNECTION.set(quota.scope.cancel)
     number = next_connection_number()
     bind_connection(number, listener.name, str(peer or "gone"))
     host = "" if peer is None else peer.host

@@ -8,9 +8,9 @@ from typing import Final, NoReturn
 
 import trio
 
-__all__ = ["CUT", "SILENCE_SECONDS", "cut", "cut_off", "silence"]
+__all__ = ["CUT_CONNECTION", "SILENCE_SECONDS", "cut_connection", "cut_off", "silence"]
 
-CUT: ContextVar[Callable[[], None] | None] = ContextVar("penstock.cut", default=None)
+CUT_CONNECTION: ContextVar[Callable[[], None] | None] = ContextVar("penstock.cut", default=None)
 """Callable that closes the socket of the client's connection that the current task works for, as if the process had
 died. None if the gateway works for itself."""
 SILENCE_SECONDS: Final = 60.0
@@ -20,12 +20,12 @@ ever."""
 
 def cut_off() -> None:
     """Cut the connection that the current task works for, at the next checkpoint. There must be a connection."""
-    end = CUT.get()
+    end = CUT_CONNECTION.get()
     assert end is not None, "the gateway works for itself"
     end()
 
 
-async def cut() -> NoReturn:
+async def cut_connection() -> NoReturn:
     """Cut the connection that the current task works for, now. There must be a connection."""
     cut_off()
     await trio.sleep_forever()
@@ -35,4 +35,4 @@ async def cut() -> NoReturn:
 async def silence() -> NoReturn:
     """Send nothing until the client goes away; cut its connection after SILENCE_SECONDS."""
     await trio.sleep(SILENCE_SECONDS)
-    await cut()
+    await cut_connection()

@@ -13,7 +13,7 @@ import trio
 from penstock.observe.taps.connections import Connections
 from penstock.observe.taps.sink import Sink
 from penstock.observe.taps.tap import Tap, Use, Watcher
-from penstock.recorder.pending import HeldBack, PendingConnections
+from penstock.recorder.pending import PendingConnections, PendingSink
 from penstock.recorder.selection import Selection, Verdict
 
 __all__ = ["Recorder", "Recording"]
@@ -57,7 +57,7 @@ class Recorder(Watcher):
         self._holding = holding or PendingConnections()
         self._recordings: dict[Sink, Recording] = {}
         self._late: list[Recording] = []
-        self._held: dict[Tap, HeldBack] = {}
+        self._held: dict[Tap, PendingSink] = {}
         self._ids = itertools.count(1)
         self._dropping = trio.lowlevel.ParkingLot()
         connections.watcher = self

@@ -13,7 +13,7 @@ from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.operations import Page
 from penstock_codecs.streams import BasinInfo, StreamInfo
 
-__all__ = ["BackListing", "merged"]
+__all__ = ["BackListing", "merged_page"]
 
 MOST_UNORDERED: Final = 10_000
 """Most names that are held in memory for sorting, if the back's order of names differs from the clients'."""
@@ -87,7 +87,7 @@ class _Stream(Generic[T]):
         return sorted(found, key=lambda item: item.name)
 
 
-async def merged(parts: Sequence[BackListing[T]], prefix: str, start_after: str, limit: int) -> Page[T]:
+async def merged_page(parts: Sequence[BackListing[T]], prefix: str, start_after: str, limit: int) -> Page[T]:
     """Return a page of all parts merged: names that begin with `prefix` and sort after `start_after`, at most `limit`.
     Of items with the same name the first part's is taken."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.identity import Client
-from penstock.core.permissions import ANY, Permission, trims
+from penstock.core.permissions import ANY_PERMISSION, Permission, has_trim
 from penstock.core.segment_names import INTERNAL_BASIN
 from penstock.observe.metrics.meters import Meter, meter
 from penstock.routing.rewriting import Rewriting
@@ -30,7 +30,7 @@ class Route:
     identities: frozenset[str] = frozenset()
     create_streams: bool = True
     mirror: str | None = None
-    allow: frozenset[Permission] = ANY
+    allow: frozenset[Permission] = ANY_PERMISSION
 
     def serves(self, listener: str) -> bool:
         """Return whether the route is for clients of this listener, given as `s2` or `s2.public`."""
@@ -82,7 +82,7 @@ class Decision:
     @property
     def restricted(self) -> bool:
         """True if clients lack any permission."""
-        return self.route.allow != ANY
+        return self.route.allow != ANY_PERMISSION
 
     def check(self, needs: frozenset[Permission]) -> None:
         """Check that clients have at least one of the permissions in `needs`. Raises PERMISSION_DENIED."""
@@ -96,5 +96,5 @@ class Decision:
 
     def check_append(self, append: Any) -> None:
         """Check that clients who append a batch that trims the stream may manage it. Raises PERMISSION_DENIED."""
-        if self.restricted and trims(append):
+        if self.restricted and has_trim(append):
             self.check(frozenset({Permission.MANAGE}))

@@ -23,7 +23,7 @@ from penstock.observe.metrics.metered import metered_appends, metered_operation,
 from penstock.observe.metrics.meters import meter
 from penstock.observe.taps.tap import note_use
 from penstock.routing.internal import owner_of, renamed
-from penstock.routing.listing import BackListing, merged
+from penstock.routing.listing import BackListing, merged_page
 from penstock.routing.mirror.route import MirroredRoute
 from penstock.routing.observed import ObservedBack
 from penstock.routing.route import Decision, Route
@@ -159,7 +159,7 @@ async def list_basins(view: View, operation: ListBasins) -> Page[BasinInfo]:
     """List the basins of all backs that have basins, and those that the embedded store keeps for the others."""
     parts = [_basins_of(view, operation, route.holder, route) for route in view.routes()]
     parts.append(_basins_of(view, operation, view.embedded, None))
-    return await merged(parts, operation.prefix, operation.start_after, operation.limit)
+    return await merged_page(parts, operation.prefix, operation.start_after, operation.limit)
 
 
 def _basins_of(view: View, operation: ListBasins, holder: TargetHolder, route: Route | None) -> BackListing[BasinInfo]:
@@ -191,11 +191,11 @@ async def list_streams(view: View, operation: ListStreams) -> Page[StreamInfo]:
 
     Raises BASIN_NOT_FOUND if no route has streams of the basin, or none of their backs has it."""
     if operation.basin == INTERNAL_BASIN:
-        return await merged([_internal(view, operation)], operation.prefix, operation.start_after, operation.limit)
+        return await merged_page([_internal(view, operation)], operation.prefix, operation.start_after, operation.limit)
     _basin(view, operation.basin)
     lacking: set[str] = set()
     parts = [part for route in view.routes() for part in _streams_of(view, operation, route, lacking)]
-    page = await merged(parts, operation.prefix, operation.start_after, operation.limit)
+    page = await merged_page(parts, operation.prefix, operation.start_after, operation.limit)
     if parts and len(lacking) == len(parts):
         raise fail(FailureCode.BASIN_NOT_FOUND, f"there is no basin {operation.basin!r}")
     return page

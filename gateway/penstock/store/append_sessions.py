@@ -19,7 +19,7 @@ from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.limits import KIB
 from penstock_codecs.operations import Append, Appended
 
-__all__ = ["RECORD_BYTES", "AppendChain", "AppendTarget", "StoreAppend", "StoreAppendSession", "append_alone"]
+__all__ = ["RECORD_OVERHEAD_BYTES", "AppendChain", "AppendTarget", "StoreAppend", "StoreAppendSession", "append_alone"]
 
 W = TypeVar("W")
 P = TypeVar("P")
@@ -31,7 +31,7 @@ SENDS_PER_PASS: Final = 64
 for 160 ms."""
 BYTES_PER_SEND: Final = 64 * KIB
 """Bytes in flight for which an append counts as one append more."""
-RECORD_BYTES: Final = 64
+RECORD_OVERHEAD_BYTES: Final = 64
 """Approximate memory of a record besides its metered bytes; it counts as bytes in flight."""
 
 

@@ -8,7 +8,13 @@ from typing import NamedTuple
 
 from penstock.store.admission import ByteBudget
 from penstock.store.append_changes import BatchesChange
-from penstock.store.append_sessions import RECORD_BYTES, AppendChain, StoreAppend, StoreAppendSession, append_alone
+from penstock.store.append_sessions import (
+    RECORD_OVERHEAD_BYTES,
+    AppendChain,
+    StoreAppend,
+    StoreAppendSession,
+    append_alone,
+)
 from penstock.store.attributes import Edits, StoreAttributes
 from penstock.store.catalog import StoreCatalog
 from penstock.store.committer import CommitOutcome, Committer, Ticket
@@ -114,13 +120,13 @@ class StoreAppends:
         """Return a request as `AppendTarget.requested` does; a prepared append needs its stream."""
         work: Work
         if isinstance(append, Append):
-            work, size = append, append.metered + RECORD_BYTES * len(append.bodies)
+            work, size = append, append.metered + RECORD_OVERHEAD_BYTES * len(append.bodies)
         elif isinstance(append, PreparedAppend):
             work, size = append, append.size
         else:
             runs = runs_of(append.data, self.envelopes)
             work = BytesAndRuns(append, runs)
-            size = len(append.data) + RECORD_BYTES * sum(len(run.bodies) for run in runs)
+            size = len(append.data) + RECORD_OVERHEAD_BYTES * sum(len(run.bodies) for run in runs)
         return StoreAppend(self, work, size, target, chain, ticket)
 
     def sequence(self, request: StoreAppend[Work, StoredStream], work: Work, target: StoredStream | None) -> None:

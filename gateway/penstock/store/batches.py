@@ -33,7 +33,7 @@ __all__ = [
     "batch_of_rows",
     "broken",
     "bytes_of",
-    "decode",
+    "decode_stored",
     "fitting",
     "index_of",
     "index_of_id",
@@ -76,13 +76,13 @@ def batch_of_rows(rows: Sequence[BatchRow], tail: StreamPosition | None = None) 
     first_id, metered = rows[0].first_id, sum(row.metered for row in rows)
     if any(row.layout.tells_all for row in rows):
         columns = [
-            _columns(some) if layout.tells_all else decode(_together(some))
+            _columns(some) if layout.tells_all else decode_stored(_together(some))
             for layout, some in ((layout, list(some)) for layout, some in groupby(rows, attrgetter("layout")))
         ]
         return RecordBatch(_joined(columns), first_id=first_id, tail=tail, metered=metered)
     return RecordBatch.from_wire(
         WireBytes(S2_RECORDS, _together(rows)),
-        decode,
+        decode_stored,
         count=sum(row.records for row in rows),
         first_seq_num=rows[0].first_seq,
         metered=metered,
@@ -100,7 +100,7 @@ def join(batches: Sequence[RecordBatch], tail: StreamPosition | None) -> RecordB
         return RecordBatch(columns, first_id=first.first_id, tail=tail, metered=metered)
     return RecordBatch.from_wire(
         WireBytes(S2_RECORDS, b"".join(wires)),
-        decode,
+        decode_stored,
         count=sum(batch.count for batch in batches),
         first_seq_num=first.first_seq_num,
         metered=metered,
@@ -113,7 +113,7 @@ def _together(rows: Sequence[BatchRow]) -> bytes:
     return rows[0].payload if len(rows) == 1 else b"".join([row.payload for row in rows])
 
 
-def decode(payload: bytes) -> Columns:
+def decode_stored(payload: bytes) -> Columns:
     """Decode stored records in S2's encoding. Raises OperationFailed(STORAGE) if they are malformed."""
     try:
         return decode_records(payload)
@@ -138,7 +138,7 @@ def _columns(rows: Sequence[BatchRow]) -> Columns:
 
 def bytes_of(payload: bytes, layout: Layout) -> bytes:
     """Return the bytes of a stored batch."""
-    return payload if layout.tells_all else to_bytes(decode(payload), layout)
+    return payload if layout.tells_all else to_bytes(decode_stored(payload), layout)
 
 
 def _joined(columns: Sequence[Columns]) -> Columns:

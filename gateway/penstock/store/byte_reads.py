@@ -23,7 +23,7 @@ from penstock.store.seeking import first_reaching
 from penstock.store.u64 import from_sql, to_sql
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.byte_operations import BytesRead, GetSegmentInfo, ReadBytes, SegmentInfo
-from penstock_codecs.byte_rendering import RefusedRecord, Rendered, RenderedSlice, cut, render
+from penstock_codecs.byte_rendering import RefusedRecord, Rendered, RenderedSlice, render, render_slice
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import NO_HEADERS, Columns, RecordBatch, RecordId, metered_size
@@ -239,7 +239,7 @@ class ByteReads:
             raise fail(FailureCode.STORAGE, f"bytes at offset {offset} of {stream.ref} are missing from the store")
         if not pieces:
             return RenderedSlice()
-        found = cut(pieces, offset, max_bytes, operation.refuse, stream.durable.trim_point)
+        found = render_slice(pieces, offset, max_bytes, operation.refuse, stream.durable.trim_point)
         self._keep_rest(stream, pieces[-1], found.end_offset)
         return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.store.batches import BatchRow, ByteSpan, decode
+from penstock.store.batches import BatchRow, ByteSpan, decode_stored
 from penstock.store.heads import StreamHead
 from penstock.store.sequencer import Sequenced, SequencedBatch, check_conditions, check_sealed, layout_of
 from penstock_codecs.byte_layout import Layout, byte_length
@@ -139,7 +139,7 @@ def accept_if_current(prepared: PreparedAppend, head: StreamHead, config: Stream
     next_seq = prepared.first_seq + prepared.records
     batch = RecordBatch.from_wire(
         WireBytes(S2_RECORDS, prepared.payload),
-        decode,
+        decode_stored,
         count=prepared.records,
         first_seq_num=prepared.first_seq,
         metered=prepared.metered,
@@ -165,7 +165,7 @@ def accept_if_current(prepared: PreparedAppend, head: StreamHead, config: Stream
 def again(prepared: PreparedAppend, stream: StreamRef) -> Append:
     """Return the append behind an outdated decision, to be decided again. Raises OperationFailed(STORAGE) for a broken
     payload."""
-    columns = decode(prepared.payload)
+    columns = decode_stored(prepared.payload)
     return Append(
         stream,
         columns.bodies,

@@ -25,7 +25,7 @@ from penstock_codecs.operations import (
     Start,
 )
 
-__all__ = ["at_tail", "find", "find_byte", "first_offset", "is_beyond", "next_id"]
+__all__ = ["at_tail", "find_byte", "find_position", "first_offset", "is_beyond", "next_id"]
 
 Found = FromSeqNum | FromTimestamp | FromRecordId | FromByteOffset
 
@@ -59,7 +59,7 @@ def is_beyond(start: Found, head: StreamHead) -> bool:
             return offset > head.next_offset
 
 
-async def find(reader: ReaderThreads, stream: StoredStream, start: Start) -> Located:
+async def find_position(reader: ReaderThreads, stream: StoredStream, start: Start) -> Located:
     """Return the position of the first durable and retained record at or after `start`, or of the tail.
 
     Raises OperationFailed.
@@ -89,7 +89,7 @@ async def first_offset(reader: ReaderThreads, stream: StoredStream) -> int:
         return head.truncated_at
     trim_point, offset = stream.trimmed
     if trim_point != head.trim_point:
-        found = await find(reader, stream, FromSeqNum(head.trim_point))
+        found = await find_position(reader, stream, FromSeqNum(head.trim_point))
         assert found.offset is not None
         offset = found.offset
         stream.trimmed = (found.seq_num, offset)

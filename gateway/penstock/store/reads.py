@@ -14,7 +14,7 @@ from penstock.store.batches import fitting
 from penstock.store.catalog import StoreCatalog
 from penstock.store.committer import CLOSED, Committer
 from penstock.store.heads import StoredStream
-from penstock.store.positions import find, is_beyond, next_id
+from penstock.store.positions import find_position, is_beyond, next_id
 from penstock.store.reader import ReaderThreads
 from penstock.store.registry import unknown_stream
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
@@ -61,11 +61,11 @@ class StoreReads(ABC):
             case FromRecordId(record_id):
                 if is_beyond(read.start, head):
                     return tail.seq_num if record_id <= next_id(head) else record_id
-                return (await find(self.reader, stream, read.start)).seq_num
+                return (await find_position(self.reader, stream, read.start)).seq_num
             case FromTimestamp(timestamp) if timestamp <= tail.timestamp:
-                return (await find(self.reader, stream, read.start)).seq_num
+                return (await find_position(self.reader, stream, read.start)).seq_num
             case FromByteOffset(offset) if offset <= head.next_offset:
-                position = (await find(self.reader, stream, read.start)).seq_num
+                position = (await find_position(self.reader, stream, read.start)).seq_num
             case FromSeqNum(seq_num):
                 position = seq_num
             case FromTailOffset(offset):
@@ -278,7 +278,7 @@ class StoreReadSession(ReadSession):
             self._position = head.next_seq
 
     async def _find(self, start: FromRecordId | FromTimestamp) -> int:
-        return (await find(self._reads.reader, self._stream, start)).seq_num
+        return (await find_position(self._reads.reader, self._stream, start)).seq_num
 
     # ---- batches ----
 

@@ -22,7 +22,7 @@ __all__ = [
     "TOUCH",
     "connect_reader",
     "connect_writer",
-    "prepare",
+    "prepare_file",
 ]
 
 FILE_NAME: Final = "penstock.sqlite3"
@@ -160,7 +160,7 @@ TOUCH: Final = f"PRAGMA user_version={len(_MIGRATIONS)}"
 """A statement that writes a page and changes nothing."""
 
 
-def prepare(directory: Path) -> None:
+def prepare_file(directory: Path) -> None:
     """Create the file, or migrate an older one.
 
     Raises CannotStart for a file of another application or of a newer gateway, and if SQLite cannot use it.

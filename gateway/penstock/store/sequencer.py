@@ -15,7 +15,7 @@ from penstock.store.batches import BatchRow, ByteSpan
 from penstock.store.heads import StreamHead
 from penstock_codecs.byte_layout import BYTES, Layout, Run, byte_length, to_bytes
 from penstock_codecs.byte_operations import AppendBytes
-from penstock_codecs.envelope import MARK
+from penstock_codecs.envelope import ENVELOPE_MARK
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import (
     U64_MAX,
@@ -178,7 +178,7 @@ def _part(
 
 def layout_of(columns: Columns, envelopes: Layout) -> Layout:
     """Return the layout of records that were not written as bytes: PLAIN if none of them needs an envelope."""
-    if envelopes and (columns.headers or not all(columns.bodies) or max(columns.bodies) >= MARK):
+    if envelopes and (columns.headers or not all(columns.bodies) or max(columns.bodies) >= ENVELOPE_MARK):
         return envelopes
     return Layout.PLAIN
 

@@ -18,7 +18,7 @@ from penstock.observe.metrics.families import (
     STORE_PENDING,
     STORE_WAITING,
 )
-from penstock.observe.metrics.series import Sample, watching
+from penstock.observe.metrics.series import Sample, sampling
 from penstock.store.appends import StoreAppends
 from penstock.store.attributes import AttributeOperations, StoreAttributes
 from penstock.store.byte_reads import ByteReads
@@ -30,7 +30,7 @@ from penstock.store.merges import StoreMerges
 from penstock.store.reader import ReaderThreads
 from penstock.store.reads import OwnReads
 from penstock.store.registry import Registry
-from penstock.store.schema import FILE_NAME, connect_reader, connect_writer, prepare
+from penstock.store.schema import FILE_NAME, connect_reader, connect_writer, prepare_file
 from penstock.store.settings import Clock, StoreSettings
 from penstock.store.sweeper import Sweeper
 from penstock.store.tables import StoreTables
@@ -168,7 +168,7 @@ async def open_store(settings: StoreSettings, clock: Clock) -> AsyncIterator[Sto
     Decisions made in the block are committed before this returns.
     """
     with out_of_groups(), locked(settings.directory):
-        await trio.to_thread.run_sync(prepare, settings.directory)
+        await trio.to_thread.run_sync(prepare_file, settings.directory)
         try:
             store = Store(settings, clock)
         except (sqlite3.Error, OSError) as problem:
@@ -178,7 +178,7 @@ async def open_store(settings: StoreSettings, clock: Clock) -> AsyncIterator[Sto
             async with trio.open_nursery() as nursery:
                 store.start(nursery)
                 try:
-                    with watching(store.samples):
+                    with sampling(store.samples):
                         yield store
                 except BaseException as raised:
                     error = raised  # raised below: in here it would be wrapped in an exception group

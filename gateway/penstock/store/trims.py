@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from penstock.store.changes import HeadChange, head_statement
 from penstock.store.committer import Committer
 from penstock.store.heads import StoredStream
-from penstock.store.positions import find, find_byte, first_offset
+from penstock.store.positions import find_byte, find_position, first_offset
 from penstock.store.reader import ReaderThreads
 from penstock.store.registry import Registry, unknown_stream
 from penstock.store.settings import Clock
@@ -36,7 +36,7 @@ class Trims:
         """Carry out `Trim` and return the first position kept. On return, no reader sees the trimmed records."""
         with await self._held(operation.stream) as stream:
             await self._settle(self.move(stream, await self._seq_num(stream, operation.start)))
-            first = await find(self._reader, stream, FromSeqNum(stream.durable.trim_point))
+            first = await find_position(self._reader, stream, FromSeqNum(stream.durable.trim_point))
         return StreamPosition(first.seq_num, first.timestamp)
 
     async def truncate(self, operation: Truncate) -> int:
@@ -78,7 +78,7 @@ class Trims:
     async def _seq_num(self, stream: StoredStream, start: FromSeqNum | FromRecordId | FromTimestamp) -> int:
         if isinstance(start, FromSeqNum):
             return start.seq_num
-        seq_num = (await find(self._reader, stream, start)).seq_num
+        seq_num = (await find_position(self._reader, stream, start)).seq_num
         if not stream.alive:
             raise unknown_stream(stream.ref)
         return seq_num

@@ -10,12 +10,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
 
 from penstock_spark.capture.facts import FACTS
-from penstock_spark.capture.files import find
+from penstock_spark.capture.files import find_captures
 from penstock_spark.capture.grouping import RecordingPart, automatic
 from penstock_spark.capture.options import CaptureOptions
 from penstock_spark.capture.recordings import RecordingFiles, recordings_of
 
-__all__ = ["CaptureBatchReader", "CapturePartition", "FilteringCaptureBatchReader", "parts_of", "rows_of"]
+__all__ = ["CaptureBatchReader", "CapturePartition", "FilteringCaptureBatchReader", "divided_part", "rows_of"]
 
 _PUSHED: Final = frozenset({*FACTS, "protocol"} - {"identity"})
 """Columns by which whole conversations can be skipped."""
@@ -40,11 +40,11 @@ class CaptureBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return a partition for each recording, or for each group of its conversations. Raises Unreadable."""
         options = self._options
-        recordings = recordings_of(find(options.paths), together=options.together)
+        recordings = recordings_of(find_captures(options.paths), together=options.together)
         return [
             CapturePartition(replace(part, only=self._only))
             for recording in recordings
-            for part in parts_of(RecordingPart(recording, options.table, recording.file), options, recording)
+            for part in divided_part(RecordingPart(recording, options.table, recording.file), options, recording)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -74,13 +74,13 @@ class FilteringCaptureBatchReader(CaptureBatchReader):
 def rows_of(partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a partition. The decoders are imported here, in the processes of tasks: importing them takes
     0.5 s of processor time, and Spark plans a query in two further processes."""
-    from penstock_spark.capture.decoding import decode
+    from penstock_spark.capture.decoding import decode_rows
 
     assert isinstance(partition, CapturePartition), "as planned"
-    return decode(partition.part, schema)
+    return decode_rows(partition.part, schema)
 
 
-def parts_of(whole: RecordingPart, options: CaptureOptions, weighed: RecordingFiles) -> list[RecordingPart]:
+def divided_part(whole: RecordingPart, options: CaptureOptions, weighed: RecordingFiles) -> list[RecordingPart]:
     """Return a part divided into as many groups as the options set, or as suit the size of `weighed`."""
     groups = options.groups or automatic(weighed)
     whole = replace(whole, groups=groups, envelopes=options.envelopes, skip_unreadable=options.skip_unreadable)

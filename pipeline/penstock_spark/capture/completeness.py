@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock_spark.capture.files import FileInfo
-from penstock_spark.capture.recordings import RecordingFiles, number_of
+from penstock_spark.capture.recordings import RecordingFiles, file_number_of
 
 __all__ = ["complete", "over"]
 
@@ -40,7 +40,7 @@ def over(last: FileInfo, now_ns: int, settle_seconds: float) -> bool:
 
 
 def _is_squeezed(place: FileInfo) -> bool:
-    return number_of(place) is not None and place.name.endswith(".zst")
+    return file_number_of(place) is not None and place.name.endswith(".zst")
 
 
 def _is_old(place: FileInfo, now_ns: int, seconds: float) -> bool:
@@ -51,7 +51,7 @@ def _is_left(place: FileInfo, now_ns: int, settle_seconds: float) -> bool:
     """Return whether a file is known to have no writer, which locks show only in a mounted file system."""
     if not place.size:
         return False
-    if number_of(place) is None:
+    if file_number_of(place) is None:
         return _is_old(place, now_ns, settle_seconds)
     return place.local and _unlocked(place.path)
 

@@ -34,7 +34,7 @@ from penstock_spark.capture.records import RecordRows
 from penstock_spark.capture.values import as_times, column_of, in_us
 from penstock_spark.schemas import ALL_TABLES
 
-__all__ = ["MOST", "OF_DIALOGUES", "ConnectionRows", "Survey", "decode", "keep", "take"]
+__all__ = ["MOST", "OF_DIALOGUES", "ConnectionRows", "Survey", "decode_rows", "keep", "take"]
 
 MOST: Final = 8
 """Maximum number of recordings, or groups of one, whose states are kept; the least recently used are dropped. Each
@@ -214,7 +214,7 @@ _SURVEYED: Final = frozenset({"identity", "route", "notes", "damage"})
 """Columns that need a first pass."""
 
 
-def decode(part: RecordingPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def decode_rows(part: RecordingPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows. `schema`: columns of the table, any of them in any order, names in any case. Raises Unreadable.
 
     With `keeps`, this process keeps the states of the recording's conversations: if it is given the next files, too,

@@ -15,7 +15,16 @@ import zstandard
 
 from penstock_codecs.limits import MIB
 
-__all__ = ["PIECE_BYTES", "FileInfo", "Gone", "NothingThere", "Unreadable", "find", "opened", "plain_name"]
+__all__ = [
+    "PIECE_BYTES",
+    "FileInfo",
+    "Gone",
+    "NothingThere",
+    "Unreadable",
+    "find_captures",
+    "opened_file",
+    "plain_name",
+]
 
 PIECE_BYTES: Final = 1 * MIB
 """Bytes read at a time."""
@@ -68,7 +77,7 @@ def plain_name(path: str) -> str:
     return path.removesuffix(".zst")
 
 
-def find(paths: Sequence[str]) -> list[FileInfo]:
+def find_captures(paths: Sequence[str]) -> list[FileInfo]:
     """Return the captures at these paths, each once: files, directories (without subdirectories), globs; local paths,
     or URIs of other file systems. Raises Unreadable if a path has none."""
     found = {place.path: place for path in paths for place in _captures(path)}
@@ -157,7 +166,7 @@ class ByteSource(Protocol):
 
 
 @contextmanager
-def opened(place: FileInfo) -> Iterator[ByteSource]:
+def opened_file(place: FileInfo) -> Iterator[ByteSource]:
     """Open a file as plain bytes, even if it was compressed since it was found. Raises Unreadable."""
     with closing(_stream(place)) as stream:
         try:

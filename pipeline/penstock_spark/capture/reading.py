@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import zstandard
 
 from penstock_analysis.capture import CaptureEvent, CaptureReader
-from penstock_spark.capture.files import PIECE_BYTES, ByteSource, FileInfo, Gone, Unreadable, opened
-from penstock_spark.capture.recordings import number_of
+from penstock_spark.capture.files import PIECE_BYTES, ByteSource, FileInfo, Gone, Unreadable, opened_file
+from penstock_spark.capture.recordings import file_number_of
 
 __all__ = ["Reading"]
 
@@ -33,7 +33,7 @@ class Reading:
         reader, self._failed = self._reader, None
         began = False
         try:
-            with opened(place) as source:
+            with opened_file(place) as source:
                 while piece := self._piece(place, source):
                     began = True
                     reader.receive(piece)
@@ -80,5 +80,5 @@ class Reading:
         """Raise Unreadable for a file that is not a capture. A recorder's file without any data yet is accepted."""
         if self._failed is not None:
             raise Unreadable(self._failed)
-        if began or number_of(place) is None:
+        if began or file_number_of(place) is None:
             raise Unreadable(f"{place}: {self._reader.damage or 'this is not a capture'}")

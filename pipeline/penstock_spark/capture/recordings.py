@@ -10,9 +10,9 @@ import zstandard
 
 from penstock_analysis.capture import CaptureReader
 from penstock_codecs.limits import KIB
-from penstock_spark.capture.files import FileInfo, Unreadable, opened, plain_name
+from penstock_spark.capture.files import FileInfo, Unreadable, opened_file, plain_name
 
-__all__ = ["NAME", "RecordingFiles", "Runs", "number_of", "recordings_of", "run_of"]
+__all__ = ["NAME", "RecordingFiles", "Runs", "file_number_of", "recordings_of", "run_of"]
 
 NAME: Final = re.compile(r"(?P<prefix>.+)-\d{8}T\d{6}\.\d{6}Z-(?P<number>\d{6,})\.pcapng(?:\.zst)?")
 """Names of a recorder's files; numbers are counted by each process, and times increase."""
@@ -40,7 +40,7 @@ class RecordingFiles(NamedTuple):
         return plain_name(str(self.files[0]))
 
 
-def number_of(place: FileInfo) -> int | None:
+def file_number_of(place: FileInfo) -> int | None:
     """Return the file's number in its process, counted from 1; None if no recorder named it."""
     found = NAME.fullmatch(place.name)
     return int(found["number"]) if found else None
@@ -50,7 +50,7 @@ def run_of(place: FileInfo) -> str:
     """Return the run of the gateway that wrote a file; "" if it has no events, or is of another program."""
     reader = CaptureReader()
     try:
-        with opened(place) as source:
+        with opened_file(place) as source:
             left = _LOOK_BYTES
             while left > 0 and (piece := source.read(min(left, 64 * KIB))):
                 left -= len(piece)

@@ -20,9 +20,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
-from penstock_spark.capture.batch import CapturePartition, parts_of, rows_of
+from penstock_spark.capture.batch import CapturePartition, divided_part, rows_of
 from penstock_spark.capture.completeness import complete, over
-from penstock_spark.capture.files import FileInfo, NothingThere, find, plain_name
+from penstock_spark.capture.files import FileInfo, NothingThere, find_captures, plain_name
 from penstock_spark.capture.grouping import RecordingPart
 from penstock_spark.capture.options import CaptureOptions
 from penstock_spark.capture.recordings import RecordingFiles, Runs, recordings_of
@@ -112,7 +112,7 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _recordings(self) -> list[RecordingFiles]:
         """Return the recordings that exist; none if there is no capture yet. Raises Unreadable."""
         try:
-            return recordings_of(find(self._options.paths), runs=self._runs)
+            return recordings_of(find_captures(self._options.paths), runs=self._runs)
         except NothingThere:
             return []
 
@@ -145,7 +145,7 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             keeps=True,
             begins=behind,
         )
-        return parts_of(whole, self._options, recording._replace(files=files[since:]))
+        return divided_part(whole, self._options, recording._replace(files=files[since:]))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""

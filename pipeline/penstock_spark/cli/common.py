@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from penstock_spark.running import CannotRun, JobFailed, JobSettings, SettingsError, cause, load_settings, open_session
-from penstock_spark.running.progress import watched
+from penstock_spark.running.progress import progress_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,7 +118,7 @@ def running(job: Job, *reads: str) -> Iterator[SparkSession]:
     except CannotRun as error:
         raise wrong(str(error), CANNOT_RUN) from error
     try:
-        with _interruptible(), watched(session):
+        with _interruptible(), progress_lines(session):
             yield session
     except (click.ClickException, click.exceptions.Exit, BrokenPipeError):  # of standard output: `| head`
         raise

@@ -54,7 +54,7 @@ def audit_command(
     if len(renamed) != len(names):
         raise wrong("--name: expected LEFT=RIGHT, each stream once")
     with running(job) as session:
-        from penstock_spark.cli.showing import show
+        from penstock_spark.cli.showing import show_table
         from penstock_spark.jobs.audit import audit
         from penstock_spark.sink.marker import MARKER
 
@@ -63,11 +63,11 @@ def audit_command(
         ignored = () if all_headers else (MARKER,)
         found = audit(*views, names=renamed, also=also, by=by, action=action, side=side, ignored_headers=ignored)
         with contextlib.suppress(BrokenPipeError):  # the exit code is enough
-            show("verdicts", found.verdicts, as_json=as_json)
+            show_table("verdicts", found.verdicts, as_json=as_json)
         different = found.verdicts.where("verdict != 'equal'").count() > 0
         if different:
             with contextlib.suppress(BrokenPipeError):
-                show("differences", found.differences, as_json=as_json)
+                show_table("differences", found.differences, as_json=as_json)
         found.close()
     if different:
         sys.exit(DIFFERENT)

@@ -175,7 +175,7 @@ def _of(job: Job, view: str | None) -> str:
 
 
 def _show(title: str, table: DataFrame, as_json: bool) -> None:
-    from penstock_spark.cli.showing import show
+    from penstock_spark.cli.showing import show_table
 
     table.sparkSession.sparkContext.setJobDescription(title)
-    show(title, table, as_json=as_json)
+    show_table(title, table, as_json=as_json)

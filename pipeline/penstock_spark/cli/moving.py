@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["backfill_command", "ingest_command", "ingest_options", "ingested", "told_what_to_read", "what_is_read"]
+__all__ = ["backfill_command", "ingest_command", "ingest_options", "ingested", "require_source", "what_is_read"]
 
 _LOOK_SECONDS: Final = 0.5
 _END_SECONDS: Final = 10.0
@@ -44,12 +44,12 @@ def ingest_command(
     Rows written by an earlier run, even if it was killed, are not written again. Without CAPTURES and --stream the
     configuration's sources are read.
     """
-    job = told_what_to_read(job, captures, endpoint, streams, target)
+    job = require_source(job, captures, endpoint, streams, target)
     with running(job, *(() if follow else what_is_read(job))) as session:
         ingested(session, job, follow=follow)
 
 
-def told_what_to_read(
+def require_source(
     job: Job, captures: tuple[str, ...], endpoint: str | None, streams: tuple[str, ...], target: str | None
 ) -> Job:
     """Return the job with flags applied. If flags name a source, only such sources are read: others of the file are

@@ -8,7 +8,7 @@ import click
 
 from penstock_spark.cli.common import FAILED, Job, common_options, running, wrong
 from penstock_spark.cli.looking import report_of
-from penstock_spark.cli.moving import ingest_options, ingested, told_what_to_read, what_is_read
+from penstock_spark.cli.moving import ingest_options, ingested, require_source, what_is_read
 
 __all__ = ["run_command"]
 
@@ -25,7 +25,7 @@ def run_command(
     The same as `ingest`, then `quality`, `latency`, `usage` and `report` on its tables. Without CAPTURES and --stream
     the configuration's sources are read.
     """
-    job = told_what_to_read(job, captures, endpoint, streams, target)
+    job = require_source(job, captures, endpoint, streams, target)
     with running(job, *what_is_read(job)) as session:
         from penstock_spark.cli.views import has_tables
 

@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["MOST_ROWS", "show", "table_lines"]
+__all__ = ["MOST_ROWS", "show_table", "table_lines"]
 
 MOST_ROWS: Final = 1000
 """Maximum number of rows printed for people."""
@@ -21,7 +21,7 @@ _DETAILS: Final = frozenset({"missing", "altered_duplicates", "heartbeats_missed
 """Columns that detail the one before; omitted if all are 0."""
 
 
-def show(title: str, frame: DataFrame, *, as_json: bool = False) -> None:
+def show_table(title: str, frame: DataFrame, *, as_json: bool = False) -> None:
     """Print a table: for people its title and its non-empty columns; as JSON all columns, an object per line."""
     if as_json:
         for row in frame.toLocalIterator():

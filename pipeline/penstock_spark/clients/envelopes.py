@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from penstock_codecs.envelope import is_marked, unwrap, wrap
 from penstock_codecs.model import Columns, Headers
 
-__all__ = ["unwrapped", "wrapped"]
+__all__ = ["unwrapped_records", "wrapped"]
 
 
-def unwrapped(columns: Columns) -> Columns:
+def unwrapped_records(columns: Columns) -> Columns:
     """Return the records inside the envelopes; a body without an envelope stays as it is. Returns the same object if
     there are no envelopes."""
     if not any(map(is_marked, columns.bodies)):
@@ -30,7 +30,7 @@ def unwrapped(columns: Columns) -> Columns:
 
 def wrapped(bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> list[bytes]:
     """Return bodies that hold whole records: records with headers or without a body, and plain ones that look like an
-    envelope, become envelopes. `unwrapped` undoes it."""
+    envelope, become envelopes. `unwrapped_records` undoes it."""
     return [
         wrap(headers.get(index, ()), body) if index in headers or not body or is_marked(body) else body
         for index, body in enumerate(bodies)

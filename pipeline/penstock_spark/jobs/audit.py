@@ -16,8 +16,8 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as fn
 
 from penstock_analysis.dialogue.records import plain_stream
-from penstock_spark.jobs.differing import alone_by_content, alone_by_position, told
-from penstock_spark.jobs.numbering import Extent, digested, extents, numbered
+from penstock_spark.jobs.differing import alone_by_content, alone_by_position, differences_of
+from penstock_spark.jobs.numbering import Extent, digested, extents, number_side
 from penstock_spark.jobs.schemas import DIFFERENCES, VERDICTS, shaped
 from penstock_spark.jobs.views import records_of
 from penstock_spark.sink.marker import MARKER
@@ -115,7 +115,7 @@ def audit(
     if by == "position" and any(extent.order != "seq_num" for one in known for extent in one.values()):
         raise ValueError("by position: some records have no sequence number; compare by content")
     pairs = paired(known[0], known[1], names or {})
-    (first, *_), (second, *_) = views = [numbered(table, one) for table, one in zip(sides, known, strict=True)]
+    (first, *_), (second, *_) = views = [number_side(table, one) for table, one in zip(sides, known, strict=True)]
     known, digests = [view.extents for view in views], [view.digests for view in views]
     # By position, streams that begin at different numbers differ, whatever their records are.
     unequal = {
@@ -130,7 +130,7 @@ def audit(
         second = _only(second, known[1], {other: one for one, other in unequal.items()})
         align = alone_by_content if by == "content" else alone_by_position
         alone = align(first, second).persist(StorageLevel.DISK_ONLY)
-        differences = shaped(told(alone, first, also=also), DIFFERENCES)
+        differences = shaped(differences_of(alone, first, also=also), DIFFERENCES)
         kept = (*kept, alone)
     else:
         differences = shaped(left.sparkSession.createDataFrame([], "stream string, kind string"), DIFFERENCES)

@@ -14,7 +14,7 @@ from penstock_spark.jobs.alignment import Aligner, Alone
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["alone_by_content", "alone_by_position", "told"]
+__all__ = ["alone_by_content", "alone_by_position", "differences_of"]
 
 _EMITTED: Final = 4_096
 """Rows per batch returned to Spark."""
@@ -86,7 +86,7 @@ def alone_by_position(left: DataFrame, right: DataFrame) -> DataFrame:
     return alone[0].unionByName(alone[1]).withColumn("gap", fn.col("seq_num")).drop("again")
 
 
-def told(alone: DataFrame, left: DataFrame, *, also: Sequence[str]) -> DataFrame:
+def differences_of(alone: DataFrame, left: DataFrame, *, also: Sequence[str]) -> DataFrame:
     """Return the records without a partner as differences, with the columns of `DIFFERENCES`.
 
     Records without a partner on both sides were reordered. Of the others, those of the right that equal a record of the

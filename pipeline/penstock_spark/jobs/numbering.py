@@ -14,7 +14,7 @@ from penstock_spark.jobs.views import identifier, position_text
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["SAMPLE_BYTES", "Extent", "NumberedSide", "digested", "extents", "numbered"]
+__all__ = ["SAMPLE_BYTES", "Extent", "NumberedSide", "digested", "extents", "number_side"]
 
 SAMPLE_BYTES: Final = 64
 """Bytes of a body that are kept, for people."""
@@ -69,7 +69,8 @@ class NumberedSide(NamedTuple):
 
 def extents(table: DataFrame) -> dict[str, Extent]:
     """Return the extent of each stream. Takes one pass; a row per stream comes to the driver. Numbers count as dense if
-    there are as many as from the first to the last: `numbered` detects if some are missing and as many are doubled."""
+    there are as many as from the first to the last: `number_side` detects if some are missing and as many are
+    doubled."""
     facts = table.groupBy("stream").agg(
         fn.count("*").alias("records"),
         *(fn.count(kind).alias(kind) for kind in ("seq_num", "id", "offset")),
@@ -86,7 +87,7 @@ def extents(table: DataFrame) -> dict[str, Extent]:
     return found
 
 
-def numbered(table: DataFrame, known: dict[str, Extent]) -> NumberedSide:
+def number_side(table: DataFrame, known: dict[str, Extent]) -> NumberedSide:
     """Number the records. Only streams without dense sequence numbers are sorted. `known`: their `extents`."""
     records = _ordered(table, known)
     digests, doubled = _stream_digests(records)

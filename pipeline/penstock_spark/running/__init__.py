@@ -3,7 +3,7 @@ reduced to their causes."""
 
 from penstock_spark.running.failures import CannotRun, JobFailed, cause
 from penstock_spark.running.loading import SettingsError, load_settings, parse_settings
-from penstock_spark.running.progress import watched
+from penstock_spark.running.progress import progress_lines
 from penstock_spark.running.session import open_session
 from penstock_spark.running.settings import CaptureSettings, JobSettings, SourceSettings, SparkSettings, TargetSettings
 
@@ -20,5 +20,5 @@ __all__ = [
     "load_settings",
     "open_session",
     "parse_settings",
-    "watched",
+    "progress_lines",
 ]

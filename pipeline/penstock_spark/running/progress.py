@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Stage", "StageLines", "rate", "watched"]
+__all__ = ["Stage", "StageLines", "progress_lines", "rate"]
 
 _POLL_SECONDS: Final = 0.5
 _SHORT_SECONDS: Final = 1.0
@@ -87,7 +87,7 @@ def rate(rows: int, seconds: float) -> str:
 
 
 @contextmanager
-def watched(session: SparkSession, *, shown: bool | None = None) -> Iterator[None]:
+def progress_lines(session: SparkSession, *, shown: bool | None = None) -> Iterator[None]:
     """Print lines on standard error while the block runs. `shown`: None: only if that is a terminal."""
     if shown is None:
         shown = sys.stderr.isatty()

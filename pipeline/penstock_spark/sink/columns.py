@@ -22,7 +22,7 @@ from penstock_spark.sink.digest import RowPiece
 from penstock_spark.sink.failures import SinkFailed
 from penstock_spark.sink.marker import MARKER
 
-__all__ = ["COLUMNS", "ColumnLayout", "layout_of", "pieces"]
+__all__ = ["COLUMNS", "ColumnLayout", "column_layout_of", "pieces"]
 
 COLUMNS: Final = {
     "stream": "string; not needed with the option stream",
@@ -43,7 +43,9 @@ class ColumnLayout:
     timestamp: bool
 
 
-def layout_of(schema: StructType, stream: str | None, ignore: frozenset[str], *, only_bodies: bool) -> ColumnLayout:
+def column_layout_of(
+    schema: StructType, stream: str | None, ignore: frozenset[str], *, only_bodies: bool
+) -> ColumnLayout:
     """Return the layout of a frame with this schema. `only_bodies`: the protocol carries nothing else. Raises
     SinkFailed with all faults."""
     types = {field.name: field.dataType for field in schema.fields if field.name not in ignore}

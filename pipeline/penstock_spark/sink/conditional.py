@@ -10,7 +10,7 @@ from penstock_spark.clients.patience import Patience
 from penstock_spark.sink.appending import StreamWriter
 from penstock_spark.sink.cutting import AppendRows
 from penstock_spark.sink.failures import RowsDiffer, SinkFailed
-from penstock_spark.sink.ledger import tail_of
+from penstock_spark.sink.ledger import stream_end
 from penstock_spark.sink.marker import Marker, find_marker, marker_header
 
 __all__ = ["ConditionalWriter"]
@@ -66,7 +66,7 @@ class ConditionalWriter(StreamWriter):
     def _look(self) -> None:
         start = ReadPosition(self._seen)
         try:
-            tail = tail_of(self._client, self.stream)
+            tail = stream_end(self._client, self.stream)
             if tail.seq_num < start.seq_num:
                 message = f"it had {start.seq_num} records and has {tail.seq_num}: it was deleted meanwhile"
                 raise SinkFailed(f"{self.stream}: {message}")

@@ -23,7 +23,7 @@ from penstock_spark.sink.entries import (
 from penstock_spark.sink.failures import SinkFailed
 from penstock_spark.source.selection import LEDGERS
 
-__all__ = ["Ledger", "ledger_name", "tail_of"]
+__all__ = ["Ledger", "ledger_name", "stream_end"]
 
 
 class Ledger:
@@ -90,7 +90,7 @@ class Ledger:
         entry is valid for all attempts. Raises SinkFailed if the batch was committed meanwhile.
         """
         known = self.touched.get((batch, partition), {})
-        ends = {stream: tail_of(self._client, stream).seq_num for stream in streams if stream not in known}
+        ends = {stream: stream_end(self._client, stream).seq_num for stream in streams if stream not in known}
         if ends:
             self.enter(touched(self._query, batch, partition, ends))
             self.look()
@@ -167,7 +167,7 @@ def _owner(query: str) -> str:
     return f"the query {query}" if query else "batch jobs"
 
 
-def tail_of(client: StreamClient, stream: str) -> ReadPosition:
+def stream_end(client: StreamClient, stream: str) -> ReadPosition:
     """Return the end of a stream; 0 for one that does not exist (yet)."""
     try:
         return client.tail(stream)

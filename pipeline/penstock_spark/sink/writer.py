@@ -19,7 +19,7 @@ from penstock_spark.clients.base import StreamClient
 from penstock_spark.clients.opening import open_client
 from penstock_spark.clients.patience import Patience
 from penstock_spark.clients.plugin import plugin_of
-from penstock_spark.sink.columns import layout_of
+from penstock_spark.sink.columns import column_layout_of
 from penstock_spark.sink.entries import LedgerOpened, RowTally, committed
 from penstock_spark.sink.failures import RowsDiffer, SinkFailed
 from penstock_spark.sink.identity import Identity, task_identity
@@ -93,7 +93,7 @@ class _Writing:
         self._settings = read_settings(options, streaming=streaming)
         settings = self._settings
         plugin = plugin_of(settings.endpoint.protocol)
-        self._layout = layout_of(schema, settings.stream, settings.ignore, only_bodies=not plugin.headers)
+        self._layout = column_layout_of(schema, settings.stream, settings.ignore, only_bodies=not plugin.headers)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of this task's partition."""

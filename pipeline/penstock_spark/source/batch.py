@@ -12,11 +12,11 @@ from penstock_codecs.failures import OperationFailed
 from penstock_spark.clients.base import ReadPosition, StreamClient
 from penstock_spark.clients.client_pool import ClientPool
 from penstock_spark.clients.plugin import plugin_of
-from penstock_spark.source.bounds import Bound, numbered, order, resolve, up_to
+from penstock_spark.source.bounds import Bound, order, place_of_number, resolve_bound, up_to
 from penstock_spark.source.filters import Interval, Wanted, push
-from penstock_spark.source.loss import Losses, says_gone
+from penstock_spark.source.loss import Losses, is_gone
 from penstock_spark.source.options import SourceOptions
-from penstock_spark.source.partitions import Range, Ranges, plan
+from penstock_spark.source.partitions import Range, Ranges, plan_partitions
 from penstock_spark.source.reading import Connect, read_ranges
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class BatchReader(DataSourceReader):
         finally:
             clients.close()
         options = self._options
-        planned = plan(
+        planned = plan_partitions(
             ranges,
             divisible=divisible,
             records_per_partition=options.records_per_partition,
@@ -71,7 +71,7 @@ class BatchReader(DataSourceReader):
             try:
                 start, end = self._within(client, stream)
             except OperationFailed as failed:
-                if says_gone(failed) and stream not in names:
+                if is_gone(failed) and stream not in names:
                     return None  # deleted after the pattern matched it
                 raise
             return Range(stream, start, end) if order(start) < order(end) else None
@@ -93,7 +93,7 @@ class BatchReader(DataSourceReader):
         first = client.first(stream)
         if lower.kind == "earliest":
             return first
-        start = resolve(client, stream, lower)
+        start = resolve_bound(client, stream, lower)
         if order(start) >= order(first):
             return start
         if lower.kind != "timestamp":
@@ -106,8 +106,8 @@ class BatchReader(DataSourceReader):
         if upper.kind == "latest":
             return tail
         if upper.kind == "seq_num":
-            return min(tail, numbered(client, stream, start, upper.value), key=order)
-        return up_to(client, stream, start, tail, resolve(client, stream, upper))
+            return min(tail, place_of_number(client, stream, start, upper.value), key=order)
+        return up_to(client, stream, start, tail, resolve_bound(client, stream, upper))
 
 
 class FilteringBatchReader(BatchReader):
@@ -139,7 +139,7 @@ def _between_numbers(
     client: StreamClient, stream: str, numbers: Interval, start: ReadPosition, end: ReadPosition
 ) -> tuple[ReadPosition, ReadPosition]:
     if numbers.end is not None and numbers.end < end.seq_num:
-        end = numbered(client, stream, start, numbers.end)
+        end = place_of_number(client, stream, start, numbers.end)
     if numbers.least > start.seq_num:
-        start = numbered(client, stream, start, numbers.least)
+        start = place_of_number(client, stream, start, numbers.least)
     return start, end

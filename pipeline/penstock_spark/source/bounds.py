@@ -29,11 +29,11 @@ __all__ = [
     "Bound",
     "StreamBounds",
     "microseconds",
-    "numbered",
     "order",
+    "place_of_number",
     "read_end",
     "read_start",
-    "resolve",
+    "resolve_bound",
     "up_to",
 ]
 
@@ -154,12 +154,12 @@ def order(mark: ReadPosition) -> tuple[int, ...]:
     return tuple(map(int, mark.place.split("-"))) if mark.place else (mark.seq_num,)
 
 
-def resolve(client: StreamClient, stream: str, bound: Bound) -> ReadPosition:
+def resolve_bound(client: StreamClient, stream: str, bound: Bound) -> ReadPosition:
     """Look up a bound as a start; a number or a time beyond the tail may give the tail, or a place beyond it."""
     return _FINDERS[bound.kind](client, stream, bound.value)
 
 
-def numbered(client: StreamClient, stream: str, start: ReadPosition, number: int) -> ReadPosition:
+def place_of_number(client: StreamClient, stream: str, start: ReadPosition, number: int) -> ReadPosition:
     """Return the place with a number, counted as that of `start` was. Where that takes counting, it is not before
     `start`."""
     if client.indexed:
@@ -197,7 +197,7 @@ def _within(client: StreamClient, stream: str, start: ReadPosition, count: int, 
 _FINDERS: Final[dict[str, Callable[[StreamClient, str, int], ReadPosition]]] = {
     "earliest": lambda client, stream, _: client.first(stream),
     "latest": lambda client, stream, _: client.tail(stream),
-    "seq_num": lambda client, stream, value: numbered(client, stream, client.first(stream), value),
+    "seq_num": lambda client, stream, value: place_of_number(client, stream, client.first(stream), value),
     "timestamp": lambda client, stream, value: client.at_timestamp(stream, value),
     "offset": lambda _, __, value: ReadPosition(0, str(value)),
 }

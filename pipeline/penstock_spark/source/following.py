@@ -15,8 +15,8 @@ from typing import NamedTuple
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_spark.clients.base import ReadPosition, StreamClient
 from penstock_spark.clients.client_pool import ClientPool
-from penstock_spark.source.bounds import Bound, StreamBounds, order, resolve, up_to
-from penstock_spark.source.loss import DataLost, Losses, says_gone
+from penstock_spark.source.bounds import Bound, StreamBounds, order, resolve_bound, up_to
+from penstock_spark.source.loss import DataLost, Losses, is_gone
 from penstock_spark.source.selection import StreamSelection
 
 __all__ = ["Ends", "MicroBatchPlanner", "Step", "StreamCheckpoint", "admit"]
@@ -80,7 +80,7 @@ class MicroBatchPlanner:
             try:
                 return self._begin(client, stream, start.of(stream))
             except OperationFailed as failed:
-                if says_gone(failed) and stream not in self._selection.names:
+                if is_gone(failed) and stream not in self._selection.names:
                     return None  # deleted after the pattern matched it
                 raise
 
@@ -88,7 +88,7 @@ class MicroBatchPlanner:
 
     def _begin(self, client: StreamClient, stream: str, bound: Bound) -> ReadPosition:
         client.require(stream)
-        start = resolve(client, stream, bound)
+        start = resolve_bound(client, stream, bound)
         if bound.kind not in ("seq_num", "offset"):
             return start
         first, tail = client.first(stream), client.tail(stream)
@@ -195,7 +195,7 @@ class MicroBatchPlanner:
         self, failed: OperationFailed, client: StreamClient, stream: str, mark: ReadPosition
     ) -> ReadPosition | None:
         """Return the place to continue at after a loss; None if the stream is gone."""
-        if says_gone(failed):
+        if is_gone(failed):
             self._losses.deleted(stream, mark)
             return None
         first = failed.failure.details.get("first")
@@ -219,7 +219,7 @@ class MicroBatchPlanner:
             self._losses.made_again(stream, mark, tail)
             return client.first(stream)
         except OperationFailed as failed:
-            if not says_gone(failed):
+            if not is_gone(failed):
                 raise
         self._losses.deleted(stream, mark)
         return None
@@ -229,7 +229,7 @@ def _identity(client: StreamClient, stream: str, mark: ReadPosition, like: str =
     try:
         return client.identity(stream, mark, like)
     except OperationFailed as failed:
-        if not says_gone(failed):
+        if not is_gone(failed):
             raise
         return ""  # deleted meanwhile, which is detected elsewhere
 
@@ -257,7 +257,7 @@ def _unless_gone(look: Callable[[str], ReadPosition], stream: str) -> ReadPositi
     try:
         return look(stream)
     except OperationFailed as failed:
-        if not says_gone(failed):
+        if not is_gone(failed):
             raise
         return None
 

@@ -13,7 +13,7 @@ from typing import Final
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_spark.clients.base import ReadPosition
 
-__all__ = ["DataLost", "Losses", "says_gone"]
+__all__ = ["DataLost", "Losses", "is_gone"]
 
 _LOG: Final = logging.getLogger("penstock_spark.source")
 _GONE: Final = (FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NOT_FOUND, FailureCode.STREAM_DELETION_PENDING)
@@ -23,7 +23,7 @@ class DataLost(Exception):
     """Records were lost before they were read."""
 
 
-def says_gone(failed: OperationFailed) -> bool:
+def is_gone(failed: OperationFailed) -> bool:
     """Return whether a failure means that the stream does not exist."""
     return failed.failure.code in _GONE
 

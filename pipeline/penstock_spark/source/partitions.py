@@ -15,7 +15,7 @@ from pyspark.sql.datasource import InputPartition
 
 from penstock_spark.clients.base import ReadPosition
 
-__all__ = ["Range", "Ranges", "plan"]
+__all__ = ["Range", "Ranges", "plan_partitions"]
 
 RECORDS_PER_PARTITION: Final = 1_000_000
 """Minimum number of records per task, unless an option sets another: some seconds' work."""
@@ -47,7 +47,7 @@ class Ranges(InputPartition):
         self.ranges = ranges
 
 
-def plan(
+def plan_partitions(
     ranges: Iterable[Range], *, divisible: bool, records_per_partition: int | None, min_partitions: int
 ) -> list[Ranges]:
     """Divide ranges into partitions. `divisible`: sequence numbers are places (`StreamClient.indexed`)."""

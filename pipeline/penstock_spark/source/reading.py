@@ -10,10 +10,10 @@ from pyspark.sql.types import StructType
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Columns
 from penstock_spark.clients.base import ReadPosition, StreamClient
-from penstock_spark.clients.envelopes import unwrapped
+from penstock_spark.clients.envelopes import unwrapped_records
 from penstock_spark.source.arrow import to_batches
 from penstock_spark.source.bounds import order
-from penstock_spark.source.loss import Losses, says_gone
+from penstock_spark.source.loss import Losses, is_gone
 from penstock_spark.source.partitions import Range
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def read_ranges(
         for one in ranges:
             pieces = _records(client, one, losses)
             yield from to_batches(
-                one.stream, map(unwrapped, pieces) if envelopes else pieces, schema, late_is_null=late_is_null
+                one.stream, map(unwrapped_records, pieces) if envelopes else pieces, schema, late_is_null=late_is_null
             )
     finally:
         client.close()
@@ -66,7 +66,7 @@ def _after_loss(
     """Return the place to continue at after a loss, which is `end` if nothing is left. Raises `failed` if nothing was
     lost."""
     first, tail = failed.failure.details.get("first"), failed.failure.details.get("tail")
-    if says_gone(failed):
+    if is_gone(failed):
         losses.deleted(stream, position)
     elif failed.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE:
         raise failed

@@ -20,7 +20,7 @@ from penstock_spark.source.bounds import order
 from penstock_spark.source.following import Ends, MicroBatchPlanner, StreamCheckpoint
 from penstock_spark.source.loss import Losses
 from penstock_spark.source.options import SourceOptions
-from penstock_spark.source.partitions import Range, Ranges, plan
+from penstock_spark.source.partitions import Range, Ranges, plan_partitions
 from penstock_spark.source.reading import Connect, read_ranges
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if stream in begun and order(begun[stream].mark) < order(until.mark)
         ]
         options = self._options
-        planned = plan(
+        planned = plan_partitions(
             ranges,
             divisible=indexed,
             records_per_partition=options.records_per_partition,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.captures import conversation, read, written
 
 from penstock_analysis.capture import CaptureEvent, CaptureWriter, Chunk, Closed, Joined, Noted, Opened, Sender
-from penstock_analysis.capture.joining import JoinedParts, parts_of
+from penstock_analysis.capture.joining import JoinedParts, joined_values
 
 
 def joined(client: bytes, server: bytes, version: str = "2") -> Joined:
@@ -47,13 +47,13 @@ def test_it_comes_back_before_what_is_said(client: bytes, server: bytes, version
 def test_large_ones_take_several_comments() -> None:
     noise = random.Random(7).randbytes(100_000)
     event = joined(noise[:60_000], noise[60_000:])
-    assert len(parts_of(event)) > 10
+    assert len(joined_values(event)) > 10
     assert told(read(written(story(event)))) == told([event])
 
 
 def test_one_that_readers_would_not_take_is_not_written() -> None:
     event = joined(random.Random(7).randbytes(300_000), b"")
-    assert parts_of(event) == [] and told(read(written(story(event)))) == []
+    assert joined_values(event) == [] and told(read(written(story(event)))) == []
 
 
 def test_the_next_file_does_not_say_it_again() -> None:
@@ -76,7 +76,7 @@ def test_what_is_no_part_is_ignored(value: str) -> None:
 
 
 def test_a_bomb_is_not_unpacked() -> None:
-    whole = parts_of(joined(bytes(200_000), b""))
+    whole = joined_values(joined(bytes(200_000), b""))
     assert JoinedParts().add(whole[0], conversation(), 0) is not None
     bomb = b64encode(zlib.compress(bytes(50_000_000))).decode()
     parts = [bomb[at : at + 7000] for at in range(0, len(bomb), 7000)]

@@ -14,7 +14,7 @@ from penstock_analysis.dialogue import Message, Problem
 from penstock_analysis.dialogue.http import HttpDialogue
 from penstock_codecs.codec import Role
 from penstock_codecs.failures import RemoteProtocolError
-from penstock_codecs.http import End, Headers, Http1Connection, RequestHead, ResponseHead
+from penstock_codecs.http import End, Http1Connection, HttpHeaders, RequestHead, ResponseHead
 
 GET = b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n"
 POST = b"POST /v1/streams/s/records HTTP/1.1\r\nhost: basin-one.localhost:1\r\ncontent-type: application/json\r\n"
@@ -247,7 +247,7 @@ def mutated(data: st.DataObject, heads: list[bytes]) -> bytes:
     return bytes(head.lstrip(b"\r\n")) + b"\r\n\r\n"
 
 
-def others(headers: Headers) -> list[tuple[str, str]]:
+def others(headers: HttpHeaders) -> list[tuple[str, str]]:
     """Headers without those that h11 writes anew; a dialogue tells what was said."""
     return [each for each in headers if each[0] not in ("content-length", "transfer-encoding")]
 

@@ -19,7 +19,7 @@ from penstock_analysis.dialogue.records import (
     same_record,
 )
 from penstock_analysis.s3p.conversation import S3PDialogue
-from penstock_codecs.envelope import MARK, wrap
+from penstock_codecs.envelope import ENVELOPE_MARK, wrap
 from penstock_codecs.model import Header, RecordId
 from penstock_codecs.s3p import AppendedId, AppendRecords, ReadRecords, Records
 from penstock_codecs.s3p.encoding import encode_command, encode_reply
@@ -68,7 +68,7 @@ def test_envelopes_are_opened() -> None:
     assert same_record(plain, enveloped) and content_key(plain) == content_key(enveloped)
     assert differences(plain, enveloped, envelopes=False) == ("body", "headers")
     assert content_key(plain) != content_key(enveloped, envelopes=False)
-    assert normal_form(seen(MARK + b"?")).body == MARK + b"?"
+    assert normal_form(seen(ENVELOPE_MARK + b"?")).body == ENVELOPE_MARK + b"?"
     assert same_record(seen(b""), seen(wrap((), b"")))
 
 

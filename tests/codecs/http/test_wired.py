@@ -14,8 +14,8 @@ from penstock_codecs.http import (
     Data,
     End,
     GoAway,
-    Headers,
     HttpCodec,
+    HttpHeaders,
     Received,
     RequestHead,
     Reset,
@@ -79,7 +79,7 @@ def test_messages_arrive_as_they_were_sent(
     response: list[tuple[str, str]],
     up: list[list[bytes]],
     down: list[list[bytes]],
-    trailers: tuple[Headers, Headers],
+    trailers: tuple[HttpHeaders, HttpHeaders],
     cut: int,
     rounds: int,
 ) -> None:

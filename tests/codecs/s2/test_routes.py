@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock_codecs.s2.routes import S2Endpoint, find
+from penstock_codecs.s2.routes import S2Endpoint, match_route
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from penstock_codecs.s2.routes import S2Endpoint, find
 def test_a_path_and_method_lead_to_one_endpoint(
     method: str, path: str, endpoint: S2Endpoint, parameters: dict[str, str]
 ) -> None:
-    match = find(path)
+    match = match_route(path)
     assert match.endpoints[method] is endpoint
     assert match.parameters == parameters
 
@@ -33,8 +33,8 @@ def test_a_path_and_method_lead_to_one_endpoint(
     "path", ["", "/", "/v1", "/v1/streams/a/b/records", "/v1/streams//records", "/V1/streams", "/health/"]
 )
 def test_other_paths_lead_nowhere(path: str) -> None:
-    assert not find(path).endpoints
+    assert not match_route(path).endpoints
 
 
 def test_a_method_that_a_path_does_not_have_is_absent() -> None:
-    assert set(find("/v1/streams/s/records").endpoints) == {"GET", "POST"}
+    assert set(match_route("/v1/streams/s/records").endpoints) == {"GET", "POST"}

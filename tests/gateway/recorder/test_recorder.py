@@ -8,7 +8,7 @@ from support.listening import Heard
 from support.recorder import ORDERS, Process, use
 
 from penstock.observe.taps.tap import MOST_USES, Use
-from penstock.recorder.pending import MOST_OF_ONE, HeldBack
+from penstock.recorder.pending import MOST_OF_ONE, PendingSink
 from penstock.recorder.selection import Selection
 from penstock_analysis.capture import Lost, Opened, Sender
 from penstock_codecs.limits import KIB, MIB
@@ -169,14 +169,14 @@ def test_what_was_let_go_makes_the_connection_the_last_to_let_go() -> None:
 
 def test_at_the_bound_of_all_nobody_is_looked_at_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 10,000 connections that took 0.2 ms for each piece, of all of them."""
-    asked: list[HeldBack] = []
-    shorten = HeldBack.shorten
+    asked: list[PendingSink] = []
+    shorten = PendingSink.shorten
 
-    def counted(held: HeldBack, most: int) -> None:
+    def counted(held: PendingSink, most: int) -> None:
         asked.append(held)
         shorten(held, most)
 
-    monkeypatch.setattr(HeldBack, "shorten", counted)
+    monkeypatch.setattr(PendingSink, "shorten", counted)
     process = Process(most_of_all=100 * KIB)
     process.record()
     taps = [process.front() for _ in range(500)]

@@ -18,7 +18,7 @@ from support.store import BASIN, STREAM, Fails, Wall, appending, bodies, fence, 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.byte_layout import Layout, event_of, runs_of
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, Seal, SegmentInfo, Truncate
-from penstock_codecs.envelope import MARK, wrap
+from penstock_codecs.envelope import ENVELOPE_MARK, wrap
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.features import Feature, feature_of
 from penstock_codecs.model import Header, Headers, RecordId, next_record_id
@@ -120,7 +120,9 @@ class Model:
 
 # ---- steps ---------------------------------------------------------------------------------------------------
 
-BODIES = st.one_of(st.binary(max_size=4), st.just(b""), st.just(MARK), st.just(wrap((), b"")), st.just(wrap(KEY, b"b")))
+BODIES = st.one_of(
+    st.binary(max_size=4), st.just(b""), st.just(ENVELOPE_MARK), st.just(wrap((), b"")), st.just(wrap(KEY, b"b"))
+)
 
 
 @st.composite

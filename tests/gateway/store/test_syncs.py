@@ -20,7 +20,7 @@ from support.store import BASIN, STREAM, Fails, Wall, appending, bodies
 
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.core.errors import CannotStart, StoreFailed
-from penstock.store.schema import FILE_NAME, prepare
+from penstock.store.schema import FILE_NAME, prepare_file
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.operations import CreateBasin, CreateStream, FromSeqNum
 
@@ -165,5 +165,5 @@ async def test_a_log_that_a_crash_left_is_written_once_more(
     log = tmp_path / "copy" / f"{FILE_NAME}-wal"
     os.utime(log, ns=(0, 0))
     before = log.read_bytes()
-    prepare(tmp_path / "copy")
+    prepare_file(tmp_path / "copy")
     assert log.read_bytes() == before and log.stat().st_mtime_ns > 0

@@ -11,7 +11,7 @@ from support.capture_tables import bag, read
 from support.captures import s3p_talk, written
 
 from penstock_analysis.capture import CaptureEvent, Conversation
-from penstock_spark.capture.files import NothingThere, Unreadable, find, opened
+from penstock_spark.capture.files import NothingThere, Unreadable, find_captures, opened_file
 from penstock_spark.capture.grouping import GROUP_BYTES, MOST, automatic, group_of
 from penstock_spark.capture.recordings import RecordingFiles, recordings_of
 
@@ -28,7 +28,7 @@ def place(directory: Path, name: str, data: bytes) -> None:
 
 
 def told(directory: Path) -> list[tuple[str, ...]]:
-    return [tuple(file.name for file in one.files) for one in recordings_of(find([str(directory)]))]
+    return [tuple(file.name for file in one.files) for one in recordings_of(find_captures([str(directory)]))]
 
 
 def recorder(prefix: str, second: int, number: int) -> str:
@@ -45,7 +45,7 @@ def test_runs_of_gateways_are_recordings(tmp_path: Path) -> None:
     assert sorted(told(tmp_path)) == sorted(
         [(a1, a2), (b1, b2, b3), (recorder("penstock-1", 9, 1),), ("tcpdump.pcap",)]
     )
-    certain = [one.certain for one in recordings_of(find([str(tmp_path)])) if b1 in str(one.files[0])]
+    certain = [one.certain for one in recordings_of(find_captures([str(tmp_path)])) if b1 in str(one.files[0])]
     assert certain == [2], "whose the last one is nobody knows"
 
 
@@ -55,29 +55,29 @@ def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.pcapng")
     (tmp_path / "gone.pcapng").symlink_to("nowhere")
     for path in (tmp_path, tmp_path / "*.pcapng", tmp_path / "*"):
-        assert [file.name for file in find([str(path)])] == ["one.pcapng"]
+        assert [file.name for file in find_captures([str(path)])] == ["one.pcapng"]
     with pytest.raises(Unreadable, match="no such file"):
-        find([str(tmp_path / "pipe.pcapng")])
+        find_captures([str(tmp_path / "pipe.pcapng")])
 
 
 def test_names_and_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     place(tmp_path, "one.pcapng", of_run("a"))
-    (found,) = find([str(tmp_path)])
+    (found,) = find_captures([str(tmp_path)])
     with (
         pytest.raises(Unreadable, match=r"/proc/self/mem: .*Input/output error"),
-        opened(found._replace(path="/proc/self/mem")),
+        opened_file(found._replace(path="/proc/self/mem")),
     ):
         pass
     (tmp_path / "one.pcapng").rename(tmp_path / os.fsdecode(b"\xff.pcapng"))
     with pytest.raises(Unreadable, match="a name that is not UTF-8"):
-        find([str(tmp_path)])
+        find_captures([str(tmp_path)])
 
 
 def test_together(tmp_path: Path) -> None:
     """As `penstock show` reads a directory; keys are the same whatever is asked for."""
     for name, run in (("x.pcapng", "a"), ("y.pcapng", "b")):
         place(tmp_path, name, of_run(run))
-    (one,) = recordings_of(find([str(tmp_path)]), together=True)
+    (one,) = recordings_of(find_captures([str(tmp_path)]), together=True)
     assert [file.name for file in one.files] == ["x.pcapng", "y.pcapng"]
     apart, joined = read(tmp_path, "records"), read(tmp_path, "records", together=True)
     assert bag(apart, ["file"]) == bag(joined, ["file"])
@@ -94,7 +94,7 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     def names(*paths: str) -> list[str]:
-        return [found.name for found in find(paths)]
+        return [found.name for found in find_captures(paths)]
 
     assert names("1.pcapng") == names("./1.pcapng") == names(f"file:{tmp_path}/1.pcapng") == ["1.pcapng"]
     assert names(str(tmp_path), f"file://{tmp_path}", "*.pcapng") == ["1.pcapng"]
@@ -107,7 +107,7 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_plain_file_beside_its_compressed_one_counts(tmp_path: Path) -> None:
     for name in ("1.pcapng", "1.pcapng.zst", "2.pcapng.zst"):
         place(tmp_path, name, b"")
-    assert [found.name for found in find([str(tmp_path)])] == ["1.pcapng", "2.pcapng.zst"]
+    assert [found.name for found in find_captures([str(tmp_path)])] == ["1.pcapng", "2.pcapng.zst"]
 
 
 @pytest.mark.parametrize(
@@ -121,12 +121,12 @@ def test_a_plain_file_beside_its_compressed_one_counts(tmp_path: Path) -> None:
 )
 def test_nothing_there(tmp_path: Path, path: str, error: type[Unreadable], why: str) -> None:
     with pytest.raises(error, match=why):
-        find([path if ":" in path else str(tmp_path / path)])
+        find_captures([path if ":" in path else str(tmp_path / path)])
 
 
 def test_larger_recordings_have_more_groups(tmp_path: Path) -> None:
     place(tmp_path, "1.pcapng.zst", b"x")
-    (found,) = find([str(tmp_path)])
+    (found,) = find_captures([str(tmp_path)])
 
     def groups(*sizes: int, name: str = "1.pcapng") -> int:
         files = tuple(found._replace(size=size, path=name) for size in sizes)

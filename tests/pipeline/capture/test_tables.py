@@ -17,7 +17,7 @@ from support.capture_tables import Stream, bag, part_of, read, rows, schema_of
 from support.captures import s3p_talk, written
 
 from penstock_codecs.envelope import wrap
-from penstock_spark.capture.decoding import decode
+from penstock_spark.capture.decoding import decode_rows
 from penstock_spark.schemas import ALL_TABLES, CAPTURE_TABLES
 
 Row = dict[str, Any]
@@ -213,6 +213,6 @@ def test_columns_are_called_as_they_were_asked_for(table: str, recording: Path) 
     ours = schema_of(table)
     asked = pa.schema([field.with_name(field.name.upper()) for field in ours])
     part = part_of(recording, table=table)
-    found = pa.Table.from_batches(decode(part, asked), asked)
-    assert found.rename_columns(ours.names).equals(pa.Table.from_batches(decode(part, ours), ours))
+    found = pa.Table.from_batches(decode_rows(part, asked), asked)
+    assert found.rename_columns(ours.names).equals(pa.Table.from_batches(decode_rows(part, ours), ours))
     assert found.num_rows

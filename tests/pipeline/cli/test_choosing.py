@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock_spark.cli.common import Job
-from penstock_spark.cli.moving import told_what_to_read
+from penstock_spark.cli.moving import require_source
 from penstock_spark.running.settings import CaptureSettings, JobSettings, SourceSettings
 
 FILE = JobSettings(
@@ -15,7 +15,7 @@ FILE = JobSettings(
 
 
 def told(*captures: str, endpoint: str | None = None, streams: tuple[str, ...] = ()) -> JobSettings:
-    return told_what_to_read(Job(FILE, False), captures, endpoint, streams, None).settings
+    return require_source(Job(FILE, False), captures, endpoint, streams, None).settings
 
 
 def test_without_flags_the_file_says_all() -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import types
 
 from penstock_codecs.model import Header
 from penstock_spark.schemas import RECORDS, spark_schema
-from penstock_spark.sink.columns import ColumnLayout, layout_of, pieces
+from penstock_spark.sink.columns import ColumnLayout, column_layout_of, pieces
 from penstock_spark.sink.failures import SinkFailed
 
 TEXT, BYTES, INT = types.StringType(), types.BinaryType(), types.IntegerType()
@@ -31,13 +31,15 @@ def rows_of(layout: ColumnLayout, first: int = 0, **columns: Any) -> list[tuple[
 
 
 def test_what_the_source_gives_can_be_written() -> None:
-    layout = layout_of(spark_schema(RECORDS), None, frozenset(), only_bodies=False)
+    layout = column_layout_of(spark_schema(RECORDS), None, frozenset(), only_bodies=False)
     assert layout == ColumnLayout(None, headers=True, timestamp=True)
 
 
 def test_text_can_be_written() -> None:
     frame = schema(stream=TEXT, body=TEXT, headers=pairs("name", "value"))
-    assert layout_of(frame, None, frozenset(), only_bodies=False) == ColumnLayout(None, headers=True, timestamp=False)
+    assert column_layout_of(frame, None, frozenset(), only_bodies=False) == ColumnLayout(
+        None, headers=True, timestamp=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,22 +62,22 @@ def test_text_can_be_written() -> None:
 )
 def test_what_cannot_be_written_is_named(frame: types.StructType, faults: list[str]) -> None:
     with pytest.raises(SinkFailed) as refused:
-        layout_of(frame, None, frozenset(), only_bodies=False)
+        column_layout_of(frame, None, frozenset(), only_bodies=False)
     assert all(fault in str(refused.value) for fault in faults)
     assert f"{len(faults)} columns" in str(refused.value)
 
 
 def test_columns_can_be_left_out() -> None:
     frame = schema(stream=INT, body=BYTES, key=TEXT, headers=TEXT)
-    layout = layout_of(frame, "penstock/a", frozenset({"stream", "key", "headers"}), only_bodies=False)
+    layout = column_layout_of(frame, "penstock/a", frozenset({"stream", "key", "headers"}), only_bodies=False)
     assert layout == ColumnLayout("penstock/a", headers=False, timestamp=False)
 
 
 def test_segments_carry_bodies() -> None:
     frame = schema(body=BYTES, timestamp=types.TimestampType())
     with pytest.raises(SinkFailed, match="timestamp: the protocol carries bodies only"):
-        layout_of(frame, "penstock/a", frozenset(), only_bodies=True)
-    assert not layout_of(frame, "penstock/a", frozenset({"timestamp"}), only_bodies=True).timestamp
+        column_layout_of(frame, "penstock/a", frozenset(), only_bodies=True)
+    assert not column_layout_of(frame, "penstock/a", frozenset({"timestamp"}), only_bodies=True).timestamp
 
 
 def test_rows_are_parted_by_stream_in_their_order() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from penstock_spark.clients import ReadPosition
 from penstock_spark.source.following import admit
-from penstock_spark.source.partitions import MOST_PARTITIONS, RECORDS_PER_PARTITION, Range, plan
+from penstock_spark.source.partitions import MOST_PARTITIONS, RECORDS_PER_PARTITION, Range, plan_partitions
 
 ranges = st.lists(st.tuples(st.integers(0, 10), st.integers(1, 5000)), max_size=20).map(
     lambda found: [
@@ -20,7 +20,9 @@ ranges = st.lists(st.tuples(st.integers(0, 10), st.integers(1, 5000)), max_size=
 def test_every_record_is_read_once_and_in_order(
     wanted: list[Range], records_per_partition: int | None, min_partitions: int
 ) -> None:
-    planned = plan(wanted, divisible=True, records_per_partition=records_per_partition, min_partitions=min_partitions)
+    planned = plan_partitions(
+        wanted, divisible=True, records_per_partition=records_per_partition, min_partitions=min_partitions
+    )
     pieces = [piece for partition in planned for piece in partition.ranges]
     joined: list[Range] = []
     for piece in pieces:
@@ -39,16 +41,16 @@ def test_every_record_is_read_once_and_in_order(
 
 def test_streams_that_cannot_be_divided_are_put_together() -> None:
     wanted = [Range(f"b/{index}", ReadPosition(0, "0"), ReadPosition(40, "800")) for index in range(10)]
-    planned = plan(wanted, divisible=False, records_per_partition=100, min_partitions=1)
+    planned = plan_partitions(wanted, divisible=False, records_per_partition=100, min_partitions=1)
     assert [len(partition.ranges) for partition in planned] == [2, 2, 2, 2, 2]
-    planned = plan(wanted, divisible=False, records_per_partition=10, min_partitions=1)
+    planned = plan_partitions(wanted, divisible=False, records_per_partition=10, min_partitions=1)
     assert [partition.ranges for partition in planned] == [(one,) for one in wanted]
 
 
 def test_there_are_few_partitions() -> None:
     def count(records: int) -> int:
         return len(
-            plan(
+            plan_partitions(
                 [Range("b/s", ReadPosition(0), ReadPosition(records))],
                 divisible=True,
                 records_per_partition=None,
@@ -65,12 +67,14 @@ def test_there_are_few_partitions() -> None:
 def test_small_streams_are_spread_over_a_few_tasks() -> None:
     """Each is asked for by itself, so that 200 one after the other would take longer than the records in them."""
     wanted = [Range(f"b/{index}", ReadPosition(0), ReadPosition(100)) for index in range(200)]
-    planned = plan(wanted, divisible=True, records_per_partition=None, min_partitions=1)
+    planned = plan_partitions(wanted, divisible=True, records_per_partition=None, min_partitions=1)
     assert [len(partition.ranges) for partition in planned] == [19] * 10 + [10]
-    planned = plan(wanted, divisible=True, records_per_partition=None, min_partitions=4)
+    planned = plan_partitions(wanted, divisible=True, records_per_partition=None, min_partitions=4)
     assert [len(partition.ranges) for partition in planned] == [50] * 4
     many = [Range(f"b/{index}", ReadPosition(0), ReadPosition(100)) for index in range(10_000)]
-    assert len(plan(many, divisible=True, records_per_partition=None, min_partitions=1)) <= MOST_PARTITIONS + 1
+    assert (
+        len(plan_partitions(many, divisible=True, records_per_partition=None, min_partitions=1)) <= MOST_PARTITIONS + 1
+    )
 
 
 # ---- admission -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from penstock_analysis.dialogue.http.collector import MessageCollector
 from penstock_analysis.dialogue.http.places import BodyPlaces
 from penstock_analysis.dialogue.messages import SeenRecord
 from penstock_codecs.compression import Compression
-from penstock_codecs.http import Headers, RequestHead
+from penstock_codecs.http import HttpHeaders, RequestHead
 from penstock_codecs.http.observer.faults import HttpFault, TimedRange
 from penstock_codecs.model import StreamRef
 
@@ -38,7 +38,7 @@ CODINGS: Final[Mapping[str, Compression]] = {
 _NOWHERE: Final = StreamRef("", "")
 
 
-def header(headers: Headers, name: str) -> str | None:
+def header(headers: HttpHeaders, name: str) -> str | None:
     """Return the first header of this name."""
     return next((value for found, value in headers if found == name), None)
 
@@ -77,7 +77,7 @@ class SeenExchange:
         self.request: RequestHead | None = None
         self.request_over = False
         self.status = 0
-        self.response_headers: Headers = ()
+        self.response_headers: HttpHeaders = ()
         self.response_over = False
         self.reset = False
         self.session = ""
@@ -85,7 +85,7 @@ class SeenExchange:
         """Time of the last byte of the request that has arrived."""
 
     @property
-    def headers(self) -> Headers:
+    def headers(self) -> HttpHeaders:
         """Headers of the request."""
         return self.request.headers if self.request is not None else ()
 

@@ -23,7 +23,7 @@ from penstock_analysis.dialogue.http.mid_body import MidBodyReader
 from penstock_analysis.dialogue.messages import SeenRecord
 from penstock_analysis.plugin import plugins
 from penstock_codecs.grpc import error_in
-from penstock_codecs.http import End, Headers, RequestHead, ResponseHead
+from penstock_codecs.http import End, HttpHeaders, RequestHead, ResponseHead
 from penstock_codecs.http.observer.faults import HttpFault, TimedRange
 
 __all__ = ["MAX_EXCHANGES", "SeenExchanges", "http_protocols"]
@@ -121,7 +121,7 @@ class SeenExchanges:
         except HttpFault as fault:
             self.broken(number, sender, fault, time_ns)
 
-    def ended(self, number: int, sender: Sender, span: TimedRange, trailers: Headers) -> None:
+    def ended(self, number: int, sender: Sender, span: TimedRange, trailers: HttpHeaders) -> None:
         """Handle the end of a message. `span`: the bytes that ended it."""
         exchange = self._exchanges.get(number)
         reader = self._readers.pop((number, sender), None)
@@ -285,7 +285,7 @@ def _reader(collector: MessageCollector, exchange: SeenExchange, sender: Sender)
     return SizeReader(collector, exchange, sender, content_type or "") if found is None else found
 
 
-def _shown(headers: Headers) -> dict[str, Any]:
+def _shown(headers: HttpHeaders) -> dict[str, Any]:
     return {"headers": [[name, value] for name, value in headers]}
 
 
@@ -296,7 +296,7 @@ def _failure(head: ResponseHead, end: bool) -> str:
     return _call_failure(head.headers) if end else ""
 
 
-def _call_failure(fields: Headers) -> str:
+def _call_failure(fields: HttpHeaders) -> str:
     """Return the failure in the trailers of a gRPC call, or "" if it succeeded, or is not one."""
     if all(name != "grpc-status" for name, _ in fields):
         return ""

@@ -12,9 +12,9 @@ from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.collector import MessageCollector
 from penstock_analysis.dialogue.http.exchanges import SeenExchanges
 from penstock_analysis.dialogue.http.guesses import Guesses
-from penstock_codecs.http import Headers, body_forbidden
+from penstock_codecs.http import HttpHeaders, body_forbidden
 from penstock_codecs.http.events import without_quotes
-from penstock_codecs.http.h2_heads import fields_of, request_head, response_head
+from penstock_codecs.http.h2_heads import request_head, response_head, trailers_of
 from penstock_codecs.http.observer.faults import HttpFault, TimedRange
 from penstock_codecs.http.observer.frames import END_STREAM, Frame2
 
@@ -128,7 +128,7 @@ class H2Streams:
             fault = HttpFault(frame.offset + 4, "trailers end their message", "RFC 9113, section 8.1")
             self._break(sender, frame.stream_id, fault, span.end_ns)
         elif self._well_formed(sender, frame, fields, span, HeaderValidationFlags(False, True, False, False)):
-            self.end(sender, frame.stream_id, span, fields_of(fields))
+            self.end(sender, frame.stream_id, span, trailers_of(fields))
 
     def _well_formed(
         self,
@@ -168,7 +168,7 @@ class H2Streams:
                 return False
         return True
 
-    def end(self, sender: Sender, number: int, span: TimedRange, trailers: Headers) -> None:
+    def end(self, sender: Sender, number: int, span: TimedRange, trailers: HttpHeaders) -> None:
         """End a side's message."""
         stream = self._open.get(number)
         if stream is None or sender in stream.over:
@@ -195,7 +195,7 @@ class H2Streams:
         stream = self._open[number] = _Stream()
         return stream
 
-    def _expect(self, stream: _Stream, sender: Sender, number: int, headers: Headers, span: TimedRange) -> None:
+    def _expect(self, stream: _Stream, sender: Sender, number: int, headers: HttpHeaders, span: TimedRange) -> None:
         for name, value in headers:
             if name == "content-length":
                 if not (value.isascii() and value.isdigit() and len(value) <= 20):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from penstock_codecs.http.chunked import ChunkError, ChunkLines
-from penstock_codecs.http.events import Headers
+from penstock_codecs.http.events import HttpHeaders
 from penstock_codecs.http.observer.faults import BytesAt, HttpFault, TimedRange
 from penstock_codecs.http.observer.heads import MAX_HEAD, Framing
 
@@ -28,7 +28,7 @@ class Body1(Protocol):
     """Span that ended it: its last chunk with the trailers, or the empty span behind its last byte."""
 
     @property
-    def trailers(self) -> Headers:
+    def trailers(self) -> HttpHeaders:
         """Trailers of a chunked body."""
 
     @property
@@ -43,7 +43,7 @@ class Body1(Protocol):
 
 
 class _Fixed:
-    trailers: Headers = ()
+    trailers: HttpHeaders = ()
 
     def __init__(self, hand_on: HandOn, length: int) -> None:
         self._hand_on = hand_on
@@ -68,7 +68,7 @@ class _Fixed:
 
 
 class _UntilClose:
-    trailers: Headers = ()
+    trailers: HttpHeaders = ()
     begun = True
 
     def __init__(self, hand_on: HandOn) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from penstock.app.bootstrap.access import check_closed
 from penstock.app.bootstrap.tracing import check_tracing
-from penstock.app.config import Config, kind_of, kind_of_back
+from penstock.app.config import Config, kind_of_back, listener_kind_of
 from penstock.core.errors import CannotStart
 from penstock.core.identity import Identities
 from penstock.net.tls import Pair, ServerFiles, ServerTls
 from penstock.net.tls.handshakes import HandshakeSettings
-from penstock.net.tls.server import HTTP
+from penstock.net.tls.server import HTTP_ALPN
 from penstock.protocols.plugin import back_kinds, listener_kinds
 from penstock.protocols.tables import TlsListener
 from penstock.protocols.upstreams import client_tls
@@ -24,7 +24,7 @@ def check_files(config: Config) -> None:
     """Check that the named files can be used, without listening or opening the store. Raises CannotStart."""
     check_closed(config)
     for label, listener in config.listeners.labelled():
-        tls_of(f"listeners.{label}", listener, over_http=listener_kinds()[kind_of(label)].over_http)
+        tls_of(f"listeners.{label}", listener, over_http=listener_kinds()[listener_kind_of(label)].over_http)
     if config.management.enabled:
         tls_of("management", config.management, over_http=True)
     for name, back in config.backs.items():
@@ -54,7 +54,7 @@ def tls_of(name: str, listener: TlsListener, *, over_http: bool) -> ServerTls | 
         client_ca=listener.tls_client_ca,
         client_crl=listener.tls_client_crl,
         required=listener.tls_client_auth == "required",
-        alpn=HTTP if over_http else (),
+        alpn=HTTP_ALPN if over_http else (),
     )
     return ServerTls(name, files)
 

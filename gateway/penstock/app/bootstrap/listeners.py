@@ -8,7 +8,7 @@ from penstock.app.bootstrap.access import check_closed, open_authority, users
 from penstock.app.bootstrap.faults import fault_settings
 from penstock.app.bootstrap.files import handshake_settings, tls_of
 from penstock.app.bootstrap.management import management_listener
-from penstock.app.config import Config, IdentityTable, kind_of, view_of
+from penstock.app.config import Config, IdentityTable, listener_kind_of, view_of
 from penstock.app.config.exposure import is_private
 from penstock.app.management.controls import Controls
 from penstock.app.management.traffic import Traffic
@@ -53,7 +53,7 @@ def open_listeners(
 
 
 def _listener(config: Config, context: ListenerContext, label: str, table: ListenerTable) -> Listener:
-    name, kind = f"listeners.{label}", listener_kinds()[kind_of(label)]
+    name, kind = f"listeners.{label}", listener_kinds()[listener_kind_of(label)]
     front = kind.open(context, label, table)
     handshakes = Handshakes(name, handshake_settings(table, context.identities), front.serve, front.begin_drain)
 

@@ -14,8 +14,8 @@ from penstock.app.config import (
     BackTable,
     Config,
     Management,
-    kind_of,
     kind_of_back,
+    listener_kind_of,
 )
 from penstock.app.config.exposure import is_private
 from penstock.app.management.controls import Controls
@@ -92,7 +92,7 @@ def overview(config: Config, router: Router) -> Overview:
 
 def _listeners(config: Config, router: Router) -> Iterator[ListenerView]:
     for label, listener in config.listeners.labelled():
-        kind = listener_kinds()[kind_of(label)]
+        kind = listener_kinds()[listener_kind_of(label)]
         if kind.serves_records:
             terms = kind.terms(listener)
             back = router.for_listener(label, terms.internal_names)

@@ -18,7 +18,7 @@ from penstock.routing.target import Target
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
 
-__all__ = ["Mirrors", "mirror_settings", "mirrored_route", "open_mirrors", "opened"]
+__all__ = ["Mirrors", "mirror_settings", "mirrored_route", "open_mirrors", "open_route"]
 
 log = structlog.get_logger()
 
@@ -84,7 +84,7 @@ class Mirrors:
             log.exception("mirror_failed", route=route.route)
 
 
-async def opened(route: MirroredRoute) -> MirroredRoute:
+async def open_route(route: MirroredRoute) -> MirroredRoute:
     """Open a route; if it was cut over before, it leads to the back that it was cut over to. Raises CannotStart if the
     store fails."""
     try:

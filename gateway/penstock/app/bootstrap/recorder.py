@@ -9,7 +9,7 @@ from pathlib import Path
 import trio
 
 from penstock.app.config import EMBEDDED, Config, RecorderTable, RedactTable
-from penstock.observe.metrics.series import watching
+from penstock.observe.metrics.series import sampling
 from penstock.observe.taps.connections import Connections
 from penstock.recorder.recorder import Recorder
 from penstock.recorder.recordings import Recordings
@@ -35,7 +35,7 @@ async def open_recordings(config: Config, connections: Connections) -> AsyncIter
         nursery = await manager.__aenter__()
         nursery.start_soon(recorder.run)
         try:
-            with watching(recordings.samples):
+            with sampling(recordings.samples):
                 yield recordings
         finally:  # an exception of the block propagates as it is, not in a group
             nursery.cancel_scope.cancel()

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from penstock.app.bootstrap.mirrors import Mirrors, mirrored_route, open_mirrors, opened
+from penstock.app.bootstrap.mirrors import Mirrors, mirrored_route, open_mirrors, open_route
 from penstock.app.bootstrap.open_backs import OpenBack, OpenBacks, open_backs, said_by
 from penstock.app.config import EMBEDDED, Config, RouteTable
 from penstock.core.back import Back
 from penstock.core.errors import CannotStart, out_of_groups
 from penstock.core.permissions import Permission
 from penstock.net.upstream import Watch, unwatched
-from penstock.observe.metrics.series import watching
+from penstock.observe.metrics.series import sampling
 from penstock.routing.mirror.route import MirroredRoute
 from penstock.routing.route import Route
 from penstock.routing.router import Router
@@ -110,7 +110,7 @@ class Routing:
         if known is not None and known.mirrored.cutting:
             raise CannotStart(f"route {table.name}: a cut-over is in progress: try again when it has ended")
         route = _route(table, targets)
-        return _Mirror(await opened(mirrored_route(table, route, before, targets)), route, tables, sides)
+        return _Mirror(await open_route(mirrored_route(table, route, before, targets)), route, tables, sides)
 
     def commit(self, plan: RouterPlan) -> None:
         """Put a plan in force at once. Backs that it does not use close as soon as no operation is in flight on
@@ -144,7 +144,7 @@ async def open_routing(config: Config, embedded: Back, watch: Watch = unwatched)
         async with open_backs(embedded, watch) as backs, open_mirrors() as mirrors:
             routing = Routing(embedded, backs, mirrors)
             routing.commit(await routing.prepare(config))
-            with watching(lambda: router_samples(routing.router)):
+            with sampling(lambda: router_samples(routing.router)):
                 yield routing
 
 

@@ -3,7 +3,7 @@
 from penstock.app.config.access import Access
 from penstock.app.config.backs import EMBEDDED, BackTable, kind_of_back
 from penstock.app.config.faults import FaultTable
-from penstock.app.config.listeners import Listeners, kind_of
+from penstock.app.config.listeners import Listeners, listener_kind_of
 from penstock.app.config.loading import ConfigError, load_config, parse_config
 from penstock.app.config.management import Management
 from penstock.app.config.recorder import RecorderTable, RedactTable
@@ -40,8 +40,8 @@ __all__ = [
     "RouteTable",
     "StoreTable",
     "default_config",
-    "kind_of",
     "kind_of_back",
+    "listener_kind_of",
     "load_config",
     "parse_config",
     "view_of",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.app.config.exposure import is_exposed, proves_clients, secrets_shown
-from penstock.app.config.listeners import kind_of
+from penstock.app.config.listeners import listener_kind_of
 from penstock.app.config.management import Management
 from penstock.app.config.recorder import RecorderTable
 from penstock.app.config.route_advice import about_routes
@@ -36,7 +36,7 @@ def advice(config: Config) -> list[Advice]:
 
 
 def _about_listener(config: Config, label: str, listener: ListenerTable) -> Iterator[Advice]:
-    about, kind = f"listeners.{label}", listener_kinds()[kind_of(label)]
+    about, kind = f"listeners.{label}", listener_kinds()[listener_kind_of(label)]
     open_to_all = not proves_clients(config, label, listener)
     yield from kind.advice(about, listener, view_of(config), anonymous=open_to_all)
     if not is_exposed(listener):
@@ -97,7 +97,7 @@ def _about_basins(config: Config) -> Iterator[Advice]:
         return
     ensured = {basin.name for basin in config.store.basins}
     for label, listener in config.listeners.labelled():
-        for key, basin in listener_kinds()[kind_of(label)].named_basins(listener):
+        for key, basin in listener_kinds()[listener_kind_of(label)].named_basins(listener):
             if basin not in ensured:
                 yield Advice(
                     False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.app.config.listeners import kind_of
+from penstock.app.config.listeners import listener_kind_of
 from penstock.app.config.management import Management
 from penstock.app.config.schema import Config, view_of
 from penstock.core.address import Address
@@ -34,14 +34,14 @@ def proves_clients(config: Config, label: str, listener: ListenerTable) -> bool:
 
 def secrets_shown(config: Config, label: str, listener: ListenerTable) -> str:
     """Return the secrets that the listener's clients send, in words; "" if they send none."""
-    return listener_kinds()[kind_of(label)].secrets(listener, view_of(config))
+    return listener_kinds()[listener_kind_of(label)].secrets(listener, view_of(config))
 
 
 def open_by_mistake(config: Config) -> Iterator[str]:
     """Yield what to do about each listener that other machines reach without authentication and that is not marked
     `anonymous`."""
     for label, listener in config.listeners.labelled():
-        kind = listener_kinds()[kind_of(label)]
+        kind = listener_kinds()[listener_kind_of(label)]
         if is_exposed(listener) and is_private(config, label, listener):
             yield (
                 f"listeners.{label}: other machines reach {listener.bind}, and its clients need not authenticate. "
@@ -59,4 +59,4 @@ def _proofs(config: Config, label: str, listener: ListenerTable) -> Iterator[boo
     """Yield for each way of authenticating all clients whether this listener has it."""
     yield listener.proves_clients
     yield bool(secrets_shown(config, label, listener))
-    yield listener_kinds()[kind_of(label)].proved_by_routes and label in view_of(config).identified
+    yield listener_kinds()[listener_kind_of(label)].proved_by_routes and label in view_of(config).identified

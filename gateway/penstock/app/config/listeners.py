@@ -14,7 +14,7 @@ from penstock.protocols.plugin import listener_kinds
 from penstock.protocols.tables import ConfigView, ListenerTable
 from penstock_codecs.byte_layout import Layout
 
-__all__ = ["Listeners", "default_listeners", "kind_of"]
+__all__ = ["Listeners", "default_listeners", "listener_kind_of"]
 
 
 class _Listeners(Table, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class _Listeners(Table, frozen=True, kw_only=True):
     def envelopes(self) -> Layout:
         """The records that the embedded store and other backs envelope: those that any listener needs enveloped."""
         kinds = listener_kinds()
-        needed = (kinds[kind_of(label)].envelopes(listener) for label, listener in self.labelled())
+        needed = (kinds[listener_kind_of(label)].envelopes(listener) for label, listener in self.labelled())
         return reduce(or_, needed, Layout.PLAIN)
 
 
@@ -67,7 +67,7 @@ else:
     )
 
 
-def kind_of(label: str) -> str:
+def listener_kind_of(label: str) -> str:
     """Return the kind of the listener with this label."""
     return label.partition(".")[0]
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from penstock.app.config.backs import EMBEDDED, BackTable, kind_of_back
 from penstock.app.config.faults import FaultTable
-from penstock.app.config.listeners import Listeners, kind_of
+from penstock.app.config.listeners import Listeners, listener_kind_of
 from penstock.app.config.recorder import RecorderTable
 from penstock.app.config.routes import IdentityTable, RouteTable
 from penstock.core.matching import Match, NamePattern
@@ -36,7 +36,7 @@ def check_references(
     _check_unique("username", [identity.username for identity in identities if identity.username is not None])
     known = [identity.name for identity in identities]
     labels = [label for label, _ in listeners.labelled()]
-    kinds = {kind_of(label) for label in labels}
+    kinds = {listener_kind_of(label) for label in labels}
     for route in routes:
         where = f"route {route.name}: "
         _check_known(where + "back", [route.back], [EMBEDDED, *backs])
@@ -48,7 +48,7 @@ def check_references(
             why = f"is of kind {kind_of_back(mirror)}, to which nothing can be appended"
             raise ValueError(f"{where}mirror: {route.mirror} {why}")
         for kind in sorted(kinds):
-            served = not route.listeners or any(kind_of(label) == kind for label in route.listeners)
+            served = not route.listeners or any(listener_kind_of(label) == kind for label in route.listeners)
             if back is not None and served:
                 _check_reads(where, kind, route.back, back)
     for name, back in backs.items():
@@ -66,7 +66,7 @@ def check_faults(
     labels = [label for label, _ in listeners.labelled()]
     for fault in faults:
         where = f"fault {fault.name}: "
-        _check_known(where + "listeners", fault.listeners, {*labels, *(kind_of(label) for label in labels)})
+        _check_known(where + "listeners", fault.listeners, {*labels, *(listener_kind_of(label) for label in labels)})
         _check_known(where + "routes", fault.routes, [route.name for route in routes])
         _check_known(where + "identity", fault.identity, [identity.name for identity in identities])
 
@@ -76,7 +76,7 @@ def check_recorder(
 ) -> None:
     """Raise ValueError if the recorder names a listener, back or route that does not exist."""
     labels = [label for label, _ in listeners.labelled()]
-    _check_known("recorder.listeners", recorder.listeners, {*labels, *(kind_of(label) for label in labels)})
+    _check_known("recorder.listeners", recorder.listeners, {*labels, *(listener_kind_of(label) for label in labels)})
     _check_known("recorder.backs", recorder.backs, backs)
     names = [route.name for route in routes]
     for glob in recorder.routes:

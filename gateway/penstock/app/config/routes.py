@@ -6,7 +6,7 @@ import ipaddress
 from typing import Annotated, Literal
 
 from penstock.app.config.backs import EMBEDDED
-from penstock.app.config.listeners import kind_of
+from penstock.app.config.listeners import listener_kind_of
 from penstock.core.certificate_names import CertificatePattern
 from penstock.core.config_fields import Table, Token, key
 from penstock.core.matching import Match, StreamPattern
@@ -104,7 +104,7 @@ class RouteTable(Table, frozen=True, kw_only=True):
 
     def serves(self, label: str) -> bool:
         """Return whether clients of the listener with this label may use the route."""
-        return not self.listeners or bool({label, kind_of(label)} & set(self.listeners))
+        return not self.listeners or bool({label, listener_kind_of(label)} & set(self.listeners))
 
     @property
     def permissions(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.recorder.captures.text import duration, printable, shortened, told
+from penstock.recorder.captures.text import duration, fields_text, printable, shortened
 from penstock_analysis.capture import CaptureEvent, Conversation, Sender
 from penstock_analysis.dialogue import Message, Problem
 from penstock_analysis.dialogue.dialogues import Dialogues
@@ -69,7 +69,7 @@ def _message(message: Message) -> dict[str, Any]:
         "answered": duration(message.answers),
         "state": message.state,
         "failure": shortened(printable(message.failure), _MOST_SAID),
-        "said": shortened(told(message.fields), _MOST_SAID),
+        "said": shortened(fields_text(message.fields), _MOST_SAID),
         "records": len(message.records),
         "bodies": bodies,
     }

@@ -26,7 +26,7 @@ from penstock.app.management.words import Answer, Endpoint, Endpoints, RequestRe
 from penstock.net.http.browsers import foreign_host, foreign_page
 from penstock.net.http.exchange import Exchange
 from penstock.observe import level
-from penstock.observe.metrics.exposition import State, merged
+from penstock.observe.metrics.exposition import State, merged_state
 from penstock.observe.metrics.families import NETWORK_BYTES, RECORDS
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.s2.errors import failure_to_http
@@ -65,7 +65,7 @@ class Sampler:
     async def __call__(self) -> dict[str, Any]:
         """Return the `data` of a `state` event."""
         total, rows = await self._traffic.newest(_MOST_ROWS)
-        state = merged(await self._controls.snapshots())
+        state = merged_state(await self._controls.snapshots())
         reasons = await self._readiness.reasons()
         return {
             "time": time.time() * 1000,

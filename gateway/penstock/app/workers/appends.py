@@ -11,11 +11,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
 
-from penstock.app.workers.calls import LOST, PendingCalls
+from penstock.app.workers.calls import STORE_LOST, PendingCalls
 from penstock.app.workers.channel import Channel, uncopied
 from penstock.app.workers.messages import Acknowledged, Close, HandOver, Open, Reconfigured, SessionOpened
 from penstock.store.admission import ByteBudget
-from penstock.store.append_sessions import RECORD_BYTES, AppendChain, StoreAppend, StoreAppendSession, append_alone
+from penstock.store.append_sessions import (
+    RECORD_OVERHEAD_BYTES,
+    AppendChain,
+    StoreAppend,
+    StoreAppendSession,
+    append_alone,
+)
 from penstock.store.committer import Ticket
 from penstock.store.optimistic import KnownHead, PreparedAppend, prepare
 from penstock.store.settings import Clock
@@ -121,16 +127,16 @@ class RemoteAppends:
     ) -> StoreAppend[Work, _WorkerSession]:
         """See `AppendTarget.requested`."""
         if isinstance(append, Append):
-            size = append.metered + RECORD_BYTES * len(append.bodies)
+            size = append.metered + RECORD_OVERHEAD_BYTES * len(append.bodies)
         else:
-            size = 2 * len(append.data) + RECORD_BYTES
+            size = 2 * len(append.data) + RECORD_OVERHEAD_BYTES
         return StoreAppend(self, append, size, target, chain, ticket)
 
     def sequence(self, request: StoreAppend[Work, _WorkerSession], work: Work, target: _WorkerSession | None) -> None:
         """Send the append to the parent, which sequences it."""
         call = self._calls.number()
         if self._lost:
-            self._failed(_Sent(request, target, None), LOST)
+            self._failed(_Sent(request, target, None), STORE_LOST)
             return
         prepared = None if target is None else self._prepared(target.stream, work, request.size)
         self._sent[call] = _Sent(request, target, None if prepared is None else prepared.first_seq)
@@ -209,4 +215,4 @@ class RemoteAppends:
         unknown."""
         self._lost = True
         while self._sent:
-            self.failed(next(iter(self._sent)), LOST)
+            self.failed(next(iter(self._sent)), STORE_LOST)

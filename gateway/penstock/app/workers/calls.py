@@ -12,9 +12,9 @@ from penstock.app.workers.messages import CallFailed, CallResult, Cancel
 from penstock.store.committer import Ticket
 from penstock_codecs.failures import Failure, FailureCode
 
-__all__ = ["LOST", "PendingCalls"]
+__all__ = ["STORE_LOST", "PendingCalls"]
 
-LOST = Failure(FailureCode.UNAVAILABLE, "the store's process has ended")
+STORE_LOST = Failure(FailureCode.UNAVAILABLE, "the store's process has ended")
 
 
 class PendingCalls:
@@ -36,7 +36,7 @@ class PendingCalls:
         OperationFailed."""
         number, ticket = self.number(), Ticket[Any]()
         if self._lost:
-            ticket.fail(LOST)
+            ticket.fail(STORE_LOST)
         else:
             self._waiting[number] = ticket
             self._channel.post(message(number))
@@ -63,4 +63,4 @@ class PendingCalls:
         self._lost = True
         waiting, self._waiting = self._waiting, {}
         for ticket in waiting.values():
-            ticket.fail(LOST)
+            ticket.fail(STORE_LOST)

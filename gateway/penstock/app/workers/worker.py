@@ -12,7 +12,7 @@ import structlog
 import trio
 
 from penstock.app.config import Config
-from penstock.app.workers.calls import LOST, PendingCalls
+from penstock.app.workers.calls import STORE_LOST, PendingCalls
 from penstock.app.workers.channel import Channel
 from penstock.app.workers.hub import Hub
 from penstock.app.workers.messages import Ask, CallFailed, CallResult, DrainWorker, Ready, StartRefused, Welcome
@@ -197,7 +197,7 @@ class Worker:
         try:
             return await self._calls.call(lambda call: Ask(call, what, argument))
         except OperationFailed as error:
-            if error.failure is LOST:
+            if error.failure is STORE_LOST:
                 raise WorkerGone from error
             raise
 

@@ -10,13 +10,13 @@ import trio
 from penstock.backends.byte_view.requests import ByteAppend
 from penstock.backends.byte_view.sessions import ByteViewSession
 from penstock.backends.byte_view.settings import BytesSettings
-from penstock.backends.byte_view.streams import ByteStream, ByteStreams, Lane, OffsetCounter, Replaced, resolve
+from penstock.backends.byte_view.streams import ByteStream, ByteStreams, Lane, OffsetCounter, Replaced, resolve_intents
 from penstock.core.back import AppendSession, Back
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Appended
-from penstock_codecs.s2.validation import trims
+from penstock_codecs.s2.validation import trim_points
 from penstock_codecs.streams import StreamConfig
 
 __all__ = ["ByteViewAppends"]
@@ -73,7 +73,7 @@ class ByteViewAppends:
         lane = stream.lane
         if lane is not None and lane.last is not None:
             await lane.last.wait_settled()
-        await resolve(stream, self._counter)
+        await resolve_intents(stream, self._counter)
 
     async def settle_records(self, ref: StreamRef) -> None:
         """Wait until no append of records is in flight."""
@@ -105,7 +105,7 @@ class ByteViewAppends:
         Raises STREAM_SEALED.
         """
         ref = append.stream
-        if trims(append) and (stream := await self._streams.known(ref)) is not None:
+        if trim_points(append) and (stream := await self._streams.known(ref)) is not None:
             with suppress(Replaced):  # the next byte operation raises it again
                 await self._counter.count_durably(stream)
         while (stream := await self._streams.known(ref)) is not None:

@@ -12,7 +12,7 @@ from penstock.backends.byte_view.administration import ByteAdministration, Sourc
 from penstock.backends.byte_view.appends import ByteViewAppends
 from penstock.backends.byte_view.reads import ByteViewReads
 from penstock.backends.byte_view.settings import BytesSettings
-from penstock.backends.byte_view.streams import ByteStreams, OffsetCounter, ReadWindows, Replaced, unknown
+from penstock.backends.byte_view.streams import ByteStreams, OffsetCounter, ReadWindows, Replaced, unknown_stream
 from penstock.core.back import AppendSession, Back, BackWrapper
 from penstock.core.clock import Clock, wall_clock
 from penstock.core.passthrough import Passthrough
@@ -104,7 +104,7 @@ class BytesOnRecords(BackWrapper):
             result: R = await handler(operation)
         except Replaced as replaced:
             await self._forget(replaced.stream)
-            raise unknown(replaced.stream) from None
+            raise unknown_stream(replaced.stream) from None
         return result
 
     def append_session(

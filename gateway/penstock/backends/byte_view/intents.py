@@ -29,7 +29,7 @@ __all__ = [
     "pack_group",
     "unpack_found",
     "unpack_group",
-    "without",
+    "without_bytes",
 ]
 
 _GROUP: Final = struct.Struct(">QQQI")
@@ -103,7 +103,7 @@ def unpack_found(data: bytes) -> tuple[FoundBatch, ...]:
     )
 
 
-def without(found: Sequence[FoundBatch], count: int) -> tuple[FoundBatch, ...]:
+def without_bytes(found: Sequence[FoundBatch], count: int) -> tuple[FoundBatch, ...]:
     """Return these batches without their first `count` bytes."""
     left = []
     for some in found:

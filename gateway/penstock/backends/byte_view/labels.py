@@ -22,7 +22,7 @@ from zlib import crc32
 
 from penstock_codecs.byte_layout import MAX_BODY, Layout, Run, byte_length, event_of, runs_of, starts_of, to_bytes
 from penstock_codecs.byte_rendering import Rendered, render
-from penstock_codecs.envelope import MARK, wrap
+from penstock_codecs.envelope import ENVELOPE_MARK, wrap
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES
 from penstock_codecs.model import NO_HEADERS, Columns, Header, Headers, metered_size
@@ -150,7 +150,7 @@ def _events(run: Run, envelopes: Layout, labels: bool) -> Iterator[LabelledBatch
     data = run.data
     if data is None:
         data = to_bytes(Columns(range(len(bodies)), (), bodies, dict(run.headers)), run.layout)
-    if run.headers or not all(bodies) or (envelopes and MARK in data):
+    if run.headers or not all(bodies) or (envelopes and ENVELOPE_MARK in data):
         yield from _one_by_one(run, envelopes, labels)
     else:
         yield LabelledBatch(

@@ -11,7 +11,7 @@ from penstock.backends.byte_view.offsets import RecordOffset
 from penstock.backends.byte_view.streams import ByteStream, ByteStreams, OffsetCounter, ReadWindow, ReadWindows
 from penstock.core.back import Back
 from penstock_codecs.byte_operations import BytesRead, GetSegmentInfo, ReadBytes, SegmentInfo, Truncate
-from penstock_codecs.byte_rendering import RefusedRecord, RenderedSlice, cut
+from penstock_codecs.byte_rendering import RefusedRecord, RenderedSlice, render_slice
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
 from penstock_codecs.operations import Capability, FromByteOffset, FromSeqNum, Locate, Located, Trim
@@ -157,7 +157,7 @@ def _cut(stream: ByteStream, window: ReadWindow, operation: ReadBytes, max_bytes
     pieces = [piece for piece in window.pieces() if piece.end_offset >= offset]
     if not pieces:
         return RenderedSlice()
-    return cut(pieces, offset, min(max_bytes, end - offset), operation.refuse, stream.first.seq_num)
+    return render_slice(pieces, offset, min(max_bytes, end - offset), operation.refuse, stream.first.seq_num)
 
 
 def _refusal(stream: ByteStream, refused: RefusedRecord) -> OperationFailed:

@@ -15,7 +15,7 @@ from penstock_codecs.failures import Failure, OperationFailed
 from penstock_codecs.model import StreamPosition
 from penstock_codecs.operations import Appended
 
-__all__ = ["ByteAppend", "ByteAppendChain", "appended"]
+__all__ = ["ByteAppend", "ByteAppendChain", "ack_of_batches"]
 
 
 class ByteAppendChain:
@@ -102,7 +102,7 @@ class ByteAppend:
             self.on_settled()
 
 
-def appended(found: Sequence[FoundBatch], tail: StreamPosition) -> Appended:
+def ack_of_batches(found: Sequence[FoundBatch], tail: StreamPosition) -> Appended:
     """Return the acknowledgement of consecutive batches that the back has."""
     end = found[-1]
     return Appended(found[0].start, end.end, max(tail, end.end), None, end.end_offset)

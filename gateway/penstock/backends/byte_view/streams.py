@@ -14,7 +14,7 @@ so their order is known, and no append gets into the middle of another. When the
 back, the session ends and another one begins. The lane makes intents durable for all appends that came meanwhile, then
 sends all of them. `Decisions` checks each append and makes its records when its turn has come.
 
-`resolve` finds out which unacknowledged appends the back has, from the bytes that are there.
+`resolve_intents` finds out which unacknowledged appends the back has, from the bytes that are there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import trio
 from penstock.backends.byte_view.intents import FoundBatch, IntentGroup, Matcher
 from penstock.backends.byte_view.labels import batches_of, count_bytes, render_records, starts
 from penstock.backends.byte_view.offsets import Offsets, RecordOffset
-from penstock.backends.byte_view.requests import ByteAppend, appended
+from penstock.backends.byte_view.requests import ByteAppend, ack_of_batches
 from penstock.backends.byte_view.settings import BytesSettings
 from penstock.backends.byte_view.tables import ByteViewTable
 from penstock.backends.byte_view.traces import BloomFilter
@@ -57,12 +57,12 @@ __all__ = [
     "ReadWindows",
     "Replaced",
     "look_again",
-    "resolve",
-    "unknown",
+    "resolve_intents",
+    "unknown_stream",
 ]
 
 
-async def resolve(stream: ByteStream, counter: OffsetCounter) -> list[list[FoundBatch]]:
+async def resolve_intents(stream: ByteStream, counter: OffsetCounter) -> list[list[FoundBatch]]:
     """Resolve the unresolved intents of a stream and return, for each of them, the batches that the back has.
 
     Raises OperationFailed if the back cannot be asked, or Replaced; then they stay unresolved.
@@ -79,7 +79,7 @@ async def resolve(stream: ByteStream, counter: OffsetCounter) -> list[list[Found
 async def look_again(stream: ByteStream, counter: OffsetCounter) -> None:
     """Search the back for late batches, which it did not have when last asked: they must not be sent again.
 
-    Raises as `resolve` does.
+    Raises as `resolve_intents` does.
     """
     async with stream.resolving:
         group = stream.writers.late
@@ -583,7 +583,7 @@ class Decisions:
         writers.reach(writer.writer, writer.position, request.skipped)
         await writers.rest()
         left = writers.partial.get(writer.writer, ())
-        result = appended(partial[: len(partial) - len(left)] or partial[:1], partial[-1].end)
+        result = ack_of_batches(partial[: len(partial) - len(left)] or partial[:1], partial[-1].end)
         if left:
             return _ending(result, left[0].offset)
         return result
@@ -661,7 +661,7 @@ class Lane:
                 except OperationFailed as error:
                     await self._failed(error.failure)
                 except Replaced:
-                    await self._failed(unknown(self._stream.ref).failure)
+                    await self._failed(unknown_stream(self._stream.ref).failure)
         finally:
             self.ended = True
             if self._stream.lane is self:
@@ -681,7 +681,7 @@ class Lane:
             return
         CLIENT.set(self._queue[0].client)
         self._token = self._queue[0].token
-        await resolve(self._stream, self._counter)
+        await resolve_intents(self._stream, self._counter)
         self._at, self._broken = self._stream.offsets.end, None
         async with self._records.append_session(self._stream.ref, create_if_missing=False) as session:
             async with trio.open_nursery() as nursery:
@@ -737,7 +737,7 @@ class Lane:
         except OperationFailed as error:
             failure = error.failure
         except Replaced:
-            failure = unknown(self._stream.ref).failure
+            failure = unknown_stream(self._stream.ref).failure
         if failure is None and done is None:
             return True
         self._accepted.remove(request)
@@ -765,7 +765,7 @@ class Lane:
         except OperationFailed as error:
             self._break(error.failure, scope)
         except Replaced:
-            self._break(unknown(self._stream.ref).failure, scope)
+            self._break(unknown_stream(self._stream.ref).failure, scope)
 
     async def _acknowledge(self, ack: Appended) -> None:
         request = self._accepted[0]
@@ -810,7 +810,7 @@ class Lane:
         await self._look(accepted, failure)
         for request in accepted:
             if request.found and len(request.found) == len(request.batches):
-                self._end(request, appended(request.found, request.found[-1].end))
+                self._end(request, ack_of_batches(request.found, request.found[-1].end))
             else:
                 self._end(request, failure)
 
@@ -843,7 +843,7 @@ class Lane:
             return
         writers.unresolved = IntentGroup(0, self._at, list(tracked.values()))
         try:
-            resolved = await resolve(self._stream, self._counter)
+            resolved = await resolve_intents(self._stream, self._counter)
         except (OperationFailed, Replaced):
             return  # it stays unresolved, and the next attempt looks again
         for request, found in zip(tracked, resolved, strict=True):
@@ -982,7 +982,7 @@ class ByteStream:
     def check(self, offset: int | None = None) -> None:
         """Raise STREAM_NOT_FOUND if the stream was deleted, OFFSET_TRUNCATED if this offset is not kept any more."""
         if self.gone:
-            raise unknown(self.ref)
+            raise unknown_stream(self.ref)
         start = self.start_offset
         if offset is not None and offset < start:
             raise fail(FailureCode.OFFSET_TRUNCATED, f"{self.ref} is kept from offset {start} on", offset=start)
@@ -1129,6 +1129,6 @@ def _ref_of(key: bytes) -> StreamRef:
     return StreamRef(*key.decode().split("/", 1))
 
 
-def unknown(ref: StreamRef) -> OperationFailed:
+def unknown_stream(ref: StreamRef) -> OperationFailed:
     """Return the error for a stream that does not exist."""
     return fail(FailureCode.STREAM_NOT_FOUND, f"stream {ref} does not exist")

@@ -23,7 +23,7 @@ from penstock.backends.byte_view.intents import (
     pack_group,
     unpack_found,
     unpack_group,
-    without,
+    without_bytes,
 )
 from penstock.backends.byte_view.offsets import RecordOffset
 from penstock.backends.byte_view.tables import ByteViewTable
@@ -126,7 +126,7 @@ class WriterStates:
         """Set the confirmed position of a writer. `skipped` bytes of this append were at the back already."""
         self._confirmed_values[writer] = position
         if skipped:
-            self.keep_partial(writer, without(self.partial.get(writer, ()), skipped))
+            self.keep_partial(writer, without_bytes(self.partial.get(writer, ()), skipped))
 
     def keep_partial(self, writer: Attribute, found: tuple[FoundBatch, ...]) -> None:
         """Set the batches that the back has of the writer's next append."""

@@ -16,7 +16,14 @@ from typing import NamedTuple
 import trio
 
 from penstock.backends.sequence_numbering.history import cursor_at, cursor_in, read
-from penstock.backends.sequence_numbering.numbered import Draft, behind, end_of, joined, records_before, without
+from penstock.backends.sequence_numbering.numbered import (
+    Draft,
+    behind,
+    end_of,
+    join_scans,
+    records_before,
+    without_records,
+)
 from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.backends.sequence_numbering.trimmed import truncated_at
 from penstock.core.marks import Mark
@@ -42,7 +49,7 @@ class Unnumbered:
         """
         held = self._held
         if held.bodies:
-            held = without(held, records_before(held, draft.end))
+            held = without_records(held, records_before(held, draft.end))
         while len(held.bodies) < count:
             at = end_of(held) if held.bodies else draft.end
             try:
@@ -53,7 +60,7 @@ class Unnumbered:
                 continue
             if not more.bodies:
                 break
-            held = joined(held, more) if held.bodies else more
+            held = join_scans(held, more) if held.bodies else more
         self._held = held
         return held
 
@@ -241,7 +248,7 @@ class NumberAssigner:
             draft.number(found, others, limit)
             if at is not None:
                 break
-        numbered = draft.number(without(found, at), len(wanted), 0, timestamps or None)
+        numbered = draft.number(without_records(found, at), len(wanted), 0, timestamps or None)
         one.result = _Settled(numbered.mark(0), numbered.mark(len(wanted) - 1))
 
     async def _fill_gap(self, draft: Draft, begin: Mark, one: _Work) -> None:

@@ -10,7 +10,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.backends.positions.columns import Sought
-from penstock.backends.sequence_numbering.numbered import NumberedRecords, end_of, joined, records_before, without
+from penstock.backends.sequence_numbering.numbered import (
+    NumberedRecords,
+    end_of,
+    join_scans,
+    records_before,
+    without_records,
+)
 from penstock.backends.sequence_numbering.state import IndexedStream, is_beyond
 from penstock.backends.sequence_numbering.trimmed import is_there, note_trim, truncated_at
 from penstock.core.marks import Mark
@@ -108,7 +114,7 @@ async def _scan_beyond(stream: IndexedStream, begin: Mark, skipped: int, max_rec
             return first
         if not more.bodies:
             break
-        scanned = joined(scanned, more)
+        scanned = join_scans(scanned, more)
     return scanned
 
 
@@ -125,6 +131,6 @@ async def _read_once(stream: IndexedStream, at: Mark, begin: Mark, max_records: 
     if not is_there(stream, scanned, begin):
         await note_trim(stream, begin, scanned)
         return None
-    wanted = without(scanned, skipped)
+    wanted = without_records(scanned, skipped)
     count = min(len(wanted.bodies), stream.end.seq_num - at.seq_num, records_before(wanted, stream.end))
     return await stream.recall(at.seq_num, wanted, count)

@@ -14,7 +14,16 @@ from penstock_codecs.limits import MIB
 from penstock_codecs.model import U64_MAX, Columns, RecordBatch, RecordId, StreamPosition, metered_size
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
 
-__all__ = ["Draft", "NumberedRecords", "behind", "end_of", "from_marks", "joined", "records_before", "without"]
+__all__ = [
+    "Draft",
+    "NumberedRecords",
+    "behind",
+    "end_of",
+    "from_marks",
+    "join_scans",
+    "records_before",
+    "without_records",
+]
 
 MARK_RECORDS: Final = 1000
 MARK_BYTES: Final = 1 * MIB
@@ -109,7 +118,7 @@ def records_before(scanned: Scanned, end: Mark) -> int:
     return bisect_left(range(len(timestamps)), wanted, key=lambda at: (timestamps[at], places[at]))
 
 
-def without(scanned: Scanned, count: int) -> Scanned:
+def without_records(scanned: Scanned, count: int) -> Scanned:
     """Return a scan without its first `count` records."""
     if not count:
         return scanned
@@ -133,7 +142,7 @@ def end_of(scanned: Scanned) -> Mark:
     return Mark(0, *behind(scanned.timestamps[-1], scanned.places[-1]), 0)
 
 
-def joined(one: Scanned, other: Scanned) -> Scanned:
+def join_scans(one: Scanned, other: Scanned) -> Scanned:
     """Join two scans; the second must begin where the first ended."""
     count = len(one.bodies)
     return Scanned(

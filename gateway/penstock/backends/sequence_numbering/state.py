@@ -18,7 +18,13 @@ import trio
 from penstock.backends.positions.columns import Sought
 from penstock.backends.positions.index import PositionIndex
 from penstock.backends.sequence_numbering.in_flight import AppendsInFlight
-from penstock.backends.sequence_numbering.numbered import Draft, NumberedRecords, from_marks, records_before, without
+from penstock.backends.sequence_numbering.numbered import (
+    Draft,
+    NumberedRecords,
+    from_marks,
+    records_before,
+    without_records,
+)
 from penstock.backends.sequence_numbering.recent import RecentBatches, RecentRoom
 from penstock.backends.sequence_numbering.settings import IndexedSettings
 from penstock.core.clock import Clock
@@ -245,7 +251,7 @@ class IndexedStream:
             count = len(scanned.bodies)
             known = records_before(scanned, end)
             draft = self.draft()
-            new = without(scanned, known)
+            new = without_records(scanned, known)
             numbered = draft.number(new, count - known, self.clock())
             if known < count:
                 await self.commit(draft)

@@ -10,11 +10,11 @@ from typing import Final
 
 import click
 
-from penstock.cli.captures.opened import capture_argument, opened, side_option, writer
+from penstock.cli.captures.opened import capture_argument, opened_captures, side_option, writer
 from penstock.cli.captures.rows import ARROWS, RowFormat
 from penstock.recorder.captures import CaptureFilter
 from penstock.recorder.captures.recent import RecentBytes
-from penstock.recorder.captures.text import dump, duration, printable, size, spelled
+from penstock.recorder.captures.text import dump, duration, printable, size, value_text
 from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Sender
 from penstock_analysis.dialogue import Message, Problem
 from penstock_codecs.limits import KIB
@@ -53,7 +53,7 @@ def explain_command(captures: tuple[Path, ...], connections: Sequence[int], side
     """
     from penstock_analysis.dialogue.dialogues import Dialogues
 
-    with opened(captures, "Reading", side=side, connections=connections) as found:
+    with opened_captures(captures, "Reading", side=side, connections=connections) as found:
         explanation = _Explanation(writer(found), KEPT_BYTES if connections else KEPT_BYTES_OF_MANY)
         choice = CaptureFilter(connections)
         dialogues = Dialogues(choice.conversation)
@@ -166,7 +166,7 @@ def _in_words(message: Message) -> str:
     fields = {
         name: value for name, value in message.fields.items() if name not in _NOT_SAID and value not in (None, "")
     }
-    shown = " ".join(f"{name}={spelled(value)}" for name, value in fields.items())
+    shown = " ".join(f"{name}={value_text(value)}" for name, value in fields.items())
     words = (message.kind, message.stream, shown, f"(byte {message.offset}, {size(message.length)})")
     return f"{ARROWS[message.sender]} {printable(' '.join(word for word in words if word))}"
 

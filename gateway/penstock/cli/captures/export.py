@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from penstock import DISTRIBUTION
-from penstock.cli.captures.opened import begun, capture_argument, choice_options, opened
+from penstock.cli.captures.opened import begun, capture_argument, choice_options, opened_captures
 from penstock.recorder.captures import CaptureEvents, CaptureFilter
 from penstock.recorder.captures.lines import as_json, message_line, problem_line, record_line
 from penstock_analysis.capture import CaptureEvent, CaptureWriter, Conversation
@@ -64,11 +64,11 @@ def export_command(
     choice = CaptureFilter(connections, protocols, streams)
     wanted: Wanted = choice.conversation
     if form == "pcapng" and (streams or protocols):
-        with opened(captures, "Choosing", prints=False) as found:
+        with opened_captures(captures, "Choosing", prints=False) as found:
             if found.live:
                 raise click.UsageError("with --stream or --protocol the capture is read twice, so it cannot be a pipe")
             wanted = _about(found, choice)
-    with opened(captures, "Exporting", output == Path("-"), side, connections) as found:
+    with opened_captures(captures, "Exporting", output == Path("-"), side, connections) as found:
         events = begun(found)
         with _output(output, found) as write:
             _FORMS[form](events, choice, wanted, write)

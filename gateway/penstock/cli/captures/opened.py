@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from penstock.cli.progress import shares_terminal, watched
+from penstock.cli.progress import progress_bar, shares_terminal
 from penstock.recorder.captures import CaptureEvents, UnreadableCapture
 from penstock.recorder.captures.choosing import PROTOCOLS
 from penstock.recorder.captures.opening import recorded_side
@@ -25,7 +25,7 @@ __all__ = [
     "choice_options",
     "ending_quietly",
     "one_side",
-    "opened",
+    "opened_captures",
     "side_option",
     "stream_option",
     "writer",
@@ -102,7 +102,7 @@ def ending_quietly(failure: type[click.ClickException] = click.ClickException) -
 
 
 @contextmanager
-def opened(
+def opened_captures(
     paths: Sequence[Path], label: str, prints: bool = True, side: str | None = "both", connections: Sequence[int] = ()
 ) -> Iterator[CaptureEvents]:
     """Open the captures, with a progress bar if it does not disturb output; report damage afterwards, and the side of
@@ -114,7 +114,7 @@ def opened(
     with ending_quietly():
         try:
             captures = _of_side(paths, "both" if side is None and connections else side)
-            with watched(label, None if prints and shares_terminal() else captures.size) as seen:
+            with progress_bar(label, None if prints and shares_terminal() else captures.size) as seen:
                 captures.on_read = seen
                 yield captures
         except UnreadableCapture as error:

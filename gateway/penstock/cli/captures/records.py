@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.captures.opened import capture_argument, choice_options, opened, writer
+from penstock.cli.captures.opened import capture_argument, choice_options, opened_captures, writer
 from penstock.recorder.captures import CaptureFilter
 from penstock.recorder.captures.lines import as_json, record_line
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem
@@ -39,7 +39,7 @@ def records_command(
     from penstock_analysis.dialogue.dialogues import Dialogues
 
     choice = CaptureFilter(connections, protocols, streams)
-    with opened(captures, "Reading", side=side, connections=connections) as found:
+    with opened_captures(captures, "Reading", side=side, connections=connections) as found:
         write = writer(found)
         dialogues = Dialogues(choice.conversation)
 

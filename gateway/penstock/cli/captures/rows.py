@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from penstock.recorder.captures.lines import utc
-from penstock.recorder.captures.text import column, duration, printable, shortened, size, told
+from penstock.recorder.captures.text import column, duration, fields_text, printable, shortened, size
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue import Message, Problem, SeenRecord
 from penstock_analysis.dialogue.summaries import Summary
@@ -138,4 +138,4 @@ def _text(data: bytes) -> str:
 
 
 def _fields(fields: Mapping[str, Any]) -> str:
-    return shortened(told(fields), _FIELDS_WIDTH)
+    return shortened(fields_text(fields), _FIELDS_WIDTH)

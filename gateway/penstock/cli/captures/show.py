@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.captures.opened import begun, capture_argument, choice_options, opened, writer
+from penstock.cli.captures.opened import begun, capture_argument, choice_options, opened_captures, writer
 from penstock.cli.captures.rows import CONVERSATION_HEAD, MESSAGE_HEAD, RowFormat
 from penstock.recorder.captures import CaptureFilter
 from penstock.recorder.captures.lines import as_json, message_line, problem_line, record_line, summary_line
@@ -54,7 +54,7 @@ def show_command(
     """
     choice = CaptureFilter(connections, protocols, streams, kinds)
     rows = RowFormat(absolute, bodies)
-    with opened(captures, "Reading", side=side, connections=connections) as found:
+    with opened_captures(captures, "Reading", side=side, connections=connections) as found:
         write = writer(found)
         if conversations:
             _show_conversations(begun(found), choice, rows, as_lines, write)

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from penstock.cli.captures.opened import capture_argument, choice_options, opened
+from penstock.cli.captures.opened import capture_argument, choice_options, opened_captures
 from penstock.recorder.captures import CaptureFilter
 from penstock.recorder.captures.lines import as_json, utc
 from penstock.recorder.captures.stats import PERCENTILES, CountKey, GroupCounts, Statistics
@@ -49,7 +49,7 @@ def stats_command(
 
     choice = CaptureFilter(connections, protocols, streams)
     statistics = Statistics(choice)
-    with opened(captures, "Counting", False, side, connections) as found:
+    with opened_captures(captures, "Counting", False, side, connections) as found:
         dialogues = Dialogues(choice.conversation)
         for event in found:
             if choice.conversation(event.conversation):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from penstock.cli.admin_client import ask, management_options, refused
+from penstock.cli.admin_client import answer_error, ask, management_options
 from penstock.recorder.captures.text import printable, size
 
 __all__ = ["connections_command"]
@@ -29,12 +29,12 @@ def connections_command(management: str, token: str | None, as_json: bool, close
     if closed is not None:
         status, answer = ask(management, token, f"/connections/{closed}/close", {})
         if status != 200:
-            raise refused(answer)
+            raise answer_error(answer)
         click.echo(f"connection {closed} is closed")
         return
     status, answer = ask(management, token, "/connections")
     if status != 200:
-        raise refused(answer)
+        raise answer_error(answer)
     connections = answer["connections"]
     if as_json:
         for one in connections:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.admin_client import ask, management_options, refused
+from penstock.cli.admin_client import answer_error, ask, management_options
 from penstock.cli.traffic.selecting import PLURALS, SPOKEN, in_words, selection_options
 
 __all__ = ["record_commands"]
@@ -54,7 +54,7 @@ def _list(management: str, token: str | None, as_json: bool) -> None:
 def _asked(management: str, token: str | None, target: str, words: object = None) -> Any:
     status, answer = ask(management, token, target, words)
     if status != 200:
-        raise refused(answer)
+        raise answer_error(answer)
     return answer
 
 

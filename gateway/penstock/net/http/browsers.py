@@ -15,9 +15,9 @@ from typing import Final
 
 from penstock.net.http.exchange import Request
 
-__all__ = ["ANY", "foreign_host", "foreign_page", "host_of"]
+__all__ = ["ANY_ORIGIN", "foreign_host", "foreign_page", "host_of"]
 
-ANY: Final = "*"
+ANY_ORIGIN: Final = "*"
 """The wildcard for all origins, or all hosts."""
 
 _PORT: Final = re.compile(r":[0-9]*\Z")
@@ -31,7 +31,7 @@ def foreign_page(request: Request, origins: Collection[str] = ()) -> str | None:
     `origins`: origins whose pages may, as browsers spell them (`https://app.example:8443`), or `*` for all.
     """
     origin, site = request.header("origin"), request.header("sec-fetch-site")
-    if ANY in origins or origin in origins or site in _OWN:
+    if ANY_ORIGIN in origins or origin in origins or site in _OWN:
         return None
     if origin is None:
         return None if site is None else f"the request comes from a page of another origin ({site!r:.40})"
@@ -58,7 +58,7 @@ def host_of(authority: str) -> str:
 
 
 def _matches(host: str, pattern: str) -> bool:
-    return pattern in (ANY, host) or (pattern.startswith("*.") and host.endswith(pattern[1:]))
+    return pattern in (ANY_ORIGIN, host) or (pattern.startswith("*.") and host.endswith(pattern[1:]))
 
 
 def _is_local(host: str) -> bool:

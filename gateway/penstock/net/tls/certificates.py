@@ -23,7 +23,7 @@ import trio
 from penstock.core.errors import CannotStart
 from penstock.net.tls.files import Described, Stamp, stamp_of
 from penstock.observe.metrics.families import CERTIFICATE_EXPIRY
-from penstock.observe.metrics.series import Sample, watching
+from penstock.observe.metrics.series import Sample, sampling
 
 __all__ = ["CERTIFICATES", "POLL_SECONDS", "Certificates", "Expiry", "Outcome", "Reloaded"]
 
@@ -134,7 +134,7 @@ class Certificates:
         """Poll the files until the block ends, log reloads, and export the expiry of each certificate as a metric.
         Exceptions of the block are raised as they are."""
         try:
-            with watching(self._samples):
+            with sampling(self._samples):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._watch)
                     yield

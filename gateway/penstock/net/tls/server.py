@@ -15,7 +15,7 @@ from penstock.net.tls.files import Described, certificates_in, no_password, revo
 
 __all__ = ["Pair", "ServerFiles", "ServerTls", "tls_context", "tls_stream"]
 
-HTTP: Final = ("h2", "http/1.1")
+HTTP_ALPN: Final = ("h2", "http/1.1")
 """Protocols that HTTP servers offer by ALPN."""
 
 
@@ -49,7 +49,7 @@ class ServerFiles:
     client_ca: str | None = None
     client_crl: str | None = None
     required: bool = True
-    alpn: tuple[str, ...] = HTTP
+    alpn: tuple[str, ...] = HTTP_ALPN
 
     @property
     def paths(self) -> list[str]:
@@ -150,7 +150,7 @@ def _by_name(names: Mapping[str, ssl.SSLContext]) -> Callable[[ssl.SSLObject, st
     return choose
 
 
-def tls_context(certificate: str, key: str | None = None, protocols: Sequence[str] = HTTP) -> ssl.SSLContext:
+def tls_context(certificate: str, key: str | None = None, protocols: Sequence[str] = HTTP_ALPN) -> ssl.SSLContext:
     """Return a server's TLS context that offers these protocols. Raises OSError or ssl.SSLError for unusable files."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

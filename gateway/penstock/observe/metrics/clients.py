@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 from penstock.observe.metrics.families import CLIENT_ERRORS, HTTP_RESPONSES, PAUSED_SECONDS, RECORDS_DROPPED
 from penstock.observe.metrics.meters import current_client
-from penstock.observe.metrics.running_timers import standing
+from penstock.observe.metrics.running_timers import running_timer
 from penstock.observe.taps.tap import CONNECTION
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.features import Feature
@@ -40,8 +40,8 @@ class Pauses:
     def __init__(self) -> None:
         tap = CONNECTION.get()
         labels = ("", "") if tap is None else (tap.conversation.name, tap.conversation.protocol)
-        self._reading = standing(PAUSED_SECONDS, *labels, "in")
-        self._writing = standing(PAUSED_SECONDS, *labels, "out")
+        self._reading = running_timer(PAUSED_SECONDS, *labels, "in")
+        self._writing = running_timer(PAUSED_SECONDS, *labels, "out")
 
     def reading(self) -> AbstractContextManager[None]:
         """Count the time of the block as time without reading."""

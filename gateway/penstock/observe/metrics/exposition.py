@@ -35,15 +35,15 @@ from penstock.observe.metrics.families import (
     VIRTUAL_BYTES,
     AnyFamily,
 )
-from penstock.observe.metrics.running_timers import standing_samples
-from penstock.observe.metrics.series import Histogram, Merging, Sample, looked_up, watching
+from penstock.observe.metrics.running_timers import running_samples
+from penstock.observe.metrics.series import Histogram, Merging, Sample, looked_up, sampling
 
 __all__ = [
     "State",
     "StateCollector",
     "current",
     "merge",
-    "merged",
+    "merged_state",
     "process_samples",
     "render",
     "render_parts",
@@ -115,7 +115,7 @@ _JOIN: Final[Mapping[Merging, Callable[[float, float], float]]] = {
 
 def current() -> State:
     """Return the current state of this process, including its sources."""
-    with watching(process_samples), watching(standing_samples):
+    with sampling(process_samples), sampling(running_samples):
         asked = looked_up()
     state: State = {}
     for family in FAMILIES:
@@ -148,11 +148,11 @@ def merge(states: Iterable[State]) -> State:
 
 
 def snapshot() -> bytes:
-    """Return the state of this process as bytes, for `merged` in another process of the same version."""
+    """Return the state of this process as bytes, for `merged_state` in another process of the same version."""
     return _encode([(name, list(series.items())) for name, series in current().items()])
 
 
-def merged(snapshots: Iterable[bytes]) -> State:
+def merged_state(snapshots: Iterable[bytes]) -> State:
     """Return the state of this process merged with snapshots of others. Raises msgspec.DecodeError for a bad
     snapshot."""
     others = [{name: dict(series) for name, series in _decode(one)} for one in snapshots]
@@ -178,7 +178,7 @@ def render_parts(accept: str = "", snapshots: Iterable[bytes] = ()) -> tuple[str
     connection, client or stream, so that their number makes no difference.
     """
     encode, content_type = choose_encoder(accept)
-    state = merged(snapshots)
+    state = merged_state(snapshots)
     return content_type, _parts(encode, state, content_type.startswith("application/openmetrics-text"))
 
 

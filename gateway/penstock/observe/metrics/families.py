@@ -5,7 +5,7 @@ families share mean the same everywhere, see `LABELS`. docs/metrics.md is genera
 `penstock.observe.metrics.exposition` exports all of it.
 
 Events are counted here as they happen. Values that can be looked up at a scrape come from a source instead
-(`penstock.observe.metrics.series.watching`); such families have no series of their own.
+(`penstock.observe.metrics.series.sampling`); such families have no series of their own.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from penstock.core.back import AppendSession, AppendSessionWrapper, Following, ReadSession, ReadSessionWrapper
 from penstock.core.passthrough import RawSession
-from penstock.observe.metrics.meters import FlowMeters, Meter, spelled
+from penstock.observe.metrics.meters import FlowMeters, Meter, snake_case
 from penstock.observe.metrics.passthrough_appends import PassthroughAppends, PassthroughReads
 from penstock.observe.metrics.spans import AppendGroups, SessionSpan, operation_span
 from penstock.observe.tracing import tracer
@@ -49,7 +49,7 @@ async def metered_operation(meter: Meter, operation: Operation[R], carried_out: 
     began = perf_counter()
     by = tracer()
     if by is not None:
-        carried_out = operation_span(by, meter, spelled(type(operation).__name__), carried_out)
+        carried_out = operation_span(by, meter, snake_case(type(operation).__name__), carried_out)
     try:
         result = await carried_out
     except OperationFailed as error:

@@ -24,7 +24,7 @@ from penstock.observe.taps.tap import CONNECTION
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import RecordBatch
 
-__all__ = ["PROTOCOL", "FlowMeters", "Meter", "current_client", "meter", "spelled"]
+__all__ = ["PROTOCOL", "FlowMeters", "Meter", "current_client", "meter", "snake_case"]
 
 PROTOCOL: ContextVar[str] = ContextVar("penstock.protocol", default="")
 """The protocol of the current request if it is more specific than its listener's kind: `s2s` or `sse`; otherwise ""."""
@@ -75,11 +75,11 @@ class Meter:
         """Return the histogram of durations of operations of this type, in seconds."""
         found = self._operations.get(operation)
         if found is None:
-            found = self._operations[operation] = OPERATION_SECONDS.child(*self.labels, spelled(operation.__name__))
+            found = self._operations[operation] = OPERATION_SECONDS.child(*self.labels, snake_case(operation.__name__))
         return found
 
 
-def spelled(name: str) -> str:
+def snake_case(name: str) -> str:
     """Return `CreateStream` as `create_stream`."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
 

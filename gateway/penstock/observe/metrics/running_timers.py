@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.observe.metrics.series import Count, Family, Sample
 
-__all__ = ["RunningTimer", "standing", "standing_samples"]
+__all__ = ["RunningTimer", "running_samples", "running_timer"]
 
 
 class RunningTimer:
@@ -44,7 +44,7 @@ class RunningTimer:
 _known: Final[dict[tuple[str, tuple[str, ...]], tuple[Family[Count], RunningTimer]]] = {}
 
 
-def standing(family: Family[Count], *labels: str) -> RunningTimer:
+def running_timer(family: Family[Count], *labels: str) -> RunningTimer:
     """Return the timer of a series."""
     key = family.name, labels
     found = _known.get(key)
@@ -53,7 +53,7 @@ def standing(family: Family[Count], *labels: str) -> RunningTimer:
     return found[1]
 
 
-def standing_samples() -> Iterator[Sample]:
+def running_samples() -> Iterator[Sample]:
     """Yield the seconds of all waits in progress; a `Source`."""
     for (_, labels), (family, one) in _known.items():
         yield Sample(family, labels, one.seconds)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Final, Generic, NamedTuple, TypeVar
 
-__all__ = ["Count", "Family", "Histogram", "Merging", "MetricKind", "Sample", "Source", "looked_up", "watching"]
+__all__ = ["Count", "Family", "Histogram", "Merging", "MetricKind", "Sample", "Source", "looked_up", "sampling"]
 
 
 class MetricKind(Enum):
@@ -128,7 +128,7 @@ _sources: Final[list[Source]] = []
 
 
 @contextmanager
-def watching(source: Source) -> Iterator[None]:
+def sampling(source: Source) -> Iterator[None]:
     """Call the source at each scrape while the block runs."""
     _sources.append(source)
     try:

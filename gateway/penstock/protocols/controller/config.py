@@ -17,7 +17,7 @@ from penstock.protocols.tables import (
     ListenerTable,
 )
 
-__all__ = ["ControllerListener", "ControllerListenerLimits", "segment_of"]
+__all__ = ["ControllerListener", "ControllerListenerLimits", "segment_listener_of"]
 
 
 class ControllerListenerLimits(ListenerLimits, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ class ControllerListener(ListenerTable, frozen=True, kw_only=True):
                 raise ValueError(f"advertise: clients cannot connect to port 0, got {self.advertise!r}")
 
 
-def segment_of(controller: ControllerListener, config: ConfigView) -> tuple[str, SegmentListener]:
+def segment_listener_of(controller: ControllerListener, config: ConfigView) -> tuple[str, SegmentListener]:
     """Return the label and the table of the segment listener that a controller sends its clients to. Raises ValueError
     if there is none."""
     wanted = controller.segment_listener

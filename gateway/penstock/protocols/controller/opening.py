@@ -8,7 +8,7 @@ from penstock.core.address import Address
 from penstock.core.segment_names import SegmentNames
 from penstock.net.http.front_server import refuse_http
 from penstock.net.http.serving import HttpSettings
-from penstock.protocols.controller.config import ControllerListener, ControllerListenerLimits, segment_of
+from penstock.protocols.controller.config import ControllerListener, ControllerListenerLimits, segment_listener_of
 from penstock.protocols.controller.controller.settings import Advertised, ControllerSettings, SegmentsMode
 from penstock.protocols.controller.front import ControllerFront
 from penstock.protocols.opening import ListenerContext, OpenListener
@@ -23,7 +23,7 @@ __all__ = ["controller_http_settings", "controller_settings", "open_listener"]
 
 def open_listener(context: ListenerContext, label: str, table: ControllerListener) -> OpenListener:
     """See `penstock.protocols.plugin.ListenerKind.open`."""
-    segment_label, segment = segment_of(table, context.config)
+    segment_label, segment = segment_listener_of(table, context.config)
     delegation = open_delegation(context.config.store_directory, segment)
     users = Passwords(context.users) if delegation is not None else None
     back = context.back(label, SegmentNames(segment.basin))

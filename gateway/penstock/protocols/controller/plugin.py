@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.address import Address
-from penstock.protocols.controller.config import ControllerListener, segment_of
+from penstock.protocols.controller.config import ControllerListener, segment_listener_of
 from penstock.protocols.plugin import Advice, Example, ListenerKind, ProtocolPlugin
 from penstock.protocols.segment.plugin import SegmentStoreKind
 from penstock.protocols.servers import Server
@@ -43,7 +43,7 @@ class _Listener(ListenerKind[ControllerListener]):
     )
 
     def check(self, table: ControllerListener, config: ConfigView) -> None:
-        segment_of(table, config)
+        segment_listener_of(table, config)
 
     def open(self, context: ListenerContext, label: str, table: ControllerListener) -> OpenListener:
         from penstock.protocols.controller.opening import open_listener
@@ -51,10 +51,10 @@ class _Listener(ListenerKind[ControllerListener]):
         return open_listener(context, label, table)
 
     def secrets(self, table: ControllerListener, config: ConfigView) -> str:
-        return "passwords and tokens" if segment_of(table, config)[1].delegation_tokens else ""
+        return "passwords and tokens" if segment_listener_of(table, config)[1].delegation_tokens else ""
 
     def advice(self, about: str, table: ControllerListener, config: ConfigView, *, anonymous: bool) -> Iterator[Advice]:
-        label, segment = segment_of(table, config)
+        label, segment = segment_listener_of(table, config)
         if (segment.tls_certificate is None) != (table.tls_certificate is None):
             yield Advice(
                 False,

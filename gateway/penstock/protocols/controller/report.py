@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from penstock.core.address import Address
-from penstock.protocols.controller.config import ControllerListener, segment_of
+from penstock.protocols.controller.config import ControllerListener, segment_listener_of
 from penstock.protocols.plugin import Example
 from penstock.protocols.tables import ConfigView
 
@@ -23,7 +23,7 @@ _SEGMENTS: Final = {
 def describe(listener: ControllerListener, config: ConfigView) -> Iterator[str]:
     """See `penstock.protocols.plugin.ListenerKind.describe`."""
     carrier = "HTTPS" if listener.tls_certificate else "HTTP"
-    guarded = segment_of(listener, config)[1].delegation_tokens
+    guarded = segment_listener_of(listener, config)[1].delegation_tokens
     needed = listener.clients("clients with a user name and password" if guarded else "any client")
     yield f"Pravega's controller (gRPC by {carrier}/2) on {listener.bind}, for {needed}"
     where = listener.advertise or "the segment listener, on the host by which they reached the controller"

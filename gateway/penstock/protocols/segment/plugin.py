@@ -49,11 +49,11 @@ class _Listener(ListenerKind[SegmentListener]):
     )
 
     def open(self, context: ListenerContext, label: str, table: SegmentListener) -> OpenListener:
-        from penstock.protocols.controller.config import ControllerListener, segment_of
+        from penstock.protocols.controller.config import ControllerListener, segment_listener_of
         from penstock.protocols.segment.opening import open_listener
 
         controllers = context.config.of(ControllerListener)
-        numbered = any(segment_of(controller, context.config)[1] is table for controller in controllers)
+        numbered = any(segment_listener_of(controller, context.config)[1] is table for controller in controllers)
         return open_listener(context, label, table, numbered=numbered)
 
     def envelopes(self, table: SegmentListener) -> Layout:

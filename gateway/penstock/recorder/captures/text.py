@@ -6,7 +6,18 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["column", "columns", "counted", "dump", "duration", "printable", "shortened", "size", "spelled", "told"]
+__all__ = [
+    "column",
+    "columns",
+    "counted",
+    "dump",
+    "duration",
+    "fields_text",
+    "printable",
+    "shortened",
+    "size",
+    "value_text",
+]
 
 _ROW: Final = 16
 _WIDE: Final = ("W", "F")
@@ -75,26 +86,26 @@ def duration(ns: int | None) -> str:
     return f"{ns} ns"
 
 
-def spelled(value: Any, most: int = 60) -> str:
+def value_text(value: Any, most: int = 60) -> str:
     """Return a field's value on one line of at most `most` columns."""
     if isinstance(value, (list, tuple)):
-        inner = ", ".join(spelled(each, most) for each in value[:8]) + (", …" if len(value) > 8 else "")
+        inner = ", ".join(value_text(each, most) for each in value[:8]) + (", …" if len(value) > 8 else "")
         return shortened(f"[{inner}]", most)
     if isinstance(value, dict):
-        return shortened("{" + ", ".join(f"{key}: {spelled(each, most)}" for key, each in value.items()) + "}", most)
+        return shortened("{" + ", ".join(f"{key}: {value_text(each, most)}" for key, each in value.items()) + "}", most)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return shortened(printable(str(value)), most)
 
 
-def told(fields: Mapping[str, Any]) -> str:
+def fields_text(fields: Mapping[str, Any]) -> str:
     """Return the fields of a message on one line, without empty ones."""
     shown = []
     for name, value in fields.items():
         if name == "headers" and isinstance(value, list):
             shown.append(f"{len(value)} headers")
         elif value is not None and value != "" and value != {} and value != []:
-            shown.append(f"{name}={spelled(value)}")
+            shown.append(f"{name}={value_text(value)}")
     return " ".join(shown)
 
 

@@ -6,14 +6,14 @@ from typing import Final, NamedTuple
 
 import trio
 
-from penstock.net.cutting import cut
+from penstock.net.cutting import cut_connection
 from penstock.routing.faults.rule import Action, FaultDirection, MessageKind, MessageSubject
 from penstock.routing.faults.rules import Faults
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import RecordId, StreamPosition
 from penstock_codecs.operations import Appended
 
-__all__ = ["GHOST", "AnswerFault", "arrival", "held_back", "lost"]
+__all__ = ["GHOST", "AnswerFault", "arrival", "dropped_failure", "held_back"]
 
 _NOWHERE: Final = StreamPosition(0, 0)
 GHOST: Final = Appended(_NOWHERE, _NOWHERE, _NOWHERE, RecordId(0, 0), 0)
@@ -53,7 +53,7 @@ async def arrival(faults: Faults, about: MessageSubject, size: int) -> int:
         elif fault.action is Action.DROP:
             return 0
         else:
-            await cut()
+            await cut_connection()
     return copies
 
 
@@ -72,6 +72,6 @@ def held_back(faults: Faults, about: MessageSubject, size: int) -> AnswerFault:
     return AnswerFault(until, failure)
 
 
-def lost(code: FailureCode = FailureCode.UNAVAILABLE) -> OperationFailed:
+def dropped_failure(code: FailureCode = FailureCode.UNAVAILABLE) -> OperationFailed:
     """Return the failure of a dropped message; the front makes a message of it, which is not sent."""
     return fail(code, "dropped by a fault")

@@ -26,8 +26,8 @@ from penstock.core.back import (
 )
 from penstock.core.identity import CLIENT
 from penstock.core.passthrough import Passthrough
-from penstock.net.cutting import CUT
-from penstock.routing.faults.arriving import GHOST, AnswerFault, arrival, held_back, lost
+from penstock.net.cutting import CUT_CONNECTION
+from penstock.routing.faults.arriving import GHOST, AnswerFault, arrival, dropped_failure, held_back
 from penstock.routing.faults.messages import DUE, DueMessages
 from penstock.routing.faults.rule import Action, FaultDirection, MessageKind, MessageSubject, Rule
 from penstock.routing.faults.rules import Faults
@@ -256,7 +256,7 @@ class FaultyBack(BackWrapper):
     @property
     def _wanted(self) -> bool:
         """True if faults may be injected: into clients' operations, never into the gateway's own."""
-        return self._faults.active and CUT.get() is not None
+        return self._faults.active and CUT_CONNECTION.get() is not None
 
     def _about(self, kind: MessageKind, stream: StreamRef | None) -> MessageSubject:
         return MessageSubject(self._listener, kind, stream, self._route_of(stream), CLIENT.get().identity)
@@ -329,7 +329,7 @@ class FaultyBack(BackWrapper):
         due.only()
         if await arrival(self._faults, about, 0) == 0:
             due.only(dropped=True)
-            raise lost()
+            raise dropped_failure()
         async with self._inner.read_session(read) as inner:
             due = DueMessages(self._faults, about)
             if about.protocol != "s2":
@@ -360,5 +360,5 @@ def _ghost(operation: Operation[Any]) -> object:
         return GHOST
     if isinstance(operation, ReadBytes):
         # Both dialects have a reply for this that keeps the connection open, and the front asks the back nothing more.
-        raise lost(FailureCode.STREAM_SEALED)
-    raise lost()
+        raise dropped_failure(FailureCode.STREAM_SEALED)
+    raise dropped_failure()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
-from penstock.net.cutting import cut, silence
+from penstock.net.cutting import cut_connection, silence
 from penstock.net.http.exchange import Exchange, HeaderList, Request
 from penstock.routing.faults.messages import ON_ONE_ANSWER, MessageFaults, due_message, send_faulty
 from penstock.routing.faults.rules import Faults
@@ -69,7 +69,7 @@ class _FaultyExchange:
     async def _respond(self, said: MessageFaults, status: int, headers: HeaderList, body: bytes) -> None:
         """Send a whole answer slowly, or only its beginning."""
         if said.cut_after == 0:
-            await cut()
+            await cut_connection()
         await self._inner.start(status, headers)
         await send_faulty(said, [body], self._send_one, self._inner.written)
         await self._inner.finish()

@@ -15,7 +15,7 @@ from typing import Final
 
 import trio
 
-from penstock.net.cutting import cut
+from penstock.net.cutting import cut_connection
 from penstock.routing.faults.rule import Action, FaultDirection, MessageSubject
 from penstock.routing.faults.rules import Faults
 from penstock_codecs.http import Buffer
@@ -119,7 +119,7 @@ async def send_faulty(
             await _send(said, start, send)
         with trio.move_on_after(_WRITTEN_SECONDS):
             await written()
-        await cut()
+        await cut_connection()
     for _ in range(said.copies):
         await _send(said, message, send)
 

@@ -16,7 +16,7 @@ from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_codecs.limits import MIB
 from penstock_codecs.operations import Capability
 
-__all__ = ["EMBEDDED_SIDE", "BackSide", "Fate", "FrontSide", "Item", "LossPlan", "bodies", "carried", "plan"]
+__all__ = ["EMBEDDED_SIDE", "BackSide", "Fate", "FrontSide", "Item", "LossPlan", "bodies", "carried", "plan_losses"]
 
 
 class Fate(Enum):
@@ -108,7 +108,7 @@ class LossPlan:
     guarantee: tuple[str, ...]
 
 
-def plan(front: FrontSide, back: BackSide) -> LossPlan:
+def plan_losses(front: FrontSide, back: BackSide) -> LossPlan:
     """Return the fate of records that this listener's clients append to this back, and of those that they read."""
     if back.appends:
         appends = tuple(front.appends(back))

@@ -11,10 +11,10 @@ from penstock.routing.mirror.hashing import alone, chain
 from penstock.routing.mirror.state import MirrorDifference, MirroredStream
 from penstock_codecs.model import Headers, Record
 
-__all__ = ["compare"]
+__all__ = ["compare_records"]
 
 
-def compare(state: MirroredStream, primary: Sequence[Record], secondary: Sequence[Record]) -> MirroredStream:
+def compare_records(state: MirroredStream, primary: Sequence[Record], secondary: Sequence[Record]) -> MirroredStream:
     """Return the state after comparing these records, which follow the ones compared before. Both sequences have the
     same length.
 

@@ -26,7 +26,7 @@ from penstock_codecs.operations import (
 )
 from penstock_codecs.streams import BasinConfig, StreamConfig, StreamConfigPatch, TimestampingMode
 
-__all__ = ["NOT_THERE", "MirrorReader", "Sides", "reading"]
+__all__ = ["NOT_THERE", "MirrorReader", "Sides", "open_reader"]
 
 NOT_THERE: Final = frozenset({FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NOT_FOUND})
 _THERE_ALREADY: Final = FailureCode.RESOURCE_ALREADY_EXISTS
@@ -215,7 +215,7 @@ class MirrorReader:
 
 
 @asynccontextmanager
-async def reading(back: Back, stream: StreamRef, patience: float) -> AsyncIterator[MirrorReader]:
+async def open_reader(back: Back, stream: StreamRef, patience: float) -> AsyncIterator[MirrorReader]:
     """Provide a `MirrorReader` and close it at the end of the block."""
     reader = MirrorReader(back, stream, patience)
     try:

@@ -16,9 +16,9 @@ import trio
 from msgspec.structs import replace
 
 from penstock.core.back import Following, ReadSession
-from penstock.routing.mirror.comparison import compare
+from penstock.routing.mirror.comparison import compare_records
 from penstock.routing.mirror.settings import MirrorSettings, OnRefused
-from penstock.routing.mirror.sides import NOT_THERE, MirrorReader, Sides, reading
+from penstock.routing.mirror.sides import NOT_THERE, MirrorReader, Sides, open_reader
 from penstock.routing.mirror.state import MirrorDifference, MirroredStream
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.limits import MIB
@@ -264,7 +264,7 @@ class Turn:
 
     async def _compare(self, receive: trio.MemoryReceiveChannel[_Piece | trio.Event]) -> None:
         patience = self._settings.verify_seconds
-        async with receive, reading(self._sides.secondary, self._sides.stream, patience) as reader:
+        async with receive, open_reader(self._sides.secondary, self._sides.stream, patience) as reader:
             async for piece in receive:
                 if isinstance(piece, trio.Event):
                     piece.set()
@@ -284,7 +284,7 @@ class Turn:
                 self.state = replace(self.state.passed_over(compared), uncompared=self.state.uncompared + trimmed)
                 at, rest = at + trimmed, rest[trimmed:]
                 continue
-            self.state = compare(self.state, rest[: len(found)], found)
+            self.state = compare_records(self.state, rest[: len(found)], found)
             self._compared(self.state)
             at, rest = at + len(found), rest[len(found) :]
 

@@ -1,6 +1,6 @@
 """Comparison of two recordings, or a recording and a live server, record by record, across protocols."""
 
-from penstock.tools.comparing.comparison import Comparison, StreamComparison, compare
+from penstock.tools.comparing.comparison import Comparison, StreamComparison, compare_streams
 from penstock.tools.comparing.differences import DiffKind, RecordDifference
 from penstock.tools.comparing.fields import BadField, Fields
 from penstock.tools.comparing.record_table import Input, RecordTable
@@ -14,5 +14,5 @@ __all__ = [
     "RecordDifference",
     "RecordTable",
     "StreamComparison",
-    "compare",
+    "compare_streams",
 ]

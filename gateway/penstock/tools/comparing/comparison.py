@@ -10,10 +10,10 @@ from typing import Final, Literal
 
 from penstock.tools.comparing.alignment import Gap, Same, align_contents, align_positions
 from penstock.tools.comparing.differences import DiffKind, RecordDifference, differences
-from penstock.tools.comparing.pairing import joined, pair_streams, wanted
+from penstock.tools.comparing.pairing import join_names, pair_streams, wanted
 from penstock.tools.comparing.record_table import ComparedStream, Input, RecordTable
 
-__all__ = ["Comparison", "NotComparable", "StreamComparison", "compare"]
+__all__ = ["Comparison", "NotComparable", "StreamComparison", "compare_streams"]
 
 MOST_SHOWN: Final = 100
 
@@ -56,7 +56,7 @@ class Comparison:
         return all(one.equal for one in self.streams)
 
 
-def compare(
+def compare_streams(
     table: RecordTable,
     *,
     by: Literal["content", "position"] = "content",
@@ -71,7 +71,9 @@ def compare(
     `globs`: compare only streams of A with matching names and their counterparts, and streams that only B has with
     matching names. Raises NotComparable if positions are to be compared and differ in kind.
     """
-    pairs = pair_streams(joined(table.streams(Input.A, action)), joined(table.streams(Input.B, action)), named or {})
+    pairs = pair_streams(
+        join_names(table.streams(Input.A, action)), join_names(table.streams(Input.B, action)), named or {}
+    )
     found = Comparison([_compare(table, a, b, by, most_shown) for a, b in pairs.both if wanted(a, globs)])
     for one in pairs.only_a:
         if wanted(one, globs):

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from penstock_analysis.dialogue import SeenRecord
 from penstock_codecs.envelope import is_marked, unwrap
 
-__all__ = ["BadField", "Digests", "Fields", "unwrapped"]
+__all__ = ["BadField", "Digests", "Fields", "unwrapped_record"]
 
 _DIGEST_BYTES: Final = 16
 _HEADER: Final = "header:"
@@ -73,7 +73,7 @@ class Fields:
         return b"".join(b"%d:%b%d:%b" % (len(name), name, len(value), value) for name, value in kept)
 
 
-def unwrapped(record: SeenRecord) -> SeenRecord:
+def unwrapped_record(record: SeenRecord) -> SeenRecord:
     """Return the record that an envelope carries (`penstock_codecs.envelope`), at the position of the envelope; any
     other record as it is."""
     for _ in range(_MOST_ENVELOPES):

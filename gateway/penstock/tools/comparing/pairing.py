@@ -10,7 +10,7 @@ from typing import Final
 
 from penstock.tools.comparing.record_table import ComparedStream
 
-__all__ = ["Pairs", "called", "joined", "pair_streams", "plain_name", "wanted"]
+__all__ = ["Pairs", "called", "join_names", "pair_streams", "plain_name", "wanted"]
 
 _SEGMENT: Final = re.compile(r"(.*)/\d+\.#epoch\.\d+")
 """A segment of a Pravega stream (segment fact sheet, 1.5): scope/stream/number.#epoch.number."""
@@ -31,7 +31,7 @@ def plain_name(name: str) -> str:
     return name if found is None else found[1]
 
 
-def joined(streams: Sequence[ComparedStream]) -> list[ComparedStream]:
+def join_names(streams: Sequence[ComparedStream]) -> list[ComparedStream]:
     """Join the streams of a source that are one stream under several names: one that some clients call `orders` and
     others `basin/orders` gets the longest name, if only one basin has it.
 

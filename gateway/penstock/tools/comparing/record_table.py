@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from penstock.tools.comparing.fields import Fields, unwrapped
+from penstock.tools.comparing.fields import Fields, unwrapped_record
 from penstock_analysis.dialogue import APPENDED, SeenRecord
 
 __all__ = ["PREVIEW_BYTES", "ComparedStream", "Input", "RecordRow", "RecordTable"]
@@ -116,7 +116,7 @@ class RecordTable:
         """
         if not record.acknowledged:
             return
-        record = unwrapped(record)
+        record = unwrapped_record(record)
         stream = self._stream(source, record.stream, layer)
         kind, position, place = _position(record)
         conversation = 0 if record.conversation is None else record.conversation.number

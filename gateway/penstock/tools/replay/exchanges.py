@@ -21,7 +21,7 @@ from penstock.tools.replay.live import LINGER_SECONDS, Live
 from penstock.tools.replay.tally import ReplayTally
 from penstock_codecs.codec import Role
 from penstock_codecs.failures import LocalProtocolError, OperationFailed
-from penstock_codecs.http import Body, End, Headers, RequestHead, Reset, connection
+from penstock_codecs.http import Body, End, HttpHeaders, RequestHead, Reset, connection
 
 __all__ = ["LiveExchanges", "Rewritten"]
 
@@ -65,7 +65,7 @@ class Rewritten:
         return RequestHead(0, head.method, head.target, headers, self._authority, self._scheme)
 
 
-def _without(headers: Headers, name: str) -> list[tuple[str, str]]:
+def _without(headers: HttpHeaders, name: str) -> list[tuple[str, str]]:
     return [pair for pair in headers if pair[0] != name]
 
 

@@ -12,7 +12,7 @@ from penstock_analysis.dialogue import Message, Problem
 from penstock_analysis.dialogue.http.collector import MessageCollector
 from penstock_analysis.dialogue.http.dialogue import HttpDialogue
 from penstock_analysis.dialogue.http.exchanges import SeenExchanges
-from penstock_codecs.http import Body, End, Headers, RequestHead, Reset, ResponseHead
+from penstock_codecs.http import Body, End, HttpHeaders, RequestHead, Reset, ResponseHead
 from penstock_codecs.http.observer.faults import TimedRange
 
 __all__ = ["RecordedExchanges"]
@@ -48,7 +48,7 @@ class _Heard(SeenExchanges):
         if sender is Sender.CLIENT and data:
             self._items.append(ClientSent(Body(number, [bytes(data)]), time_ns))
 
-    def ended(self, number: int, sender: Sender, span: TimedRange, trailers: Headers) -> None:
+    def ended(self, number: int, sender: Sender, span: TimedRange, trailers: HttpHeaders) -> None:
         super().ended(number, sender, span, trailers)
         if sender is Sender.CLIENT:
             self._items.append(ClientSent(End(number, trailers), span.end_ns))

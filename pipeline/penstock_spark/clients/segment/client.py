@@ -15,7 +15,7 @@ from penstock_spark.clients.segment.appending import SegmentAppender
 from penstock_spark.clients.segment.controller import BlockingControllerClient
 from penstock_spark.clients.segment.names import first_of
 from penstock_spark.clients.segment.stores import EndpointStores, SegmentLocation
-from penstock_spark.clients.segment.walk import ALL, read_bytes, walk
+from penstock_spark.clients.segment.walk import ALL, read_bytes, walk_events
 
 __all__ = ["SegmentStreamClient"]
 
@@ -107,7 +107,9 @@ class SegmentStreamClient(StreamClient):
         if offset < info.start_offset:
             raise self._gone(stream, at, end, info.start_offset)
         try:
-            for found in walk(self._stores, stream, offset, min(stop, info.write_offset), end.seq_num - at.seq_num):
+            for found in walk_events(
+                self._stores, stream, offset, min(stop, info.write_offset), end.seq_num - at.seq_num
+            ):
                 numbers = range(at.seq_num, at.seq_num + len(found.bodies))
                 at = ReadPosition(numbers.stop, str(found.offsets[-1]))
                 yield ReadResult(Columns(numbers, (), found.bodies), at)
@@ -132,7 +134,7 @@ class SegmentStreamClient(StreamClient):
             message = f"{self._endpoint}: stream {stream} ends at offset {info.write_offset}, before {at}"
             raise fail(FailureCode.RANGE_NOT_SATISFIABLE, message)
         try:
-            for found in walk(self._stores, stream, offset, info.write_offset, count):
+            for found in walk_events(self._stores, stream, offset, info.write_offset, count):
                 at = ReadPosition(at.seq_num + len(found.bodies), str(found.offsets[-1]))
         except OperationFailed as error:
             if error.failure.code is not FailureCode.OFFSET_TRUNCATED:
@@ -146,7 +148,9 @@ class SegmentStreamClient(StreamClient):
         begins = ReadPosition(start.seq_num, str(first))
         if end.place:
             try:
-                left = sum(len(found.bodies) for found in walk(self._stores, stream, first, self._offset(end.place)))
+                left = sum(
+                    len(found.bodies) for found in walk_events(self._stores, stream, first, self._offset(end.place))
+                )
             except OperationFailed as error:
                 if error.failure.code is not FailureCode.OFFSET_TRUNCATED:
                     raise

@@ -14,7 +14,7 @@ from penstock_codecs.segment import NoEvent, ScannedRecords, released, take_reco
 from penstock_spark.clients.segment.connection import BlockingStoreConnection
 from penstock_spark.clients.segment.stores import EndpointStores, SegmentLocation
 
-__all__ = ["ALL", "events", "read_bytes", "walk"]
+__all__ = ["ALL", "events", "read_bytes", "walk_events"]
 
 ALL: Final = sys.maxsize
 """A count without limit."""
@@ -26,7 +26,9 @@ _DEPTH: Final = 4
 """Requests in flight at once. Their replies are held in memory: 4 MiB, plus one event."""
 
 
-def walk(stores: EndpointStores, stream: str, start: int, end: int, wanted: int = ALL) -> Iterator[ScannedRecords]:
+def walk_events(
+    stores: EndpointStores, stream: str, start: int, end: int, wanted: int = ALL
+) -> Iterator[ScannedRecords]:
     """Yield at most `wanted` events between two offsets; the last of `offsets` is the end of the last event. An event
     that ends after `end` is left out. `end` is at most the segment's length, since a read at the tail would wait.
 
@@ -50,7 +52,7 @@ def walk(stores: EndpointStores, stream: str, start: int, end: int, wanted: int 
 
 
 def read_bytes(stores: EndpointStores, stream: str, start: int, end: int) -> bytes:
-    """Return the bytes between two offsets within the segment. Raises as `walk`."""
+    """Return the bytes between two offsets within the segment. Raises as `walk_events`."""
     patience = stores.patience()
     while True:
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.app.config import ConfigError, load_config, parse_config, view_of
-from penstock.protocols.controller.config import segment_of
+from penstock.protocols.controller.config import segment_listener_of
 
 S2 = "[listeners.s2]\n"
 SEGMENT = "[listeners.segment]\n"
@@ -200,7 +200,7 @@ def test_several_listeners_of_a_kind() -> None:
     config = parse_config(text)
     labels = [label for label, _ in config.listeners.labelled()]
     assert labels == ["s2", "s2.outer", "segment.a", "segment.b", "controller", "controller.of-b"]
-    found = [segment_of(one, view_of(config)) for one in config.listeners.controller]
+    found = [segment_listener_of(one, view_of(config)) for one in config.listeners.controller]
     assert [label for label, _ in found] == ["segment.a", "segment.b"]
 
 

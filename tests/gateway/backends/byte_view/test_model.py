@@ -17,16 +17,25 @@ from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.core.back import Back
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, Truncate
-from penstock_codecs.envelope import MARK, wrap
+from penstock_codecs.envelope import ENVELOPE_MARK, wrap
 from penstock_codecs.model import Header, Headers
 from penstock_codecs.operations import Append, CreateBasin, CreateStream
 from penstock_codecs.segment.events import join_events
 
 KEY, FENCE = (Header(b"k", b"v"),), (Header(b"", b"fence"),)
 LABELLED = (Header(LABEL, b"1 raw"),)
-ENVELOPES = [wrap(KEY, b"x"), wrap(KEY, b""), wrap((), b""), wrap(FENCE, b""), wrap((), MARK), wrap(LABELLED, b"raw")]
+ENVELOPES = [
+    wrap(KEY, b"x"),
+    wrap(KEY, b""),
+    wrap((), b""),
+    wrap(FENCE, b""),
+    wrap((), ENVELOPE_MARK),
+    wrap(LABELLED, b"raw"),
+]
 
-BODIES = st.one_of(st.binary(max_size=20), st.sampled_from([*ENVELOPES, MARK, MARK + b"junk", bytes(8)]))
+BODIES = st.one_of(
+    st.binary(max_size=20), st.sampled_from([*ENVELOPES, ENVELOPE_MARK, ENVELOPE_MARK + b"junk", bytes(8)])
+)
 EVENTS = st.lists(BODIES, min_size=1, max_size=6).map(join_events)
 BYTES = st.one_of(EVENTS, EVENTS, st.binary(min_size=1, max_size=30), EVENTS.map(lambda data: data[:-1]))
 RECORDS = st.lists(st.tuples(st.sampled_from([(), (), KEY, FENCE]), BODIES), min_size=1, max_size=4).map(

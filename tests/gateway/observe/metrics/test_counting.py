@@ -17,7 +17,7 @@ from trio.testing import MockClock
 from penstock.net.retries import RetryPolicy, retrying
 from penstock.observe.metrics import running_timers as module
 from penstock.observe.metrics.families import BACK_RETRIES, STORE_COMMIT_FAILURES, STORE_COMMITS
-from penstock.observe.metrics.running_timers import standing, standing_samples
+from penstock.observe.metrics.running_timers import running_samples, running_timer
 from penstock.observe.metrics.series import Count, Family, MetricKind
 from penstock.store.committer import Change, Committer
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
@@ -29,13 +29,13 @@ def test_what_stands_still_counts_while_it_does(monkeypatch: pytest.MonkeyPatch)
     family = Family("test_standing_total", MetricKind.COUNTER, "X.", ("a",), Count)
 
     def seconds() -> float:
-        (asked,) = [sample.value for sample in standing_samples() if sample.family is family]
+        (asked,) = [sample.value for sample in running_samples() if sample.family is family]
         return asked + family.child("x").value
 
-    with standing(family, "x").still():
+    with running_timer(family, "x").still():
         now[0] = 103.0
         assert seconds() == pytest.approx(3)
-        with standing(family, "x").still():
+        with running_timer(family, "x").still():
             now[0] = 105.0
             assert seconds() == pytest.approx(7)
         assert seconds() == pytest.approx(7)

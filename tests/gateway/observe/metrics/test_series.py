@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.observe.metrics import exposition as merging
-from penstock.observe.metrics.exposition import State, current, merge, merged, render, render_parts, snapshot
+from penstock.observe.metrics.exposition import State, current, merge, merged_state, render, render_parts, snapshot
 from penstock.observe.metrics.families import BACK_CIRCUIT, LIMITED, READY, STORE_PENDING
-from penstock.observe.metrics.series import Count, Family, Histogram, MetricKind, Sample, looked_up, watching
+from penstock.observe.metrics.series import Count, Family, Histogram, MetricKind, Sample, looked_up, sampling
 
 
 def test_a_spread_has_each_value_where_it_belongs() -> None:
@@ -40,7 +40,7 @@ def test_sources_are_asked_while_they_are_watched_and_added_up() -> None:
     def source() -> Iterator[Sample]:
         yield Sample(STORE_PENDING, (), 3)
 
-    with watching(source), watching(source):
+    with sampling(source), sampling(source):
         assert looked_up()[STORE_PENDING.name] == {(): 6}
         assert current()[STORE_PENDING.name] == {(): 6 + STORE_PENDING.child().value}
     assert STORE_PENDING.name not in looked_up()
@@ -72,12 +72,12 @@ def test_counters_and_histograms_are_added_and_states_are_not() -> None:
 def test_a_snapshot_is_another_process_in_what_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
     LIMITED.labels("listeners.test", "some_limit").inc(3)
     other = snapshot()
-    assert merged([other])[LIMITED.name][("listeners.test", "some_limit")] == 6
+    assert merged_state([other])[LIMITED.name][("listeners.test", "some_limit")] == 6
     line = 'penstock_limited_total{limit="some_limit",listener="listeners.test"}'
     assert f"{line} 3.0\n" in render()[1].decode()
     assert f"{line} 9.0\n" in render("", [other, other])[1].decode()
     monkeypatch.setattr(merging, "current", dict)
-    assert merged([other])[READY.name] == {(): READY.child().value}
+    assert merged_state([other])[READY.name] == {(): READY.child().value}
 
 
 def test_parts_are_the_whole() -> None:

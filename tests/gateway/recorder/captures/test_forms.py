@@ -16,7 +16,7 @@ from support.h2_frames import headers
 from penstock.recorder.captures.har import MAX_EXCHANGES, HarEntries
 from penstock.recorder.captures.lines import as_json, record_line, utc
 from penstock.recorder.captures.recent import RecentBytes
-from penstock.recorder.captures.text import column, columns, dump, duration, printable, shortened, size, spelled
+from penstock.recorder.captures.text import column, columns, dump, duration, printable, shortened, size, value_text
 from penstock_analysis.capture import CaptureEvent, Chunk, Opened, Sender
 from penstock_analysis.dialogue import APPENDED, SeenRecord
 from penstock_analysis.dialogue.dialogues import Dialogues
@@ -80,8 +80,8 @@ def test_durations(ns: int | None, text: str) -> None:
 def test_sizes_and_values() -> None:
     assert [size(count) for count in (0, 1023, 1536, 2**50)] == ["0 B", "1023 B", "1.5 KiB", "1024.0 TiB"]
     assert shortened("abcdef", 4) == "abc…" and shortened("abcd", 4) == "abcd"
-    assert spelled({"a": [1, True, "x\n"]}) == "{a: [1, yes, x\\n]}"
-    assert spelled(list(range(100))).endswith(", …]")
+    assert value_text({"a": [1, True, "x\n"]}) == "{a: [1, yes, x\\n]}"
+    assert value_text(list(range(100))).endswith(", …]")
 
 
 def test_json_of_anything() -> None:

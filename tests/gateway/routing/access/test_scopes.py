@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from support.access import ALL, scope
 
-from penstock.core.scopes import EVERYTHING, GROUPS, common_prefix, excess, ops_of
+from penstock.core.scopes import FULL_SCOPE, GROUPS, common_prefix, excess, ops_of
 from penstock_codecs.s2.access_tokens import AccessTokenInfo, Op, OpGroups, ReadWrite, ResourceSet, Scope
 
 ENDS = datetime(2030, 1, 1, tzinfo=UTC)
@@ -33,7 +33,7 @@ def wanted(**said: Any) -> AccessTokenInfo:
 
 def test_every_operation_has_a_group() -> None:
     assert GROUPS.keys() == set(Op)
-    assert ops_of(EVERYTHING) == set(Op)
+    assert ops_of(FULL_SCOPE) == set(Op)
     assert ops_of(Scope()) == set()
 
 

@@ -13,7 +13,7 @@ import pytest
 import trio
 from support.access import TokensOf
 
-from penstock.core.scopes import EVERYTHING
+from penstock.core.scopes import FULL_SCOPE
 from penstock.routing.access.authority import Authority
 from penstock.routing.access.token_file import TokenFile, TokenFileError, parse_token
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -50,7 +50,7 @@ def test_the_file_is_its_owners_and_has_no_secret(tokens: TokensOf) -> None:
 
 
 def test_a_grant_says_what_was_issued(tokens: TokensOf, authority: Authority) -> None:
-    grant = authority.grant(tokens.issue("a", EVERYTHING, seconds=60))
+    grant = authority.grant(tokens.issue("a", FULL_SCOPE, seconds=60))
     assert grant.info.id == "a"
     assert authority.lapsed(grant) is None
     assert authority.grant(tokens.issue("b")).expires_ms is None
@@ -94,7 +94,7 @@ def test_listings(tokens: TokensOf) -> None:
 async def test_changes_of_another_process_hold_after_changes_of_ours(tokens: TokensOf, authority: Authority) -> None:
     """SQLite's locks belong to the process: opening and closing the file beside it would drop them, and another
     process, taking the file for unused, would put it in order behind our back."""
-    token = await authority.issue(AccessTokenInfo(id="ours", scope=EVERYTHING))
+    token = await authority.issue(AccessTokenInfo(id="ours", scope=FULL_SCOPE))
     await authority.page("", "", 10)
     command = [sys.executable, "-m", "penstock", "token", "--file", str(tokens.path)]
     issued = await trio.run_process([*command, "issue", "theirs", "--admin"], capture_stdout=True)

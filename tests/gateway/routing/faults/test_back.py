@@ -10,7 +10,7 @@ from support.faults import with_faults
 from support.process import GatewayProcess
 from support.s3p import S3PClient
 
-from penstock.net.cutting import CUT
+from penstock.net.cutting import CUT_CONNECTION
 from penstock.routing.faults.back import FaultyBack
 from penstock.routing.faults.rule import Action, Fault, FaultDirection
 from penstock.routing.faults.rules import Faults
@@ -49,7 +49,7 @@ async def test_without_rules_nothing_is_wrapped() -> None:
     inner = Inner()
     back = both(inner, Faults())
     read = Read(STREAM, FromSeqNum(0))
-    CUT.set(lambda: None)
+    CUT_CONNECTION.set(lambda: None)
     assert back.read_session(read) is inner.session
     assert back.append_session(STREAM) is inner.session
     assert back.passthrough("s2s", STREAM) == "a passage"
@@ -59,16 +59,16 @@ async def test_without_rules_nothing_is_wrapped() -> None:
 
 async def test_sessions_are_taken_apart_while_there_are_rules() -> None:
     back = both(Inner(), Faults([REFUSED]))
-    CUT.set(lambda: None)
+    CUT_CONNECTION.set(lambda: None)
     assert back.passthrough("s2s", STREAM) is None
 
 
 async def test_what_the_gateway_does_for_itself() -> None:
     back = both(Inner(), Faults([REFUSED]))
     tail = CheckTail(STREAM)
-    assert CUT.get() is None
+    assert CUT_CONNECTION.get() is None
     assert await back.perform(tail) is tail
-    CUT.set(lambda: None)
+    CUT_CONNECTION.set(lambda: None)
     try:
         await back.perform(tail)
     except OperationFailed as error:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.routing.loss.bodies import to_bodies, to_records
 from penstock.routing.loss.loss import Loss, LossPolicy
-from penstock_codecs.envelope import MARK, wrap
+from penstock_codecs.envelope import ENVELOPE_MARK, wrap
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Header
 
@@ -16,7 +16,7 @@ REFUSE = LossPolicy(command_records=Loss.REFUSE)
 ENVELOPE = LossPolicy(headers=Loss.ENVELOPE, empty_body=Loss.ENVELOPE, command_records=Loss.ENVELOPE)
 NAMED = (Header(b"name", b"value"),)
 FENCE = (Header(b"", b"fence"),)
-BODIES = st.one_of(st.binary(max_size=5), st.binary(max_size=5).map(lambda body: MARK + body))
+BODIES = st.one_of(st.binary(max_size=5), st.binary(max_size=5).map(lambda body: ENVELOPE_MARK + body))
 
 
 @given(st.lists(st.tuples(st.sampled_from([(), NAMED, FENCE]), BODIES), max_size=5))
@@ -50,4 +50,4 @@ def test_what_others_appended() -> None:
     """Without envelopes nothing is unwrapped; with them what is none stays what it is."""
     envelope = wrap(NAMED, b"x")
     assert to_records([envelope], REFUSE) == ([envelope], {})
-    assert to_records([MARK, b"plain", envelope], ENVELOPE) == ([MARK, b"plain", b"x"], {2: NAMED})
+    assert to_records([ENVELOPE_MARK, b"plain", envelope], ENVELOPE) == ([ENVELOPE_MARK, b"plain", b"x"], {2: NAMED})

@@ -16,7 +16,7 @@ from trio.testing import MockClock
 from penstock.core.back import Back
 from penstock.protocols.s3p.front import S3PFront, S3PSettings
 from penstock.routing.loss.loss import Loss, LossPolicy, carry, take_in
-from penstock_codecs.envelope import MARK, wrap
+from penstock_codecs.envelope import ENVELOPE_MARK, wrap
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.features import Feature, feature_of
 from penstock_codecs.model import Columns, Header, Headers, RecordBatch, RecordId, StreamRef, metered_size
@@ -27,7 +27,9 @@ TAGGED = (Header(b"k", b"v"),)
 FENCE = (Header(b"", b"fence"),)
 POLICIES = st.builds(LossPolicy, st.sampled_from(Loss), st.sampled_from(Loss), st.sampled_from(Loss))
 HEADERS = st.sampled_from([(), (), TAGGED, FENCE, (Header(b"a", b""), Header(b"\xff", b"x"))])
-BODIES = st.sampled_from([b"", b"x", b"body", MARK, MARK + b"\x01", wrap(TAGGED, b"inside"), wrap((), b"")])
+BODIES = st.sampled_from(
+    [b"", b"x", b"body", ENVELOPE_MARK, ENVELOPE_MARK + b"\x01", wrap(TAGGED, b"inside"), wrap((), b"")]
+)
 RECORDS = st.lists(st.tuples(HEADERS, BODIES), min_size=1, max_size=8)
 
 
@@ -65,7 +67,7 @@ def test_carry(records: list[tuple[Headers, bytes]], policy: LossPolicy) -> None
         if loss is Loss.DROP:
             dropped += 1
             continue
-        looks_like_one = policy.envelopes and body.startswith(MARK)
+        looks_like_one = policy.envelopes and body.startswith(ENVELOPE_MARK)
         expected = wrap(headers, body) if loss is Loss.ENVELOPE or looks_like_one else body
         assert delivered.pop(0) == (record_id, expected)
     else:
@@ -89,8 +91,8 @@ def test_without_envelopes_bodies_are_what_they_are(bodies: list[bytes]) -> None
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (MARK, "record 2 begins like an envelope, but envelope version missing is not known"),
-        (MARK + b"\x02", "version 2 is not known"),
+        (ENVELOPE_MARK, "record 2 begins like an envelope, but envelope version missing is not known"),
+        (ENVELOPE_MARK + b"\x02", "version 2 is not known"),
         (wrap(FENCE, b"token"), "the record in the envelope of record 2 is a command, which is not enveloped here"),
         (wrap((), b""), "has an empty body"),
     ],
@@ -190,13 +192,13 @@ async def test_envelopes_both_ways(tmp_path: Path, clock: MockClock) -> None:
     policy = LossPolicy(headers=Loss.ENVELOPE, empty_body=Loss.ENVELOPE)
     async with store_with_basin(tmp_path) as back:
         await back.perform(CreateStream(STREAM))
-        await put(back, 1, [b"plain", b"tagged", b"", MARK], {1: TAGGED})
+        await put(back, 1, [b"plain", b"tagged", b"", ENVELOPE_MARK], {1: TAGGED})
         front = S3PFront(back, S3PSettings(loss=policy))
         sent = [wrap(TAGGED, b"again"), b"plain", wrap((), b"plain too")]
         replies = await say(
             front,
             AppendRecords(b"s", sent, 2),
-            AppendRecords(b"s", [MARK], 2),
+            AppendRecords(b"s", [ENVELOPE_MARK], 2),
             AppendRecords(b"s", [b"last"], 2),
             ReadRecords(b"s"),
         )
@@ -208,7 +210,7 @@ async def test_envelopes_both_ways(tmp_path: Path, clock: MockClock) -> None:
             b"plain",
             wrap(TAGGED, b"tagged"),
             wrap((), b""),
-            wrap((), MARK),
+            wrap((), ENVELOPE_MARK),
             wrap(TAGGED, b"again"),
             b"plain",
             b"plain too",

@@ -17,7 +17,7 @@ from penstock.protocols.s3p.report import S3PSide
 from penstock.protocols.segment.config import SegmentBackLoss, SegmentBackTable
 from penstock.protocols.segment.report import SegmentSide
 from penstock.routing.loss.loss import Loss, LossPolicy
-from penstock.routing.loss.plan import EMBEDDED_SIDE, BackSide, Fate, FrontSide, plan
+from penstock.routing.loss.plan import EMBEDDED_SIDE, BackSide, Fate, FrontSide, plan_losses
 
 ENVELOPES = {"headers": "envelope", "empty_body": "envelope", "command_records": "envelope"}
 TABLES: list[BackTable] = [
@@ -59,12 +59,12 @@ FRONTS = [S2Side(), S3PSide(LossPolicy()), SegmentSide(KEEP)]
 
 
 def fates(front: FrontSide, table: BackTable | None) -> dict[str, Fate]:
-    return {item.what: item.fate for item in plan(front, back_side(table)).appends}
+    return {item.what: item.fate for item in plan_losses(front, back_side(table)).appends}
 
 
 @pytest.mark.parametrize(("front", "table"), list(product(FRONTS, [None, *TABLES])))
 def test_every_pair_has_a_plan(front: FrontSide, table: BackTable | None) -> None:
-    found = plan(front, back_side(table))
+    found = plan_losses(front, back_side(table))
     assert found.appends and found.reads and found.guarantee
     for items in (found.appends, found.reads):
         assert len({item.what for item in items}) == len(items), "each thing is said once"
@@ -72,7 +72,7 @@ def test_every_pair_has_a_plan(front: FrontSide, table: BackTable | None) -> Non
 
 @pytest.mark.parametrize("front", FRONTS, ids=lambda front: type(front).__name__)
 def test_a_source_is_only_read(front: FrontSide) -> None:
-    found = plan(front, back_side(TABLES[1]))
+    found = plan_losses(front, back_side(TABLES[1]))
     assert [(item.what, item.fate) for item in found.appends] == [("everything", Fate.REFUSED)]
     assert found.guarantee == ("nothing is appended",)
 
@@ -97,7 +97,7 @@ def test_what_a_body_cannot_carry_goes_by_the_backs_table() -> None:
 
 
 def test_a_fence_that_is_kept_but_holds_nobody_back_is_said() -> None:
-    commands = [item for item in plan(FRONTS[0], back_side(TABLES[3])).appends if item.what == "command records"]
+    commands = [item for item in plan_losses(FRONTS[0], back_side(TABLES[3])).appends if item.what == "command records"]
     assert [item.fate for item in commands] == [Fate.ENVELOPED]
     assert "a fence is stored as data and fences no writer" in commands[0].how
 
@@ -122,9 +122,9 @@ def test_a_smaller_server_is_said() -> None:
     ],
 )
 def test_the_guarantee(table: BackTable | None, words: str) -> None:
-    assert plan(FRONTS[1], back_side(table)).guarantee[0].startswith(words)
+    assert plan_losses(FRONTS[1], back_side(table)).guarantee[0].startswith(words)
 
 
 def test_who_speaks_s2s_to_s2_has_the_clients_guarantee_too() -> None:
-    said = plan(FRONTS[0], back_side(S2BackTable(address="a:1"))).guarantee
+    said = plan_losses(FRONTS[0], back_side(S2BackTable(address="a:1"))).guarantee
     assert len(said) == 2 and "pass through untouched" in said[1]

@@ -8,7 +8,7 @@ import trio.testing
 from support.mirror import Two, append, running, settled
 from support.store import BASIN, STREAM, Unwritable, appending
 
-from penstock.routing.mirror.comparison import compare
+from penstock.routing.mirror.comparison import compare_records
 from penstock.routing.mirror.settings import OnRefused
 from penstock.routing.mirror.state import MirrorDifference, MirroredStream
 from penstock_codecs.model import Header, Record, StreamRef
@@ -25,7 +25,7 @@ def records(*bodies: bytes, timestamp: int = 5) -> list[Record]:
 def test_each_cause_is_told_from_the_others() -> None:
     ours = records(b"a", b"b", b"c", b"d")
     theirs = [ours[0], Record(1, 5, (), b"B"), Record(2, 5, (Header(b"k", b"v"),), b"c"), Record(3, 6, (), b"d")]
-    found = compare(FRESH, ours, theirs)
+    found = compare_records(FRESH, ours, theirs)
     assert found.differences == {"body": 1, "headers": 1, "timestamp": 1}
     assert found.first_difference == MirrorDifference("body", 1, 1)
     assert (found.compared, found.hashed) == (4, 4)
@@ -34,21 +34,21 @@ def test_each_cause_is_told_from_the_others() -> None:
 
 def test_records_in_another_order() -> None:
     ours = records(b"a", b"b", b"c")
-    found = compare(FRESH, ours, records(b"a", b"c", b"b"))
+    found = compare_records(FRESH, ours, records(b"a", b"c", b"b"))
     assert found.differences == {"order": 2}
     assert found.first_difference == MirrorDifference("order", 1, 1)
 
 
 def test_timestamps_count_only_where_both_sides_carry_them() -> None:
     without = MirroredStream.fresh("here", "there", timestamps=False)
-    found = compare(without, records(b"a"), records(b"a", timestamp=6))
+    found = compare_records(without, records(b"a"), records(b"a", timestamp=6))
     assert found.differences == {}
     assert found.primary_hash == found.secondary_hash
 
 
 def test_once_apart_the_hashes_stay_apart() -> None:
-    apart = compare(FRESH, records(b"a"), records(b"A"))
-    later = compare(apart, records(b"b"), records(b"b"))
+    apart = compare_records(FRESH, records(b"a"), records(b"A"))
+    later = compare_records(apart, records(b"b"), records(b"b"))
     assert later.differences == {"body": 1}
     assert later.primary_hash != later.secondary_hash
 

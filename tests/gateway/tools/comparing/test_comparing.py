@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.tools.comparing import BadField, Comparison, DiffKind, Fields, compare
+from penstock.tools.comparing import BadField, Comparison, DiffKind, Fields, compare_streams
 from penstock.tools.comparing.alignment import Gap, Same, align_contents
 from penstock.tools.comparing.comparison import NotComparable
 from penstock.tools.comparing.record_table import ComparedStream, Input, RecordRow, RecordTable
 from penstock.tools.comparing.sources import stream_on_server
 from penstock_analysis.capture import Conversation, SocketAddress
 from penstock_analysis.dialogue import APPENDED, DELIVERED, SeenRecord
-from penstock_codecs.envelope import MARK, wrap
+from penstock_codecs.envelope import ENVELOPE_MARK, wrap
 from penstock_codecs.model import Header
 
 PLAIN = Fields()
@@ -50,7 +50,7 @@ def compared(a: Sequence[SeenRecord], b: Sequence[SeenRecord], fields: Fields = 
             for record in records:
                 table.put(source, record)
         table.settle()
-        return compare(table, **options)  # type: ignore[arg-type]
+        return compare_streams(table, **options)  # type: ignore[arg-type]
 
 
 def found(comparison: Comparison) -> dict[DiffKind, int]:
@@ -234,7 +234,7 @@ HEADERS = (Header(b"key", b"value"),)
 
 
 @pytest.mark.parametrize(
-    ("headers", "body"), [(HEADERS, b"x"), (HEADERS, b""), ((), b""), ((), wrap(HEADERS, b"x")), ((), MARK)]
+    ("headers", "body"), [(HEADERS, b"x"), (HEADERS, b""), ((), b""), ((), wrap(HEADERS, b"x")), ((), ENVELOPE_MARK)]
 )
 def test_an_envelope_is_the_record_that_it_carries(headers: tuple[Header, ...], body: bytes) -> None:
     """As a route with envelopes stores it, or a gateway gives it to clients of S3P."""
@@ -246,7 +246,7 @@ def test_an_envelope_is_the_record_that_it_carries(headers: tuple[Header, ...], 
     assert not compared([plain], by_s3p([wrap((*headers, *HEADERS), body)])).equal
 
 
-@pytest.mark.parametrize("body", [MARK + b"\x02", MARK + b"\x01garbage", wrap((), b"x") + b"\x00"])
+@pytest.mark.parametrize("body", [ENVELOPE_MARK + b"\x02", ENVELOPE_MARK + b"\x01garbage", wrap((), b"x") + b"\x00"])
 def test_what_only_looks_like_an_envelope_is_a_body(body: bytes) -> None:
     assert compared(appended([body]), by_s3p([body])).equal
     assert not compared(appended([b"x"]), by_s3p([body])).equal

@@ -16,7 +16,7 @@ from penstock.net.http.client.pool import HttpPool
 from penstock.net.http.client.settings import HttpClientSettings
 from penstock.net.upstream import Upstream, broke
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.http import Body, Buffer, End, Headers, RequestHead
+from penstock_codecs.http import Body, Buffer, End, HttpHeaders, RequestHead
 from penstock_codecs.limits import MIB
 
 __all__ = ["HttpClient", "Response"]
@@ -33,9 +33,9 @@ class Response:
     """A whole response. Header names are in lower case."""
 
     status: int
-    headers: Headers
+    headers: HttpHeaders
     body: bytes
-    trailers: Headers = ()
+    trailers: HttpHeaders = ()
 
     def header(self, name: str) -> str | None:
         """Return the value of header `name` (lower case), the first if it is repeated, or None."""
@@ -74,7 +74,7 @@ class HttpClient:
         self,
         method: str,
         target: str,
-        headers: Headers = (),
+        headers: HttpHeaders = (),
         body: Buffer = b"",
         *,
         authority: str | None = None,
@@ -121,7 +121,7 @@ class HttpClient:
 
     @asynccontextmanager
     async def open(
-        self, method: str, target: str, headers: Headers = (), *, body: bool, authority: str | None = None
+        self, method: str, target: str, headers: HttpHeaders = (), *, body: bool, authority: str | None = None
     ) -> AsyncIterator[HttpStream]:
         """Open an exchange, full duplex; leaving the block early resets it. With `body` the request has one, to be sent
         with `send` and ended with `finish`.

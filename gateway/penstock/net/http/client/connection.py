@@ -41,8 +41,8 @@ from penstock_codecs.http import (
     Data,
     End,
     GoAway,
-    Headers,
     HttpCodec,
+    HttpHeaders,
     Outgoing,
     Received,
     RequestHead,
@@ -87,7 +87,7 @@ class HttpStream:
         """The response's body; it may have ended before it is received to its end."""
         self.unprocessed = False
         """Whether the server said that it did not process the request."""
-        self.trailers: Headers = ()
+        self.trailers: HttpHeaders = ()
         """Trailers of the response, available once it has ended."""
         self._connection = connection
         self._head: ResponseHead | None = None
@@ -102,7 +102,7 @@ class HttpStream:
         self.answered = True
         self.inbox.wake()
 
-    def feed_end(self, trailers: Headers) -> None:
+    def feed_end(self, trailers: HttpHeaders) -> None:
         """Mark the response as complete."""
         self.trailers = trailers
         self.inbox.end()
@@ -142,7 +142,7 @@ class HttpStream:
         await self._connection.wait_sent(self)
         self._raise_failure()
 
-    async def finish(self, trailers: Headers = ()) -> None:
+    async def finish(self, trailers: HttpHeaders = ()) -> None:
         """End the request's body; may be called more than once."""
         self._raise_failure()
         if not self._said_all and not self.over:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.core.permissions import ANY, APPEND, MANAGE, Permission
+from penstock.core.permissions import ANY_PERMISSION, APPEND, MANAGE, Permission
 from penstock.protocols.controller.controller.catalog import Catalog, groups_in
 from penstock.protocols.controller.controller.names import READER_GROUP_PREFIX, is_stream
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
@@ -38,7 +38,7 @@ class Groups:
         """
         if not is_stream(name):
             raise ControllerRefusal(ControllerProblem.INVALID_NAME, repr(name))
-        self._catalog.segments.require(scope, READER_GROUP_PREFIX + name, ANY)
+        self._catalog.segments.require(scope, READER_GROUP_PREFIX + name, ANY_PERMISSION)
         async with self._catalog.turn(scope):
             await self._scopes.require(scope)
             async with self._catalog.turn(scope, READER_GROUP_PREFIX + name):
@@ -52,7 +52,7 @@ class Groups:
 
     async def get(self, scope: str, name: str) -> ReaderGroup:
         """Return a group's configuration. Raises GROUP_NOT_FOUND."""
-        self._require(scope, name, ANY)
+        self._require(scope, name, ANY_PERMISSION)
         found = await self._table.get(groups_in(scope).key(name))
         if found is None:
             raise ControllerRefusal(ControllerProblem.GROUP_NOT_FOUND, f"{scope}/{name}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from penstock.core.back import Back
 from penstock.core.clock import Clock
-from penstock.core.permissions import ANY, MANAGE
+from penstock.core.permissions import ANY_PERMISSION, MANAGE
 from penstock.core.segment_names import SegmentNames
 from penstock.protocols.controller.controller.merging import MergedNames
 from penstock.protocols.controller.controller.names import is_scope
@@ -97,7 +97,7 @@ class Scopes:
     def _is_seen(self, scope: str) -> bool:
         """Return whether any route of the current client matches streams of this scope."""
         try:
-            self._segments.require_some(scope, ANY)
+            self._segments.require_some(scope, ANY_PERMISSION)
         except ControllerRefusal:
             return False
         return True

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import trio
 
 from penstock.core.back import Back
-from penstock.core.permissions import ANY, Permission
+from penstock.core.permissions import ANY_PERMISSION, Permission
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentName, SegmentNames
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock_codecs.byte_operations import GetSegmentInfo, Merge, Seal, SegmentInfo, Truncate
@@ -93,7 +93,7 @@ class SegmentStore:
     def routed(self, scope: str, stream: str) -> bool:
         """Return whether any route matches the stream. Raises PERMISSION_DENIED if none of those is for the client."""
         try:
-            self.require(scope, stream, ANY)
+            self.require(scope, stream, ANY_PERMISSION)
         except ControllerRefusal:
             return False
         return True

@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from penstock.core.clock import Clock
-from penstock.core.permissions import ANY, APPEND
+from penstock.core.permissions import ANY_PERMISSION, APPEND
 from penstock.core.segment_names import SegmentName
 from penstock.protocols.controller.controller.catalog import Catalog, CatalogStream
 from penstock.protocols.controller.controller.numbers import FirstSegment
@@ -135,7 +135,7 @@ class Transactions:
 
     async def state(self, scope: str, name: str, transaction: TransactionId) -> TransactionState | None:
         """Return a transaction's state, or None if it is unknown or forgotten."""
-        self._catalog.segments.require(scope, name, ANY)
+        self._catalog.segments.require(scope, name, ANY_PERMISSION)
         ended = await self._table.get(_done(scope, name).key(str(transaction)))
         if ended is not None:
             return ended.value.state

@@ -15,7 +15,7 @@ from penstock.protocols.controller.controller.settings import ControllerSettings
 from penstock.protocols.segment.delegation import READ, READ_UPDATE
 from penstock_proto import pravega_controller_pb2 as pb
 
-__all__ = ["CallContext", "Calls", "Handler"]
+__all__ = ["CallContext", "CallHandler", "Calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class CallContext:
         return delegation.issue(CLIENT.get().identity, stream.scope, stream.stream, permission)
 
 
-Handler = Callable[[CallContext, Any], Awaitable[Message]]
+CallHandler = Callable[[CallContext, Any], Awaitable[Message]]
 """Answers one call: message and answer are of the classes in the schema."""
 
-Calls = Mapping[str, Handler]
+Calls = Mapping[str, CallHandler]
 """Handlers by the names of calls in the schema."""

@@ -25,7 +25,7 @@ from penstock.net.http.exchange import Exchange, Request
 from penstock.observe.taps.tap import note_identity
 from penstock.protocols.controller.controller.controller import Controller
 from penstock.protocols.controller.controller.settings import ControllerSettings
-from penstock.protocols.controller.front.calls import CallContext, Calls, Handler
+from penstock.protocols.controller.front.calls import CallContext, CallHandler, Calls
 from penstock.protocols.controller.front.groups import GROUPS
 from penstock.protocols.controller.front.scopes import SCOPES
 from penstock.protocols.controller.front.segments import SEGMENTS
@@ -91,7 +91,7 @@ class ControllerFront:
     def _handler(self, name: str) -> Callable[[Any, GrpcContext], Awaitable[Message]]:
         return partial(self._answer, CALLS[name]) if name in CALLS else partial(_unimplemented, name)
 
-    async def _answer(self, handler: Handler, request: Message, context: GrpcContext) -> Message:
+    async def _answer(self, handler: CallHandler, request: Message, context: GrpcContext) -> Message:
         return await handler(CallContext(self._controller, self._settings, context), request)
 
 

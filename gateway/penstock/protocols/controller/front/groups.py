@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock.protocols.controller.controller.problems import ControllerProblem
 from penstock.protocols.controller.front.calls import CallContext, Calls
-from penstock.protocols.controller.front.wire import group_of, spell_group, status_of
+from penstock.protocols.controller.front.wire import reader_group_of, spell_group, status_of
 from penstock_proto import pravega_controller_pb2 as pb
 
 __all__ = ["GROUPS"]
@@ -46,7 +46,7 @@ async def _create(call: CallContext, request: pb.ReaderGroupConfiguration) -> pb
     answer = pb.CreateReaderGroupResponse(status=pb.CreateReaderGroupResponse.SUCCESS)
 
     async def work() -> None:
-        group = await call.controller.groups.create(request.scope, request.readerGroupName, group_of(request))
+        group = await call.controller.groups.create(request.scope, request.readerGroupName, reader_group_of(request))
         answer.config.CopyFrom(spell_group(request.scope, request.readerGroupName, group))
 
     return await status_of(work(), answer, _NOT_CREATED)
@@ -67,7 +67,7 @@ async def _update(call: CallContext, request: pb.ReaderGroupConfiguration) -> pb
 
     async def work() -> None:
         answer.generation = await call.controller.groups.update(
-            request.scope, request.readerGroupName, group_of(request)
+            request.scope, request.readerGroupName, reader_group_of(request)
         )
 
     return await status_of(work(), answer, _NOT_UPDATED)

@@ -21,7 +21,7 @@ from penstock_proto import pravega_controller_pb2 as pb
 
 __all__ = [
     "config_of",
-    "group_of",
+    "reader_group_of",
     "segment_id",
     "segment_range",
     "spell_config",
@@ -118,7 +118,7 @@ def spell_config(stream: pb.StreamInfo, config: Configuration) -> pb.StreamConfi
     )
 
 
-def group_of(message: pb.ReaderGroupConfiguration) -> ReaderGroup:
+def reader_group_of(message: pb.ReaderGroupConfiguration) -> ReaderGroup:
     """Return the reader group's configuration in a client's message."""
     return ReaderGroup(
         group_refresh_time=message.groupRefreshTimeMillis,

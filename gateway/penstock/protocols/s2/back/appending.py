@@ -20,7 +20,7 @@ from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Appended
-from penstock_codecs.s2.validation import trims, validate_append
+from penstock_codecs.s2.validation import trim_points, validate_append
 from penstock_codecs.streams import StreamConfig, TimestampingMode
 
 __all__ = ["S2AppendSession", "S2Appends"]
@@ -71,7 +71,7 @@ class S2Appends:
         have none: they come from protocols without timestamps.
         """
         validate_append(append)
-        for seq_num in trims(append):
+        for seq_num in trim_points(append):
             await self._shared.locating.trimming(append.stream, seq_num)
         exact = append.exact_timestamp
         if exact is None and append.create_if_missing:

@@ -29,11 +29,11 @@ from penstock.protocols.s2.back.cuts import TrimPoints
 from penstock.protocols.s2.back.identifying import Identifier
 from penstock.protocols.s2.back.locating import Locating
 from penstock.protocols.s2.back.places import PlaceCache
-from penstock.protocols.s2.back.reading import RemoteReadSession, reading
+from penstock.protocols.s2.back.reading import RemoteReadSession, open_read
 from penstock.protocols.s2.back.settings import S2BackSettings
 from penstock.protocols.s2.back.shared import Shared
 from penstock.protocols.s2.back.sources import S2SSource
-from penstock.protocols.s2.back.unary import ServerStart, UnaryRequests, records_path, tail_of
+from penstock.protocols.s2.back.unary import ServerStart, UnaryRequests, records_path, tail_in_failure
 from penstock.store.admission import ByteBudget
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.http import ResponseHead
@@ -228,10 +228,10 @@ class S2Back(Back):
                 start = read.start
         source = S2SSource(shared.settings.compression)
         try:
-            async with reading(shared.calls, shared.settings, read, start, source, identifier) as session:
+            async with open_read(shared.calls, shared.settings, read, start, source, identifier) as session:
                 yield session
         except OperationFailed as error:
-            tail = tail_of(error)
+            tail = tail_in_failure(error)
             if isinstance(start, FromSeqNum) and tail is not None and tail.seq_num < start.seq_num:
                 shared.places.forget(read.stream)  # the stream was recreated since that was learned
             raise

@@ -18,14 +18,14 @@ from penstock.protocols.s2.back.calls import S2Requests
 from penstock.protocols.s2.back.identifying import Identifier
 from penstock.protocols.s2.back.settings import S2BackSettings
 from penstock.protocols.s2.back.sources import ReadRemainder, ReadSource, SourceEvent
-from penstock.protocols.s2.back.unary import ServerStart, records_path, start_query, tail_of
+from penstock.protocols.s2.back.unary import ServerStart, records_path, start_query, tail_in_failure
 from penstock.store.batches import fitting
 from penstock_codecs.failures import Failure, OperationFailed, RemoteProtocolError
 from penstock_codecs.model import RecordBatch, StreamPosition
 from penstock_codecs.operations import FromSeqNum, Read
 from penstock_codecs.s2.json_config import encode_stream_config
 
-__all__ = ["RemoteReadSession", "reading"]
+__all__ = ["RemoteReadSession", "open_read"]
 
 _log = structlog.get_logger()
 
@@ -34,7 +34,7 @@ _LEAST_PATIENCE: Final = 1.0
 
 
 @asynccontextmanager
-async def reading(
+async def open_read(
     calls: S2Requests,
     settings: S2BackSettings,
     read: Read,
@@ -293,7 +293,7 @@ class RemoteReadSession(ReadSession):
         try:
             await self.connect()
         except OperationFailed as error:
-            tail = tail_of(error)
+            tail = tail_in_failure(error)
             if tail is not None and tail.seq_num == self._position:
                 return False
             await self._lost(error.failure)

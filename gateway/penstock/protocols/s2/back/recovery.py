@@ -11,7 +11,7 @@ from enum import Enum, auto
 from penstock.protocols.s2.back.append_queue import AppendQueue
 from penstock.protocols.s2.back.pending import PendingAppend
 from penstock.protocols.s2.back.shared import Shared
-from penstock.protocols.s2.back.unary import tail_of
+from penstock.protocols.s2.back.unary import tail_in_failure
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.model import Headers, StreamPosition
 from penstock_codecs.operations import Appended, FromSeqNum
@@ -112,7 +112,7 @@ class AppendRecovery:
             try:
                 batch = await self._shared.unary.read(self._line.stream, FromSeqNum(position), end - position)
             except OperationFailed as error:
-                if tail_of(error) is None:
+                if tail_in_failure(error) is None:
                     raise
                 batch = None
             if batch is None or batch.first_seq_num >= end:

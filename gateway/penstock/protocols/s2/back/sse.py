@@ -17,7 +17,7 @@ from penstock.net.http.client.settings import HttpClientSettings
 from penstock.net.upstream import Upstream
 from penstock.protocols.s2.back.calls import S2Requests
 from penstock.protocols.s2.back.configs import Configs
-from penstock.protocols.s2.back.reading import RemoteReadSession, reading
+from penstock.protocols.s2.back.reading import RemoteReadSession, open_read
 from penstock.protocols.s2.back.settings import S2BackSettings
 from penstock.protocols.s2.back.sources import SseSource
 from penstock.protocols.s2.back.unary import UnaryRequests
@@ -106,7 +106,7 @@ class S2SseBack(Back):
         if not read.create_if_missing:
             await self._check_exists(read.stream)
         source = SseSource(DIALECTS[self._settings.sse_dialect])
-        async with reading(self._calls, self._settings, read, read.start, source) as session:
+        async with open_read(self._calls, self._settings, read, read.start, source) as session:
             yield session
 
     async def _locate(self, operation: Locate) -> Located:

@@ -13,7 +13,7 @@ from penstock_codecs.s2.json_records import decode_tail
 from penstock_codecs.s2.names import encode_path_segment
 from penstock_codecs.s2.protobuf import decode_read_batch
 
-__all__ = ["RecordSpot", "ServerStart", "UnaryRequests", "records_path", "start_query", "tail_of"]
+__all__ = ["RecordSpot", "ServerStart", "UnaryRequests", "records_path", "start_query", "tail_in_failure"]
 
 ServerStart = FromSeqNum | FromTimestamp | FromTailOffset
 """Starts of reads that the server knows."""
@@ -85,7 +85,7 @@ class UnaryRequests:
         try:
             batch = await self.read(stream, start, 1)
         except OperationFailed as error:
-            tail = tail_of(error)
+            tail = tail_in_failure(error)
             if tail is None:
                 raise
             return RecordSpot(tail, at_tail=True)
@@ -94,7 +94,7 @@ class UnaryRequests:
         return RecordSpot(StreamPosition(batch.first_seq_num, batch.columns.timestamps[0]), at_tail=False)
 
 
-def tail_of(error: OperationFailed) -> StreamPosition | None:
+def tail_in_failure(error: OperationFailed) -> StreamPosition | None:
     """Return the tail from the failure of a start at or after it; None for any other failure."""
     tail = error.failure.details.get("tail")
     if error.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE or not isinstance(tail, dict):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import trio
 
-from penstock.net.http.browsers import ANY
+from penstock.net.http.browsers import ANY_ORIGIN
 from penstock.net.http.exchange import Exchange, HeaderList, Request
 from penstock.observe.metrics.clients import count_error
 from penstock.protocols.s2.front import parameters
@@ -165,7 +165,7 @@ class S2Call:
         if origin in allowed:
             credentials = ("access-control-allow-credentials", "true")
             return [("access-control-allow-origin", origin), credentials, exposed, vary]
-        return [("access-control-allow-origin", ANY), exposed, vary] if ANY in allowed else [vary]
+        return [("access-control-allow-origin", ANY_ORIGIN), exposed, vary] if ANY_ORIGIN in allowed else [vary]
 
     def preflight(self) -> list[tuple[str, str]]:
         """Return the headers of the answer to a browser's OPTIONS, which mirror what it asks for (fact sheet 1.1)."""

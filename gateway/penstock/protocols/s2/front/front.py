@@ -18,7 +18,7 @@ from penstock.protocols.s2.front.settings import S2Settings
 from penstock.protocols.s2.front.tokens import Tokens
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.s2.media import Media
-from penstock_codecs.s2.routes import S2Endpoint, find
+from penstock_codecs.s2.routes import S2Endpoint, match_route
 
 __all__ = ["S2Front"]
 
@@ -68,7 +68,7 @@ class S2Front:
     async def handle(self, exchange: Exchange) -> None:
         """Answer one exchange. Never raises for errors of a client."""
         request = exchange.request
-        endpoints, path_parameters = find(request.path)
+        endpoints, path_parameters = match_route(request.path)
         call = S2Call(exchange, path_parameters, self._settings)
         method = "GET" if request.method == "HEAD" else request.method
         if (refusal := self._admission.refusal(request)) is not None:

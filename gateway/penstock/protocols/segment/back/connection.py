@@ -31,7 +31,7 @@ from penstock_codecs.limits import MIB, SEGMENT_VERSIONS
 from penstock_codecs.segment import BlockData, Dialect, SegmentClient, SegmentMessage, draft, released
 from penstock_codecs.segment.refusals import REFUSALS
 
-__all__ = ["EVERYTHING", "Key", "ReplyReceiver", "StoreConnection", "answers", "open_line"]
+__all__ = ["DRAFT_KEY", "Key", "ReplyReceiver", "StoreConnection", "answers", "open_line"]
 
 _ANSWERS: Final[Mapping[type, tuple[type, ...]]] = {
     released.SetupAppend: (released.AppendSetup,),
@@ -69,7 +69,7 @@ UNSENT: Final = 1 * MIB
 """Unsent bytes above which senders wait in `room`."""
 MOST_SETUPS_SHARE: Final = 2
 """A connection gets no new users once it has set up 1/`MOST_SETUPS_SHARE` of the writers that it may have."""
-EVERYTHING: Final = -1
+DRAFT_KEY: Final = -1
 """Key of the one listener of a draft connection."""
 _LOST: Final = "the connection was lost"
 Key = int | UUID
@@ -125,8 +125,8 @@ class StoreConnection:
     # ---- requests ----------------------------------------------------------------------------------------------------
 
     def next_id(self) -> int:
-        """Return a new request id; always `EVERYTHING` in the draft."""
-        return EVERYTHING if self.exclusive else next(self._requests)
+        """Return a new request id; always `DRAFT_KEY` in the draft."""
+        return DRAFT_KEY if self.exclusive else next(self._requests)
 
     @property
     def worn(self) -> bool:
@@ -267,9 +267,9 @@ class StoreConnection:
 
     def _dispatch(self, reply: Any) -> None:
         if self.exclusive:
-            listener = None if reply.type_id == released.KeepAlive.type_id else self._listeners.get(EVERYTHING)
+            listener = None if reply.type_id == released.KeepAlive.type_id else self._listeners.get(DRAFT_KEY)
         else:
-            listener = self._listeners.get(getattr(reply, "request_id", EVERYTHING))
+            listener = self._listeners.get(getattr(reply, "request_id", DRAFT_KEY))
             if listener is None and hasattr(reply, "writer_id"):
                 listener = self._listeners.get(reply.writer_id)
         if listener is not None:

@@ -12,7 +12,7 @@ from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.limits import SEGMENT_MAX_LENGTH
 from penstock_codecs.segment import BlockData, Dialect, SegmentMessage, draft, released, split_events
 
-__all__ = ["APPENDING", "AppendDialect"]
+__all__ = ["APPEND_DIALECTS", "AppendDialect"]
 
 _MOST: Final = SEGMENT_MAX_LENGTH - 1024
 """Largest append that certainly fits into a message, in bytes."""
@@ -134,4 +134,4 @@ class _Draft:
         return True
 
 
-APPENDING: Final[Mapping[Dialect, AppendDialect]] = {Dialect.RELEASED: _Released(), Dialect.DRAFT: _Draft()}
+APPEND_DIALECTS: Final[Mapping[Dialect, AppendDialect]] = {Dialect.RELEASED: _Released(), Dialect.DRAFT: _Draft()}

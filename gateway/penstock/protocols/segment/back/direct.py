@@ -10,11 +10,11 @@ from uuid import UUID
 
 from penstock.core.back import AppendSession
 from penstock.protocols.segment.back.administration import SegmentAdministration
-from penstock.protocols.segment.back.dialects import APPENDING
+from penstock.protocols.segment.back.dialects import APPEND_DIALECTS
 from penstock.protocols.segment.back.direct_tables import SegmentTables
 from penstock.protocols.segment.back.in_flight import raise_or
 from penstock.protocols.segment.back.reader import StoreReader
-from penstock.protocols.segment.back.sessions import ByteSession, appended, submit_bytes
+from penstock.protocols.segment.back.sessions import ByteSession, ack_without_numbers, submit_bytes
 from penstock.protocols.segment.back.stores import SegmentStores
 from penstock.protocols.segment.back.writers import StoreWriters
 from penstock_codecs.byte_operations import (
@@ -137,7 +137,7 @@ class SegmentDirect:
             raise_or(slot)
         except OperationFailed as error:
             raise await self._administration.explained(operation.stream, error) from None
-        return appended(slot.end_offset)
+        return ack_without_numbers(slot.end_offset)
 
     async def _read(self, operation: ReadBytes) -> BytesRead:
         if operation.offset < 0:
@@ -167,7 +167,7 @@ class SegmentDirect:
             writer.forget()
         try:
             if self._draft:
-                dialect = APPENDING[Dialect.DRAFT]
+                dialect = APPEND_DIALECTS[Dialect.DRAFT]
                 make = lambda request_id, token: dialect.setup(request_id, name, segment, token)  # noqa: E731
                 return dialect.level(await self._stores.ask(segment, make, idempotent=True))
             reply = await self._stores.ask(

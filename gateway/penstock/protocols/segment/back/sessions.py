@@ -23,7 +23,7 @@ from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.segment import join_events
 
-__all__ = ["ByteSession", "RecordSession", "appended", "data_of", "in_terms_of_records", "submit_bytes"]
+__all__ = ["ByteSession", "RecordSession", "ack_without_numbers", "data_of", "in_terms_of_records", "submit_bytes"]
 
 _NOWHERE: Final = StreamPosition(0, 0)
 
@@ -54,7 +54,7 @@ def in_terms_of_records(error: OperationFailed) -> OperationFailed:
     return fail(FailureCode.UNAVAILABLE, f"{failure.message}: the state of the server has changed")
 
 
-def appended(end_offset: int | None) -> Appended:
+def ack_without_numbers(end_offset: int | None) -> Appended:
     """Return an acknowledgement by a server without sequence numbers."""
     return Appended(_NOWHERE, _NOWHERE, _NOWHERE, offset=end_offset)
 
@@ -175,4 +175,4 @@ class ByteSession(_Session, AppendSession):
             self._refused(error)
 
     async def receive(self) -> list[Appended]:
-        return [appended(slot.end_offset) for slot in await self._done()]
+        return [ack_without_numbers(slot.end_offset) for slot in await self._done()]

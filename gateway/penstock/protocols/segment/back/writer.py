@@ -16,8 +16,8 @@ import trio
 from penstock.core.delivery import Delivery
 from penstock.net.retries import RetryPolicy, retrying, tried_again, worth_retrying
 from penstock.net.upstream import too_late
-from penstock.protocols.segment.back.connection import EVERYTHING, ReplyReceiver, StoreConnection
-from penstock.protocols.segment.back.dialects import APPENDING, AppendDialect
+from penstock.protocols.segment.back.connection import DRAFT_KEY, ReplyReceiver, StoreConnection
+from penstock.protocols.segment.back.dialects import APPEND_DIALECTS, AppendDialect
 from penstock.protocols.segment.back.in_flight import AppendInFlight, UnsettledAppends, ends_from
 from penstock.protocols.segment.back.pool import ConnectionPool, ConnectionUse
 from penstock.protocols.segment.back.stores import SegmentStores
@@ -47,7 +47,7 @@ class StoreWriter(ReplyReceiver):
     def __init__(self, stores: SegmentStores, segment: str, writer_id: UUID, *, knows_ends: bool = False) -> None:
         self._stores = stores
         self._settings = stores.settings
-        self._dialect: AppendDialect = APPENDING[stores.settings.dialect]
+        self._dialect: AppendDialect = APPEND_DIALECTS[stores.settings.dialect]
         self._knows_ends = knows_ends
         self.segment = segment
         self.id = writer_id
@@ -55,7 +55,7 @@ class StoreWriter(ReplyReceiver):
         self._handed: int | None = None  # number of the last append handed over; None: ask the server
         self._line: StoreConnection | None = None
         self._lines: ConnectionPool | None = None
-        self._key = EVERYTHING
+        self._key = DRAFT_KEY
         self._using = False
         self._fault: Failure | None = None
         self._running = False

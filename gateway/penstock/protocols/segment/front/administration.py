@@ -31,7 +31,7 @@ from penstock_codecs.operations import CreateBasin, CreateStream, DeleteStream, 
 from penstock_codecs.segment import MergeAttributeUpdate, MergedSegment, SegmentMessage, released
 from penstock_codecs.streams import INFINITE, BasinConfig, Retention, StreamConfig
 
-__all__ = ["ADMINISTRATION", "Handler", "RequestContext"]
+__all__ = ["ADMINISTRATION", "RequestContext", "SegmentHandler"]
 
 KEPT: Final = StreamConfig(retention=INFINITE)
 """Configuration of new segments: Pravega keeps everything until it is truncated."""
@@ -67,7 +67,7 @@ class RequestContext:
                 raise
 
 
-Handler = Callable[[RequestContext, Any], Awaitable[SegmentMessage]]
+SegmentHandler = Callable[[RequestContext, Any], Awaitable[SegmentMessage]]
 """Handler of one kind of request. Raises OperationFailed."""
 
 
@@ -193,7 +193,7 @@ async def _unsupported(_: RequestContext, request: SegmentMessage) -> SegmentMes
     raise fail(FailureCode.NOT_IMPLEMENTED, type(request).__name__)
 
 
-ADMINISTRATION: Final[Mapping[type[SegmentMessage], Handler]] = {
+ADMINISTRATION: Final[Mapping[type[SegmentMessage], SegmentHandler]] = {
     released.GetStreamSegmentInfo: _info,
     released.CreateSegment: _create,
     released.CreateTransientSegment: _create_transient,

@@ -23,7 +23,7 @@ from penstock.protocols.segment.front.link import Request, SegmentLink
 from penstock.protocols.segment.front.reads import ConnectionReads
 from penstock.protocols.segment.front.replies import NO_OFFSET, NO_REQUEST_ID, RequestFields
 from penstock.protocols.segment.front.settings import SegmentSettings
-from penstock.protocols.segment.front.tables import TABLES
+from penstock.protocols.segment.front.tables import TABLE_HANDLERS
 from penstock.protocols.segment.front.writers import ConnectionAppends
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError
 from penstock_codecs.features import Feature
@@ -34,7 +34,7 @@ __all__ = ["ClientConnection"]
 
 log = structlog.get_logger()
 
-_HANDLERS: Final = {**ADMINISTRATION, **TABLES}
+_HANDLERS: Final = {**ADMINISTRATION, **TABLE_HANDLERS}
 _TOLD_BY: Final[Mapping[type[SegmentMessage], str]] = {
     released.CreateTransientSegment: "parent_segment",
     released.MergeSegments: "source",

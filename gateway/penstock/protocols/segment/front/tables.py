@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.core.segment_names import INTERNAL_TABLES
-from penstock.protocols.segment.front.administration import Handler, RequestContext
+from penstock.protocols.segment.front.administration import RequestContext, SegmentHandler
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.segment import SegmentMessage, TableEntry, TableKey, released
 from penstock_codecs.table_operations import (
@@ -24,7 +24,7 @@ from penstock_codecs.table_operations import (
     VersionedKey,
 )
 
-__all__ = ["TABLES"]
+__all__ = ["TABLE_HANDLERS"]
 
 ANY_LENGTH: Final = -1
 """Expected length of a table that may have any length (1.3)."""
@@ -132,7 +132,7 @@ def _entry(item: TableItem) -> TableEntry:
     return TableEntry(TableKey(item.key, item.version), item.value)
 
 
-def _of_clients(handler: Handler) -> Handler:
+def _of_clients(handler: SegmentHandler) -> SegmentHandler:
     """Wrap a handler so that it refuses the gateway's own tables, such as the controller's."""
 
     async def handle(desk: RequestContext, request: Any) -> SegmentMessage:
@@ -143,7 +143,7 @@ def _of_clients(handler: Handler) -> Handler:
     return handle
 
 
-_HANDLERS: Final[Mapping[type[SegmentMessage], Handler]] = {
+_HANDLERS: Final[Mapping[type[SegmentMessage], SegmentHandler]] = {
     released.CreateTableSegment: _create,
     released.DeleteTableSegment: _delete,
     released.GetTableSegmentInfo: _info,
@@ -155,6 +155,6 @@ _HANDLERS: Final[Mapping[type[SegmentMessage], Handler]] = {
     released.ReadTableEntriesDelta: _read_delta,
 }
 
-TABLES: Final[Mapping[type[SegmentMessage], Handler]] = {
+TABLE_HANDLERS: Final[Mapping[type[SegmentMessage], SegmentHandler]] = {
     kind: _of_clients(handler) for kind, handler in _HANDLERS.items()
 }
