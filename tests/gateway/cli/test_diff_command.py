@@ -70,7 +70,7 @@ def test_what_cannot_be_told_is_no_difference(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(diff_module, "compare", fail)
+    monkeypatch.setattr(diff_module, "compare_streams", fail)
     result = diff(s3p, s3p)
     assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr.endswith(said) and bool(result.stderr) == bool(said)

@@ -40,12 +40,13 @@ class Need(Enum):
 
 
 class AppendQueue:
-    """Queue of the unsettled appends to one stream: `waiting` to be sent, `flying` sent on the current connection."""
+    """Queue of the unsettled appends to one stream: `waiting` to be sent, `in_flight` sent on the current
+    connection."""
 
     def __init__(self, shared: Shared, stream: StreamRef) -> None:
         self.stream = stream
         self.waiting: deque[PendingAppend] = deque()
-        self.flying: deque[PendingAppend] = deque()
+        self.in_flight: deque[PendingAppend] = deque()
         self.acknowledged = 0
         """Number of appends that were acknowledged."""
         self.end = 0
@@ -105,7 +106,7 @@ class AppendQueue:
     @property
     def busy(self) -> bool:
         """True while appends are waiting or in flight."""
-        return bool(self.waiting or self.flying)
+        return bool(self.waiting or self.in_flight)
 
     # ---- sending -------------------------------------------------------------------------------------------------
 
@@ -126,13 +127,13 @@ class AppendQueue:
                 return Need.TAIL
             self.waiting.popleft()
             self._number(pending)
-            self.flying.append(pending)
+            self.in_flight.append(pending)
             return pending
         return Need.WORK
 
     def untake(self, pending: PendingAppend) -> None:
         """Undo the last `take`: the append cannot be sent."""
-        self.flying.pop()
+        self.in_flight.pop()
         self._next, self._stamp = pending.number, None
 
     def drop(self) -> None:
@@ -158,7 +159,7 @@ class AppendQueue:
         known = self._next is not None and self._stamp is not None
         if known and exact >= self._stamp:  # type: ignore[operator]  # it is known
             return None
-        if self.flying:
+        if self.in_flight:
             return Need.WORK
         if not known:
             return Need.TAIL
@@ -190,8 +191,8 @@ class AppendQueue:
 
     async def acknowledge(self, appended: Appended) -> None:
         """Settle the oldest append in flight: the server has applied it."""
-        pending = self.flying.popleft()
-        if not self.flying and self._next == appended.end.seq_num:
+        pending = self.in_flight.popleft()
+        if not self.in_flight and self._next == appended.end.seq_num:
             self._stamp = appended.end.timestamp
         await self.succeed(pending, appended)
 
@@ -244,8 +245,8 @@ class AppendQueue:
 
     def put_back(self) -> None:
         """Move the appends in flight back to the front of `waiting`, because the connection was lost."""
-        self.waiting.extendleft(reversed(self.flying))
-        self.flying.clear()
+        self.waiting.extendleft(reversed(self.in_flight))
+        self.in_flight.clear()
 
     def _leave(self, pending: PendingAppend) -> None:
         self._shared.admission.leave(pending.size)

@@ -34,7 +34,7 @@ _Key = tuple[StreamRef, str | None]
 
 
 class S2Appends:
-    """Appends of one back. Those to one stream with one token share a queue and a connection (`S2Writer.line`)."""
+    """Appends of one back. Those to one stream with one token share a queue and a connection (`S2Writer.queue`)."""
 
     def __init__(self, shared: Shared, clock: Clock) -> None:
         self._shared = shared
@@ -51,13 +51,13 @@ class S2Appends:
         append = await self.prepare(append)
         with self.use(append.stream) as writer:
             over = trio.Event()
-            pending = PendingAppend(append, S2AppendChain(), writer.line, over.set)
-            writer.line.hand_over(pending)
+            pending = PendingAppend(append, S2AppendChain(), writer.queue, over.set)
+            writer.queue.hand_over(pending)
             try:
                 await over.wait()
             except trio.Cancelled:
                 if not pending.settled:
-                    writer.line.withdraw(pending)
+                    writer.queue.withdraw(pending)
                 raise
         if pending.failure is not None:
             raise OperationFailed(pending.failure)
@@ -121,7 +121,7 @@ class S2Appends:
             yield writer
         finally:
             writer.users -= 1
-            writer.line.wake()
+            writer.queue.wake()
 
     def _forget(self, key: _Key) -> None:
         del self._writers[key]
@@ -135,7 +135,7 @@ class S2Appends:
         with trio.move_on_after(_CLOSE_SECONDS):
             while self._writers:
                 for writer in self._writers.values():
-                    writer.line.stop_lingering()
+                    writer.queue.stop_lingering()
                 await self._left.park()
 
 
@@ -144,7 +144,7 @@ class S2AppendSession(AppendSession):
 
     def __init__(self, appending: S2Appends, writer: S2Writer) -> None:
         self._appending = appending
-        self._line = writer.line
+        self._queue = writer.queue
         self._chain = S2AppendChain()
         self._pending: deque[PendingAppend] = deque()
         self._settled = trio.lowlevel.ParkingLot()  # woken when an append is settled, or at the end
@@ -160,7 +160,7 @@ class S2AppendSession(AppendSession):
         if self._broken:
             await trio.lowlevel.checkpoint()
             return
-        pending = PendingAppend(append, self._chain, self._line, self._settled.unpark_all)
+        pending = PendingAppend(append, self._chain, self._queue, self._settled.unpark_all)
         self._pending.append(pending)
         try:
             pending.append = await self._appending.prepare(append)
@@ -170,14 +170,14 @@ class S2AppendSession(AppendSession):
         except trio.Cancelled:
             self._pending.remove(pending)
             raise
-        self._line.hand_over(pending)
+        self._queue.hand_over(pending)
         if pending.started:
             await trio.lowlevel.checkpoint_if_cancelled()
             return
         try:
             await pending.wait_started()
         except trio.Cancelled:
-            if self._line.withdraw(pending) and self._failure is None:
+            if self._queue.withdraw(pending) and self._failure is None:
                 self._pending.remove(pending)
                 self._settled.unpark_all()
             raise
@@ -194,7 +194,7 @@ class S2AppendSession(AppendSession):
         """Withdraw the appends that were not sent yet: the client is gone."""
         for pending in self._pending:
             if not pending.settled:
-                self._line.withdraw(pending)
+                self._queue.withdraw(pending)
 
     async def receive(self) -> list[Appended]:
         await trio.lowlevel.checkpoint_if_cancelled()  # before they are taken: later they would be lost

@@ -46,9 +46,9 @@ class Ending(NamedTuple):
 class QueueSession:
     """Append session that sends a queue's appends and passes it the acknowledgements."""
 
-    def __init__(self, stream: HttpStream, line: AppendQueue, shared: Shared, heeds_advice: bool) -> None:
+    def __init__(self, stream: HttpStream, queue: AppendQueue, shared: Shared, heeds_advice: bool) -> None:
         self._stream = stream
-        self._line = line
+        self._queue = queue
         self._shared = shared
         self._codec = AppendClient(shared.settings.compression)
         self._heeds_advice = heeds_advice
@@ -63,7 +63,7 @@ class QueueSession:
         return self._heeds_advice and self._codec.reconnect_advised
 
     async def run(self) -> Ending:
-        """Run until the session ends, and return how. Appends in flight stay in the queue's `flying`."""
+        """Run until the session ends, and return how. Appends in flight stay in the queue's `in_flight`."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._send_all, nursery.cancel_scope)
             await self._receive_all()
@@ -78,20 +78,20 @@ class QueueSession:
 
     async def _send_all(self, both: trio.CancelScope) -> None:
         """Send until the queue was idle for the linger time, or the server advised to reconnect."""
-        line = self._line
+        queue = self._queue
         try:
             while self._ending is None and not self.advised:
-                taken = line.take()
+                taken = queue.take()
                 if isinstance(taken, PendingAppend):
                     await self._send(taken)
                 elif taken is Need.TAIL:
-                    line.saw_tail(await self._shared.unary.tail(line.stream))
+                    queue.saw_tail(await self._shared.unary.tail(queue.stream))
                 elif not await self._more_work():
                     break
             await self._stream.finish()
         except OperationFailed as error:
             # What the server sent before it closed can still be received, unless no input is in flight.
-            if not line.flying:
+            if not queue.in_flight:
                 self._end(EndingKind.LOST, error.failure)
                 both.cancel()
         self._sent_all_at = trio.current_time()
@@ -106,15 +106,15 @@ class QueueSession:
             try:
                 encoded = self._codec.send(_as_sent(taken))
             except OperationFailed as error:  # it does not fit into a frame; nothing was sent
-                self._line.untake(taken)
+                self._queue.untake(taken)
                 some.pop()
-                self._line.fail(taken, error.failure)
+                self._queue.fail(taken, error.failure)
             else:
                 pieces += encoded
                 size += taken.size
             if size >= _JOINED:
                 break
-            more = self._line.take()
+            more = self._queue.take()
             if not isinstance(more, PendingAppend):
                 break
             taken = more
@@ -135,11 +135,11 @@ class QueueSession:
 
         Returns False if the session should end: idle for the linger time, or the back is closing.
         """
-        line = self._line
-        if not (line.flying or line.lingers):
+        queue = self._queue
+        if not (queue.in_flight or queue.lingers):
             return False
-        with trio.move_on_after(math.inf if line.flying else self._shared.settings.linger_seconds) as scope:
-            await line.news()
+        with trio.move_on_after(math.inf if queue.in_flight else self._shared.settings.linger_seconds) as scope:
+            await queue.news()
         return not scope.cancelled_caught
 
     # ---- acknowledgements ----------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class QueueSession:
                 event = self._codec.next_event()
                 if isinstance(event, Appended):
                     self._heard_at = trio.current_time()
-                    await self._line.acknowledge(event)
+                    await self._queue.acknowledge(event)
                 elif isinstance(event, Failure):
                     self._end(EndingKind.REFUSED, event)
                     return
@@ -165,7 +165,7 @@ class QueueSession:
                     self._end(EndingKind.CLOSED)
                     return
         except OperationFailed as error:
-            if self._sent_all_at < math.inf and not self._line.flying:
+            if self._sent_all_at < math.inf and not self._queue.in_flight:
                 self._end(EndingKind.CLOSED)  # only the server's end of the session is missing
             else:
                 self._end(EndingKind.LOST, error.failure)
@@ -185,8 +185,8 @@ class QueueSession:
 
     def _set_patience(self) -> None:
         if self._patience is not None:
-            flying = self._line.flying
-            since = max(flying[0].sent_at if flying else self._sent_all_at, self._heard_at)
+            in_flight = self._queue.in_flight
+            since = max(in_flight[0].sent_at if in_flight else self._sent_all_at, self._heard_at)
             self._patience.deadline = since + self._shared.calls.request_seconds
 
 

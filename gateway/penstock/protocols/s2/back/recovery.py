@@ -31,49 +31,49 @@ class _Verdict(Enum):
 class AppendRecovery:
     """Finds out which doubtful appends of a queue were applied."""
 
-    def __init__(self, shared: Shared, line: AppendQueue) -> None:
+    def __init__(self, shared: Shared, queue: AppendQueue) -> None:
         self._shared = shared
-        self._line = line
+        self._queue = queue
 
     async def settle(self) -> None:
         """Settle the doubtful appends that were applied; the rest waits to be sent again.
 
         Raises OperationFailed if the server cannot be asked; then it may be called again.
         """
-        line = self._line
-        if not (line.waiting and line.waiting[0].doubtful):
+        queue = self._queue
+        if not (queue.waiting and queue.waiting[0].doubtful):
             return
-        tail = await self._shared.unary.tail(line.stream)
-        while line.waiting and line.waiting[0].doubtful:
-            pending = line.waiting[0]
+        tail = await self._shared.unary.tail(queue.stream)
+        while queue.waiting and queue.waiting[0].doubtful:
+            pending = queue.waiting[0]
             if pending.dropped:
-                line.drop()
+                queue.drop()
                 continue
             verdict = await self._judge(pending, tail)
             if isinstance(verdict, Appended):
-                line.waiting.popleft()
-                await line.succeed(pending, verdict)
+                queue.waiting.popleft()
+                await queue.succeed(pending, verdict)
             elif verdict is _Verdict.UNKNOWN:
-                line.waiting.popleft()
-                line.fail(pending, self._trimmed(pending))
+                queue.waiting.popleft()
+                queue.fail(pending, self._trimmed(pending))
             else:
                 self._not_applied(pending, verdict, tail)
                 break
-        line.saw_tail(tail)
+        queue.saw_tail(tail)
 
     def _not_applied(self, pending: PendingAppend, verdict: object, tail: StreamPosition) -> None:
         """Leave an append to be sent again, or fail it with the error that the server gave meanwhile."""
-        line = self._line
+        queue = self._queue
         if verdict is _Verdict.FOREIGN or pending.refused is not None:
             # Appends behind it were sent on the same connections, each of which ended with it.
-            for each in line.waiting:
+            for each in queue.waiting:
                 each.doubtful = False
         if pending.refused is not None and not _own_mismatch(pending):
-            line.waiting.popleft()
-            line.fail(pending, pending.refused)
+            queue.waiting.popleft()
+            queue.fail(pending, pending.refused)
         elif verdict is _Verdict.FOREIGN and pending.append.match_seq_num is not None:
-            line.waiting.popleft()
-            line.fail(pending, _mismatch(tail))
+            queue.waiting.popleft()
+            queue.fail(pending, _mismatch(tail))
         pending.refused = None
 
     async def _judge(self, pending: PendingAppend, tail: StreamPosition) -> Appended | _Verdict:
@@ -110,7 +110,7 @@ class AppendRecovery:
         position = number
         while position < end:
             try:
-                batch = await self._shared.unary.read(self._line.stream, FromSeqNum(position), end - position)
+                batch = await self._shared.unary.read(self._queue.stream, FromSeqNum(position), end - position)
             except OperationFailed as error:
                 if tail_in_failure(error) is None:
                     raise

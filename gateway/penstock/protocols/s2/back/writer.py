@@ -60,12 +60,12 @@ class S2Writer:
     """Writer of the appends to one stream with one token. `users` counts the tasks that may hand over more."""
 
     def __init__(self, shared: Shared, stream: StreamRef, on_end: Callable[[], object]) -> None:
-        self.line = AppendQueue(shared, stream)
+        self.queue = AppendQueue(shared, stream)
         self.users = 0
         self._shared = shared
         self._stream = stream
         self._on_end = on_end
-        self._recovery = AppendRecovery(shared, self.line)
+        self._recovery = AppendRecovery(shared, self.queue)
         self._openings: list[_Opening] = []
         self._open = False
         self._advised_at = -math.inf
@@ -82,7 +82,7 @@ class S2Writer:
             return
         opening = _Opening(config)
         self._openings.append(opening)
-        self.line.wake()
+        self.queue.wake()
         try:
             await opening.over.wait()
         finally:
@@ -100,10 +100,10 @@ class S2Writer:
             self._on_end()
 
     async def _needed(self) -> bool:
-        while not (self.line.busy or self._openings):
+        while not (self.queue.busy or self._openings):
             if not self.users:
                 return False
-            await self.line.news()
+            await self.queue.news()
         return True
 
     # ---- one connection ------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class S2Writer:
             self._answer_openings(None)
             self._open = True
             try:
-                return await self._talk(QueueSession(stream, self.line, self._shared, self._heeds_advice()))
+                return await self._talk(QueueSession(stream, self.queue, self._shared, self._heeds_advice()))
             finally:
                 self._open = False
 
@@ -150,7 +150,7 @@ class S2Writer:
         if coding is not None:
             headers.append(("accept-encoding", coding))
         configs = [opening.config for opening in self._openings] + [
-            each.append.create_config for each in self.line.waiting
+            each.append.create_config for each in self.queue.waiting
         ]
         config = next((each for each in configs if each is not None), None)
         if config is not None:
@@ -166,30 +166,30 @@ class S2Writer:
     # ---- failures ------------------------------------------------------------------------------------------------
 
     async def _not_opened(self, failure: Failure) -> None:
-        if not self.line.busy:
+        if not self.queue.busy:
             return
         if not worth_retrying(failure) or failure.code in _OF_ALL:
-            self.line.fail_all(lambda pending: _refused_all(pending, failure))
-        elif self._give_up_at is None and not any(each.doubtful for each in self.line.waiting):
-            self.line.fail_all(lambda _: failure)  # nothing was in flight: clients may retry
+            self.queue.fail_all(lambda pending: _refused_all(pending, failure))
+        elif self._give_up_at is None and not any(each.doubtful for each in self.queue.waiting):
+            self.queue.fail_all(lambda _: failure)  # nothing was in flight: clients may retry
         else:
             await self._set_back(failure)
 
     async def _ended(self, ending: Ending) -> None:
-        line = self.line
+        queue = self.queue
         progress = self._note_progress()
         failure = ending.failure
         if failure is None:
-            line.forget_tail()
-            if line.busy and not progress:
+            queue.forget_tail()
+            if queue.busy and not progress:
                 await self._set_back(self._shared.calls.lost("the server closed the session"))
-        elif ending.kind is EndingKind.REFUSED and line.flying and not failure.retryable:
+        elif ending.kind is EndingKind.REFUSED and queue.in_flight and not failure.retryable:
             await self._refused(failure)
         else:
             self._lost(failure)
             if not worth_retrying(failure):
-                line.fail_all(lambda pending: _refused_all(pending, failure))
-            elif line.busy:
+                queue.fail_all(lambda pending: _refused_all(pending, failure))
+            elif queue.busy:
                 await self._set_back(failure)
 
     def _note_progress(self) -> bool:
@@ -197,33 +197,33 @@ class S2Writer:
 
         If so, reset the backoff and the deadline for recovery.
         """
-        if self.line.acknowledged == self._acknowledged:
+        if self.queue.acknowledged == self._acknowledged:
             return False
-        self._acknowledged = self.line.acknowledged
+        self._acknowledged = self.queue.acknowledged
         self._setbacks, self._give_up_at = 0, None
         return True
 
     async def _refused(self, failure: Failure) -> None:
         """Handle the server's refusal of the oldest append in flight; it applied none after it."""
-        line = self.line
-        pending = line.flying[0]
-        line.put_back()
-        line.forget_tail()
+        queue = self.queue
+        pending = queue.in_flight[0]
+        queue.put_back()
+        queue.forget_tail()
         own = failure.code is FailureCode.SEQ_NUM_MISMATCH and pending.append.match_seq_num is None
         next_number = failure.details.get("seq_num_mismatch")
         if failure.code in _OF_ALL:
-            line.fail_all(lambda pending: _refused_all(pending, failure))
+            queue.fail_all(lambda pending: _refused_all(pending, failure))
         elif pending.doubtful:
             pending.refused = failure  # its own earlier application may be the reason
             await self._set_back(failure, pause=False)
         elif not own or not isinstance(next_number, int):
-            line.waiting.popleft()
-            line.fail(pending, failure)
-        elif next_number < line.end:
+            queue.waiting.popleft()
+            queue.fail(pending, failure)
+        elif next_number < queue.end:
             message = f"stream {self._stream} was deleted and created again"
-            line.fail_all(lambda _: Failure(FailureCode.STREAM_NOT_FOUND, message))
+            queue.fail_all(lambda _: Failure(FailureCode.STREAM_NOT_FOUND, message))
         else:
-            line.forget_tail(next_number)  # another client appended first
+            queue.forget_tail(next_number)  # another client appended first
             await self._set_back(failure, pause=False)
 
     def _lost(self, failure: Failure) -> None:
@@ -232,17 +232,17 @@ class S2Writer:
         After a failure without side effects they are sent again; EXACTLY_ONCE makes sure in any case that they were not
         applied.
         """
-        line = self.line
-        sent = list(line.flying)
-        line.put_back()
-        line.forget_tail()
+        queue = self.queue
+        sent = list(queue.in_flight)
+        queue.put_back()
+        queue.forget_tail()
         delivery = self._shared.settings.delivery
         if not failure.side_effect_possible and delivery is not Delivery.EXACTLY_ONCE:
             return
         if delivery is Delivery.REFUSE:
             for pending in sent:
-                line.waiting.remove(pending)
-                line.fail(pending, doubtful(failure))
+                queue.waiting.remove(pending)
+                queue.fail(pending, doubtful(failure))
             return
         for pending in sent:
             pending.doubtful = pending.number is not None
@@ -256,7 +256,7 @@ class S2Writer:
             _log.info("back_append_interrupted", stream=str(self._stream), reason=failure.message)
         if now >= self._give_up_at:
             self._give_up_at = None
-            self.line.fail_all(lambda pending: _given_up(pending, failure))
+            self.queue.fail_all(lambda pending: _given_up(pending, failure))
             return
         self._setbacks += 1
         tried_again(self._shared.calls.back)

@@ -31,7 +31,7 @@ from penstock_codecs.limits import MIB, SEGMENT_VERSIONS
 from penstock_codecs.segment import BlockData, Dialect, SegmentClient, SegmentMessage, draft, released
 from penstock_codecs.segment.refusals import REFUSALS
 
-__all__ = ["DRAFT_KEY", "Key", "ReplyReceiver", "StoreConnection", "answers", "open_line"]
+__all__ = ["DRAFT_KEY", "Key", "ReplyReceiver", "StoreConnection", "answers", "open_connection"]
 
 _ANSWERS: Final[Mapping[type, tuple[type, ...]]] = {
     released.SetupAppend: (released.AppendSetup,),
@@ -105,7 +105,7 @@ class _Call:
 
 
 class StoreConnection:
-    """Connection to a segment store, made by `open_line`. `users` is maintained by the pool."""
+    """Connection to a segment store, made by `open_connection`. `users` is maintained by the pool."""
 
     def __init__(self, stream: trio.abc.Stream, upstream: Upstream, settings: SegmentBackSettings) -> None:
         self._transport = Transport(stream, READ_SIZE, upstream.settings.request_seconds)
@@ -312,19 +312,19 @@ def _fault(upstream: Upstream, error: RemoteProtocolError) -> Failure:
     return told(upstream.settings, error.failure.message).failure
 
 
-async def open_line(upstream: Upstream, settings: SegmentBackSettings) -> StoreConnection:
+async def open_connection(upstream: Upstream, settings: SegmentBackSettings) -> StoreConnection:
     """Open a connection, which is ready for requests once its `run` runs.
 
     Raises OperationFailed: HOT_SERVER, UPSTREAM_FAULT.
     """
     stream = await upstream.connect()
-    line = StoreConnection(stream, upstream, settings)
+    connection = StoreConnection(stream, upstream, settings)
     try:
-        await line.greet()
+        await connection.greet()
     except BaseException as error:
         if isinstance(error, OperationFailed):
             upstream.breaker.lost(error.failure.message)
         await trio.aclose_forcefully(stream)
         raise
     upstream.breaker.succeeded()
-    return line
+    return connection

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import trio
 
 from penstock.net.upstream import Upstream, unreachable
-from penstock.protocols.segment.back.connection import StoreConnection, open_line
+from penstock.protocols.segment.back.connection import StoreConnection, open_connection
 from penstock.protocols.segment.back.settings import SegmentBackSettings
 from penstock_codecs.failures import Failure, OperationFailed
 from penstock_codecs.segment import Dialect
@@ -61,18 +61,18 @@ class ConnectionPool:
         self._settings = settings
         self._nursery = nursery
         self._exclusive = settings.dialect is Dialect.DRAFT
-        self._lines: dict[ConnectionUse, list[StoreConnection]] = {kind: [] for kind in ConnectionUse}
+        self._connections: dict[ConnectionUse, list[StoreConnection]] = {kind: [] for kind in ConnectionUse}
         self._opening: dict[ConnectionUse, _Opening] = {}
         self._freed = trio.lowlevel.ParkingLot()
 
     @asynccontextmanager
     async def use(self, kind: ConnectionUse) -> AsyncIterator[StoreConnection]:
         """Use a connection while the block runs. Raises OperationFailed(HOT_SERVER) if none is available."""
-        line = await self.take(kind)
+        connection = await self.take(kind)
         try:
-            yield line
+            yield connection
         finally:
-            self.leave(line)
+            self.leave(connection)
 
     async def take(self, kind: ConnectionUse) -> StoreConnection:
         """Take a connection, until `leave`. Raises OperationFailed(HOT_SERVER) if none is available."""
@@ -80,10 +80,10 @@ class ConnectionPool:
         seconds = self.upstream.settings.connect_seconds
         deadline = trio.current_time() + seconds
         while True:
-            line = self._best(kind)
-            if line is not None:
-                line.users += 1
-                return line
+            connection = self._best(kind)
+            if connection is not None:
+                connection.users += 1
+                return connection
             if self._may_open(kind):
                 await self._open(kind)
                 continue
@@ -92,11 +92,11 @@ class ConnectionPool:
             if waiting.cancelled_caught:
                 raise unreachable(self.upstream.settings, f"all connections were in use for {seconds:g} s")
 
-    def leave(self, line: StoreConnection) -> None:
+    def leave(self, connection: StoreConnection) -> None:
         """Return a connection that was taken."""
-        line.users -= 1
-        if line.worn and not line.users:
-            line.give_up("it set up many writers")
+        connection.users -= 1
+        if connection.worn and not connection.users:
+            connection.give_up("it set up many writers")
         self._freed.unpark_all()
 
     def _most(self, kind: ConnectionUse) -> int:
@@ -107,14 +107,16 @@ class ConnectionPool:
         return self._usable(kind) < self._most(kind)
 
     def _usable(self, kind: ConnectionUse) -> int:
-        return sum(not line.worn for line in self._lines[kind])
+        return sum(not connection.worn for connection in self._connections[kind])
 
     def _best(self, kind: ConnectionUse) -> StoreConnection | None:
         """Return the connection with the fewest users; None if another must be opened, or waited for."""
-        usable = [line for line in self._lines[kind] if line.failure is None and not line.worn]
+        usable = [
+            connection for connection in self._connections[kind] if connection.failure is None and not connection.worn
+        ]
         if not usable:
             return None
-        best = min(usable, key=lambda line: line.users)
+        best = min(usable, key=lambda connection: connection.users)
         if self._exclusive:
             return None if best.users else best
         return best if best.users < _SHARES[kind].easy or not self._may_open(kind) else None
@@ -131,16 +133,16 @@ class ConnectionPool:
 
     async def _run_line(self, kind: ConnectionUse, opening: _Opening) -> None:
         try:
-            line = await open_line(self.upstream, self._settings)
+            connection = await open_connection(self.upstream, self._settings)
         except OperationFailed as error:
             opening.failure = error.failure
             return
         finally:
             del self._opening[kind]
             opening.over.set()
-        self._lines[kind].append(line)
+        self._connections[kind].append(connection)
         try:
-            await line.run()
+            await connection.run()
         finally:
-            self._lines[kind].remove(line)
+            self._connections[kind].remove(connection)
             self._freed.unpark_all()

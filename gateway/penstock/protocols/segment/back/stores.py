@@ -58,7 +58,7 @@ class SegmentStores:
         self.nursery = nursery
         self.controller = controller
         self._server = server
-        self._lines: dict[StoreAddress, ConnectionPool] = {}
+        self._pools: dict[StoreAddress, ConnectionPool] = {}
         self._places: _Remembered[StoreAddress] = _Remembered()
         self._tokens: _Remembered[str] = _Remembered()
         self._segments: _Remembered[str] = _Remembered()
@@ -99,7 +99,7 @@ class SegmentStores:
 
     # ---- locations ---------------------------------------------------------------------------------------------------
 
-    async def lines(self, segment: str) -> ConnectionPool:
+    async def pool(self, segment: str) -> ConnectionPool:
         """Return the connections to the store that has a segment.
 
         Raises OperationFailed if the controller fails to tell.
@@ -117,17 +117,17 @@ class SegmentStores:
     def add(self, upstream: Upstream) -> ConnectionPool:
         """Add a store."""
         settings = upstream.settings
-        lines = self._lines[StoreAddress(settings.host, settings.port)] = ConnectionPool(
+        pool = self._pools[StoreAddress(settings.host, settings.port)] = ConnectionPool(
             upstream, self.settings, self.nursery
         )
-        return lines
+        return pool
 
     def _lines_to(self, place: StoreAddress) -> ConnectionPool:
-        lines = self._lines.get(place)
-        if lines is None:
+        pool = self._pools.get(place)
+        if pool is None:
             settings = replace(self.settings.upstream, host=place.host, port=place.port, protocol="segment")
-            lines = self.add(self._server(settings))
-        return lines
+            pool = self.add(self._server(settings))
+        return pool
 
     def moved(self, segment: str) -> None:
         """Forget a segment's location: it has moved, or its store cannot be reached."""
@@ -144,12 +144,12 @@ class SegmentStores:
             found = self._tokens.keep(segment, await self.controller.token(name))
         return found
 
-    def failure_of(self, reply: Any, lines: ConnectionPool, segment: str) -> Failure | None:
+    def failure_of(self, reply: Any, pool: ConnectionPool, segment: str) -> Failure | None:
         """Return the failure in a reply, if any.
 
         Forgets the segment's location or token if the reply says that they are wrong.
         """
-        failure = refusal(reply, lines.upstream.settings.where, segment)
+        failure = refusal(reply, pool.upstream.settings.where, segment)
         if isinstance(reply, released.WrongHost | draft.WrongHost):
             self.moved(segment)
         if isinstance(reply, released.AuthTokenCheckFailed):
@@ -192,11 +192,11 @@ class SegmentStores:
 
     async def _ask(self, segment: str, make: Make, kind: ConnectionUse, seconds: float | None) -> Any:
         token = await self.token(segment)
-        lines = await self.lines(segment)
-        limit = lines.upstream.settings.request_seconds if seconds is None else seconds
-        async with lines.use(kind) as line:
-            reply = await line.ask(lambda request_id: make(request_id, token), limit)
-        failure = self.failure_of(reply, lines, segment)
+        pool = await self.pool(segment)
+        limit = pool.upstream.settings.request_seconds if seconds is None else seconds
+        async with pool.use(kind) as connection:
+            reply = await connection.ask(lambda request_id: make(request_id, token), limit)
+        failure = self.failure_of(reply, pool, segment)
         if failure is not None:
             raise OperationFailed(failure)
         return reply

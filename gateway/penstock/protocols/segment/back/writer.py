@@ -53,8 +53,8 @@ class StoreWriter(ReplyReceiver):
         self.id = writer_id
         self._pending = UnsettledAppends()
         self._handed: int | None = None  # number of the last append handed over; None: ask the server
-        self._line: StoreConnection | None = None
-        self._lines: ConnectionPool | None = None
+        self._connection: StoreConnection | None = None
+        self._pool: ConnectionPool | None = None
         self._key = DRAFT_KEY
         self._using = False
         self._fault: Failure | None = None
@@ -155,7 +155,7 @@ class StoreWriter(ReplyReceiver):
         It is retried as appends are. A caller that `came` before an attempt failed fails with it, instead of retrying
         for as long again. Raises OperationFailed: nothing was appended.
         """
-        if self._handed is not None and (self._running or self._line is not None):
+        if self._handed is not None and (self._running or self._connection is not None):
             return
         if self._given_up is not None and came <= self._given_up[0]:
             raise OperationFailed(self._given_up[1])
@@ -187,28 +187,28 @@ class StoreWriter(ReplyReceiver):
         self._drop_line()
         self._fault = None
         token = await self._stores.token(self.segment)
-        self._lines = await self._stores.lines(self.segment)
+        self._pool = await self._stores.pool(self.segment)
         try:
-            self._line = await self._lines.take(ConnectionUse.APPENDS)
+            self._connection = await self._pool.take(ConnectionUse.APPENDS)
         except OperationFailed:
             self._stores.moved(self.segment)
             raise
         self._using = True
-        line = self._line
+        connection = self._connection
         try:
-            line.set_up()
-            seconds = self._lines.upstream.settings.request_seconds
-            reply = await line.ask(lambda key: self._dialect.setup(key, self.id, self.segment, token), seconds)
-            failure = self._stores.failure_of(reply, self._lines, self.segment)
+            connection.set_up()
+            seconds = self._pool.upstream.settings.request_seconds
+            reply = await connection.ask(lambda key: self._dialect.setup(key, self.id, self.segment, token), seconds)
+            failure = self._stores.failure_of(reply, self._pool, self.segment)
             if failure is not None:
                 raise OperationFailed(failure)
         except BaseException:
             self._drop_line()
             raise
-        self._key = line.next_id()
-        line.listen(self._key, self)
-        if not line.exclusive:
-            line.listen(self.id, self)
+        self._key = connection.next_id()
+        connection.listen(self._key, self)
+        if not connection.exclusive:
+            connection.listen(self.id, self)
         await self._stand_at(self._dialect.level(reply))
 
     async def _stand_at(self, level: int) -> None:
@@ -246,27 +246,27 @@ class StoreWriter(ReplyReceiver):
 
         The writer stays set up on it, except in the draft.
         """
-        line = self._line
-        if line is None or self._lines is None or not self._using:
+        connection = self._connection
+        if connection is None or self._pool is None or not self._using:
             return
         self._using = False
-        if line.exclusive:
-            line.forget(self._key)
-            self._line = None
-        self._lines.leave(line)
+        if connection.exclusive:
+            connection.forget(self._key)
+            self._connection = None
+        self._pool.leave(connection)
 
     def _drop_line(self) -> None:
         """Abandon the connection."""
-        line, self._line = self._line, None
-        if line is None or self._lines is None:
+        connection, self._connection = self._connection, None
+        if connection is None or self._pool is None:
             return
-        line.forget(self._key)
-        line.forget(self.id)
+        connection.forget(self._key)
+        connection.forget(self.id)
         if self._using:
             self._using = False
-            if line.exclusive:
-                line.give_up("its writer gave it up")
-            self._lines.leave(line)
+            if connection.exclusive:
+                connection.give_up("its writer gave it up")
+            self._pool.leave(connection)
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
@@ -308,31 +308,31 @@ class StoreWriter(ReplyReceiver):
 
     async def _work(self) -> None:
         """Send and wait until nothing is pending. Raises OperationFailed if the connection or the server fails."""
-        if self._line is None:
+        if self._connection is None:
             await self._set_up()
         elif not self._using:
-            assert self._lines is not None, "it has a line"
-            self._line.users += 1
+            assert self._pool is not None, "it has a connection"
+            self._connection.users += 1
             self._using = True
         while self._pending:
             self._news = trio.Event()
             if self._fault is not None:
                 raise OperationFailed(self._fault)
             self._send_some()
-            assert self._line is not None, "it was set up"
-            await self._line.room()
+            assert self._connection is not None, "it was set up"
+            await self._connection.room()
             await self._wait()
 
     def _send_some(self) -> None:
-        line = self._line
-        assert line is not None, "it was set up"
+        connection = self._connection
+        assert connection is not None, "it was set up"
         for slot in self._pending.unsent():
             if self._fault is not None:
                 return
             try:
-                line.send(*self._dialect.append(self.id, slot, self._key))
+                connection.send(*self._dialect.append(self.id, slot, self._key))
             except LocalProtocolError as error:
-                line.give_up("a message was not complete")
+                connection.give_up("a message was not complete")
                 raise fail(FailureCode.NOT_REPRESENTABLE, f"{self._where()}: {error}") from None
 
     async def _wait(self) -> None:
@@ -340,14 +340,14 @@ class StoreWriter(ReplyReceiver):
         pending = self._pending
         if self._fault is not None or not pending or pending.sent < len(pending):
             return
-        assert self._lines is not None, "it was set up"
-        oldest, settings = pending.first, self._lines.upstream.settings
+        assert self._pool is not None, "it was set up"
+        oldest, settings = pending.first, self._pool.upstream.settings
         with trio.move_on_at(max(oldest.sent_at, pending.moved_at) + settings.request_seconds) as patience:
             await self._news.wait()
         if patience.cancelled_caught and pending and pending.first is oldest:
-            self._lines.upstream.breaker.lost("an append was not acknowledged in time")
-            if self._line is not None:
-                self._line.give_up("an append was not acknowledged")
+            self._pool.upstream.breaker.lost("an append was not acknowledged in time")
+            if self._connection is not None:
+                self._connection.give_up("an append was not acknowledged")
             raise too_late(settings, "acknowledgement", settings.request_seconds)
 
     # ---- replies -----------------------------------------------------------------------------------------------------
@@ -360,8 +360,8 @@ class StoreWriter(ReplyReceiver):
             self._check_failed(reply.event_number)
         elif isinstance(reply, released.InvalidEventNumber):
             self._fail_line(fail(FailureCode.UNAVAILABLE, f"{self._where()} has another position of it").failure)
-        elif self._lines is not None:
-            failure = self._stores.failure_of(reply, self._lines, self.segment)
+        elif self._pool is not None:
+            failure = self._stores.failure_of(reply, self._pool, self.segment)
             if failure is not None:
                 expired = isinstance(reply, released.AuthTokenCheckFailed) and reply.error_code == _EXPIRED
                 self._fail_line(Failure(FailureCode.HOT_SERVER, failure.message) if expired else failure)
@@ -406,5 +406,5 @@ class StoreWriter(ReplyReceiver):
         self._handed = None
 
     def _where(self) -> str:
-        upstream = self._settings.upstream if self._lines is None else self._lines.upstream.settings
+        upstream = self._settings.upstream if self._pool is None else self._pool.upstream.settings
         return f"{upstream.where}: segment {self.segment}"

@@ -76,14 +76,14 @@ async def test_an_acknowledgement_is_not_lost_while_its_identifier_is_looked_for
     shared: Any = SimpleNamespace(
         settings=S2BackSettings(), admission=admission, places=PlaceCache(10), locating=Locating()
     )
-    line = AppendQueue(shared, STREAM)
+    queue = AppendQueue(shared, STREAM)
     append = replace(appending(b"x"), create_if_missing=False)
     settled = trio.Event()
-    pending = PendingAppend(append, S2AppendChain(), line, settled.set)
-    line.saw_tail(StreamPosition(5, 1))
-    line.hand_over(pending)
-    assert line.take() is pending
+    pending = PendingAppend(append, S2AppendChain(), queue, settled.set)
+    queue.saw_tail(StreamPosition(5, 1))
+    queue.hand_over(pending)
+    assert queue.take() is pending
     with trio.move_on_after(1):
-        await line.acknowledge(Appended(StreamPosition(5, 7), StreamPosition(6, 7), StreamPosition(6, 7), None))
+        await queue.acknowledge(Appended(StreamPosition(5, 7), StreamPosition(6, 7), StreamPosition(6, 7), None))
     assert settled.is_set() and pending.result is not None
     assert pending.result.end == StreamPosition(6, 7)

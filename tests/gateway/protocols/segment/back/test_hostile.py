@@ -147,7 +147,7 @@ async def test_who_gives_up_an_append_holds_no_line(
                         await trio.lowlevel.checkpoint()
                     scope.cancel()
             await trio.testing.wait_all_tasks_blocked()
-            every = [kinds for lines in back.native._stores._lines.values() for kinds in lines._lines.values()]
+            every = [kinds for lines in back.native._stores._pools.values() for kinds in lines._connections.values()]
             assert not any(line.users for lines in every for line in lines), passes
             back.native._writers.forget(SEGMENT)
 
