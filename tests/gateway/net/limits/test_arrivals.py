@@ -14,7 +14,7 @@ from trio.testing import MockClock
 from penstock.core.address import Address
 from penstock.net.limits import Limiter
 from penstock.net.limits.arrivals import Arrivals
-from penstock.net.limits.limiter import FRUITLESS_PER_SECOND, FRUITLESS_SECONDS
+from penstock.net.limits.limiter import FAILED_PER_SECOND, FAILED_SECONDS
 from penstock.net.limits.settings import Limits
 
 SLOW = Limits(connections_per_second=2, burst_seconds=1)
@@ -155,7 +155,7 @@ async def test_one_that_has_gone_while_it_waited_does_not_begin(autojump_clock: 
 async def test_connections_of_no_use_are_an_attack_where_there_are_many(autojump_clock: MockClock) -> None:
     limiter = Limiter()
     account = limiter.account("10.0.0.1")
-    for _ in range(int(FRUITLESS_PER_SECOND * FRUITLESS_SECONDS)):
+    for _ in range(int(FAILED_PER_SECOND * FAILED_SECONDS)):
         limiter.connection_failed(account)
     assert limiter.pause(account)[0] == 0
     limiter.connection_failed(account)

@@ -173,7 +173,7 @@ async def test_who_shows_a_certificate_is_no_stranger_to_limits(
     context = client_context(authority, authority.issue("named", cn=shown) if shown else None)
     found = await greet(serving(client_ca=authority.ca, required=False), context, identities=identities)
     assert found.served == [counted]
-    assert (quota.known, quota.account.key) == (known, client_key("" if counted else "192.0.2.1", counted))
+    assert (quota.authenticated, quota.account.key) == (known, client_key("" if counted else "192.0.2.1", counted))
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
