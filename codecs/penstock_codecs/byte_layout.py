@@ -47,7 +47,7 @@ MAX_BODY: Final = S2_MAX_RECORD - 8
 """Largest body of a record made of bytes, in bytes: every protocol's readers can be given it."""
 
 BYTES: Final = "segment.bytes"
-"""Wire encoding: the bytes of records whose layout `tells_all`."""
+"""Wire encoding: the bytes of records whose layout `is_exact`."""
 
 MOST_EMPTY: Final = 1000
 """Most empty events of one append. Zero bytes are events without a body, and streams of bytes are full of them: the 8
@@ -74,7 +74,7 @@ class Layout(IntFlag):
         return self & _ENVELOPES
 
     @property
-    def tells_all(self) -> bool:
+    def is_exact(self) -> bool:
         """True if the bytes determine the records, which then have no headers: see `bodies_of`."""
         return self == Layout.SENT or self == Layout.RAW
 
@@ -204,7 +204,7 @@ def _opened(envelope: bytes, envelopes: Layout) -> tuple[Headers, bytes] | None:
 
 
 def bodies_of(batches: Sequence[bytes], layout: Layout) -> list[bytes]:
-    """Return the bodies of adjacent batches of one layout, which `tells_all`. Raises ValueError for bytes that are not
+    """Return the bodies of adjacent batches of one layout, which `is_exact`. Raises ValueError for bytes that are not
     theirs."""
     return list(batches) if layout & Layout.RAW else split_events(b"".join(batches))
 

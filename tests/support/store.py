@@ -178,7 +178,7 @@ def stored_bytes(back: EmbeddedBack, stream: StreamRef = STREAM) -> bytes:
         assert (int(first), begin) == (last + 1, end)
     pieces = []
     for first, last, begin, end, layout, payload in rows:
-        if Layout(layout).tells_all:
+        if Layout(layout).is_exact:
             pieces.append(payload)
             assert len(bodies_of((payload,), Layout(layout))) == last - first + 1
         else:

@@ -83,7 +83,7 @@ class Summaries:
             summary.ends.append(f"{event.sender.value} {'reset' if event.reset else 'closed'}")
             summary.reset |= event.reset
 
-    def said(self, item: Message | Problem, chosen: bool = False) -> None:
+    def add(self, item: Message | Problem, chosen: bool = False) -> None:
         """Count an item of a dialogue. `chosen`: it matches the filter."""
         summary = self._open.get(item.conversation)
         if summary is None:

@@ -189,7 +189,7 @@ class S3PDialogue(TwoSided):
         if self._asked:
             asked = self._take(1)
             return asked, asked.number
-        early = isinstance(reply, ErrorReply) and self._half_said
+        early = isinstance(reply, ErrorReply) and self._amid_message
         return None, self._commands + 1 if early else None
 
     def _guessed(self, reply: Reply) -> _Asked | None:
@@ -202,7 +202,7 @@ class S3PDialogue(TwoSided):
         return None
 
     @property
-    def _half_said(self) -> bool:
+    def _amid_message(self) -> bool:
         """True if a command is incomplete, or could not be read to its end."""
         client = self._sides[Sender.CLIENT]
         return client.waiting or client.over

@@ -236,10 +236,10 @@ class Http1Connection(HttpCodec):
         if self._role is Role.SERVER and self._h11.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             text = message.encode("latin-1", "replace")
             headers = [("content-type", "text/plain"), ("content-length", str(len(text))), ("connection", "close")]
-            self._say(h11.Response(status_code=status, headers=headers, reason=_REASONS.get(status, b"")))
+            self._send_event(h11.Response(status_code=status, headers=headers, reason=_REASONS.get(status, b"")))
             if self._method != "HEAD":
-                self._say(h11.Data(data=text))
-            self._say(h11.EndOfMessage())
+                self._send_event(h11.Data(data=text))
+            self._send_event(h11.EndOfMessage())
         return self._error
 
     # ---- out -----------------------------------------------------------------------------------------------------
@@ -264,21 +264,21 @@ class Http1Connection(HttpCodec):
         if type(event) is Body:
             size = sum(map(len, event.parts))
             if size and not self._bodiless:
-                self._say(h11.Data(data=_Parts(event.parts, size)))  # type: ignore[arg-type]
+                self._send_event(h11.Data(data=_Parts(event.parts, size)))  # type: ignore[arg-type]
             if event.end:
-                self._say(h11.EndOfMessage())
+                self._send_event(h11.EndOfMessage())
         elif type(event) is End:
-            self._say(h11.EndOfMessage(headers=_encoded(event.trailers)))
+            self._send_event(h11.EndOfMessage(headers=_encoded(event.trailers)))
         elif type(event) is ResponseHead:
             self._respond(event)
         elif type(event) is RequestHead:
             self._method, self._asked = event.method, event
             self._closes = _says_close(event.headers)
             target = event.target.encode("latin-1")
-            self._say(h11.Request(method=event.method, target=target, headers=_encoded(_with_host(event))))
+            self._send_event(h11.Request(method=event.method, target=target, headers=_encoded(_with_host(event))))
         elif type(event) is Continue:
             if self._h11.they_are_waiting_for_100_continue:
-                self._say(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
+                self._send_event(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
         else:
             self._aborted = True
 
@@ -289,11 +289,13 @@ class Http1Connection(HttpCodec):
             headers.append((b"connection", b"close"))
         self._told = event
         self._bodiless = body_forbidden(self._method, event.status)
-        self._say(h11.Response(status_code=event.status, headers=headers, reason=_REASONS.get(event.status, b"")))
+        self._send_event(
+            h11.Response(status_code=event.status, headers=headers, reason=_REASONS.get(event.status, b""))
+        )
         if event.end:
-            self._say(h11.EndOfMessage())
+            self._send_event(h11.EndOfMessage())
 
-    def _say(self, event: Any) -> None:
+    def _send_event(self, event: Any) -> None:
         parts: Sequence[Any] = self._h11.send_with_data_passthrough(event) or ()
         for part in parts:
             if type(part) is _Parts:

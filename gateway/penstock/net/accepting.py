@@ -198,7 +198,7 @@ async def accept_connections(
             connections.start_soon(_run_connection, place, stream, peer, quota, taps)
         else:
             CONNECTIONS_REFUSED.child(listener.name, listener.protocol, "limit").inc()
-            await refusals.tell(listener.refuse, listener.carried(stream), quota)
+            await refusals.begin(listener.refuse, listener.carried(stream), quota)
 
     async with trio.open_nursery() as waiting:
         arrivals = Arrivals(place.limiter, place.listener.name, waiting, begin)

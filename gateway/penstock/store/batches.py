@@ -46,7 +46,7 @@ __all__ = [
 class BatchRow(NamedTuple):
     """The stored row of one append, except for its place in the stream's bytes, which is a `ByteSpan`.
 
-    The payload is the bytes themselves if the layout `tells_all` (then all records have one timestamp), else the
+    The payload is the bytes themselves if the layout `is_exact` (then all records have one timestamp), else the
     records in S2's encoding: the form that most of its readers want.
     """
 
@@ -74,9 +74,9 @@ class ByteSpan(NamedTuple):
 def batch_of_rows(rows: Sequence[BatchRow], tail: StreamPosition | None = None) -> RecordBatch:
     """Join adjacent rows into one batch. S2 records are not decoded, since joined payloads are a payload."""
     first_id, metered = rows[0].first_id, sum(row.metered for row in rows)
-    if any(row.layout.tells_all for row in rows):
+    if any(row.layout.is_exact for row in rows):
         columns = [
-            _columns(some) if layout.tells_all else decode_stored(_together(some))
+            _columns(some) if layout.is_exact else decode_stored(_together(some))
             for layout, some in ((layout, list(some)) for layout, some in groupby(rows, attrgetter("layout")))
         ]
         return RecordBatch(_joined(columns), first_id=first_id, tail=tail, metered=metered)
@@ -122,7 +122,7 @@ def decode_stored(payload: bytes) -> Columns:
 
 
 def _columns(rows: Sequence[BatchRow]) -> Columns:
-    """Return the columns of adjacent rows of one layout, which `tells_all`."""
+    """Return the columns of adjacent rows of one layout, which `is_exact`."""
     try:
         bodies = bodies_of([row.payload for row in rows], rows[0].layout)
     except ValueError as error:
@@ -138,7 +138,7 @@ def _columns(rows: Sequence[BatchRow]) -> Columns:
 
 def bytes_of(payload: bytes, layout: Layout) -> bytes:
     """Return the bytes of a stored batch."""
-    return payload if layout.tells_all else to_bytes(decode_stored(payload), layout)
+    return payload if layout.is_exact else to_bytes(decode_stored(payload), layout)
 
 
 def _joined(columns: Sequence[Columns]) -> Columns:

@@ -87,7 +87,7 @@ def _chosen(db: sqlite3.Connection, stream: int, after: RowCursor, max_bytes: in
         if row.last_seq >= end:
             break
         yield _ByteRow(row, first, end_offset)
-        records += 0 if row.layout.tells_all else count
+        records += 0 if row.layout.is_exact else count
         size += metered
         if end_offset - after.offset >= max_bytes or records >= MOST_RECORDS or size >= MOST_METERED:
             break
@@ -110,7 +110,7 @@ def _pieces(rows: list[_ByteRow]) -> Iterator[list[_ByteRow]]:
 def _rendered(rows: list[_ByteRow]) -> Rendered:
     """Render adjacent rows of one layout: their joined payloads are a payload in every layout."""
     layout, first_offset = rows[0].row.layout, rows[0].first_offset
-    if layout.tells_all:
+    if layout.is_exact:
         payloads = [row.payload for row, _, _ in rows]
         found = Rendered(first_offset, payloads[0] if len(payloads) == 1 else b"".join(payloads), ())
     else:

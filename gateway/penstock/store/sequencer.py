@@ -158,7 +158,7 @@ def _part(
     last_seq = head.next_seq + count - 1
     first_id = next_record_id(head.last_id, columns.timestamps[0])
     length = byte_length(columns, layout) if data is None else len(data)
-    if layout.tells_all:
+    if layout.is_exact:
         wire = WireBytes(BYTES, to_bytes(columns, layout) if data is None else data)
     else:
         wire = WireBytes(S2_RECORDS, encode_records(columns))

@@ -353,7 +353,7 @@ class Decoding:
     def _said(self, item: Message | Problem, new: bool) -> Iterator[pa.RecordBatch]:
         """Add a message or a problem to the tables; yield its rows only if it is `new`."""
         if self._summed:
-            self._summaries.said(item)
+            self._summaries.add(item)
         if self._messages is not None:
             failed = isinstance(item, Message) and self._failures.counts(item)
             if new:

@@ -145,7 +145,7 @@ def test_rows_of_all_kinds_are_one_batch(kinds: list[tuple[Layout, list[bytes]]]
         bodies = bodies[:1] if layout is Layout.RAW else bodies
         columns = Columns(range(len(expected), len(expected) + len(bodies)), [number // 2] * len(bodies), bodies)
         first_id = next_record_id(last, number // 2)
-        payload = to_bytes(columns, layout) if layout.tells_all else encode_records(columns)
+        payload = to_bytes(columns, layout) if layout.is_exact else encode_records(columns)
         rows.append(BatchRow(columns.seq_nums[-1], len(bodies), metered_size(bodies, {}), first_id, layout, payload))
         expected += [(number // 2, body) for body in bodies]
         last = RecordId(first_id.ms, first_id.seq + len(bodies) - 1)

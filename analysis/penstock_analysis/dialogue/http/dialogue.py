@@ -81,7 +81,7 @@ class Http2Decoder:
     def end(self, time_ns: int) -> None:
         """End both sides at the end of the recording."""
         for sender, side in self._sides.items():
-            side.tell_skipped(time_ns)
+            side.report_skipped(time_ns)
             if side.half:
                 fault = HttpFault(side.offset, "the recording ends amid a frame", "")
                 self._collector.fault(sender, time_ns, fault, fatal=False)
@@ -135,7 +135,7 @@ class HttpDialogue:
         """Yield the last items at the end of the recording: incomplete messages, and unacknowledged records."""
         for chunk in self._waiting:
             self._skip(chunk)
-        self._tell_skipped()
+        self._report_skipped()
         if self._decoder is not None:
             self._decoder.end(self._time_ns)
         why = {"why": "the connection ended before"} if self._finished else {}
@@ -242,7 +242,7 @@ class HttpDialogue:
         else:
             self._skip(chunk)
             return
-        self._tell_skipped()
+        self._report_skipped()
         self._decoder = decoder
         self._receive(decoder, chunk)
 
@@ -250,7 +250,7 @@ class HttpDialogue:
         offset, length = self._skipped.get(chunk.sender, (chunk.offset, 0))
         self._skipped[chunk.sender] = (offset, length + len(chunk.data))
 
-    def _tell_skipped(self) -> None:
+    def _report_skipped(self) -> None:
         for sender, (offset, length) in self._skipped.items():
             rule = f"{length} bytes were not understood: nothing in them begins like HTTP"
             self._collector.fault(sender, self._time_ns, HttpFault(offset, rule, ""), fatal=False)

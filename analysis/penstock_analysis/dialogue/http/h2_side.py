@@ -136,7 +136,7 @@ class H2Side:
             self._dead = True
             self._collector.fault(self.sender, time_ns, fault)
 
-    def tell_skipped(self, time_ns: int) -> None:
+    def report_skipped(self, time_ns: int) -> None:
         """Report the bytes that were not understood as a problem, if there are any."""
         if self._skipped:
             rule = f"{self._skipped} bytes before the first frame were not understood: its beginning was not recorded"
@@ -149,7 +149,7 @@ class H2Side:
             self._skipped_at = self._skipped_at if self._skipped else offset
             self._skipped += len(data)
             return False
-        self.tell_skipped(time_ns)
+        self.report_skipped(time_ns)
         self._seeking = False
         rule = "the heads of this side refer to data that was not recorded: frames are decoded by their types only"
         self._collector.fault(self.sender, time_ns, HttpFault(offset, rule, "RFC 7541, section 2.3"), fatal=False)

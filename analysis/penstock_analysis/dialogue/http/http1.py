@@ -116,10 +116,10 @@ class _Side:
     def _cut(self, missing: str) -> HttpFault:
         return HttpFault(self._offset, f"the connection ends amid a message: {missing}", "RFC 9112, section 8")
 
-    def half_said(self, time_ns: int) -> None:
+    def report_incomplete(self, time_ns: int) -> None:
         """Report an incomplete message at the end of the recording."""
         if self._seeking:
-            self._tell_skipped(time_ns)
+            self._report_skipped(time_ns)
         elif self._heads.held and not self._dead:
             fault = HttpFault(self._heads.offset, "the recording ends amid a head", "")
             self._collector.fault(self.sender, time_ns, fault, fatal=False)
@@ -131,11 +131,11 @@ class _Side:
                 self._skipped_at = offset
             self._skipped += len(data)
             return False
-        self._tell_skipped(time_ns)
+        self._report_skipped(time_ns)
         self._seeking = False
         return True
 
-    def _tell_skipped(self, time_ns: int) -> None:
+    def _report_skipped(self, time_ns: int) -> None:
         if self._skipped:
             rule = f"{self._skipped} bytes before the first message were not understood: its beginning was not recorded"
             self._collector.fault(self.sender, time_ns, HttpFault(self._skipped_at, rule, ""), fatal=False)
@@ -248,8 +248,8 @@ class Http1Decoder:
 
     def end(self, time_ns: int) -> None:
         """End both sides at the end of the recording."""
-        self._requests.half_said(time_ns)
-        self._responses.half_said(time_ns)
+        self._requests.report_incomplete(time_ns)
+        self._responses.report_incomplete(time_ns)
 
     def next_number(self) -> int:
         """Return the number of the next exchange."""

@@ -35,15 +35,15 @@ class Notifier:
 
     def ready(self, status: str) -> None:
         """Report that the gateway serves, or has finished a reload; `status`: one line for people."""
-        self._say("READY=1", f"STATUS={status}")
+        self._notify("READY=1", f"STATUS={status}")
 
     def reloading(self) -> None:
         """Report that a reload has begun; `ready` ends it."""
-        self._say("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}", "STATUS=reloading")
+        self._notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}", "STATUS=reloading")
 
     def stopping(self, status: str) -> None:
         """Report that the gateway is about to end."""
-        self._say("STOPPING=1", f"STATUS={status}")
+        self._notify("STOPPING=1", f"STATUS={status}")
 
     async def watchdog(self) -> None:
         """Send keep-alives, twice per expected interval, until cancelled. Runs in the event loop, so that they stop if
@@ -51,10 +51,10 @@ class Notifier:
         if self._address is None or self._watchdog_seconds is None:
             return
         while True:
-            self._say("WATCHDOG=1")
+            self._notify("WATCHDOG=1")
             await trio.sleep(self._watchdog_seconds / 2)
 
-    def _say(self, *lines: str) -> None:
+    def _notify(self, *lines: str) -> None:
         if self._address is None:
             return
         to = "\0" + self._address[1:] if self._address.startswith("@") else self._address

@@ -131,7 +131,7 @@ class Supervisor:
     def set_log_level(self, level: str) -> None:
         """Set the log level of all workers."""
         for worker in self._workers:
-            worker.tell("level", level)
+            worker.post("level", level)
 
     async def reload(self, config: Config) -> None:
         """Put a configuration in force in all workers or in none. Raises CannotReload."""

@@ -184,7 +184,7 @@ class Worker:
         if self._process is not None:
             self._process.kill()
 
-    def tell(self, what: str, argument: object) -> None:
+    def post(self, what: str, argument: object) -> None:
         """Call the worker's function `what` without waiting for an answer; see `ask`."""
         if self._channel is not None:
             self._channel.post(Ask(0, what, argument))

@@ -62,7 +62,7 @@ def explain_command(captures: tuple[Path, ...], connections: Sequence[int], side
             explanation.begin(event.time_ns)
             if choice.conversation(event.conversation):
                 missing.discard(event.conversation.number)
-                explanation.hear(event)
+                explanation.receive(event)
                 explanation.explain(dialogues.receive(event))
                 if event.conversation not in dialogues:
                     explanation.forget(event.conversation)
@@ -87,7 +87,7 @@ class _Explanation:
         """Set the time from which times are counted; later calls have no effect."""
         self._rows.begin(time_ns)
 
-    def hear(self, event: CaptureEvent) -> None:
+    def receive(self, event: CaptureEvent) -> None:
         """Take an event, before the messages that it completes are explained."""
         heard = self._heard.get(event.conversation)
         if heard is None:
@@ -111,7 +111,7 @@ class _Explanation:
             else:
                 if item.failure:
                     self._explain(item, heard, self._failure(item, heard))
-                heard.said(item)
+                heard.add(item)
 
     def _explain(self, item: Message | Problem, heard: _Heard, lines: Iterator[str]) -> None:
         if self.count:
@@ -181,7 +181,7 @@ class _Heard:
         """Requests by exchange."""
         self.recent = {sender: RecentBytes(kept) for sender in Sender}
 
-    def said(self, message: Message) -> None:
+    def add(self, message: Message) -> None:
         """Remember a message, after it was explained."""
         kept = replace(message, records=(), event=None)
         self.last = kept

@@ -154,7 +154,7 @@ def _har(events: Events, choice: CaptureFilter, wanted: Wanted, write: Write) ->
         dialogues = Dialogues(wanted)
         for event in events:
             if wanted(event.conversation):
-                entries.hear(event)
+                entries.receive_event(event)
                 tell(dialogues.receive(event))
                 if event.conversation not in dialogues:
                     put(entries.forget(event.conversation))

@@ -80,7 +80,7 @@ def show_messages(
 
     def show(items: Iterator[Message | Problem]) -> None:
         for item in items:
-            if not choice.said(item):
+            if not choice.accepts(item):
                 continue
             if not as_lines:
                 for row in rows.of(item):
@@ -118,8 +118,8 @@ def _show_conversations(
             continue
         summaries.event(event)
         for item in dialogues.receive(event):
-            summaries.said(item, choice.said(item))
+            summaries.add(item, choice.accepts(item))
         show(summaries.ended(event.conversation))
     for item in dialogues.end():
-        summaries.said(item, choice.said(item))
+        summaries.add(item, choice.accepts(item))
     show(summaries.rest())

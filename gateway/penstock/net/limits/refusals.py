@@ -30,7 +30,7 @@ class Refusals:
         self._nursery = nursery
         self._under_way = 0
 
-    async def tell(self, refuse: Refuse, stream: trio.abc.Stream, key: str) -> None:
+    async def begin(self, refuse: Refuse, stream: trio.abc.Stream, key: str) -> None:
         """Begin to refuse a connection because of the limit `key`; returns before the client knows."""
         if self._under_way >= AT_ONCE:
             await trio.aclose_forcefully(stream)

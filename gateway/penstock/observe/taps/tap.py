@@ -126,7 +126,7 @@ class Tap:
             self._finish(self._peer)
             return
         if self.sinks:
-            self._tell(Chunk(self.conversation, time.time_ns(), self._peer, self.received_bytes, bytes(data)))
+            self._put(Chunk(self.conversation, time.time_ns(), self._peer, self.received_bytes, bytes(data)))
         size = len(data)
         self.received_bytes += size
         self._received.value += size
@@ -140,7 +140,7 @@ class Tap:
             return
         now = time.time_ns()
         for data in _chunks(parts, size):
-            self._tell(Chunk(self.conversation, now, self._own, self.sent_bytes, data))
+            self._put(Chunk(self.conversation, now, self._own, self.sent_bytes, data))
             self.sent_bytes += len(data)
 
     def finished(self) -> None:
@@ -152,7 +152,7 @@ class Tap:
         self.lost = True
         if len(self._finished) < 2:
             self._finished.update(Sender)
-            self._tell(Closed(self.conversation, time.time_ns(), self._peer, reset=True))
+            self._put(Closed(self.conversation, time.time_ns(), self._peer, reset=True))
 
     def end(self) -> None:
         """Report that we close the connection. Later bytes of the peer are not read, so both sides have finished. May
@@ -171,7 +171,7 @@ class Tap:
     def _finish(self, sender: Sender) -> None:
         if sender not in self._finished:
             self._finished.add(sender)
-            self._tell(Closed(self.conversation, time.time_ns(), sender))
+            self._put(Closed(self.conversation, time.time_ns(), sender))
 
     # ---- uses ----------------------------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class Tap:
             for pair in _pairs(use):
                 if pair not in self._notes:
                     self._notes[pair] = None
-                    self._tell(Noted(self.conversation, time.time_ns(), *pair))
+                    self._put(Noted(self.conversation, time.time_ns(), *pair))
         self._watcher.used(self, use)
 
     @property
@@ -254,9 +254,9 @@ class Tap:
         self.sinks = (*self.sinks, sink)
         self._generations[sink] = sink.generation
         for event in (*heard, *self._ends()):
-            self._tell_one(sink, event)
+            self._put_in(sink, event)
         for pair in {**self._notes, **dict.fromkeys(() if use is None else _pairs(use))}:
-            self._tell_one(sink, Noted(self.conversation, time.time_ns(), *pair))
+            self._put_in(sink, Noted(self.conversation, time.time_ns(), *pair))
 
     def detach(self, sink: Sink) -> None:
         """Remove a sink."""
@@ -270,11 +270,11 @@ class Tap:
             if sender in self._finished:
                 yield Closed(self.conversation, time.time_ns(), sender)
 
-    def _tell(self, event: CaptureEvent) -> None:
+    def _put(self, event: CaptureEvent) -> None:
         for sink in self.sinks:
-            self._tell_one(sink, event)
+            self._put_in(sink, event)
 
-    def _tell_one(self, sink: Sink, event: CaptureEvent) -> None:
+    def _put_in(self, sink: Sink, event: CaptureEvent) -> None:
         if sink not in self.sinks:
             return
         if self._begins and type(event) is Chunk and event.sender is self._own and sink in self._begins:
@@ -296,7 +296,7 @@ class Tap:
         if type(event) is Chunk and generation != sink.generation:
             # The connection was silent while a new file began, so the sink has forgotten it: begin again there.
             self.attach(sink, continued=True)
-            self._tell_one(sink, event)
+            self._put_in(sink, event)
         else:
             self._watcher.dropped(self, sink, generation)
 

@@ -35,7 +35,7 @@ class CaptureFilter:
             return False
         return self._may_speak(conversation.protocol)
 
-    def said(self, item: Message | Problem) -> bool:
+    def accepts(self, item: Message | Problem) -> bool:
         """Return whether a message or a problem of a wanted conversation is wanted."""
         return self.problem(item) if isinstance(item, Problem) else self.message(item)
 

@@ -53,7 +53,7 @@ class HarEntries:
         self._open: dict[Conversation, OrderedDict[int, _Exchange]] = {}
         self._recent: OrderedDict[tuple[Conversation, Sender], RecentBytes] = OrderedDict()
 
-    def hear(self, event: CaptureEvent) -> None:
+    def receive_event(self, event: CaptureEvent) -> None:
         """Take an event before the messages decoded from it, to keep the bytes of bodies as they were sent."""
         if isinstance(event, Chunk):
             recent = self._recent.setdefault((event.conversation, event.sender), RecentBytes(MAX_TEXT))

@@ -174,7 +174,7 @@ class Statistics:
 
     def _said(self, items: Iterator[Message | Problem]) -> None:
         for item in items:
-            if not self._choice.said(item):
+            if not self._choice.accepts(item):
                 continue
             count = self._group(item)
             failed = self._failures.counts(item)

@@ -70,7 +70,7 @@ class _Terminals:
 
     def _end(self) -> None:
         assert self._ends is not None
-        self._ends.tell(self._about)
+        self._ends.report(self._about)
         raise OperationFailed(self._ends.fault.failure)
 
 

@@ -127,7 +127,7 @@ class Rule:
         """Return whether the rule fires on this message; if so, log and count it. Call once per matching message."""
         chosen = self.chooses()
         if chosen:
-            self.tell(about)
+            self.report(about)
         return chosen
 
     def chooses(self) -> bool:
@@ -142,7 +142,7 @@ class Rule:
         self.fired += 1
         return True
 
-    def tell(self, about: MessageSubject) -> None:
+    def report(self, about: MessageSubject) -> None:
         """Log and count an injected fault."""
         fault = self.fault
         FAULTS.labels(rule=fault.name, action=fault.action.value).inc()

@@ -89,7 +89,7 @@ def test_what_is_refused_is_one_error(protocol: str, talk: tuple[bytes, bytes]) 
     for event in events:
         summaries.event(event)
         for item in dialogues.receive(event):
-            summaries.said(item)
+            summaries.add(item)
     (summary,) = summaries.rest()
     assert (summary.problems, summary.failures) == (1, 0)
 
@@ -126,13 +126,13 @@ def test_sums_of_conversations() -> None:
     for event in [*cut, *s3p_talk(1), Noted(late, NOW_NS, "stream", "a/b")]:
         summaries.event(event)
         for item in dialogues.receive(event):
-            summaries.said(item)
+            summaries.add(item)
         ended += summaries.ended(event.conversation)
     (line,) = [summary_line(summary) for summary in ended]
     for event in s2_talk(2):
         summaries.event(event)
         for item in dialogues.receive(event):
-            summaries.said(item)
+            summaries.add(item)
         ended += summaries.ended(event.conversation)
     assert summary_line(ended[-1])["failures"] == 1
     assert (line["connection"], line["messages"], line["ended"], line["whole"]) == (1, 3, "server closed", True)

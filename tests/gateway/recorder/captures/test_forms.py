@@ -115,7 +115,7 @@ def test_the_last_bytes_are_kept(pieces: list[bytes], start: int, length: int) -
 def entries(events: list[CaptureEvent]) -> list[dict[str, Any]]:
     dialogues, har, told = Dialogues(), HarEntries(), []
     for event in events:
-        har.hear(event)
+        har.receive_event(event)
         for item in dialogues.receive(event):
             told += har.receive(item)
         if event.conversation not in dialogues:
@@ -197,7 +197,7 @@ def test_har_keeps_bytes_of_few_connections(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("penstock.recorder.captures.har.MAX_RECENT", 3)
     har = HarEntries()
     for number in range(9):
-        har.hear(Chunk(conversation(number), 0, Sender.CLIENT, 0, b"x"))
+        har.receive_event(Chunk(conversation(number), 0, Sender.CLIENT, 0, b"x"))
     assert len(har._recent) == 3
 
 
