@@ -30,7 +30,7 @@ from penstock_codecs.segment import (
     decoder as hearing,
 )
 
-RAISERS = {"bad_format", "over_limit", "bad_message", "Fault", "Violation", "Malformed"}
+RAISERS = {"bad_format", "over_limit", "bad_message", "S3PFault", "FrameFault", "Violation", "MalformedValue"}
 WORDS = {
     "name": "an array",
     "what": "element 1",
