@@ -39,7 +39,8 @@ def _spans(cls: type[SegmentMessage], body: bytes) -> dict[str, tuple[Any, int, 
 
 
 def _token_edits(cls: type[SegmentMessage], start: bytes) -> list[Edit]:
-    """Return the edit of a message's token, given the bytes behind its header as far as `_REACH`. Raises MalformedValue."""
+    """Return the edit of a message's token, given the bytes behind its header as far as `_REACH`. Raises
+    MalformedValue."""
     for name, _, at, end in spans(cls, memoryview(start), SEGMENT_VERSIONS[0]):
         if name in _TOKENS:
             return [Edit(at + 2, stars(end - at - 2))]
