@@ -6,7 +6,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final, NamedTuple
 
-__all__ = ["Ignored", "TcpSegment", "tcp_segment_of"]
+__all__ = ["Ignored", "TcpSegment", "parse_packet"]
 
 
 class TcpSegment(NamedTuple):
@@ -85,7 +85,7 @@ _LINKS: Final[dict[int, Callable[[bytes, int, int], int]]] = {
 }
 
 
-def tcp_segment_of(link: int, buffer: bytes, start: int, end: int, cut: int) -> TcpSegment:
+def parse_packet(link: int, buffer: bytes, start: int, end: int, cut: int) -> TcpSegment:
     """Return the segment in a packet from `start` to `end`. Raises Ignored."""
     if link != 101:
         skip = _LINKS.get(link)

@@ -32,7 +32,7 @@ from penstock_analysis.capture.files import Packet, PacketFile
 from penstock_analysis.capture.headers import ACK, FIN, RESET, SYN
 from penstock_analysis.capture.joining import KEY, JoinedParts
 from penstock_analysis.capture.notes import conversation_of, parse_note, parse_number
-from penstock_analysis.capture.packets import Ignored, TcpSegment, tcp_segment_of
+from penstock_analysis.capture.packets import Ignored, TcpSegment, parse_packet
 from penstock_codecs.limits import MIB
 
 __all__ = ["MAX_CONVERSATIONS", "WINDOW_BYTES", "CaptureReader"]
@@ -124,7 +124,7 @@ class CaptureReader:
             try:
                 if packet.link is None:
                     raise Ignored("unknown interface")
-                segment = tcp_segment_of(packet.link, packet.buffer, packet.start, packet.end, packet.cut)
+                segment = parse_packet(packet.link, packet.buffer, packet.start, packet.end, packet.cut)
             except Ignored as reason:
                 self._ignore(str(reason))
                 continue
