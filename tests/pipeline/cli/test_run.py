@@ -92,7 +92,7 @@ def test_streams_alone_have_a_page_too(run: Run, gateway: GatewayProcess, tmp_pa
     assert page.read_text().count("<section") == 1 and page.read_text().count("<svg") == 1
     refused = run("report", tables, "--output", tmp_path / "absent" / "report.html")
     assert (refused.exit_code, refused.stderr) == (
-        4, f"Error: {tmp_path}/absent/report.html: cannot be written: No such file or directory\n",
+        4, f"Error: {tmp_path}/absent/report.html: cannot write it: No such file or directory\n",
     )  # fmt: skip
 
 
