@@ -222,6 +222,7 @@ def random_bodies(dice: random.Random) -> list[bytes]:
     return bodies
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_any_mix_of_writers(shared_basin: S2Client, s3p: S3PClient, shared: str, seed: int) -> None:
     dice = random.Random(seed)

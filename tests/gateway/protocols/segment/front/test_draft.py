@@ -148,6 +148,7 @@ PARAGRAPH = [
 """Shapes of the seed's last paragraph, and what may stand around them."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PARAGRAPH)
 async def test_exactly_once_wherever_the_connection_breaks(
     client: Client, clock: MockClock, connect: Connect, name: str
