@@ -51,9 +51,9 @@ HTTP_FAULTS = {
     "not-found": (http("404 Not Found", b"<html>no", content_type="text/html"), "404"),
     "bad-json": (http("200 OK", b'{"tail":', content_type="application/json"), ""),
     "other-json": (http("200 OK", b'{"tail":[]}', content_type="application/json"), ""),
-    "malformed": (b"what is this\r\n\r\n", "breaks the protocol"),
+    "malformed": (b"what is this\r\n\r\n", "violated the protocol"),
     "oversized": (http("200 OK", content_length=str(40 << 20)) + bytes(17 << 20), ""),
-    "long-head": (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 20_000, "breaks the protocol"),
+    "long-head": (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 20_000, "violated the protocol"),
 }
 FAULTS = {
     **{
@@ -74,7 +74,7 @@ FAULTS = {
     "segment-oversized": Fault("segment", message(-127 & 0xFFFFFFFF, 0x7FFFFFFF), ""),
     "segment-page": Fault("segment", http("400 Bad Request", b"<html>"), ""),
     "segment-truncated": Fault("segment", message(-127 & 0xFFFFFFFF, 8, b"x"), "", closes=True, lost=True),
-    "controller-page": Fault("controller", http("400 Bad Request", b"<html>"), "breaks the protocol"),
+    "controller-page": Fault("controller", http("400 Bad Request", b"<html>"), "violated the protocol"),
     "controller-malformed": Fault("controller", b"\0\0\0\xff\0\0\0\0\0" * 100 + b"what", ""),
 }
 
