@@ -33,7 +33,7 @@ class Bad(NamedTuple):
 
 
 BAD = [
-    Bad("nobody", "CERTIFICATE_REQUIRED", "the client presented no certificate"),
+    Bad("no certificate", "CERTIFICATE_REQUIRED", "the client presented no certificate"),
     Bad("strange", "UNKNOWN_CA", "the client's certificate is refused: unable to get local issuer certificate"),
     Bad("expired", "CERTIFICATE_EXPIRED", "the client's certificate is refused: certificate has expired"),
     Bad("revoked", "CERTIFICATE_REVOKED", "the client's certificate is refused: certificate revoked"),
@@ -56,7 +56,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         revoked = authority.issue("revoked", good)
         stranger = Authority(tmp_path_factory.mktemp("stranger"), "stranger")
         shown = {
-            "nobody": None,
+            "no certificate": None,
             "strange": stranger.issue("strange", good),
             "expired": authority.issue("expired", good, until=-timedelta(days=1)),
             "revoked": revoked,

@@ -123,7 +123,9 @@ _LOCAL: Final = {
     "spark.ui.enabled": "false",
 }
 """For a local session: its web pages, which take a second to start, are not needed."""
+_SMALL_KEY: Final = "spark.penstock.small"
 _SMALL: Final = {
+    _SMALL_KEY: "true",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
@@ -188,7 +190,7 @@ def open_session(
 
 def is_small(session: SparkSession) -> bool:
     """Return whether the session was opened for small jobs."""
-    return session.sparkContext.getConf().get("spark.sql.adaptive.enabled") == "false"
+    return session.sparkContext.getConf().get(_SMALL_KEY) == "true"
 
 
 def in_one_task(frame: DataFrame) -> DataFrame:

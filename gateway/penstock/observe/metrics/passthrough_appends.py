@@ -91,7 +91,7 @@ class PassthroughReads:
     def _finish_frame(self) -> None:
         try:
             records = self._records()
-        except (FrameError, ValueError):
+        except (FrameError, DecodeError):
             records = None
         self._next()
         self._ended = records is None
@@ -99,7 +99,7 @@ class PassthroughReads:
         self._flow.batches.value += bool(records)
 
     def _records(self) -> int | None:
-        """Return the number of records in the frame; None if it is the last one. Raises FrameError and ValueError."""
+        """Return the number of records in the frame; None if it is the last one. Raises FrameError and DecodeError."""
         if is_plain(self._head):
             return count_records(self._parts)
         reader = FrameReader()

@@ -149,7 +149,7 @@ async def test_only_others_make_a_client_rest_between_its_turns(autojump_clock: 
 async def test_who_drips_is_read_now_and_then_while_others_are_served(autojump_clock: MockClock) -> None:
     limiter = Limiter()
     quota, other = new_quota(limiter), new_quota(limiter, "10.0.0.2")
-    assert not any(quota.received(1) for _ in range(20)), "nobody else is there"
+    assert not any(quota.received(1) for _ in range(20)), "there is no other client"
     other.received(100)
     assert 0.5 <= quota.received(1) <= 1.0
     assert quota.received(100) == 0

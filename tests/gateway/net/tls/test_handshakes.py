@@ -69,7 +69,7 @@ async def test_a_client_that_does_not_trust_the_server_is_not_served(stranger: A
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("who, alert, reason", [
-    ("nobody", "CERTIFICATE_REQUIRED HANDSHAKE_FAILURE", "the client presented no certificate"),
+    ("no certificate", "CERTIFICATE_REQUIRED HANDSHAKE_FAILURE", "the client presented no certificate"),
     ("strange", "UNKNOWN_CA", "the client's certificate is refused: unable to get local issuer certificate"),
     ("expired", "CERTIFICATE_EXPIRED", "the client's certificate is refused: certificate has expired"),
     ("revoked", "CERTIFICATE_REVOKED", "the client's certificate is refused: certificate revoked"),
@@ -86,7 +86,7 @@ async def test_bad_certificates_are_refused_and_told_why(
     revoked = authority.issue("revoked", "a.example")
     authority.revoke(revoked)
     shown = {
-        "nobody": None,
+        "no certificate": None,
         "strange": stranger.issue("strange", "a.example"),
         "expired": authority.issue("expired", "a.example", until=-DAY),
         "revoked": revoked,

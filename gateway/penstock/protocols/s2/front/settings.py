@@ -30,7 +30,7 @@ class S2Settings:
     access: Authority | None = None
     """If set, a request must carry one of its tokens, or one of the others."""
     anonymous: bool = False
-    """Whether requests without any token are served too."""
+    """Serve requests without a token, too."""
     sse_dialect: str = "s2"
     """Dialect of server-sent events: "s2" (what clients speak) or "seed"."""
     heartbeat_seconds: tuple[float, float] = S2_HEARTBEAT_SECONDS
