@@ -279,11 +279,12 @@ class TestSessions:
             await back.perform(CreateBasin(BASIN))
             await back.perform(CreateStream(STREAM))
             async with trio.open_nursery() as nursery, back.append_session(STREAM) as session:
-                await session.send(sending(b"x" * 900, position=1))
-                nursery.start_soon(session.send, sending(b"y" * 900, position=2))
-                await trio.testing.wait_all_tasks_blocked()
-                assert back._store.appends.admission.waiting == 1
-                nursery.start_soon(_stale, back, 2)
+                async with Blocked(back):
+                    await session.send(sending(b"x" * 900, position=1))
+                    nursery.start_soon(session.send, sending(b"y" * 900, position=2))
+                    await trio.testing.wait_all_tasks_blocked()
+                    assert back._store.appends.admission.waiting == 1
+                    nursery.start_soon(_stale, back, 2)
                 await acknowledged(session, 2)
             assert stored_bytes(back) == join_events([b"x" * 900, b"y" * 900])
             assert back._store.appends.admission.in_flight == 0

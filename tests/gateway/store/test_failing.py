@@ -160,9 +160,11 @@ async def test_a_session_whose_append_was_lost_applies_nothing_that_waited(
             trio.open_nursery() as nursery,
         ):
             with FullDisk(back):
-                await other.send(appending(b"x" * 200_000))
-                await session.send(appending(b"lost" * 40_000))
-                nursery.start_soon(session.send, appending(b"after it" * 10_000))
+                async with Blocked(back):
+                    await other.send(appending(b"x" * 200_000))
+                    await session.send(appending(b"lost" * 40_000))
+                    nursery.start_soon(session.send, appending(b"after it" * 10_000))
+                    await trio.testing.wait_all_tasks_blocked()
                 for one in (other, session):
                     with Fails(FailureCode.STORAGE):
                         await one.receive()
@@ -180,10 +182,11 @@ async def test_a_send_that_still_waits_may_be_given_up_after_its_session_failed(
         admission = back._store.appends.admission
         async with back.append_session(STREAM) as session, trio.open_nursery() as nursery:
             with FullDisk(back):
-                await session.send(appending(b"x" * 300_000))
-                nursery.start_soon(session.send, appending(b"y" * 300_000))
-                await trio.lowlevel.checkpoint()
-                admission.in_flight += 300_000  # another client's, which stays
+                async with Blocked(back):
+                    await session.send(appending(b"x" * 300_000))
+                    nursery.start_soon(session.send, appending(b"y" * 300_000))
+                    await trio.testing.wait_all_tasks_blocked()
+                    admission.in_flight += 300_000  # another client's, which stays
                 with Fails(FailureCode.STORAGE):
                     await session.receive()
             assert admission.waiting == 1
@@ -205,11 +208,12 @@ async def test_a_failing_look_up_fails_its_operation_and_nothing_else(settings: 
                 await back.perform(appending(b"x", stream=NEW))
 
         async with trio.open_nursery() as nursery, back.append_session(STREAM) as session:
-            await session.send(appending(b"x" * 900))
-            nursery.start_soon(fails)
-            await trio.lowlevel.checkpoint()
-            look_ups.execute("PRAGMA query_only=OFF")
-            look_ups.execute("CREATE TEMP TABLE streams (x)")
+            async with Blocked(back):
+                await session.send(appending(b"x" * 900))
+                nursery.start_soon(fails)
+                await trio.testing.wait_all_tasks_blocked()
+                look_ups.execute("PRAGMA query_only=OFF")
+                look_ups.execute("CREATE TEMP TABLE streams (x)")
             await acknowledged(session, 1)
         look_ups.execute("DROP TABLE temp.streams")
         assert back._store.appends.admission.in_flight == 0

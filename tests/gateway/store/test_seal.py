@@ -143,12 +143,20 @@ async def test_those_that_waited_for_room_come_too_late(settings: EmbeddedSettin
             with Fails(FailureCode.STREAM_SEALED):
                 await back.perform(sending(b"y" * 900))
 
+        lengths: list[int] = []
+
+        async def seal() -> None:
+            lengths.append(await back.perform(Seal(STREAM)))
+
         async with trio.open_nursery() as nursery, back.append_session(STREAM) as session:
-            await session.send(sending(b"x" * 900))
-            nursery.start_soon(late)
-            await trio.testing.wait_all_tasks_blocked()
-            assert await back.perform(Seal(STREAM)) == 908
+            async with Blocked(back):
+                await session.send(sending(b"x" * 900))
+                nursery.start_soon(late)
+                await trio.testing.wait_all_tasks_blocked()
+                nursery.start_soon(seal)
+                await trio.testing.wait_all_tasks_blocked()
             await acknowledged(session, 1)
+        assert lengths == [908]
 
 
 async def test_readers_of_records_go_on_waiting_and_others_are_woken(back: EmbeddedBack) -> None:
