@@ -37,6 +37,7 @@ $(VENV)/.run: pyproject.toml requirements.lock
 
 $(VENV)/.spark: $(VENV)/.run
 	$(INSTALL) --editable '.[spark]'
+	@$(BIN)/python -m penstock_spark.running.class_archive
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run

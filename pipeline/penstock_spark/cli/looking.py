@@ -141,6 +141,7 @@ def report_of(session: SparkSession, job: Job, view: str, output: Path, *, shown
     from penstock_spark.cli.views import all_tables
     from penstock_spark.jobs.quality import quality
     from penstock_spark.report import Findings, gather_results, gather_streams, page, results
+    from penstock_spark.running.session import computed_once
 
     tables = all_tables(session, job, view)
     step = session.sparkContext.setJobDescription
@@ -148,7 +149,7 @@ def report_of(session: SparkSession, job: Job, view: str, output: Path, *, shown
     if not captured and "streams" not in tables:
         raise wrong(f"{view}: a page needs the table streams, or all of {', '.join(CAPTURE_TABLES)}")
     found: Findings | None = None
-    streams = quality(tables["streams"]).persist() if "streams" in tables else None
+    streams = computed_once(quality(tables["streams"])) if "streams" in tables else None
     if streams is not None and shown:
         _show("quality of streams", streams, False)
     if captured:

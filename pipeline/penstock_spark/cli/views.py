@@ -120,5 +120,7 @@ def _decoded(session: SparkSession, job: Job, view: str) -> dict[str, DataFrame]
     """Return all tables of recordings, decoded once for all of them and cached while the session lasts."""
     from pyspark.sql import functions as fn
 
-    whole = _captured(session, job, view, ALL_TABLES).persist()
+    from penstock_spark.running.session import computed_once
+
+    whole = computed_once(_captured(session, job, view, ALL_TABLES))
     return {name: whole.where(fn.col(name).isNotNull()).select(f"{name}.*") for name in CAPTURE_TABLES}

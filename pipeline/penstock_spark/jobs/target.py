@@ -22,7 +22,7 @@ from penstock_spark.jobs.configuring import CATALOG
 from penstock_spark.jobs.directories import HadoopDirectory
 from penstock_spark.jobs.tables import BATCH, TABLES, OutputTable, laid_out
 from penstock_spark.running.failures import JobFailed
-from penstock_spark.running.session import in_one_task, is_small
+from penstock_spark.running.session import computed_once, in_one_task, is_small
 from penstock_spark.running.settings import TargetSettings
 from penstock_spark.schemas import spark_schema
 
@@ -120,7 +120,7 @@ def writer_of(
         return own.writeStream.format("iceberg").option("path", _iceberg(table)).option("fanout-enabled", "true")
 
     def write(batch: DataFrame, number: int) -> None:
-        rows = batch.persist() if len(tables) > 1 else batch  # decoded once; the overflow goes to disk
+        rows = computed_once(batch) if len(tables) > 1 else batch
         try:
             for table in tables:
                 own = rows.where(fn.col(table.name).isNotNull()).select(f"{table.name}.*") if len(tables) > 1 else rows

@@ -114,15 +114,16 @@ def results(connections: DataFrame, messages: DataFrame, records: DataFrame) -> 
     from penstock_spark.jobs.latency import LatencyGrouping, latencies
     from penstock_spark.jobs.quality import quality
     from penstock_spark.jobs.usage import throughput, usages
+    from penstock_spark.running.session import computed_once
 
     span, possible = _span(messages, "end")
     cuts = [LatencyGrouping(LATENCY_CUTS[0], span.every_s), *map(LatencyGrouping, LATENCY_CUTS[1:])]
     return Results(
         span,
         throughput(possible.where("side <> 'back'"), every_s=span.every_s),
-        latencies(messages, records, cuts).persist(),
-        usages(connections, messages, records, USAGE_CUTS).persist(),
-        quality(records, messages).persist(),
+        computed_once(latencies(messages, records, cuts)),
+        computed_once(usages(connections, messages, records, USAGE_CUTS)),
+        computed_once(quality(records, messages)),
     )
 
 

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
+    "CLASS_ARCHIVE",
     "LEAST_VERSION",
     "CannotRun",
     "Java",
+    "computed_once",
     "configuration_of",
     "driver_memory",
     "find_java",
@@ -137,11 +139,13 @@ _SMALL: Final = {
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     "spark.shuffle.compress": "false",
     "spark.buffer.pageSize": "2m",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 """For small jobs. Each of these costs more than it saves on some hundred rows: Java code that is made and compiled for
 each stage and expression (1,900 classes in the README's tour, the compiler included), planning a query again after each
 of its stages (57 jobs; 22 without), several tasks for each stage, broadcasts, rules that make large plans better,
-compression, and 64 MiB of cleared memory for each sort. Without them, the JVM takes a third less processor time."""
+compression, 64 MiB of cleared memory for each sort, and the place in our code of each expression, for error messages.
+Without them, the JVM takes a third less processor time."""
 _SMALL_JAVA: Final = (
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote -XX:MetaspaceSize=256m "
     "-XX:CompileThresholdScaling=4 -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -150,6 +154,9 @@ _SMALL_JAVA: Final = (
 compiles what is called four times as often as usual (a seventh less). The threads of the concurrent collector would
 take a tenth. Verifying the bytecode of the 25,000 classes of a session takes 4.5 s: they are from Spark's own jars, not
 from the data. Room for their metadata from the start avoids three full collections."""
+CLASS_ARCHIVE: Final = Path(sys.prefix) / "share" / "penstock" / "spark-classes.jsa"
+"""Classes of a small job that the JVM maps instead of loading them from jars (`class_archive`): a quarter of its
+processor time."""
 _QUIET_LOG: Final = Path(__file__).with_name("log4j2.properties")
 _WORKER_PYTHON: Final = Path(__file__).with_name("worker_python")
 _NEEDED: Final = ("pyspark", "pyarrow")
@@ -199,6 +206,13 @@ def in_one_task(frame: DataFrame) -> DataFrame:
     return frame.coalesce(1) if is_small(frame.sparkSession) else frame
 
 
+def computed_once(frame: DataFrame) -> DataFrame:
+    """Return the frame with rows that are kept when they are first computed, in memory or on disk, until `unpersist` or
+    its end. Small jobs keep them as they are: Spark's cache makes and compiles Java code for their columns, 2.5 s of
+    processor time in the README's tour."""
+    return frame.localCheckpoint(eager=False) if is_small(frame.sparkSession) else frame.persist()
+
+
 def under_spark_submit() -> bool:
     """Return whether spark-submit started this process, and with it a JVM whose settings are fixed."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
@@ -217,7 +231,7 @@ def configuration_of(
     if chosen["spark.master"].startswith("local"):
         chosen |= _LOCAL | {"spark.sql.shuffle.partitions": str(_cores(chosen["spark.master"]))}
         if small:
-            options.insert(0, _SMALL_JAVA)
+            options[:0] = [_SMALL_JAVA, f'"-XX:SharedArchiveFile={CLASS_ARCHIVE}"' if CLASS_ARCHIVE.is_file() else ""]
             chosen |= _SMALL
     if not debug:
         options.insert(0, f"-Dlog4j2.configurationFile={_QUIET_LOG.as_uri()}")
@@ -237,6 +251,7 @@ def _cores(master: str) -> int:
 def _name_interpreters(*, local: bool) -> None:
     """Set the interpreter of workers, which otherwise start `python3` from PATH, and of data sources on the driver."""
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # half the time of importing NumPy: 0.15 s in each process
     if local and os.access(_WORKER_PYTHON, os.X_OK):  # else another system, or an installation that drops the mode
         os.environ["PENSTOCK_PYTHON"] = sys.executable
         os.environ["PYSPARK_DRIVER_PYTHON"] = os.environ["PYSPARK_PYTHON"] = str(_WORKER_PYTHON)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock_spark.running import session
 from penstock_spark.running.session import configuration_of, driver_memory, machine_memory
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def test_under_spark_submit_the_jvm_is_as_it_is(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_session_in_this_process_is_fitted_to_the_machine_and_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setattr(session, "CLASS_ARCHIVE", Path("absent"))
     made = configuration_of("local[3]", {})
     assert (made["spark.sql.shuffle.partitions"], made["spark.ui.enabled"]) == ("3", "false")
     assert "TieredStopAtLevel" not in made["spark.driver.extraJavaOptions"]
@@ -66,6 +68,17 @@ def test_a_session_in_this_process_is_fitted_to_the_machine_and_the_work(monkeyp
     cluster = configuration_of("spark://h:1", {}, small=True)
     assert "TieredStopAtLevel" not in cluster["spark.driver.extraJavaOptions"]
     assert not cluster.keys() & {"spark.sql.shuffle.partitions", "spark.ui.enabled"}
+
+
+def test_small_jobs_use_the_archive_of_classes_if_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "with a space.jsa"
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setattr(session, "CLASS_ARCHIVE", archive)
+    java = "spark.driver.extraJavaOptions"
+    assert "SharedArchiveFile" not in configuration_of("", {}, small=True)[java]
+    archive.touch()
+    assert f'"-XX:SharedArchiveFile={archive}"' in configuration_of("", {}, small=True)[java]
+    assert "SharedArchiveFile" not in configuration_of("", {})[java]
 
 
 def test_memory_is_a_share_of_what_the_container_has(tmp_path: Path) -> None:
