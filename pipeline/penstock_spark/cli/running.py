@@ -32,7 +32,11 @@ def run_command(
         ingested(session, job)
         place = job.settings.target.path
         if not has_tables(session, job, place):
-            raise wrong(f"{_read(job)}: found no records, and no earlier tables in {place}", FAILED)
+            raise wrong(
+                f"{_read(job)}: found no records, and no earlier tables in {place}. "
+                "A file that a recorder still writes is left out",
+                FAILED,
+            )
         report_of(session, job, place, report, shown=True)
         click.echo(f"\nTables are in {place}, plots in {report}.")
 
