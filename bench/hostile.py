@@ -33,9 +33,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.attacks import ATTACKS, Attack, Attacker
 from support.process import BASIN, CONFIG, GatewayProcess
-from support.s2_http import S2Client
-from support.s3p import S3PClient
-from support.segment_client import ReleasedSocket
+from support.s2.client import S2Client
+from support.s3p.client import S3PClient
+from support.segment.client import ReleasedSocket
 
 MANY = {"10,000 idle connections": replace(ATTACKS["idle"], connections=10_000, pause=1.0)}
 ALL: dict[str, Attack] = {**ATTACKS, **MANY}

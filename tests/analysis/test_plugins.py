@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from support.captures import NOW_NS, written
-from support.dialogues import CLIENT, SERVER, Said, conversation, events, hear, parts
-from support.redaction import redacted
+from support.captures.dialogues import CLIENT, SERVER, Said, conversation, events, hear, parts
+from support.captures.redaction import redacted
 
 from penstock_analysis.capture import Chunk, Side
 from penstock_analysis.dialogue.choosing import dialogue_for, spoken_by

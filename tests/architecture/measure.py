@@ -253,10 +253,10 @@ level = "error"
 def ways() -> Iterator[tuple[str, Way]]:
     """Trace five operations on their second run, with every cache warm."""
     from support.process import GatewayProcess
-    from support.s2_http import S2Client, open_stream, stream_path
-    from support.s2s import Session, append_input
-    from support.s3p import S3PClient
-    from support.segment_client import ReleasedSocket
+    from support.s2.client import S2Client, open_stream, stream_path
+    from support.s2.frames import Session, append_input
+    from support.s3p.client import S3PClient
+    from support.segment.client import ReleasedSocket
 
     batch = append_input(*[b"x" * 100] * 100)
     s2s = {"s2-basin": "penstock", "content-type": "s2s/proto", "accept": "s2s/proto"}

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from support.pravega_relay import Relay
+from support.pravega.relay import Relay
 from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
-from support.s2_http import S2Client
-from support.s2s import FrameReader, append_input, encode_frame
-from support.s3p import S3PClient, encode
+from support.s2.client import S2Client
+from support.s2.frames import FrameReader, append_input, encode_frame
+from support.s3p.client import S3PClient, encode
 
 from penstock_proto import s2_pb2 as pb
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import pytest
-from support.bridge_fronts import LOOPBACK
-from support.bridge_fronts_plain import FRONTS
-from support.bridge_load import FOLLOWERS, WRITERS, Load
 from support.bridges import DIRECT, SECOND, Bridge
-from support.pravega_relay import Relay
+from support.bridges.fronts import LOOPBACK
+from support.bridges.load import FOLLOWERS, WRITERS, Load
+from support.bridges.plain_fronts import FRONTS
+from support.pravega.relay import Relay
 from support.process import GatewayProcess
 from support.real_backs import BackServer, PravegaStandalone, S2Lite, S3PReference, SecondPenstock
 

@@ -19,16 +19,16 @@ import pytest
 import s2_sdk as s2
 from redis.connection import Connection
 from s2_sdk import AppendInput, Record, SeqNum
-from support.bridge_fronts_plain import ReleasedFront
 from support.bridges import REAL, SECOND
+from support.bridges.plain_fronts import ReleasedFront
 from support.peers import finish, run_client
-from support.pravega import Found, PravegaClient, advertised, bodies_by_s2s, need_pravega
-from support.pravega_relay import Relay
+from support.pravega.clients import Found, PravegaClient, advertised, bodies_by_s2s, need_pravega
+from support.pravega.relay import Relay
 from support.process import BASIN, GatewayProcess, running_gateway
 from support.real_backs import SecondPenstock
 from support.real_peers import chromium_program
-from support.s2_http import S2Client
-from support.s2_sdk_client import connector
+from support.s2.client import S2Client
+from support.s2.sdk import connector
 
 pytestmark = pytest.mark.peer
 NODE = Path(__file__).parents[1] / "peers" / "node"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import CliRunner
 from support.process import BASIN, GatewayProcess, running_gateway
-from support.s3p import S3PClient, options
+from support.s3p.client import S3PClient, options
 
 from penstock.cli import main
 

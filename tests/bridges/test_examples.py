@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from support.bridge_fronts import LOOPBACK, Front, JsonFront, Record, S2SFront, SseFront
-from support.bridge_fronts_plain import ReleasedFront, S3PFront
-from support.certificates import needs_openssl, self_signed
+from support.bridges.fronts import LOOPBACK, Front, JsonFront, Record, S2SFront, SseFront
+from support.bridges.plain_fronts import ReleasedFront, S3PFront
 from support.process import BASIN, CONFIG, LISTENERS, GatewayProcess, running_gateway
 from support.real_backs import SecondPenstock, free_ports
-from support.s2_http import S2Client
+from support.s2.client import S2Client
+from support.tls.certificates import needs_openssl, self_signed
 
 from penstock.app.config import load_config
 from penstock.app.config.advice import advice

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from support.bridge_fronts import Front
-from support.bridge_fronts_plain import FRONTS
-from support.bridge_workload import Plan, Shape, Workload, plans
 from support.bridges import BRIDGES, Bridge
+from support.bridges.fronts import Front
+from support.bridges.plain_fronts import FRONTS
+from support.bridges.workload import Plan, Shape, Workload, plans
 from support.matrix_page import PAGE, Found, render
 from support.process import GatewayProcess
 

@@ -15,10 +15,10 @@ import pytest
 from support.management import ask, management_port
 from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
 from support.real_backs import BackServer, S2Lite, SecondPenstock
-from support.s2_http import S2Client
-from support.s2s import Session, append_input
-from support.s3p import S3PClient
-from support.segment_client import UNKNOWN_WRITER, ReleasedSocket
+from support.s2.client import S2Client
+from support.s2.frames import Session, append_input
+from support.s3p.client import S3PClient
+from support.segment.client import UNKNOWN_WRITER, ReleasedSocket
 from test_documents import blocks, command, output
 
 ROOT = Path(__file__).parents[2]

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pytest
 import zstandard
-from support.pravega_relay import Relay
+from support.pravega.relay import Relay
 from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
-from support.s2s import ZSTD, encode_frame
+from support.s2.frames import ZSTD, encode_frame
 
 from penstock_proto import s2_pb2 as pb
 

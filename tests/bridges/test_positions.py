@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pytest
-from support.bridge_fronts import Front, ProtobufFront, Record, S2SFront, Seen, SseFront, seen_of_json
-from support.bridge_fronts_plain import ReleasedFront, S3PFront
 from support.bridges import DIRECT, DRAFT, REAL, SECOND, Bridge
+from support.bridges.fronts import Front, ProtobufFront, Record, S2SFront, Seen, SseFront, seen_of_json
+from support.bridges.plain_fronts import ReleasedFront, S3PFront
 from support.management import ask, management_port
 from support.process import BASIN, GatewayProcess, running_gateway
 from support.real_backs import BackServer, SecondPenstock
-from support.s2_http import BASE64, S2Client, eventually
-from support.s3p import S3PClient
-from support.segment_client import ReleasedSocket
+from support.s2.client import BASE64, S2Client, eventually
+from support.s3p.client import S3PClient
+from support.segment.client import ReleasedSocket
 
 MANAGEMENT = '\n[management]\nbind = "127.0.0.1:0"\n'
 BRIDGES = [

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from support.real_backs import BackServer, PravegaStandalone, S2Lite, S3PReference, SecondPenstock
-from support.s2_http import S2Client
-from support.s3p import S3PClient
-from support.segment_client import ReleasedSocket
+from support.s2.client import S2Client
+from support.s3p.client import S3PClient
+from support.segment.client import ReleasedSocket
 
 TESTS = Path(__file__).parents[1]
 

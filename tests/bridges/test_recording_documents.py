@@ -17,7 +17,7 @@ from support.captures import s3p_talk, written
 from support.peers import need
 from support.process import running_gateway
 from support.real_backs import free_ports
-from support.s3p import S3PClient, options
+from support.s3p.client import S3PClient, options
 
 DOCS = Path(__file__).parents[2] / "docs"
 PATIENCE_SECONDS = 30.0

@@ -14,12 +14,12 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from support.disks import small_file_system
 from support.peers import need
 from support.process import CONFIG, GatewayProcess, running_gateway
 from support.real_backs import free_ports
 from support.rounds import each_number_of_rounds
-from support.s3p import S3PClient, options
+from support.s3p.client import S3PClient, options
+from support.store.disks import small_file_system
 
 PENSTOCK = Path(sys.executable).parent / "penstock"
 PATIENCE_SECONDS = 60.0

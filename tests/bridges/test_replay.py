@@ -19,12 +19,12 @@ from click.testing import CliRunner
 from redis.connection import Connection
 from s2_sdk import AppendInput, Compression, Record, SeqNum
 from support.peers import finish, need
-from support.pravega import Found, PravegaClient, bodies_by_s2s, need_pravega
+from support.pravega.clients import Found, PravegaClient, bodies_by_s2s, need_pravega
 from support.process import BASIN, GatewayProcess
 from support.real_backs import BackServer, PravegaStandalone, S2Lite, S3PReference
-from support.s2_http import S2Client
-from support.s2_sdk_client import connector
-from support.s3p import S3PClient
+from support.s2.client import S2Client
+from support.s2.sdk import connector
+from support.s3p.client import S3PClient
 
 from penstock.cli.main import main
 

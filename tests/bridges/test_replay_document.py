@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from support.captures import written
+from support.captures.replay import Recording, append, create
 from support.peers import need
 from support.process import GatewayProcess
 from support.real_backs import free_ports
-from support.replay import Recording, append, create
-from support.s3p import S3PClient
+from support.s3p.client import S3PClient
 
 from penstock.cli.main import main
 from penstock_codecs.model import RecordId

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.bridge_fronts import Front, Record, Seen
-from support.bridge_fronts_plain import FRONTS
 from support.bridges import DIRECT, DRAFT, SECOND, Bridge
+from support.bridges.fronts import Front, Record, Seen
+from support.bridges.plain_fronts import FRONTS
 from support.process import GatewayProcess
 
 

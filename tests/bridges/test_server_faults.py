@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import grpc
 import pytest
 from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
-from support.s2_http import S2Client
-from support.s3p import S3PClient, S3PError
+from support.s2.client import S2Client
+from support.s3p.client import S3PClient, S3PError
 from support.scripted_servers import Fixed, ScriptedServer, segment_store
-from support.segment_client import ReleasedSocket
+from support.segment.client import ReleasedSocket
 
 from penstock_codecs.segment import released
 from penstock_proto import pravega_controller_pb2 as pb

@@ -4,11 +4,11 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.draft_shapes import make_segments
 from support.process import BASIN, GatewayProcess, running_gateway
-from support.s2_http import S2Client
-from support.s3p import S3PClient
-from support.segment_client import Address, DraftSocket, ReleasedSocket, SegmentSocket
+from support.s2.client import S2Client
+from support.s3p.client import S3PClient
+from support.segment.client import Address, DraftSocket, ReleasedSocket, SegmentSocket
+from support.segment.draft_shapes import make_segments
 
 _numbers = itertools.count()
 
@@ -102,7 +102,7 @@ def raw_socket(segment_address: Address) -> Callable[[], SegmentSocket]:
 
 @pytest.fixture(scope="session")
 def draft_segments(gateway: GatewayProcess) -> None:
-    """Creates the other segments that the shapes of draft blocks need (`support.draft_shapes`)."""
+    """Creates the other segments that the shapes of draft blocks need (`support.segment.draft_shapes`)."""
     with DraftSocket(("127.0.0.1", gateway.segment_port)) as client:
         make_segments(client)
 

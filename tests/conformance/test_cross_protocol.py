@@ -8,9 +8,9 @@ from itertools import count
 from typing import NamedTuple
 
 import pytest
-from support.s2_http import BASE64, S2Client, b64
-from support.s2s import append_input
-from support.s3p import S3PClient, S3PError, parse_id
+from support.s2.client import BASE64, S2Client, b64
+from support.s2.frames import append_input
+from support.s3p.client import S3PClient, S3PError, parse_id
 
 from penstock_proto import s2_pb2 as pb
 

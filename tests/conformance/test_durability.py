@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from support.process import BASIN, GatewayProcess
 from support.rounds import each_number_of_rounds
-from support.s2_http import S2Client
-from support.s2s import append_input
-from support.s3p import S3PClient, following, parse_id
+from support.s2.client import S2Client
+from support.s2.frames import append_input
+from support.s3p.client import S3PClient, following, parse_id
 
 from penstock_proto import s2_pb2 as pb
 

@@ -7,9 +7,9 @@ from itertools import count
 
 import pytest
 from support.process import BASIN, GatewayProcess, running_gateway
-from support.s2_http import S2Client
-from support.s2s import record
-from support.s3p import S3PClient, S3PError
+from support.s2.client import S2Client
+from support.s2.frames import record
+from support.s3p.client import S3PClient, S3PError
 
 from penstock_proto import s2_pb2 as pb
 

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from support.h2c import H2Connection
+from support.http.h2_client import H2Connection
 from support.process import GatewayProcess, running_gateway
-from support.s2_http import Events, Http1Stream, S2Client, stream_path
-from support.s2s import Session, append_input, encode_frame
+from support.s2.client import Events, Http1Stream, S2Client, stream_path
+from support.s2.frames import Session, append_input, encode_frame
 
 MIB = 1 << 20
 CANCEL = 8

@@ -6,9 +6,9 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from support.h2c import H2Connection
+from support.http.h2_client import H2Connection
 from support.process import BASIN, CONFIG, running_gateway
-from support.s2_http import Address, S2Client, open_stream, stream_path
+from support.s2.client import Address, S2Client, open_stream, stream_path
 
 
 @pytest.mark.parametrize("path", ["/health", "/ping"])

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 import zstandard
-from support.s2_http import BASE64, PROTOBUF, S2Client, b64, eventually, now_ms, stream_path
-from support.s2s import append_input, record
+from support.s2.client import BASE64, PROTOBUF, S2Client, b64, eventually, now_ms, stream_path
+from support.s2.frames import append_input, record
 
 from penstock_proto import s2_pb2 as pb
 

@@ -4,8 +4,8 @@ import base64
 from dataclasses import replace
 
 import pytest
-from support.s2_http import S2Client, b64, eventually, stream_path
-from support.s2s import append_input
+from support.s2.client import S2Client, b64, eventually, stream_path
+from support.s2.frames import append_input
 
 from penstock_proto import s2_pb2 as pb
 

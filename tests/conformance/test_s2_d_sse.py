@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from support.h2c import H2Connection
+from support.http.h2_client import H2Connection
 from support.process import GatewayProcess
-from support.s2_http import S2Client, eventually, stream_path
+from support.s2.client import S2Client, eventually, stream_path
 
 both = pytest.mark.parametrize("carrier", ["h1", "h2"])
 

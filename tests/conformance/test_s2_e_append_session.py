@@ -7,10 +7,10 @@ import time
 
 import pytest
 import zstandard
-from support.h2c import H2Connection, H2Stream
+from support.http.h2_client import H2Connection, H2Stream
 from support.process import GatewayProcess
-from support.s2_http import Http1Stream, S2Client, stream_path
-from support.s2s import GZIP, TERMINAL, ZSTD, Session, append_input, encode_frame
+from support.s2.client import Http1Stream, S2Client, stream_path
+from support.s2.frames import GZIP, TERMINAL, ZSTD, Session, append_input, encode_frame
 
 from penstock_proto import s2_pb2 as pb
 

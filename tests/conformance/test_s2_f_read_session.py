@@ -4,10 +4,10 @@ import threading
 import time
 
 import pytest
-from support.h2c import H2Connection
+from support.http.h2_client import H2Connection
 from support.process import GatewayProcess
-from support.s2_http import Http1Stream, S2Client, eventually, stream_path
-from support.s2s import ADVISED, GZIP, ZSTD, Session, append_input
+from support.s2.client import Http1Stream, S2Client, eventually, stream_path
+from support.s2.frames import ADVISED, GZIP, ZSTD, Session, append_input
 
 from penstock_proto import s2_pb2 as pb
 

@@ -5,8 +5,8 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from support.h2c import H2Connection
-from support.s2_http import Answer, S2Client, stream_path
+from support.http.h2_client import H2Connection
+from support.s2.client import Answer, S2Client, stream_path
 
 _numbers = itertools.count()
 

@@ -4,8 +4,8 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
-from support.s2_http import BASE64, S2Client, b64
-from support.s2s import append_input, record
+from support.s2.client import BASE64, S2Client, b64
+from support.s2.frames import append_input, record
 
 from penstock_proto import s2_pb2 as pb
 

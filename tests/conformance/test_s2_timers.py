@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from support.s2_http import S2Client
-from support.s2s import append_input
+from support.s2.client import S2Client
+from support.s2.frames import append_input
 
 from penstock_proto import s2_pb2 as pb
 

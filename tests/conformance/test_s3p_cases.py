@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import trio
-from support.s3p_front import listening
+from support.s3p.front import listening
 
 CASES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("s3p_cases.json").read_text())
 BETWEEN_WRITES = 0.005

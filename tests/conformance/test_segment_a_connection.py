@@ -4,7 +4,7 @@ from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
-from support.segment_client import ReleasedSocket, SegmentSocket, bytes_of, header
+from support.segment.client import ReleasedSocket, SegmentSocket, bytes_of, header
 
 from penstock_codecs.limits import MIB
 from penstock_codecs.segment import TableEntry, TableKey, append_messages, join_events, released

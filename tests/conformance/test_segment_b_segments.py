@@ -5,8 +5,8 @@ from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
-from support.s2_http import S2Client
-from support.segment_client import NO_ATTRIBUTE, UNKNOWN_WRITER, ReleasedSocket
+from support.s2.client import S2Client
+from support.segment.client import NO_ATTRIBUTE, UNKNOWN_WRITER, ReleasedSocket
 
 from penstock_codecs.segment import MergeAttributeUpdate, SegmentMessage, join_events, released
 

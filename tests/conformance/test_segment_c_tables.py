@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.segment_client import ReleasedSocket, rows
+from support.segment.client import ReleasedSocket, rows
 
 from penstock_codecs.segment import TableEntry, TableKey, released
 

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from support.process import GatewayProcess
-from support.segment_client import UNKNOWN_WRITER, ReleasedSocket, bytes_of, header
+from support.segment.client import UNKNOWN_WRITER, ReleasedSocket, bytes_of, header
 
 from penstock_codecs.segment import append_messages, join_events, released
 

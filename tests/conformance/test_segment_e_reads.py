@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.process import running_gateway
-from support.segment_client import ReleasedSocket
+from support.segment.client import ReleasedSocket
 
 from penstock_codecs.limits import MIB
 from penstock_codecs.segment import join_events, released

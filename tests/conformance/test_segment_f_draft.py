@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.segment_client import DraftSocket, ReleasedSocket, bytes_of, header
+from support.segment.client import DraftSocket, ReleasedSocket, bytes_of, header
 
 from penstock_codecs.segment import append_messages, draft, join_events, released
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from uuid import UUID, uuid4
 
 import pytest
-from support import draft_shapes
 from support.process import GatewayProcess
-from support.segment_client import DraftSocket, bytes_of, header
+from support.segment import draft_shapes
+from support.segment.client import DraftSocket, bytes_of, header
 
 from penstock_codecs.segment import draft, join_events
 

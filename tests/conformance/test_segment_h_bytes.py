@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 import pytest
-from support import draft_shapes
-from support.segment import WRITER
-from support.segment_client import UNKNOWN_WRITER, Address, DraftSocket, ReleasedSocket, SegmentSocket, bytes_of
+from support.segment import draft_shapes
+from support.segment.client import UNKNOWN_WRITER, Address, DraftSocket, ReleasedSocket, SegmentSocket, bytes_of
+from support.segment.messages import WRITER
 
 from penstock_codecs.limits import MIB
 from penstock_codecs.segment import append_messages, draft, join_events, released, split_events

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.process import GatewayProcess, running_gateway
-from support.segment import MESSAGES, WRITER, at_most
-from support.segment_client import Address, DraftSocket, ReleasedSocket, SegmentSocket, bytes_of, header
+from support.segment.client import Address, DraftSocket, ReleasedSocket, SegmentSocket, bytes_of, header
+from support.segment.messages import MESSAGES, WRITER, at_most
 
 from penstock_codecs.codec import Role
 from penstock_codecs.limits import MIB

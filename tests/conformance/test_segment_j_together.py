@@ -8,10 +8,10 @@ from typing import NamedTuple
 from uuid import UUID, uuid4
 
 import pytest
-from support.s2_http import BASE64, S2Client, b64
-from support.s2s import append_input
-from support.s3p import S3PClient, S3PError, parse_id
-from support.segment_client import DraftSocket, ReleasedSocket, bytes_of
+from support.s2.client import BASE64, S2Client, b64
+from support.s2.frames import append_input
+from support.s3p.client import S3PClient, S3PError, parse_id
+from support.segment.client import DraftSocket, ReleasedSocket, bytes_of
 
 from penstock_codecs.limits import MIB
 from penstock_codecs.segment import append_messages, draft, join_events, released, split_events

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 from support.process import BASIN, GatewayProcess, running_gateway
-from support.s2_http import S2Client
-from support.s2s import record
-from support.segment_client import DraftSocket, ReleasedSocket
+from support.s2.client import S2Client
+from support.s2.frames import record
+from support.segment.client import DraftSocket, ReleasedSocket
 
 from penstock_codecs.segment import join_events, released, split_events
 from penstock_proto import s2_pb2 as pb

@@ -15,9 +15,9 @@ from uuid import UUID
 import pytest
 from support.process import BASIN, GatewayProcess
 from support.rounds import each_number_of_rounds
-from support.s2_http import S2Client
-from support.s2s import append_input
-from support.segment_client import UNKNOWN_WRITER, DraftSocket, ReleasedSocket
+from support.s2.client import S2Client
+from support.s2.frames import append_input
+from support.segment.client import UNKNOWN_WRITER, DraftSocket, ReleasedSocket
 
 from penstock_codecs.segment import append_messages, draft, join_events, released, split_events
 from penstock_proto import s2_pb2 as pb

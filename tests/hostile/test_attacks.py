@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from support.attacks import ATTACKS, Attacker, source_of
 from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
-from support.s2_http import S2Client
-from support.s3p import S3PClient
-from support.segment_client import ReleasedSocket
+from support.s2.client import S2Client
+from support.s3p.client import S3PClient
+from support.segment.client import ReleasedSocket
 
 from penstock_codecs.limits import MIB
 

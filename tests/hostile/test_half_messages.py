@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.process import CONFIG, GatewayProcess
-from support.s2_http import S2Client
+from support.s2.client import S2Client
 
 MIB = 1 << 20
 CONNECTIONS = 160

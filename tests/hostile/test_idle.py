@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 from support.attacks import FROM
 from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
-from support.s2_http import S2Client
+from support.s2.client import S2Client
 
 from penstock_codecs.limits import MIB
 

@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 
 import pytest
 from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
-from support.s2_http import S2Client
-from support.s3p import S3PClient, S3PError
-from support.segment_client import ReleasedSocket
+from support.s2.client import S2Client
+from support.s3p.client import S3PClient, S3PError
+from support.segment.client import ReleasedSocket
 
 FULL = """
 [listeners.s2.limits]

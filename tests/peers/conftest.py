@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.peers import Curl, create_basin, create_stream, need, unique
-from support.pravega import PravegaClient, need_pravega
+from support.pravega.clients import PravegaClient, need_pravega
 from support.process import GatewayProcess, running_gateway
 
 if TYPE_CHECKING:
-    from support.s2_sdk_client import Connect
+    from support.s2.sdk import Connect
 
 HERE = Path(__file__).parent
 
@@ -43,7 +43,7 @@ def stream(gateway: GatewayProcess, basin: str) -> str:
 @pytest.fixture
 def connect(gateway: GatewayProcess) -> Connect:
     """Opens a client of the shared gateway, the official Python one."""
-    from support.s2_sdk_client import connector
+    from support.s2.sdk import connector
 
     return connector(gateway.s2_port)
 

@@ -16,9 +16,9 @@ import msgspec
 import pytest
 import s2_sdk as s2
 from support.access import ALL, CLOSED, TokensOf, closed_gateway, scope
+from support.captures.redaction import leaks
 from support.peers import Curl, finish
 from support.process import BASIN, GatewayProcess
-from support.redaction import leaks
 
 from penstock_codecs.s2.access_tokens import ResourceSet
 

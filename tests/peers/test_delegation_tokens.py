@@ -12,9 +12,9 @@ from urllib.request import urlopen
 
 import pytest
 from support.peers import unique
-from support.pravega import Found, PravegaClient, bodies_by_s2s, need_pravega, numbered, wait_until
+from support.pravega.clients import Found, PravegaClient, bodies_by_s2s, need_pravega, numbered, wait_until
 from support.process import CONFIG, GatewayProcess, running_gateway
-from support.segment_client import SegmentSocket
+from support.segment.client import SegmentSocket
 
 from penstock.protocols.segment.delegation import Delegation, load_key
 from penstock.routing.access.passwords import hash_password

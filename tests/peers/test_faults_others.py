@@ -10,9 +10,9 @@ from typing import Any
 import hiredis
 import pytest
 from support.faults import injected, with_faults
-from support.pravega import PravegaClient, bodies_by_s3p, need_pravega, numbered
+from support.pravega.clients import PravegaClient, bodies_by_s3p, need_pravega, numbered
 from support.process import GatewayProcess, running_gateway
-from support.s3p import encode
+from support.s3p.client import encode
 
 RULES = [
     {"name": "s3p", "action": "cut", "listeners": ["s3p"], "every": 9, "cut_after_bytes": 5},

@@ -13,7 +13,7 @@ from s2_sdk import AppendInput, ReadLimit, Record, SeqNum
 from s2_sdk._exceptions import AppendIndefiniteFailureError
 from support.faults import injected, with_faults
 from support.peers import finish
-from support.pravega import wait_until
+from support.pravega.clients import wait_until
 from support.process import BASIN, GatewayProcess, running_gateway
 
 PATIENT = s2.Retry(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.browser import Browser, browser_program
 from support.process import BASIN, CONFIG, GatewayProcess
-from support.s2_http import S2Client
+from support.s2.client import S2Client
 
 pytestmark = pytest.mark.peer
 

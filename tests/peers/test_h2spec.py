@@ -9,9 +9,9 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 import pytest
-from support.certificates import needs_openssl, self_signed
 from support.process import CONFIG, GatewayProcess, running_gateway
 from support.real_peers import h2spec_program
+from support.tls.certificates import needs_openssl, self_signed
 
 FEWER_STREAMS = """
 [listeners.s2.limits]

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 from support.browser import Browser, Tab, browser_program
+from support.captures.recording import capture_files
+from support.captures.traffic import until
 from support.management import ask
 from support.process import BASIN, CONFIG, GatewayProcess
-from support.recorded_traffic import until
-from support.recording import capture_files
-from support.s2_http import S2Client
-from support.s3p import S3PClient
+from support.s2.client import S2Client
+from support.s3p.client import S3PClient
 
 pytestmark = pytest.mark.peer
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.java import MAVEN_SECONDS, JavaProgram, running_again, running_java
 from support.peers import unique
-from support.pravega import (
+from support.pravega.clients import (
     PravegaClient,
     advertising,
     bodies_by_s2s,
@@ -21,11 +20,12 @@ from support.pravega import (
     streams_of,
     wait_until,
 )
-from support.pravega_relay import NO_TARGET, Relay
+from support.pravega.java import MAVEN_SECONDS, JavaProgram, running_again, running_java
+from support.pravega.relay import NO_TARGET, Relay
 from support.process import BASIN, GatewayProcess, running_gateway
-from support.s2_http import S2Client
-from support.segment import pull
-from support.tls_gateway import secured_gateway
+from support.s2.client import S2Client
+from support.segment.messages import pull
+from support.tls.gateway import secured_gateway
 
 from penstock_codecs.segment import BlockAppended, SegmentMessage, SegmentServer, join_events, released
 from penstock_codecs.segment.layout import HEADER, HEADER_BYTES

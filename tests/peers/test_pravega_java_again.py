@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.java import MAVEN_SECONDS, JavaProgram, running_java
 from support.peers import unique
+from support.pravega.java import MAVEN_SECONDS, JavaProgram, running_java
 from support.process import BASIN, GatewayProcess, running_gateway
 from support.real_backs import PravegaStandalone
-from support.s2_http import S2Client
+from support.s2.client import S2Client
 
 pytestmark = pytest.mark.timeout(MAVEN_SECONDS + 120)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.java import MAVEN_SECONDS, JavaProgram, running_java
 from support.peers import unique
-from support.pravega import bodies_by_s2s
+from support.pravega.clients import bodies_by_s2s
+from support.pravega.java import MAVEN_SECONDS, JavaProgram, running_java
 from support.process import CONFIG, GatewayProcess, running_gateway
 
 from penstock.routing.access.passwords import hash_password

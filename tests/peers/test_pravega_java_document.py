@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.java import MAVEN_SECONDS, running_java
-from support.pravega import bodies_by_s2s
+from support.pravega.clients import bodies_by_s2s
+from support.pravega.java import MAVEN_SECONDS, running_java
 from support.process import GatewayProcess
 
 PAGE = Path(__file__).parents[2] / "docs/protocols/segment.md"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.peers import unique
-from support.pravega import (
+from support.pravega.clients import (
     Found,
     PravegaClient,
     PravegaFailed,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.pravega import Found, PravegaClient, PravegaFailed, bodies_by_s2s, bodies_by_s3p, numbered
+from support.pravega.clients import Found, PravegaClient, PravegaFailed, bodies_by_s2s, bodies_by_s3p, numbered
 from support.process import GatewayProcess
 
 KEYS = 5

@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable
 
 import pytest
-from support.pravega import Found, PravegaClient, bodies_by_s2s, bodies_by_s3p
+from support.pravega.clients import Found, PravegaClient, bodies_by_s2s, bodies_by_s3p
 from support.process import BASIN, GatewayProcess
-from support.s2_http import S2Client
-from support.s2s import append_input
-from support.s3p import S3PClient
+from support.s2.client import S2Client
+from support.s2.frames import append_input
+from support.s3p.client import S3PClient
 
 BODIES = [b"one", "zwölf".encode(), b"\x01\x02\xff" * 5, b"x" * 70_000, b"last"]
 Append = Callable[[GatewayProcess, str, list[bytes]], None]

@@ -13,8 +13,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.pravega import Found, PravegaClient, advertising, bodies_by_s2s, need_pravega, streams_of, wait_until
-from support.pravega_relay import NO_TARGET, Relay
+from support.pravega.clients import (
+    Found,
+    PravegaClient,
+    advertising,
+    bodies_by_s2s,
+    need_pravega,
+    streams_of,
+    wait_until,
+)
+from support.pravega.relay import NO_TARGET, Relay
 from support.process import GatewayProcess
 from support.reloads import churn
 from support.rounds import each_number_of_rounds
@@ -26,7 +34,7 @@ BATCH = 10
 
 
 class Behind(NamedTuple):
-    """A gateway behind relays, so that its clients go on at once when it is back (`support.pravega_relay`)."""
+    """A gateway behind relays, so that its clients go on at once when it is back (`support.pravega.relay`)."""
 
     gateway: GatewayProcess
     segments: Relay

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
-from support.pravega import Found, PravegaClient, numbered
+from support.pravega.clients import Found, PravegaClient, numbered
 from support.process import GatewayProcess
 
 from penstock_proto import pravega_controller_pb2 as pb

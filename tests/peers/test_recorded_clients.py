@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 from s2_sdk import AppendInput, Compression, Record, SeqNum
+from support.captures.tshark import ROOT, layers, need_tshark, tshark
 from support.peers import create_basin, create_stream, finish, unique
-from support.pravega import Found, PravegaClient, need_pravega
+from support.pravega.clients import Found, PravegaClient, need_pravega
 from support.process import GatewayProcess, running_gateway
-from support.s2_sdk_client import connector
-from support.s3p import S3PClient
-from support.tshark import ROOT, layers, need_tshark, tshark
+from support.s2.sdk import connector
+from support.s3p.client import S3PClient
 
 from penstock.recorder.captures import CaptureEvents
 from penstock_analysis.capture import Chunk, Opened, Sender

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.java import MAVEN_SECONDS, running_java
 from support.peers import unique
-from support.pravega import Found, PravegaClient, need_pravega
+from support.pravega.clients import Found, PravegaClient, need_pravega
+from support.pravega.java import MAVEN_SECONDS, running_java
 from support.process import GatewayProcess, running_gateway
-from support.s3p import S3PClient
+from support.s3p.client import S3PClient
 
 from penstock.recorder.captures import CaptureEvents
 from penstock_analysis.capture import Sender

@@ -12,8 +12,8 @@ from s2_sdk import AppendInput, Compression, ReadLimit, Record, SeqNum
 from support.management import ask
 from support.peers import Curl, finish
 from support.process import BASIN, GatewayProcess, running_gateway
-from support.s2_http import S2Client
-from support.s2_sdk_client import EVERY_COMPRESSION, connector
+from support.s2.client import S2Client
+from support.s2.sdk import EVERY_COMPRESSION, connector
 
 from penstock.recorder.captures import CaptureEvents
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from s2_sdk import AppendInput, Compression, Record, SeqNum
+from support.captures.redaction import leaks
 from support.peers import Curl, create_basin, create_stream, finish, unique
-from support.pravega import Found, PravegaClient, need_pravega
+from support.pravega.clients import Found, PravegaClient, need_pravega
 from support.process import CONFIG, GatewayProcess, running_gateway
-from support.redaction import leaks
-from support.s2_sdk_client import connector
-from support.s3p import S3PClient
+from support.s2.sdk import connector
+from support.s3p.client import S3PClient
 
 from penstock.recorder.captures import CaptureEvents
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 from support.real_backs import BackServer, S2Lite, SecondPenstock
-from support.s2_http import S2Client
+from support.s2.client import S2Client
 from support.store import appending
 
 from penstock.net.http.client import HttpVersion

@@ -9,7 +9,7 @@ import pytest
 import s2_sdk as s2
 from s2_sdk import AppendInput, CommandRecord, Compression, ReadLimit, Record, SeqNum, TailOffset, Timestamp
 from support.peers import finish
-from support.s2_sdk_client import EVERY_COMPRESSION, Connect, bodies
+from support.s2.sdk import EVERY_COMPRESSION, Connect, bodies
 
 # ---- unary ---------------------------------------------------------------------------------------------------
 

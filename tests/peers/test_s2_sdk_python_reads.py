@@ -9,7 +9,7 @@ import pytest
 import s2_sdk as s2
 from s2_sdk import AppendInput, Compression, ReadLimit, Record, SeqNum, TailOffset
 from support.peers import finish, unique
-from support.s2_sdk_client import EVERY_COMPRESSION, Connect, bodies
+from support.s2.sdk import EVERY_COMPRESSION, Connect, bodies
 
 # ---- read sessions -------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 from support.native import MemoryTables
 from support.real_backs import BackServer, S3PReference, SecondPenstock
-from support.s3p import S3PClient
+from support.s3p.client import S3PClient
 from support.store import Fails, acknowledged, appending, bodies, records
 
 from penstock.backends.sequence_numbering import IndexedBack, open_indexed

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.java import MAVEN_SECONDS, JavaProgram, running_java
-from support.segment import MESSAGES, WRITER, at_most, joined, message_of, pull
+from support.pravega.java import MAVEN_SECONDS, JavaProgram, running_java
+from support.segment.messages import MESSAGES, WRITER, at_most, joined, message_of, pull
 
 from penstock_codecs.segment import (
     BlockAppended,

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 import trio
 from support.real_backs import PravegaStandalone
-from support.segment_back import append_of, opened
+from support.segment.back import append_of, opened
 
 from penstock.core.marks import START, Mark
 from penstock.core.native import Bounds

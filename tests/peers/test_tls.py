@@ -12,12 +12,12 @@ import hiredis
 import pytest
 import s2_sdk as s2
 from click.testing import CliRunner
-from support.authority import Authority, Issued
 from support.peers import Curl, finish, unique
-from support.pravega import PravegaClient, need_pravega
+from support.pravega.clients import PravegaClient, need_pravega
 from support.process import BASIN
-from support.s3p import encode
-from support.tls_gateway import SecuredGateway, secured_gateway
+from support.s3p.client import encode
+from support.tls.authority import Authority, Issued
+from support.tls.gateway import SecuredGateway, secured_gateway
 
 from penstock.cli import main
 

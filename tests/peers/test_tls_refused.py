@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import pytest
 import s2_sdk as s2
-from support.authority import Authority, Issued
 from support.peers import Curl, finish, unique
-from support.pravega import PravegaClient, need_pravega, wait_until
+from support.pravega.clients import PravegaClient, need_pravega, wait_until
 from support.process import BASIN
-from support.s3p import encode
-from support.tls_gateway import SecuredGateway, secured_gateway
+from support.s3p.client import encode
+from support.tls.authority import Authority, Issued
+from support.tls.gateway import SecuredGateway, secured_gateway
 
 from penstock_codecs.segment import Dialect, SegmentClient
 from penstock_codecs.segment.released import CreateSegment, Hello

@@ -17,11 +17,11 @@ import hiredis
 import pytest
 import s2_sdk as s2
 from support.peers import need, unique
-from support.pravega import wait_until
+from support.pravega.clients import wait_until
 from support.process import BASIN, running_gateway
-from support.s2_http import Answer, S2Client
-from support.s3p import encode
-from support.tls_gateway import SecuredGateway, issue_server, secured_gateway
+from support.s2.client import Answer, S2Client
+from support.s3p.client import encode
+from support.tls.gateway import SecuredGateway, issue_server, secured_gateway
 
 ROTATIONS = 4
 

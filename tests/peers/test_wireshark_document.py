@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.captures.tshark import ROOT, need_tshark, tshark
 from support.management import ask, management_port
 from support.peers import call, create_stream, finish
-from support.pravega import PravegaClient, need_pravega
+from support.pravega.clients import PravegaClient, need_pravega
 from support.process import BASIN, CONFIG, GatewayProcess
-from support.s2_sdk_client import connector
-from support.s3p import S3PClient
-from support.tshark import ROOT, need_tshark, tshark
+from support.s2.sdk import connector
+from support.s3p.client import S3PClient
 
 pytest.importorskip("s2_sdk")
 from s2_sdk import AppendInput, Compression, Record, SeqNum

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.message import Message
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from support.tshark import Layer, Said, Talk, captured, client_says, cut, faults, layers, server_says, tshark
+from support.captures.tshark import Layer, Said, Talk, captured, client_says, cut, faults, layers, server_says, tshark
 
 from penstock_analysis.capture.events import Sender
 from penstock_codecs.compression import Compression, compress

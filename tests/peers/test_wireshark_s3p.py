@@ -6,7 +6,7 @@ import random
 import re
 from pathlib import Path
 
-from support.tshark import Layer, Said, Talk, captured, client_says, cut, faults, layers, server_says, tshark
+from support.captures.tshark import Layer, Said, Talk, captured, client_says, cut, faults, layers, server_says, tshark
 
 from penstock_codecs.model import U64_MAX, RecordId
 from penstock_codecs.s3p import (

@@ -14,9 +14,9 @@ from uuid import UUID
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from support.draft_blocks import SHAPES
-from support.segment import MESSAGES, WRITER, joined, message_of, ready_client
-from support.tshark import Layer, Said, Talk, captured, client_says, cut, faults, layers, server_says
+from support.captures.tshark import Layer, Said, Talk, captured, client_says, cut, faults, layers, server_says
+from support.segment.draft_blocks import SHAPES
+from support.segment.messages import MESSAGES, WRITER, joined, message_of, ready_client
 
 from penstock_analysis.capture.events import Sender
 from penstock_codecs.segment import Dialect, SegmentMessage, draft, encode, join_events, released, split_events

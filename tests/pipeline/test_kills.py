@@ -18,8 +18,8 @@ from urllib.request import Request, urlopen
 
 import pyarrow as pa
 import pytest
-from support import streaming_query
 from support.process import BASIN, GatewayProcess
+from support.spark import streaming_query
 
 from penstock_spark.clients import Endpoint, open_client
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.captures.small_recording import small_recording
 from support.process import BASIN, GatewayProcess
-from support.s2_http import S2Client
-from support.small_recording import small_recording
+from support.s2.client import S2Client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

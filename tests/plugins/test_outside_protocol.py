@@ -22,8 +22,8 @@ from typing import Any
 
 import pytest
 from support.process import GatewayProcess
-from support.s2_http import S2Client
-from support.s3p import S3PClient
+from support.s2.client import S2Client
+from support.s3p.client import S3PClient
 
 from penstock_codecs import conformance
 from penstock_codecs.codec import Role

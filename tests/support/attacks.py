@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 from uuid import UUID
 
-from support.segment_client import bytes_of
+from support.segment.client import bytes_of
 
 from penstock_codecs.segment import released
 

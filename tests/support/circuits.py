@@ -13,7 +13,8 @@ from uuid import UUID, uuid4
 import pytest
 import trio
 import trio.testing
-from support import s3p_front, segment_front
+from support.s3p import front as s3p_front
+from support.segment import front as segment_front
 from support.store import appending
 
 from penstock.app.config import BackTable, kind_of_back

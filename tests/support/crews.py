@@ -5,8 +5,8 @@ from typing import Any
 
 from support.management import ask
 from support.process import GatewayProcess
-from support.s2_http import Http1Stream, S2Client
-from support.s2s import Session
+from support.s2.client import Http1Stream, S2Client
+from support.s2.frames import Session
 
 from penstock.app.workers.process import CONNECTIONS
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from support.http_client import Answer, HttpClient, serving
+from support.http.client import Answer, HttpClient, serving
 from support.process import GatewayProcess
 
 from penstock.app.config import default_config

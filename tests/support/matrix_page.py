@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from support.bridge_fronts import Front
-from support.bridge_fronts_plain import FRONTS
-from support.bridge_workload import ASPECTS, CARRIED, Plan, Shape, Workload
 from support.bridges import BRIDGES, EMBEDDED, SECOND, Bridge
+from support.bridges.fronts import Front
+from support.bridges.plain_fronts import FRONTS
+from support.bridges.workload import ASPECTS, CARRIED, Plan, Shape, Workload
 from support.process import GatewayProcess
 
 __all__ = ["PAGE", "Found", "render"]

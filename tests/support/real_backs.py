@@ -28,7 +28,7 @@ from google.protobuf.message_factory import GetMessageClass
 from support import real_peers
 from support.peers import need
 from support.process import BASIN, CONFIG, LISTENERS, GatewayProcess
-from support.s2_http import S2Client
+from support.s2.client import S2Client
 
 from penstock_proto import pravega_controller_pb2 as controller
 

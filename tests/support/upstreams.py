@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import trio
-from support.http_client import StreamPair, memory_pair
+from support.http.client import StreamPair, memory_pair
 
 from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
 from penstock.net.http.exchange import Handler

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 from support.captures import read, story
-from support.segments import (
+from support.captures.blocks import (
     ANSWER,
     ASK,
     FIRST,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.captures import by_side, conversation, read, story, written
-from support.segments import (
+from support.captures.blocks import (
     ACK,
     ANSWER,
     ASK,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear, parts
-from support.segment import WRITER
-from support.segment_front import bytes_of
+from support.captures.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear, parts
+from support.segment.front import bytes_of
+from support.segment.messages import WRITER
 
 from penstock_analysis.capture import Chunk, Lost, Opened, Sender, Side
 from penstock_analysis.dialogue import choosing as deciding

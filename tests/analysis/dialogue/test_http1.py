@@ -7,7 +7,7 @@ import gzip
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear, parts
+from support.captures.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear, parts
 
 from penstock_analysis.capture import Chunk, Closed, Lost, Opened
 from penstock_analysis.dialogue import Message, Problem

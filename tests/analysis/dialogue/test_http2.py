@@ -16,9 +16,9 @@ from hyperframe.frame import (
     SettingsFrame,
     WindowUpdateFrame,
 )
-from support.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear, parts
-from support.h2_frames import grease, headers
-from support.http_talk import STREAM, by_side, talk
+from support.captures.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear, parts
+from support.http.h2_frames import grease, headers
+from support.s2.whole_api import STREAM, by_side, talk
 
 from penstock_analysis.capture import Noted, Sender
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem

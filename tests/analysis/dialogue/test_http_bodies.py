@@ -10,9 +10,23 @@ from typing import Any
 import pytest
 import zstandard
 from hyperframe.frame import DataFrame, SettingsFrame
-from support.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear, parts
-from support.h2_frames import headers
-from support.http_words import EVENTS, INPUT, JSON, LAST, PROTO, ack, answer, batch, chunk, heard, known, request, whole
+from support.captures.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear, parts
+from support.http.h2_frames import headers
+from support.http.messages import (
+    EVENTS,
+    INPUT,
+    JSON,
+    LAST,
+    PROTO,
+    ack,
+    answer,
+    batch,
+    chunk,
+    heard,
+    known,
+    request,
+    whole,
+)
 
 from penstock_analysis.capture import Closed, Conversation, Sender
 from penstock_analysis.dialogue import Message, Problem

@@ -8,8 +8,8 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
-from support.dialogues import CLIENT, hear, parts
-from support.recording import read_file
+from support.captures.dialogues import CLIENT, hear, parts
+from support.captures.recording import read_file
 
 from penstock_analysis.capture import CaptureEvent, Conversation
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord

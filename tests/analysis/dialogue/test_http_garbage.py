@@ -8,9 +8,9 @@ import tracemalloc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear
-from support.http_talk import talk
-from support.http_words import LAST, OPEN, SESSION, chunk
+from support.captures.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear
+from support.http.messages import LAST, OPEN, SESSION, chunk
+from support.s2.whole_api import talk
 
 from penstock_analysis.capture import Chunk, Lost, Opened, Sender
 from penstock_analysis.dialogue import Message, Problem

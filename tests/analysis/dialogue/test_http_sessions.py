@@ -7,10 +7,24 @@ import gzip
 import pytest
 import zstandard
 from hyperframe.frame import DataFrame, RstStreamFrame, SettingsFrame
-from support.dialogues import CLIENT, SERVER, Said, conversation, events, hear, parts
-from support.h2_frames import headers
-from support.http_words import INPUT, LAST, OPEN, PATH, READ, SESSION, STAMPED, ack, batch, chunk, heard, known, request
-from support.s2s import encode_frame
+from support.captures.dialogues import CLIENT, SERVER, Said, conversation, events, hear, parts
+from support.http.h2_frames import headers
+from support.http.messages import (
+    INPUT,
+    LAST,
+    OPEN,
+    PATH,
+    READ,
+    SESSION,
+    STAMPED,
+    ack,
+    batch,
+    chunk,
+    heard,
+    known,
+    request,
+)
+from support.s2.frames import encode_frame
 
 from penstock_analysis.capture import Noted, Opened
 from penstock_analysis.dialogue.http import HttpDialogue, appends

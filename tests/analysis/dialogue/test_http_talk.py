@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.dialogues import CLIENT, SERVER, STEP_NS, Said, conversation, cut_up, events, hear, parts
-from support.http_talk import STREAM, Talk, by_side, talk
+from support.captures.dialogues import CLIENT, SERVER, STEP_NS, Said, conversation, cut_up, events, hear, parts
+from support.s2.whole_api import STREAM, Talk, by_side, talk
 
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
 from penstock_analysis.dialogue.http import HttpDialogue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.dialogues import CLIENT, SERVER, conversation, events, hear
+from support.captures.dialogues import CLIENT, SERVER, conversation, events, hear
 
 from penstock_analysis.dialogue import APPENDED, DELIVERED, SeenRecord
 from penstock_analysis.dialogue.records import (

@@ -13,9 +13,9 @@ import pytest
 import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
-from support.dialogue_s3p import MS, STORY, command, raw, reply, told
-from support.dialogues import CLIENT, SERVER, RecordedStream, Said, conversation, cut_up, events, hear, parts
-from support.s3p_front import Client, store_with_basin
+from support.captures.dialogues import CLIENT, SERVER, RecordedStream, Said, conversation, cut_up, events, hear, parts
+from support.s3p.dialogue import MS, STORY, command, raw, reply, told
+from support.s3p.front import Client, store_with_basin
 
 from penstock.core.back import Back
 from penstock.protocols.s3p.front import S3PFront

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.dialogue_s3p import STORY, command, raw, reply, told
-from support.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear, parts
+from support.captures.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear, parts
+from support.s3p.dialogue import STORY, command, raw, reply, told
 
 from penstock_analysis.capture import Chunk, Closed, Lost, Opened, Sender
 from penstock_analysis.dialogue import APPENDED, DELIVERED

@@ -10,7 +10,9 @@ import pytest
 import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
-from support.dialogue_segment import (
+from support.captures.dialogues import CLIENT, SERVER, RecordedStream, Said, conversation, cut_up, events, hear, parts
+from support.s3p.front import store_with_basin
+from support.segment.dialogue import (
     GREETING,
     HELLO,
     NEW,
@@ -23,10 +25,8 @@ from support.dialogue_segment import (
     says,
     told,
 )
-from support.dialogues import CLIENT, SERVER, RecordedStream, Said, conversation, cut_up, events, hear, parts
-from support.s3p_front import store_with_basin
-from support.segment import WRITER
-from support.segment_front import SEGMENT, Client, bytes_of
+from support.segment.front import SEGMENT, Client, bytes_of
+from support.segment.messages import WRITER
 
 from penstock.protocols.segment.front import SegmentFront
 from penstock_analysis.dialogue import APPENDED, DELIVERED

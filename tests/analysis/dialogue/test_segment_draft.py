@@ -9,10 +9,21 @@ from uuid import UUID
 
 import pytest
 import trio.testing
-from support.dialogues import CLIENT, SERVER, RecordedStream, Said, conversation, cut_up, events, hear, messages, parts
-from support.s3p_front import store_with_basin
-from support.segment import WRITER
-from support.segment_front import SEGMENT, Client, bytes_of
+from support.captures.dialogues import (
+    CLIENT,
+    SERVER,
+    RecordedStream,
+    Said,
+    conversation,
+    cut_up,
+    events,
+    hear,
+    messages,
+    parts,
+)
+from support.s3p.front import store_with_basin
+from support.segment.front import SEGMENT, Client, bytes_of
+from support.segment.messages import WRITER
 
 from penstock.protocols.segment.front import SegmentFront
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message

@@ -5,7 +5,8 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
-from support.dialogue_segment import (
+from support.captures.dialogues import CLIENT, SERVER, conversation, cut_up, events, hear, parts
+from support.segment.dialogue import (
     APPENDS,
     BODIES,
     GREETING,
@@ -21,9 +22,8 @@ from support.dialogue_segment import (
     says,
     told,
 )
-from support.dialogues import CLIENT, SERVER, conversation, cut_up, events, hear, parts
-from support.segment import WRITER
-from support.segment_front import SEGMENT, bytes_of
+from support.segment.front import SEGMENT, bytes_of
+from support.segment.messages import WRITER
 
 from penstock_analysis.capture import Chunk, Closed, Lost, Opened
 from penstock_analysis.dialogue import APPENDED

@@ -5,10 +5,10 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
-from support.dialogue_segment import GREETING, NEW, OTHER, SETUP, STORED, asks, rows, says, told
-from support.dialogues import CLIENT, SERVER, Said, conversation, events, hear, parts
-from support.segment import WRITER
-from support.segment_front import SEGMENT
+from support.captures.dialogues import CLIENT, SERVER, Said, conversation, events, hear, parts
+from support.segment.dialogue import GREETING, NEW, OTHER, SETUP, STORED, asks, rows, says, told
+from support.segment.front import SEGMENT
+from support.segment.messages import WRITER
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Problem

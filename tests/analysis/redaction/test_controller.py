@@ -8,7 +8,7 @@ from typing import Any
 import hpack
 import pytest
 from hyperframe.frame import DataFrame, HeadersFrame, SettingsFrame
-from support.redaction import CLIENT, SERVER, Said, at_every_cut, leaks, redacted
+from support.captures.redaction import CLIENT, SERVER, Said, at_every_cut, leaks, redacted
 
 from penstock_analysis.controller.redaction import ControllerBodies
 from penstock_analysis.redaction import RedactionRules

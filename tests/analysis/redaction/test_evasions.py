@@ -11,7 +11,7 @@ import hpack
 import pytest
 import zstandard
 from hyperframe.frame import ContinuationFrame, HeadersFrame, SettingsFrame
-from support.redaction import CLIENT, SERVER, at_every_cut, leaks, redacted
+from support.captures.redaction import CLIENT, SERVER, at_every_cut, leaks, redacted
 
 from penstock_analysis.redaction import RedactionRules, contents
 from penstock_analysis.redaction.triggers import Found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.redaction import CLIENT, SERVER, Tape, at_every_cut, redacted
+from support.captures.redaction import CLIENT, SERVER, Tape, at_every_cut, redacted
 
 from penstock_analysis.capture import Chunk, Sender
 from penstock_analysis.redaction import RedactionRules

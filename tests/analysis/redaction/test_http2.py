@@ -15,8 +15,8 @@ from hyperframe.frame import (
     PushPromiseFrame,
     SettingsFrame,
 )
-from support.h2_frames import parse
-from support.redaction import CLIENT, SERVER, Said, at_every_cut, redacted
+from support.captures.redaction import CLIENT, SERVER, Said, at_every_cut, redacted
+from support.http.h2_frames import parse
 
 from penstock_analysis.redaction import RedactionRules
 from penstock_analysis.redaction.hpack_blanking import filler

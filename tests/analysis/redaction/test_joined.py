@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.redaction import CLIENT, conversation
+from support.captures.redaction import CLIENT, conversation
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Joined, Opened
 from penstock_analysis.redaction import RedactionRules, Redactor

@@ -9,9 +9,9 @@ import hpack
 from hyperframe.frame import ContinuationFrame, DataFrame, HeadersFrame, SettingsFrame
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.h2_frames import parse
-from support.http_story import pull, said
-from support.redaction import CLIENT, SERVER, leaks, redacted
+from support.captures.redaction import CLIENT, SERVER, leaks, redacted
+from support.http.h2_frames import parse
+from support.http.story import pull, said
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.redaction import RedactionRules

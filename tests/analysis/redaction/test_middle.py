@@ -7,7 +7,7 @@ from uuid import UUID
 import hpack
 import pytest
 from hyperframe.frame import DataFrame, HeadersFrame
-from support.redaction import CLIENT, SERVER, leaks, redacted
+from support.captures.redaction import CLIENT, SERVER, leaks, redacted
 
 from penstock_analysis.redaction import RedactionRules
 from penstock_codecs.compression import Compression, compress

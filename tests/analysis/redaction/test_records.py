@@ -9,7 +9,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.redaction import CLIENT, leaks, redacted
+from support.captures.redaction import CLIENT, leaks, redacted
 
 from penstock_analysis.redaction import RedactionRules
 from penstock_codecs.compression import Compression, compress

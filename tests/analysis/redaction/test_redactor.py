@@ -5,7 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-from support.redaction import CLIENT, SERVER, Tape, conversation
+from support.captures.redaction import CLIENT, SERVER, Tape, conversation
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Lost, Noted, Opened
 from penstock_analysis.redaction import RedactionRules, Redactor

@@ -13,7 +13,7 @@ import orjson
 import pytest
 import zstandard
 from hyperframe.frame import DataFrame, HeadersFrame, RstStreamFrame, SettingsFrame
-from support.redaction import CLIENT, SERVER, Tape, at_every_cut, leaks, redacted
+from support.captures.redaction import CLIENT, SERVER, Tape, at_every_cut, leaks, redacted
 
 from penstock_analysis.redaction import RedactionRules
 from penstock_codecs.compression import Compression, compress

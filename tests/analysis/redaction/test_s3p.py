@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.redaction import CLIENT, SERVER, Tape, at_every_cut, leaks, redacted
+from support.captures.redaction import CLIENT, SERVER, Tape, at_every_cut, leaks, redacted
 
 from penstock_analysis.capture import Chunk
 from penstock_analysis.redaction import RedactionRules

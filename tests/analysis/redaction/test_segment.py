@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
-from support.redaction import CLIENT, SERVER, at_every_cut, redacted
+from support.captures.redaction import CLIENT, SERVER, at_every_cut, redacted
 
 from penstock_analysis.redaction import RedactionRules
 from penstock_codecs.envelope import wrap

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.http_story import answer_204, no_answer, pull, said, tell
+from support.http.story import answer_204, no_answer, pull, said, tell
 
 from penstock_codecs import conformance
 from penstock_codecs.codec import PAUSED, Role

@@ -1,7 +1,7 @@
 """HTTP/1.1 against hostile or broken clients, and absolute targets."""
 
 import pytest
-from support.http_story import answer_204, pull, said, tell
+from support.http.story import answer_204, pull, said, tell
 
 from penstock_codecs.codec import Role
 from penstock_codecs.failures import LocalProtocolError, RemoteProtocolError

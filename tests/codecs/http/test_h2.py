@@ -17,7 +17,7 @@ from hyperframe.frame import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from support.h2_frames import (
+from support.http.h2_frames import (
     GET,
     POST,
     answer,
@@ -30,7 +30,7 @@ from support.h2_frames import (
     started,
     wire,
 )
-from support.http_story import answer_204, carry, pull, said, story, tell
+from support.http.story import answer_204, carry, pull, said, story, tell
 
 from penstock_codecs import conformance
 from penstock_codecs.codec import NEED_DATA, Role

@@ -12,7 +12,7 @@ from hyperframe.frame import (
     RstStreamFrame,
     SettingsFrame,
 )
-from support.h2_frames import (
+from support.http.h2_frames import (
     GET,
     POST,
     frames_of,
@@ -22,7 +22,7 @@ from support.h2_frames import (
     started,
     wire,
 )
-from support.http_story import pull, said
+from support.http.story import pull, said
 
 from penstock_codecs.failures import FailureCode, RemoteProtocolError
 from penstock_codecs.http import End, HttpLimits, Noise, RequestHead, Reset, ResponseHead

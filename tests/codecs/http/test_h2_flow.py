@@ -9,7 +9,7 @@ from hyperframe.frame import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from support.h2_frames import (
+from support.http.h2_frames import (
     GET,
     POST,
     answer,
@@ -19,7 +19,7 @@ from support.h2_frames import (
     parse,
     started,
 )
-from support.http_story import pull, said
+from support.http.story import pull, said
 
 from penstock_codecs.http import Body, Credit, Data, End, HttpLimits, Reset, ResponseHead
 

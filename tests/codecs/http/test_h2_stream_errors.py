@@ -14,8 +14,8 @@ from hyperframe.frame import (
     SettingsFrame,
     WindowUpdateFrame,
 )
-from support.h2_frames import GET, POST, answer, body_of, headers, parse, server, started, wire
-from support.http_story import pull, said
+from support.http.h2_frames import GET, POST, answer, body_of, headers, parse, server, started, wire
+from support.http.story import pull, said
 
 from penstock_codecs.codec import Role
 from penstock_codecs.http import REFUSED_STREAM, Body, Data, End, Http2Connection, HttpLimits, RequestHead, Reset

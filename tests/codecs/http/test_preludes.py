@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.dialogues import CLIENT, conversation, hear, parts
+from support.captures.dialogues import CLIENT, conversation, hear, parts
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Joined, Opened
 from penstock_analysis.dialogue import Message

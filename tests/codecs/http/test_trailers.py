@@ -2,8 +2,8 @@
 
 import pytest
 from hyperframe.frame import DataFrame, Frame, HeadersFrame, WindowUpdateFrame
-from support.h2_frames import GET, POST, headers, parse, started
-from support.http_story import pull, said
+from support.http.h2_frames import GET, POST, headers, parse, started
+from support.http.story import pull, said
 
 from penstock_codecs.codec import Role
 from penstock_codecs.failures import FailureCode, LocalProtocolError, RemoteProtocolError

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.http_story import carry, plain, pull, said, story
+from support.http.story import carry, plain, pull, said, story
 
 from penstock_codecs.codec import Role
 from penstock_codecs.failures import LocalProtocolError

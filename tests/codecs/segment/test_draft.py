@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.draft_blocks import SHAPES, Event, begin, end
-from support.segment import pull, ready_client
+from support.segment.draft_blocks import SHAPES, Event, begin, end
+from support.segment.messages import pull, ready_client
 
 from penstock_codecs import conformance
 from penstock_codecs.segment import SegmentLimits, SegmentServer, draft, draft_order, join_events, split_events

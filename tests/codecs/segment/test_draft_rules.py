@@ -7,8 +7,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.draft_blocks import HELLO, OTHER, READ, Begin, End, Event, KeepAlive, begin, data, end
-from support.segment import WRITER, joined, pull, ready_client
+from support.segment.draft_blocks import HELLO, OTHER, READ, Begin, End, Event, KeepAlive, begin, data, end
+from support.segment.messages import WRITER, joined, pull, ready_client
 
 from penstock_codecs import conformance
 from penstock_codecs.failures import LocalProtocolError

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.segment import MESSAGES, WRITER, at_most, joined, message_of, pull, ready_client
+from support.segment.messages import MESSAGES, WRITER, at_most, joined, message_of, pull, ready_client
 
 from penstock_codecs import conformance
 from penstock_codecs.codec import NEED_DATA, Role, installed_codecs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.segment import MESSAGES, WRITER, at_most, message_of
+from support.segment.messages import MESSAGES, WRITER, at_most, message_of
 
 from penstock_codecs.failures import LocalProtocolError
 from penstock_codecs.limits import SEGMENT_MAX_ITEMS, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.segment import MESSAGES, WRITER, at_most, joined, message_of, pull
+from support.segment.messages import MESSAGES, WRITER, at_most, joined, message_of, pull
 
 from penstock_codecs import conformance
 from penstock_codecs.failures import LocalProtocolError

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.segment import WRITER, pull, ready_client
+from support.segment.messages import WRITER, pull, ready_client
 
 from penstock_codecs.segment import BlockData, Dialect, SegmentMessage, TableEntry, TableKey, draft, encode
 from penstock_codecs.segment.layout import HEADER_BYTES, decode_body, message_class

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from support.process import BASIN, CONFIG, GatewayProcess
 from support.reloads import KeptAlive, churn, wait_for
-from support.s3p import S3PClient
+from support.s3p.client import S3PClient
 
 PATIENT = CONFIG + "\n[drain]\naccept_seconds = 60\ndeadline_seconds = 60\ngrace_seconds = 0.2\n"
 

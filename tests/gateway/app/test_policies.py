@@ -9,10 +9,10 @@ from uuid import uuid4
 import pytest
 from click.testing import CliRunner
 from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
-from support.s2_http import S2Client
-from support.s2s import record
-from support.s3p import S3PClient, S3PError
-from support.segment_client import SegmentSocket
+from support.s2.client import S2Client
+from support.s2.frames import record
+from support.s3p.client import S3PClient, S3PError
+from support.segment.client import SegmentSocket
 
 from penstock.cli import main
 from penstock_codecs.segment import released

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.capture_commands import two_conversations
+from support.captures.commands import two_conversations
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.certificates import needs_openssl, self_signed
 from support.peers import need
 from support.process import GatewayProcess
+from support.tls.certificates import needs_openssl, self_signed
 
 LOG = '[store]\ndirectory = "{data}"\n[log]\nformat = "json"\n'
 S2 = '[listeners.s2]\nbind = "127.0.0.1:{s2_port}"\n'

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.capture_commands import lines, run
 from support.captures import NOW_NS, conversation, notes, read, s2_talk, s3p_talk, story, written
+from support.captures.commands import lines, run
 
 from penstock_analysis.capture import Chunk, Opened, Sender
 

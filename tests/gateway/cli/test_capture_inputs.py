@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from support.capture_commands import PENSTOCK, run
 from support.captures import NOW_NS, s3p_talk, written
+from support.captures.commands import PENSTOCK, run
 
 from penstock_analysis.capture import (
     CaptureEvent,

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
-from support.segment import WRITER, at_most, joined
+from support.segment.messages import WRITER, at_most, joined
 
 from penstock.cli import main
 from penstock.cli.decode import unhexed

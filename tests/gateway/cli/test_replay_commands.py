@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from support.captures import written
-from support.replay import Recording, create
+from support.captures.replay import Recording, create
 
 from penstock.cli.mock import mock_command
 from penstock.cli.replay import replay_command

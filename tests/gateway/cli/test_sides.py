@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.capture_commands import lines, run
 from support.captures import NOW_NS, s2_talk, s3p_talk, written
+from support.captures.commands import lines, run
 
 from penstock.recorder.captures.opening import recorded_side
 from penstock_analysis.capture import CaptureEvent, Conversation, Side

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from support.authority import Authority
+from support.tls.authority import Authority
 
 from penstock.app.config import parse_config
 from penstock.cli.report import report

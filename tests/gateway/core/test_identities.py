@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from support.process import BASIN, GatewayProcess, running_gateway
-from support.s2_http import Answer, S2Client
-from support.s3p import S3PClient, S3PError
+from support.s2.client import Answer, S2Client
+from support.s3p.client import S3PClient, S3PError
 
 CONFIG = """
 [[listeners.s2]]

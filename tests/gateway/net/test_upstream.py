@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 from structlog.testing import capture_logs
-from support.certificates import needs_openssl, self_signed
+from support.tls.certificates import needs_openssl, self_signed
 from support.upstreams import WHERE, Far, far_server
 
 from penstock.core.errors import CannotStart

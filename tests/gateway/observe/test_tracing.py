@@ -9,10 +9,10 @@ import pytest
 from support.far_and_lost import BRIDGE
 from support.otlp import Collected, Collector, collecting
 from support.process import BASIN, CONFIG, GatewayProcess
-from support.s2_http import S2Client
-from support.s2s import append_input
-from support.s3p import S3PClient
-from support.segment_client import ReleasedSocket
+from support.s2.client import S2Client
+from support.s2.frames import append_input
+from support.s3p.client import S3PClient
+from support.segment.client import ReleasedSocket
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 CLIENT = "00f067aa0ba902b7"

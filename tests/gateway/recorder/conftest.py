@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import trio
-from support.http_client import memory_pair, socket_pair
+from support.http.client import memory_pair, socket_pair
 
 PAIRS = {"socket": socket_pair, "memory": memory_pair}
 

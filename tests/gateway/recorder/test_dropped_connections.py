@@ -6,8 +6,8 @@ from typing import Any
 
 import trio
 import trio.testing
+from support.captures.recorder import Process, use
 from support.listening import Heard
-from support.recorder import Process, use
 
 from penstock.recorder.selection import Selection
 from penstock_analysis.capture import CaptureEvent, Chunk, Opened, Sender

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from support.captures.recording import capture_files, read_file
 from support.process import BASIN, GatewayProcess
 from support.real_backs import SecondPenstock
-from support.recording import capture_files, read_file
 from support.relay import recorded
-from support.s2_http import S2Client
+from support.s2.client import S2Client
 
 from penstock.app.config import load_config
 from penstock.app.config.advice import advice

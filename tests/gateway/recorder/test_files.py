@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 from support.captures import notes
-from support.recording import Talk, capture_files, check_bytes, given_up, read_file, spans, tshark_warnings
+from support.captures.recording import Talk, capture_files, check_bytes, given_up, read_file, spans, tshark_warnings
 
 from penstock.core.errors import CannotStart
 from penstock.recorder.files import FileRecording
@@ -276,7 +276,7 @@ import os, sys, threading
 from pathlib import Path
 from penstock.recorder.files import FileRecording
 from penstock.recorder.settings import FileSettings
-from support.recording import Talk
+from support.captures.recording import Talk
 recorded = FileRecording(FileSettings(directory=Path(sys.argv[1])))
 recorded.start()
 os.writev = lambda *_: threading.Event().wait()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
-from support.disks import small_file_system
-from support.recording import Talk, capture_files, check_bytes, read_file, spans, tshark_warnings
+from support.captures.recording import Talk, capture_files, check_bytes, read_file, spans, tshark_warnings
+from support.store.disks import small_file_system
 
 from penstock.recorder import files
 from penstock.recorder.files import FileRecording

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import pytest
 import trio
-from support.dialogues import hear, parts
-from support.http_talk import whole_talk
+from support.captures.dialogues import hear, parts
+from support.captures.recorder import Process, use
 from support.listening import Heard
-from support.recorder import Process, use
+from support.s2.whole_api import whole_talk
 
 from penstock.net.http.exchange import Request
 from penstock.observe.taps.connections import Connections

@@ -7,9 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-from support import capture_writer
+from support.captures import writer as capture_writer
+from support.captures.recording import capture_files, check_bytes, read_file, spans
 from support.peers import need
-from support.recording import capture_files, check_bytes, read_file, spans
 from support.rounds import each_number_of_rounds
 
 from penstock.recorder.files import FileRecording

@@ -4,7 +4,7 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 from support.captures import read
-from support.recording import Talk, check_bytes, given_up, spans
+from support.captures.recording import Talk, check_bytes, given_up, spans
 
 from penstock.recorder import live as module
 from penstock.recorder.live import LiveRecording

@@ -2,7 +2,7 @@
 
 import time
 
-from support.recording import Talk, check_bytes, given_up, spans
+from support.captures.recording import Talk, check_bytes, given_up, spans
 
 from penstock.recorder.queue import BATCH_BYTES, EVENT_BYTES, EventQueue
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Lost, Opened, Sender

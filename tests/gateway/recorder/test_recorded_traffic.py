@@ -8,15 +8,15 @@ import subprocess
 from pathlib import Path
 
 import s2_sdk as s2
-from support.certificates import needs_openssl, self_signed
+from support.captures.traffic import MANAGEMENT, RECORDED, before_servers, captured, check, configuration
 from support.peers import finish, need
-from support.pravega import PravegaClient, advertising, need_pravega
+from support.pravega.clients import PravegaClient, advertising, need_pravega
 from support.process import BASIN, GatewayProcess
-from support.recorded_traffic import MANAGEMENT, RECORDED, before_servers, captured, check, configuration
 from support.relay import Relay, recorded
-from support.s2_http import S2Client
-from support.s2_sdk_client import connector
-from support.s3p import S3PClient
+from support.s2.client import S2Client
+from support.s2.sdk import connector
+from support.s3p.client import S3PClient
+from support.tls.certificates import needs_openssl, self_signed
 
 from penstock_analysis.capture import Noted, Sender, Side
 

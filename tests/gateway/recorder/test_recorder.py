@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.http_client import memory_pair
+from support.captures.recorder import ORDERS, Process, use
+from support.http.client import memory_pair
 from support.listening import Heard
-from support.recorder import ORDERS, Process, use
 
 from penstock.observe.taps.tap import MOST_USES, Use
 from penstock.recorder.pending import MOST_OF_ONE, PendingSink

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import zstandard
 from structlog.testing import capture_logs
+from support.captures.recording import Talk, capture_files, check_bytes, read_file, spans
 from support.peers import need
-from support.recording import Talk, capture_files, check_bytes, read_file, spans
 
 from penstock.recorder import compression as squeezing
 from penstock.recorder.files import FileRecording

@@ -6,9 +6,9 @@ import http.client
 import socket
 from typing import Any
 
+from support.captures.traffic import Talking, before_servers, captured, check, configuration, until
 from support.management import ask, management_port
 from support.process import BASIN, GatewayProcess
-from support.recorded_traffic import Talking, before_servers, captured, check, configuration, until
 from support.relay import Relay, recorded
 
 from penstock_analysis.capture import Side

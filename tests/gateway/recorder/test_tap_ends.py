@@ -7,7 +7,7 @@ import socket
 import pytest
 import trio
 import trio.testing
-from support.http_client import memory_pair
+from support.http.client import memory_pair
 from support.listening import Heard, tapped_front
 
 from penstock.net.transport import Transport

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from support.certificates import needs_openssl, self_signed
-from support.http_client import memory_pair
+from support.http.client import memory_pair
 from support.listening import Heard, taken, tapped_front
+from support.tls.certificates import needs_openssl, self_signed
 
 from penstock.net.transport import TooSlow, Transport
 from penstock.net.upstream import UpstreamSettings

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.captures.traffic import MANAGEMENT, Talking, configuration, until
 from support.management import ask, management_port
 from support.peers import need
 from support.process import BASIN, CONFIG, GatewayProcess
-from support.recorded_traffic import MANAGEMENT, Talking, configuration, until
-from support.s2_http import S2Client
-from support.s3p import S3PClient
+from support.s2.client import S2Client
+from support.s3p.client import S3PClient
 
 PENSTOCK = [sys.executable, "-m", "penstock"]
 

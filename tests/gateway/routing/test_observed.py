@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.http_client import memory_pair
+from support.http.client import memory_pair
 from support.listening import tapped_front
 from support.routing import made, refused_session, routed
 

@@ -6,7 +6,19 @@ from dataclasses import replace
 import pytest
 import trio
 import trio.testing
-from support.store import BASIN, NOW, STREAM, Fails, Wall, acknowledged, appending, bodies, fence, records, trim_record
+from support.store import (
+    BASIN,
+    NOW,
+    STREAM,
+    Fails,
+    Wall,
+    acknowledged,
+    appending,
+    bodies,
+    fence,
+    records,
+    trim_record,
+)
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.failures import FailureCode, OperationFailed

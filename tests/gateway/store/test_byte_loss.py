@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.byte_reads import events, forget_recent, nothing, read
 from support.store import BASIN, STREAM, Fails, Wall, appending, fence
+from support.store.byte_reads import events, forget_recent, nothing, read
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.byte_layout import Layout

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import trio
 import trio.testing
-from support.byte_reads import all_bytes, events, forget_recent, nothing, read
 from support.store import BASIN, STREAM, Fails, Wall, appending, bodies, fence
+from support.store.byte_reads import all_bytes, events, forget_recent, nothing, read
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.store import byte_reads, tail_cache

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import trio
 import trio.testing
-from support.byte_reads import events, nothing, read
 from support.store import BASIN, STREAM, Fails, Wall, appending, command, fence
+from support.store.byte_reads import events, nothing, read
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.byte_operations import BytesRead, GetSegmentInfo, Seal

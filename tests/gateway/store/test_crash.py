@@ -10,9 +10,9 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from support import store_writer
 from support.rounds import each_number_of_rounds
 from support.store import records, stored_bytes
+from support.store import writer as store_writer
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.byte_operations import GetAttribute

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 import trio
-from support import sync_writer
 from support.peers import need
-from support.store import BASIN, STREAM, Fails, Wall, appending, bodies
+from support.store import BASIN, STREAM, Fails, Wall, appending, bodies, sync_writer
 
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.core.errors import CannotStart, StoreFailed

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 import trio
 import trio.testing
-from support.byte_reads import events, forget_recent, nothing, read
 from support.store import BASIN, STREAM, Fails, Wall, command
+from support.store.byte_reads import events, forget_recent, nothing, read
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.byte_operations import GetSegmentInfo, Seal, SegmentInfo, Truncate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.small_recording import Clients, small_recording
+from support.captures.small_recording import Clients, small_recording
 
 
 @pytest.fixture(scope="session")

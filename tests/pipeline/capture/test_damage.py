@@ -10,9 +10,9 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.capture_commands import run
-from support.capture_tables import bag, part_of, read, rows
 from support.captures import s2_talk, s3p_talk, written
+from support.captures.commands import run
+from support.captures.tables import bag, part_of, read, rows
 
 from penstock_analysis.capture import CaptureWriter
 from penstock_spark.capture.files import Unreadable

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.capture_tables import bag, read
 from support.captures import s3p_talk, written
+from support.captures.tables import bag, read
 
 from penstock_analysis.capture import CaptureEvent, Conversation
 from penstock_spark.capture.files import NothingThere, Unreadable, find_captures, opened_file

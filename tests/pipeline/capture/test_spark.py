@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.capture_tables import read
+from support.captures.tables import read
 
 import penstock_spark
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import zstandard
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
-from support.capture_tables import Stream, bag, read
 from support.captures import NOW_NS, s3p_talk, written
-from support.small_recording import Clients, small_recording
+from support.captures.small_recording import Clients, small_recording
+from support.captures.tables import Stream, bag, read
 
 from penstock_analysis.capture import CaptureEvent, CaptureWriter
 from penstock_spark.capture import decoding as remembered

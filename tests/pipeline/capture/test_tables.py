@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.capture_commands import lines
-from support.capture_tables import Stream, bag, part_of, read, rows, schema_of
 from support.captures import s3p_talk, written
+from support.captures.commands import lines
+from support.captures.tables import Stream, bag, part_of, read, rows, schema_of
 
 from penstock_codecs.envelope import wrap
 from penstock_spark.capture.decoding import decode_rows

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from support.captures.small_recording import small_recording
 from support.process import BASIN, GatewayProcess
-from support.s2_http import S2Client
-from support.small_recording import small_recording
+from support.s2.client import S2Client
 
 from penstock_spark.cli import common
 from penstock_spark.cli.main import pipeline_commands

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.small_recording import small_recording
+from support.captures.small_recording import small_recording
 
 MOST_JOBS = 16
 """A job costs up to 0.3 s of processor time, however small it is. There were 57 when each stage was planned anew."""

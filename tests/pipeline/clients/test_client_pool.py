@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from support.fake_streams import FakeServer
+from support.spark.fake_streams import FakeServer
 
 from penstock_codecs.failures import OperationFailed
 from penstock_spark.clients import ReadPosition, StreamClient

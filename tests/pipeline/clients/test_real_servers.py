@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from support.real_backs import LOOPBACK, PravegaStandalone, S3PReference
-from support.s3p import S3PClient
+from support.s3p.client import S3PClient
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_proto import pravega_controller_pb2 as pb

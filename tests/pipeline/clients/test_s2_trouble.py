@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import pytest
-from support.flaky import CuttingRelay, Scripted
 from support.process import BASIN, GatewayProcess
+from support.store.flaky import CuttingRelay, Scripted
 
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.model import Columns, RecordBatch, StreamPosition

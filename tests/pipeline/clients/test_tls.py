@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.certificates import needs_openssl, self_signed
 from support.process import BASIN, CONFIG, running_gateway
+from support.tls.certificates import needs_openssl, self_signed
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_spark.clients import Endpoint, ReadPosition, open_client

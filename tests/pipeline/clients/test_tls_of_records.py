@@ -9,9 +9,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from support.certificates import needs_openssl, self_signed
 from support.process import BASIN, CONFIG, running_gateway
 from support.scripted_servers import s3p_server
+from support.tls.certificates import needs_openssl, self_signed
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import RecordId

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import support.tables
 from pyspark.sql import functions as fn
+from support.spark import tables
 
 from penstock_spark.jobs.audit import KINDS, audit
 from penstock_spark.jobs.schemas import DIFFERENCES, VERDICTS
@@ -34,7 +34,7 @@ def stream_of(stream: str, bodies: Sequence[bytes], first: int = 0) -> list[dict
 
 
 def table(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
-    return support.tables.table(spark, RECORDS, rows)
+    return tables.table(spark, RECORDS, rows)
 
 
 def bodies(count: int) -> list[bytes]:
@@ -192,7 +192,7 @@ def test_the_sinks_marker_makes_no_difference_unless_one_asks(spark: SparkSessio
 
 
 def capture(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
-    return support.tables.table(spark, SEEN_RECORDS, rows)
+    return tables.table(spark, SEEN_RECORDS, rows)
 
 
 def test_what_cannot_be_compared_is_refused(spark: SparkSession) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
-from support.capture_tables import read
+from support.captures.small_recording import small_recording
+from support.captures.tables import read
 from support.process import BASIN, GatewayProcess
-from support.small_recording import small_recording
 
 from penstock_codecs.model import Header
 from penstock_spark.clients import StreamClient, open_client

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.tables import at, table
+from support.spark.tables import at, table
 
 from penstock_spark.jobs.quality import EXAMPLES, quality
 from penstock_spark.jobs.schemas import QUALITY

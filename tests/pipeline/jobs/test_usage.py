@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.tables import at, moment, table
+from support.spark.tables import at, moment, table
 
 from penstock_spark.jobs.schemas import THROUGHPUT, USAGE
 from penstock_spark.jobs.usage import MOST_CODES, throughput, usage

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support import tables
-from support.capture_tables import read
-from support.small_recording import Clients, small_recording
+from support.captures.small_recording import Clients, small_recording
+from support.captures.tables import read
+from support.spark import tables
 
 from penstock_spark.jobs.audit import audit
 from penstock_spark.report import gather, gather_audit, gather_streams, page

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.cluster_job import PARTITIONS, results
+from support.captures.small_recording import small_recording
 from support.process import BASIN, GatewayProcess
-from support.s2_http import S2Client
-from support.small_recording import small_recording
-from support.spark_cluster import SPARK_HOME, SparkCluster, spark_cluster
+from support.s2.client import S2Client
+from support.spark.cluster import SPARK_HOME, SparkCluster, spark_cluster
+from support.spark.cluster_job import PARTITIONS, results
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +75,7 @@ def test_a_cluster_gives_the_same_on_both_workers(spark: SparkSession, gateway: 
     place = tmp_path / "cluster"
     place.mkdir()
     with spark_cluster(place) as cluster:
-        submitted(cluster, tmp_path, TESTS / "support" / "cluster_job.py", *given, "found.json")
+        submitted(cluster, tmp_path, TESTS / "support" / "spark" / "cluster_job.py", *given, "found.json")
     found = json.loads((tmp_path / "found.json").read_text())
     ran = found.pop("ran")
     assert found == expected

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.sink_server import FakeClient, Killed, NoPauses, Runner, World
+from support.spark.sink_server import FakeClient, Killed, NoPauses, Runner, World
 
 from penstock_codecs.failures import OperationFailed
 from penstock_spark.clients.plugin import AppendLimits

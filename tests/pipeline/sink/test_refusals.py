@@ -7,7 +7,7 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from support.sink_server import FakeClient, NoPauses, World
+from support.spark.sink_server import FakeClient, NoPauses, World
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_spark.sink.columns import ColumnLayout
@@ -80,7 +80,7 @@ def bodies(world: World, stream: str) -> list[bytes]:
 @pytest.fixture
 def lasting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has appends in flight when a task dies arrive all the same."""
-    monkeypatch.setattr("support.sink_server.FakeAppender.close", lambda _: None)
+    monkeypatch.setattr("support.spark.sink_server.FakeAppender.close", lambda _: None)
 
 
 @pytest.mark.usefixtures("lasting")

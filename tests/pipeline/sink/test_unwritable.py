@@ -9,7 +9,7 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.sink_server import FakeClient, NoPauses, World
+from support.spark.sink_server import FakeClient, NoPauses, World
 
 from penstock_spark.clients.plugin import AppendLimits
 from penstock_spark.options import WrongOptions

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan, StringStartsWith
-from support.fake_streams import FakeServer
+from support.spark.fake_streams import FakeServer
 
 from penstock_codecs.envelope import wrap
 from penstock_codecs.failures import OperationFailed

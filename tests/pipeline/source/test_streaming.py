@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from support.fake_streams import FakeClient, FakeServer
+from support.spark.fake_streams import FakeClient, FakeServer
 
 from penstock_codecs.failures import OperationFailed
 from penstock_spark.clients import ReadPosition

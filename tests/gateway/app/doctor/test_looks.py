@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from support.certificates import needs_openssl, self_signed
+from support.tls.certificates import needs_openssl, self_signed
 
 from penstock.app.config import Config, parse_config
 from penstock.app.doctor.examination import (

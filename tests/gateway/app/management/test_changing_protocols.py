@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 from support.management import ask, management_port
 from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
-from support.s2_http import S2Client
-from support.s3p import S3PClient
-from support.segment_client import ReleasedSocket
+from support.s2.client import S2Client
+from support.s3p.client import S3PClient
+from support.segment.client import ReleasedSocket
 
 from penstock.cli import main
 from penstock_codecs.segment.events import split_events

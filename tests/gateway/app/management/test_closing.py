@@ -6,12 +6,12 @@ import contextlib
 from typing import Any
 
 import pytest
+from support.captures.traffic import until
 from support.management import ask
 from support.process import BASIN, CONFIG, GatewayProcess
 from support.real_backs import SecondPenstock
-from support.recorded_traffic import until
-from support.s2_http import S2Client
-from support.s3p import S3PClient
+from support.s2.client import S2Client
+from support.s3p.client import S3PClient
 
 
 def shown(port: int, side: str, protocol: str) -> list[dict[str, Any]]:

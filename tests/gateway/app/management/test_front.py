@@ -7,7 +7,7 @@ import json
 import pytest
 import trio
 import trio.testing
-from support.http_client import serving
+from support.http.client import serving
 from support.management import JSON, Asker, asking, overview
 
 from penstock.app.management.front import ManagementFront

@@ -5,9 +5,9 @@ from __future__ import annotations
 import http.client
 
 import pytest
+from support.captures.traffic import MANAGEMENT
 from support.management import management_port
 from support.process import CONFIG, GatewayProcess
-from support.recorded_traffic import MANAGEMENT
 
 from penstock.app.bootstrap.management import management_settings
 from penstock.app.config import Management

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from support.http_client import HttpClient, memory_pair, serving
+from support.http.client import HttpClient, memory_pair, serving
 from support.management import Asker, Process
 
 from penstock.app.management.front import ManagementFront

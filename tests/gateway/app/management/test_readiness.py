@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
-from support.disks import small_file_system
+from support.captures.traffic import until
 from support.management import ask
 from support.peers import call
 from support.process import BASIN, CONFIG, GatewayProcess
 from support.real_backs import SecondPenstock
-from support.recorded_traffic import until
-from support.s2_http import S2Client
+from support.s2.client import S2Client
+from support.store.disks import small_file_system
 
 BACK = """
 [backs.second]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 from support.captures import read
-from support.http_client import memory_pair, serving
+from support.http.client import memory_pair, serving
 from support.listening import tapped_front
 from support.management import JSON, Asker
 

@@ -11,10 +11,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.certificates import needs_openssl, self_signed
 from support.process import BASIN, CONFIG, GatewayProcess
 from support.reloads import KeptAlive, ask_for_reload, rewrite, wait_for
-from support.s3p import S3PClient, S3PError
+from support.s3p.client import S3PClient, S3PError
+from support.tls.certificates import needs_openssl, self_signed
 
 BACK = '[backs.far]\nkind = "s2"\naddress = "127.0.0.1:1"\n'
 

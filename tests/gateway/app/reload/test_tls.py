@@ -9,11 +9,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.authority import Authority
 from support.process import GatewayProcess
 from support.reloads import KeptAlive, ask_for_reload, rewrite
-from support.s3p import S3PClient, S3PError
+from support.s3p.client import S3PClient, S3PError
 from support.tls import client_context
+from support.tls.authority import Authority
 
 DASHBOARD = """
 [[identities]]

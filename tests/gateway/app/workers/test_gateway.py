@@ -16,8 +16,8 @@ import pytest
 from support.crews import TWO, connection_of, served_by, session_in, started, until
 from support.management import ask
 from support.process import BASIN, GatewayProcess, running_gateway
-from support.s2_http import S2Client
-from support.s2s import append_input
+from support.s2.client import S2Client
+from support.s2.frames import append_input
 
 from penstock.app.workers.process import CONNECTIONS
 

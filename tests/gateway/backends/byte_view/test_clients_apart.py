@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from support.s2_model import ModelServer, model_server
+from support.s2.model import ModelServer, model_server
 from support.store import STREAM, acknowledged, sending
 
 from penstock.backends.byte_view import open_bytes_on_records

@@ -8,7 +8,7 @@ import trio.testing
 from google.protobuf.wrappers_pb2 import BytesValue, DoubleValue, Int32Value, StringValue
 from structlog.testing import capture_logs
 from support.grpc_service import NAME, Calls
-from support.http_client import Answer, HttpClient, serving
+from support.http.client import Answer, HttpClient, serving
 
 from penstock.net.grpc import Code, GrpcService
 from penstock_codecs.grpc import frame

@@ -9,9 +9,9 @@ import trio
 import trio.testing
 from hyperframe.frame import DataFrame, SettingsFrame
 from structlog.testing import capture_logs
-from support import h2_frames
-from support.http_client import HttpClient, StreamPair, memory_pair, serving, socket_pair
-from support.http_handlers import Follower, echo, hello
+from support.http import h2_frames
+from support.http.client import HttpClient, StreamPair, memory_pair, serving, socket_pair
+from support.http.handlers import Follower, echo, hello
 
 from penstock.net.http.exchange import Exchange
 from penstock.net.http.server.connection import HttpServerConnection

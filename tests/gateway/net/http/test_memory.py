@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from support.h2c import H2Connection
+from support.http.h2_client import H2Connection
 from support.peers import call
 from support.process import BASIN, GatewayProcess, running_gateway
 

@@ -7,8 +7,8 @@ import pytest
 import trio
 import trio.testing
 from structlog.testing import capture_logs
-from support.http_client import HttpClient, StreamPair, memory_pair, serving, socket_pair
-from support.http_handlers import Follower, count, hello
+from support.http.client import HttpClient, StreamPair, memory_pair, serving, socket_pair
+from support.http.handlers import Follower, count, hello
 
 from penstock.net.http.exchange import Exchange
 from penstock.net.http.serving import HttpSettings, serve_http

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import trio
-from support.certificates import needs_openssl, self_signed
-from support.http_client import HttpClient
+from support.http.client import HttpClient
+from support.tls.certificates import needs_openssl, self_signed
 
 from penstock.net.http.exchange import Exchange
 from penstock.net.http.serving import HttpSettings, serve_http

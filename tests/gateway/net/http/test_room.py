@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 from structlog.testing import capture_logs
-from support.http_client import HttpClient, memory_pair, serving
+from support.http.client import HttpClient, memory_pair, serving
 
 from penstock.net.http.exchange import Exchange
 from penstock.net.http.server.room import SendRoom

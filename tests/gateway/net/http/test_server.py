@@ -6,8 +6,8 @@ import pytest
 import trio
 import trio.testing
 from structlog.testing import capture_logs
-from support.http_client import HttpClient, StreamPair, memory_pair, serving, socket_pair
-from support.http_handlers import count, echo, hello
+from support.http.client import HttpClient, StreamPair, memory_pair, serving, socket_pair
+from support.http.handlers import count, echo, hello
 
 from penstock.core.identity import CLIENT, Client
 from penstock.net.http.exchange import Exchange

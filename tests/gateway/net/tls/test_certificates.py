@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import trio
 from structlog.testing import capture_logs
-from support.authority import Authority, Issued
 from support.tls import client_context, greet
+from support.tls.authority import Authority, Issued
 
 from penstock.core.errors import CannotStart
 from penstock.net.tls import CERTIFICATES, Certificates, ClientTls, Pair, ServerFiles, ServerTls

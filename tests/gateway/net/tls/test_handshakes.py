@@ -14,8 +14,8 @@ import pytest
 import trio
 import trio.testing
 from structlog.testing import capture_logs
-from support.authority import Authority, Issued
 from support.tls import client_context, greet
+from support.tls.authority import Authority, Issued
 
 from penstock.core.identity import NO_IDENTITIES, Identities
 from penstock.net.limits import CONNECTION_QUOTA, Limiter

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from support.authority import Authority, Issued
 from support.tls import client_context, greet
+from support.tls.authority import Authority, Issued
 
 from penstock.core.errors import CannotStart
 from penstock.net.tls import Pair, ServerFiles, ServerTls

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from support.process import BASIN, GatewayProcess
-from support.s2_http import S2Client
-from support.s2s import append_input
+from support.s2.client import S2Client
+from support.s2.frames import append_input
 from support.scraping import Scrape
 from trio.testing import MockClock
 

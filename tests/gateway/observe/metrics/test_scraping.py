@@ -12,11 +12,11 @@ import pytest
 from support.far_and_lost import BRIDGE
 from support.management import ask
 from support.process import BASIN, GatewayProcess
-from support.s2_http import S2Client
-from support.s2s import append_input
-from support.s3p import S3PClient
+from support.s2.client import S2Client
+from support.s2.frames import append_input
+from support.s3p.client import S3PClient
 from support.scraping import OPEN_METRICS, Scrape
-from support.segment_client import ReleasedSocket
+from support.segment.client import ReleasedSocket
 
 from penstock.observe.metrics.families import FAMILIES
 from penstock.observe.metrics.series import MetricKind

@@ -7,8 +7,8 @@ import pytest
 import trio.testing
 from support.clocks import threads_hold
 from support.controller import SCOPE, SCOPES, settings, store
-from support.controller_client import Client
-from support.http_client import serving
+from support.controller.client import Client
+from support.http.client import serving
 from support.store import Wall
 
 from penstock.backends.embedded import EmbeddedBack

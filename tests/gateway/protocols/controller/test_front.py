@@ -9,8 +9,8 @@ import trio
 import trio.testing
 from google.protobuf.message_factory import GetMessageClass
 from support.controller import BASIN_SCOPE, SCOPE, content, event, write
-from support.controller_client import MISSING, ONE, SERVICE, STREAM, Client, Ends, config, cut, ids
-from support.http_client import serving
+from support.controller.client import MISSING, ONE, SERVICE, STREAM, Client, Ends, config, cut, ids
+from support.http.client import serving
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.protocols.controller.controller import Advertised, ControllerSettings, SegmentsMode

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 from support.controller import SCOPE, content, event, info, settings, write
-from support.controller_client import MISSING, ONE, STREAM, Client, Ends, config, cut, ids
+from support.controller.client import MISSING, ONE, STREAM, Client, Ends, config, cut, ids
 from support.store import Wall
 
 from penstock.backends.embedded import EmbeddedBack

@@ -3,7 +3,17 @@
 from typing import TypeVar
 
 import pytest
-from support.controller import SCOPE, InterruptedBack, RefusedWith, event, info, interrupted, segments, settings, write
+from support.controller import (
+    SCOPE,
+    InterruptedBack,
+    RefusedWith,
+    event,
+    info,
+    interrupted,
+    segments,
+    settings,
+    write,
+)
 from support.store import Fails, Wall
 
 from penstock.backends.embedded import EmbeddedBack

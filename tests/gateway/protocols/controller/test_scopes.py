@@ -1,7 +1,17 @@
 """Scopes, and listing what is in them."""
 
 import pytest
-from support.controller import BASIN, BASIN_SCOPE, SCOPE, SCOPES, RefusedWith, info, segments, settings, write
+from support.controller import (
+    BASIN,
+    BASIN_SCOPE,
+    SCOPE,
+    SCOPES,
+    RefusedWith,
+    info,
+    segments,
+    settings,
+    write,
+)
 from support.store import Wall
 
 from penstock.backends.embedded import EmbeddedBack

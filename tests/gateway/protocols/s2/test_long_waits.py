@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 from support.backs import PartialBack
-from support.s2s import FrameReader, append_input, encode_frame
+from support.s2.frames import FrameReader, append_input, encode_frame
 from trio.testing import MockClock, memory_stream_pair
 
 from penstock.core.back import AppendSession, Following, ReadSession

@@ -9,7 +9,7 @@ from typing import Any
 import trio
 import trio.testing
 from support.backs import PartialBack
-from support.http_client import HttpClient, memory_pair
+from support.http.client import HttpClient, memory_pair
 
 from penstock.core.back import Following, ReadSession
 from penstock.net.http.exchange import Exchange, HeaderList

@@ -11,7 +11,7 @@ from hyperframe.frame import DataFrame, SettingsFrame
 from hypothesis import given
 from hypothesis import strategies as st
 from support.captures import conversation, s2_talk, s3p_talk
-from support.h2_frames import headers
+from support.http.h2_frames import headers
 
 from penstock.recorder.captures.har import MAX_EXCHANGES, HarEntries
 from penstock.recorder.captures.lines import as_json, record_line, utc

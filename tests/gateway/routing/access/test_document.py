@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.pravega import need_pravega
+from support.pravega.clients import need_pravega
 from support.walking import Walk, blocks_of
 
 from penstock.app.config import parse_config

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from support.access import closed_gateway
 from support.process import BASIN, GatewayProcess
-from support.s2_http import S2Client
+from support.s2.client import S2Client
 
 TWO = """
 workers = 2

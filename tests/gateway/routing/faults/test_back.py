@@ -8,7 +8,7 @@ from typing import Any
 from support.backs import PartialBack
 from support.faults import with_faults
 from support.process import GatewayProcess
-from support.s3p import S3PClient
+from support.s3p.client import S3PClient
 
 from penstock.net.cutting import CUT_CONNECTION
 from penstock.routing.faults.back import FaultyBack

@@ -7,7 +7,7 @@ from contextlib import closing
 
 from support.faults import injected, with_faults
 from support.process import CONFIG, GatewayProcess
-from support.s3p import S3PClient, S3PError
+from support.s3p.client import S3PClient, S3PError
 
 RULE = {"name": "busy", "action": "error", "operations": ["append"]}
 

@@ -10,8 +10,8 @@ from collections import Counter
 import pytest
 from support.faults import faults_of, injected
 from support.process import BASIN, GatewayProcess
-from support.s2_http import S2Client
-from support.s2s import Session, append_input
+from support.s2.client import S2Client
+from support.s2.frames import Session, append_input
 
 CARRIERS = pytest.mark.parametrize("carrier", ["h1", "h2"])
 

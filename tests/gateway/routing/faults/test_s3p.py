@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from support.faults import injected
 from support.process import GatewayProcess
-from support.s3p import S3PClient, S3PError, options
+from support.s3p.client import S3PClient, S3PError, options
 
 
 @pytest.fixture

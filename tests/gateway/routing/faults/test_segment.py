@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 from support.faults import injected
-from support.pravega import wait_until
+from support.pravega.clients import wait_until
 from support.process import GatewayProcess
-from support.segment_client import ReleasedSocket, append_messages
+from support.segment.client import ReleasedSocket, append_messages
 
 from penstock_codecs.segment import released, split_events
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from support.faults import injected, with_faults
 from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
-from support.s2_http import S2Client
-from support.s3p import S3PClient, S3PError
+from support.s2.client import S2Client
+from support.s3p.client import S3PClient, S3PError
 
 WAYS = """
 [access]

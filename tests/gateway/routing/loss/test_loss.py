@@ -10,7 +10,7 @@ import trio
 import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
-from support.s3p_front import BASIN, serving, store_with_basin
+from support.s3p.front import BASIN, serving, store_with_basin
 from trio.testing import MockClock
 
 from penstock.core.back import Back

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from support.bridges.mirror import Two, two_stores
 from support.clocks import threads_hold
-from support.mirror import Two, two_stores
 from trio.testing import MockClock
 
 

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 from support.backs import DecodedBack
-from support.mirror import PRIMARY, ROUTE, SECONDARY, Fragile, Two, append, running, settled
+from support.bridges.mirror import PRIMARY, ROUTE, SECONDARY, Fragile, Two, append, running, settled
 from support.store import BASIN, STREAM
 
 from penstock.backends.embedded import EmbeddedBack

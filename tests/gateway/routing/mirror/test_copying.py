@@ -7,7 +7,7 @@ import hashlib
 import pytest
 import trio
 import trio.testing
-from support.mirror import Two, append, running, settled
+from support.bridges.mirror import Two, append, running, settled
 from support.store import BASIN, STREAM, appending, fence, sending, stored_bytes
 
 from penstock.core.segment_names import INTERNAL_BASIN

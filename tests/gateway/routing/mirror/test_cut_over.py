@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 import trio.testing
+from support.bridges.mirror import PRIMARY, ROUTE, SECONDARY, Two, append, routed, running
 from support.management import asking, overview
-from support.mirror import PRIMARY, ROUTE, SECONDARY, Two, append, routed, running
 from support.store import BASIN, STREAM, Fails, appending, records
 
 from penstock.app.management.overview import RouteView

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from support.mirror import PRIMARY, ROUTE, SECONDARY, Two, append, routed, running, settled
+from support.bridges.mirror import PRIMARY, ROUTE, SECONDARY, Two, append, routed, running, settled
 from support.store import BASIN, STREAM, Fails, sending
 
 from penstock.core.back import BackWrapper

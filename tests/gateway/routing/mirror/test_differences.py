@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 import trio.testing
-from support.mirror import Two, append, running, settled
+from support.bridges.mirror import Two, append, running, settled
 from support.store import BASIN, STREAM, Unwritable, appending
 
 from penstock.routing.mirror.comparison import compare_records

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 import trio.testing
-from support.dialogues import CLIENT, SERVER, Said, conversation, events
-from support.http_talk import talk
-from support.mock import asked, exactly, mock, say_again
-from support.replay import ACK, Recording, append, create
+from support.captures.dialogues import CLIENT, SERVER, Said, conversation, events
+from support.captures.mock import asked, exactly, mock, say_again
+from support.captures.replay import ACK, Recording, append, create
+from support.s2.whole_api import talk
 
 from penstock.tools.mock.client_messages import alike
 from penstock.tools.mock.serving import PATIENCE_SECONDS

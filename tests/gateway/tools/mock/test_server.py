@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import trio
-from support.certificates import needs_openssl, self_signed
-from support.dialogues import conversation, events
-from support.http_talk import Talk, talk
-from support.replay import talk as s3p_talk
-from support.replay import two_clients
+from support.captures.dialogues import conversation, events
+from support.captures.replay import talk as s3p_talk
+from support.captures.replay import two_clients
+from support.s2.whole_api import Talk, talk
+from support.tls.certificates import needs_openssl, self_signed
 
 from penstock.core.address import Address
 from penstock.core.errors import CannotStart

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import trio.testing
-from support.dialogues import CLIENT, SERVER, Said, conversation, events
-from support.http_talk import talk
-from support.mock import Mock, asked, exactly, mock, say_again
-from support.replay import ACK, Recording, append, create, read
+from support.captures.dialogues import CLIENT, SERVER, Said, conversation, events
+from support.captures.mock import Mock, asked, exactly, mock, say_again
+from support.captures.replay import ACK, Recording, append, create, read
+from support.s2.whole_api import talk
 
 from penstock.tools.mock.script import Script
 from penstock.tools.mock.serving import PATIENCE_SECONDS

@@ -1,7 +1,7 @@
 """The server that recorded clients speak to."""
 
 import pytest
-from support.replay import S3PDouble
+from support.captures.replay import S3PDouble
 
 
 @pytest.fixture

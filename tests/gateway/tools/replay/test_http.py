@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 import trio.testing
-from support.dialogues import conversation, events
-from support.http_talk import STREAM, Talk, talk, whole_talk
+from support.captures.dialogues import conversation, events
 from support.listening import Heard
-from support.s2_model import ModelBack
+from support.s2.model import ModelBack
+from support.s2.whole_api import STREAM, Talk, talk, whole_talk
 
 from penstock.net.http.exchange import Exchange, Handler, Request
 from penstock.net.http.serving import HttpSettings, serve_http

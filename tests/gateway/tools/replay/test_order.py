@@ -7,7 +7,19 @@ import random
 
 import pytest
 import trio.testing
-from support.replay import ACK, FAST, Recording, S3PDouble, append, create, played, read, records, talk, two_clients
+from support.captures.replay import (
+    ACK,
+    FAST,
+    Recording,
+    S3PDouble,
+    append,
+    create,
+    played,
+    read,
+    records,
+    talk,
+    two_clients,
+)
 
 from penstock.tools.replay.items import ClientSent, Item
 from penstock.tools.replay.order import PlaybackBuffer, Turns

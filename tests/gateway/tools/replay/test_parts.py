@@ -6,7 +6,7 @@ import math
 
 import pytest
 import trio.testing
-from support.replay import ACK, FAST, Recording, S3PDouble, append, create, played, read, talk, two_clients
+from support.captures.replay import ACK, FAST, Recording, S3PDouble, append, create, played, read, talk, two_clients
 
 from penstock.tools.replay.replaying import ReplaySettings
 from penstock.tools.replay.report import MOST_SHOWN, ReplaySummary, Report

@@ -9,7 +9,7 @@ import pytest
 import trio.testing
 from support.captures import read as read_capture
 from support.captures import written
-from support.replay import ACK, FAST, Recording, S3PDouble, append, create, played, read, records, talk
+from support.captures.replay import ACK, FAST, Recording, S3PDouble, append, create, played, read, records, talk
 
 from penstock.tools.replay.pace import ReplayPace
 from penstock.tools.replay.replaying import ReplaySettings

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from support.dialogues import CLIENT, SERVER, RecordedStream, Said, conversation, events
-from support.s3p_front import store_with_basin
-from support.segment_front import Client
+from support.captures.dialogues import CLIENT, SERVER, RecordedStream, Said, conversation, events
+from support.s3p.front import store_with_basin
+from support.segment.front import Client
 
 from penstock.protocols.segment.front import SegmentFront
 from penstock.tools.replay.replaying import Replay, ReplaySettings

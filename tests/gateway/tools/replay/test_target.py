@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.s3p_front import Client
+from support.s3p.front import Client
 
 from penstock.core.address import Address
 from penstock.protocols.plugin import server_kinds

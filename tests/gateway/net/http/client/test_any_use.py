@@ -10,7 +10,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
-from support.http_client import memory_pair, socket_pair
+from support.http.client import memory_pair, socket_pair
 from support.upstreams import by, far_server
 
 from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion

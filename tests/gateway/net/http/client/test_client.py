@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 import trio
 import trio.testing
-from support.http_client import StreamPair, memory_pair, socket_pair
-from support.http_handlers import echo, hello
+from support.http.client import StreamPair, memory_pair, socket_pair
+from support.http.handlers import echo, hello
 from support.upstreams import WHERE, by, client_of
 
 from penstock.core.identity import CLIENT, Client

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 import trio.testing
-from support.http_client import StreamPair, memory_pair, socket_pair
-from support.http_handlers import count, echo
+from support.http.client import StreamPair, memory_pair, socket_pair
+from support.http.handlers import count, echo
 from support.upstreams import by, client_of
 
 from penstock.net.http.client import HttpClientSettings, HttpVersion

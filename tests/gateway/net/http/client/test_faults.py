@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 import trio.testing
-from support.http_client import socket_pair
-from support.http_handlers import hello
+from support.http.client import socket_pair
+from support.http.handlers import hello
 from support.upstreams import (
     WHERE,
     Script,

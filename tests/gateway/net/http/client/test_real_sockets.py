@@ -11,9 +11,9 @@ from functools import partial
 import orjson
 import pytest
 import trio
-from support.certificates import needs_openssl, self_signed
-from support.http_handlers import echo
+from support.http.handlers import echo
 from support.real_backs import S2Lite
+from support.tls.certificates import needs_openssl, self_signed
 
 from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
 from penstock.net.http.exchange import Exchange

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Iterator
 import pytest
 import trio
 import trio.testing
-from support.dialogues import CLIENT as CLIENT_SIDE
-from support.dialogues import SERVER, RecordedStream
-from support.s2_model import ModelServer, model_server
+from support.captures.dialogues import CLIENT as CLIENT_SIDE
+from support.captures.dialogues import SERVER, RecordedStream
+from support.s2.model import ModelServer, model_server
 from support.store import STREAM, appending
 
 from penstock.core.identity import CLIENT, Client

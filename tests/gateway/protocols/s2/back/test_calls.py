@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 import trio.testing
-from support.s2_model import model_server
+from support.s2.model import model_server
 from support.store import BASIN, STREAM, appending
 from support.upstreams import by, far_server
 

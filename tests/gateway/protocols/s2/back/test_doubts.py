@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from support.s2_model import ModelServer, model_server
+from support.s2.model import ModelServer, model_server
 from support.store import STREAM, appending
 from support.upstreams import by, far_server
 

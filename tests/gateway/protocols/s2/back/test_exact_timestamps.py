@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import trio
 import trio.testing
-from support.s2_model import ModelServer, model_server
+from support.s2.model import ModelServer, model_server
 from support.store import NOW, STREAM, acknowledged, appending
 
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
-from support.s2_model import Wire, model_server
+from support.s2.model import Wire, model_server
 from support.store import STREAM, appending
 
 from penstock.core.back import AppendSession

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 import pytest
 import trio
 import trio.testing
-from support.s2_model import ModelServer, model_server
+from support.s2.model import ModelServer, model_server
 from support.store import STREAM, appending
 
 from penstock.core.delivery import Delivery

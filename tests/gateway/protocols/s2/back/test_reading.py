@@ -11,7 +11,7 @@ import trio
 import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
-from support.s2_model import ModelServer, Wire, model_server
+from support.s2.model import ModelServer, Wire, model_server
 from support.store import NOW, STREAM, appending, batches
 from support.upstreams import by, far_server
 

@@ -13,7 +13,7 @@ import trio
 import trio.testing
 from support.clocks import threads_hold
 from support.native import MemoryTables
-from support.s3p_front import store_with_basin
+from support.s3p.front import store_with_basin
 from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedBack

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.clocks import threads_hold
-from support.s3p_front import Connect, serving, store_with_basin
+from support.s3p.front import Connect, serving, store_with_basin
 from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedBack

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import trio
 import trio.testing
-from support.s3p_front import Client, Connect, WatchedBack, error_code, serving
+from support.s3p.front import Client, Connect, WatchedBack, error_code, serving
 from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedBack

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 import trio.testing
-from support.s3p_front import Connect, WatchedBack, error_code, serving
+from support.s3p.front import Connect, WatchedBack, error_code, serving
 from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedBack

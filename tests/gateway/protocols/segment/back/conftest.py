@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.clocks import threads_hold
-from support.segment_front import WatchedBack
+from support.segment.front import WatchedBack
 from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedSettings, open_embedded

@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import pytest
 import trio
-from support import draft_shapes
-from support.segment_back import STREAM, append_of, opened
-from support.segment_front import Client, WatchedBack, serving
+from support.segment import draft_shapes
+from support.segment.back import STREAM, append_of, opened
+from support.segment.front import Client, WatchedBack, serving
 from trio.testing import MockClock
 
 from penstock.backends.combined import Combined

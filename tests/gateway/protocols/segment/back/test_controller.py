@@ -10,7 +10,7 @@ import pytest
 import trio
 from support.controller import NAMES, settings
 from support.controller import store as controlled_store
-from support.segment_back import CONTROLLER, STORE, STREAM, append_of, opened
+from support.segment.back import CONTROLLER, STORE, STREAM, append_of, opened
 from support.store import Wall
 from trio.testing import MockClock
 

@@ -9,9 +9,9 @@ import pytest
 import trio
 import trio.testing
 from support.native import MemoryTables
-from support.segment_back import STREAM, append_of, opened
-from support.segment_front import WatchedBack
-from support.segment_scripts import Answer, scripted
+from support.segment.back import STREAM, append_of, opened
+from support.segment.front import WatchedBack
+from support.segment.scripts import Answer, scripted
 from support.store import Fails, records
 from trio.testing import MockClock
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.segment_back import EVENTS, STREAM, append_of, opened
+from support.segment.back import EVENTS, STREAM, append_of, opened
 from trio.testing import MockClock
 
 from penstock.core.marks import START, Mark

@@ -15,7 +15,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.clocks import threads_hold
-from support.segment_back import STREAM, Wires, append_of, opened
+from support.segment.back import STREAM, Wires, append_of, opened
 from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedSettings, open_embedded

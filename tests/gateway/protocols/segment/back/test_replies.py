@@ -11,8 +11,8 @@ import pytest
 import trio
 from support.controller import NAMES
 from support.controller import store as controlled_store
-from support.segment_back import CONTROLLER, STORE, STREAM, append_of, opened
-from support.segment_scripts import scripted
+from support.segment.back import CONTROLLER, STORE, STREAM, append_of, opened
+from support.segment.scripts import scripted
 from support.store import Wall
 from trio.testing import MockClock
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.clocks import threads_hold
 from support.records_only import RecordsOnly, WithTables
-from support.segment_back import BytesElsewhere
-from support.segment_back import opened as opened_back
-from support.segment_front import Connect, WatchedBack, serving
+from support.segment.back import BytesElsewhere
+from support.segment.back import opened as opened_back
+from support.segment.front import Connect, WatchedBack, serving
 from trio.testing import MockClock
 
 from penstock.backends.byte_view import open_bytes_on_records

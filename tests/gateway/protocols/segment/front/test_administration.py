@@ -6,7 +6,7 @@ import re
 from uuid import UUID, uuid4
 
 import pytest
-from support.segment_front import SEGMENT, Client, Connect, WatchedBack
+from support.segment.front import SEGMENT, Client, Connect, WatchedBack
 from trio.testing import MockClock
 
 from penstock.core.segment_names import INTERNAL_BASIN

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 import structlog
-from support.segment_front import SEGMENT, Client, Connect, WatchedBack, serving
+from support.segment.front import SEGMENT, Client, Connect, WatchedBack, serving
 from trio.testing import MockClock
 
 from penstock.protocols.segment.front import SegmentFront, SegmentSettings

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 import trio
-from support.segment_front import SEGMENT, Client, Connect, WatchedBack, bytes_of
+from support.segment.front import SEGMENT, Client, Connect, WatchedBack, bytes_of
 from trio.testing import MockClock
 
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes, GetAttribute, Seal

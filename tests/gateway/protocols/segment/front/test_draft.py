@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 import pytest
 import structlog
 import trio
-from support import draft_shapes
-from support.segment_front import SEGMENT, Client, Connect, WatchedBack, bytes_of
+from support.segment import draft_shapes
+from support.segment.front import SEGMENT, Client, Connect, WatchedBack, bytes_of
 from trio.testing import MockClock
 
 from penstock_codecs.byte_operations import AppendBytes, Seal

@@ -9,7 +9,7 @@ import pytest
 import structlog
 import trio
 import trio.testing
-from support.segment_front import SEGMENT, Client, Connect, WatchedBack, bytes_of, serving
+from support.segment.front import SEGMENT, Client, Connect, WatchedBack, bytes_of, serving
 from trio.testing import MockClock
 
 from penstock.protocols.segment.front import SegmentFront, SegmentSettings

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from support.segment_front import SEGMENT, Client, Connect, WatchedBack
+from support.segment.front import SEGMENT, Client, Connect, WatchedBack
 from trio.testing import MockClock
 
 from penstock_codecs.byte_operations import AppendBytes, GetAttribute, GetSegmentInfo, ReadBytes

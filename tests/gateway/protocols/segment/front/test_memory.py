@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from support.process import GatewayProcess
-from support.segment_client import DraftSocket, ReleasedSocket, bytes_of, header
+from support.segment.client import DraftSocket, ReleasedSocket, bytes_of, header
 
 from penstock_codecs.segment import draft, join_events, released
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 import trio
 from support.backs import PartialBack
-from support.segment_front import SEGMENT, Client, Connect, WatchedBack
+from support.segment.front import SEGMENT, Client, Connect, WatchedBack
 from trio.testing import MockClock
 
 from penstock.protocols.segment.front.merges import Merges

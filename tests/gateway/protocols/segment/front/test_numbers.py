@@ -12,8 +12,8 @@ import trio
 from support.controller import segments as config
 from support.controller import settings
 from support.records_only import RecordsOnly, WithTables
-from support.segment_back import opened as opened_back
-from support.segment_front import Connect, WatchedBack, serving
+from support.segment.back import opened as opened_back
+from support.segment.front import Connect, WatchedBack, serving
 from support.store import Wall
 from trio.testing import MockClock
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import structlog
 import trio
-from support.segment_front import SEGMENT, Client, Connect, WatchedBack, serving
+from support.segment.front import SEGMENT, Client, Connect, WatchedBack, serving
 from trio.testing import MockClock
 
 from penstock.protocols.segment.front import SegmentFront, SegmentSettings, reads

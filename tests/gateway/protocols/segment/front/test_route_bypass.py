@@ -17,8 +17,8 @@ import pytest
 from support.clocks import threads_hold
 from support.records_only import RecordsOnly
 from support.routing import routed
-from support.segment_back import opened
-from support.segment_front import Client, Connect, bytes_of, serving
+from support.segment.back import opened
+from support.segment.front import Client, Connect, bytes_of, serving
 from support.store import Wall
 from trio.testing import MockClock
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.segment_front import SEGMENT, Client, Connect
+from support.segment.front import SEGMENT, Client, Connect
 from trio.testing import MockClock
 
 from penstock_codecs.segment import TableEntry, TableKey, released

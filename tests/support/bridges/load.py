@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from support.bridge_fronts import LOOPBACK, seen_of_json
+from support.bridges.fronts import LOOPBACK, seen_of_json
 from support.process import BASIN, GatewayProcess
-from support.s2_http import BASE64, S2Client, stream_path
-from support.s2s import append_input
-from support.s3p import S3PClient, S3PError, parse_id
-from support.segment_client import DraftSocket, ReleasedSocket
+from support.s2.client import BASE64, S2Client, stream_path
+from support.s2.frames import append_input
+from support.s3p.client import S3PClient, S3PError, parse_id
+from support.segment.client import DraftSocket, ReleasedSocket
 
 from penstock_codecs.segment import join_events
 from penstock_proto import s2_pb2 as pb

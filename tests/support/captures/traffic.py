@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
+from support.captures.recording import capture_files, read_file, tshark_warnings
 from support.process import CONFIG, GatewayProcess
 from support.real_backs import SecondPenstock
-from support.recording import capture_files, read_file, tshark_warnings
 from support.relay import Relay, recorded
-from support.s3p import S3PClient
+from support.s3p.client import S3PClient
 
 from penstock_analysis.capture import CaptureEvent, Conversation, Sender, Side
 

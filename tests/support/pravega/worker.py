@@ -1,4 +1,4 @@
-"""Pravega's Python client, unmodified, in a process of its own; `support.pravega` drives it.
+"""Pravega's Python client, unmodified, in a process of its own; `support.pravega.clients` drives it.
 
 Every blocking call of this client holds the interpreter's lock (segment fact sheet, 3.1), so it cannot live in the
 tests' own process. One request a line on standard input, `{"do": METHOD, "arguments": {...}}`; one answer a line on

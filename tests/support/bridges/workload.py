@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
-from support.bridge_fronts import (
+from support.bridges.fronts import (
     NO_SUCH_THING,
     TRIM,
     Front,
@@ -21,9 +21,9 @@ from support.bridge_fronts import (
     Seen,
     SseFront,
 )
-from support.bridge_fronts_plain import DraftFront, ReleasedFront, S3PFront
+from support.bridges.plain_fronts import DraftFront, ReleasedFront, S3PFront
 from support.process import GatewayProcess
-from support.s2_http import eventually
+from support.s2.client import eventually
 
 from penstock_codecs.envelope import is_marked
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from support.dialogues import conversation, cut_up, events, hear, parts
+from support.captures.dialogues import conversation, cut_up, events, hear, parts
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue import Message, Problem, SeenRecord

@@ -1,6 +1,6 @@
 """A program that appends to a store until it is killed, and says what was acknowledged, one line each.
 
-`python store_writer.py DIRECTORY SEED`. A line: stream, number of the batch, first sequence number, records, first and
+`python writer.py DIRECTORY SEED`. A line: stream, number of the batch, first sequence number, records, first and
 last timestamp. A body: stream, number of the batch, index, records of the batch, and filler.
 
 Two segment clients number their events, from 1 on, and go on where the store says that they are; their lines: BYTES,

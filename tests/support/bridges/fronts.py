@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from support.process import BASIN, GatewayProcess
-from support.s2_http import BASE64, Answer, S2Client, b64
-from support.s2s import record as message_of
+from support.s2.client import BASE64, Answer, S2Client, b64
+from support.s2.frames import record as message_of
 
 from penstock_proto import s2_pb2 as pb
 

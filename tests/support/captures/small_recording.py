@@ -8,10 +8,10 @@ from typing import Final
 
 import zstandard
 from support.process import BASIN, CONFIG, GatewayProcess
-from support.s2_http import S2Client
-from support.s2s import ZSTD, append_input
-from support.s3p import S3PClient
-from support.segment_client import ReleasedSocket
+from support.s2.client import S2Client
+from support.s2.frames import ZSTD, append_input
+from support.s3p.client import S3PClient
+from support.segment.client import ReleasedSocket
 
 __all__ = ["ROUTES", "Clients", "small_recording"]
 

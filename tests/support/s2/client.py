@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from support.h2c import H2Connection
-from support.s2s import ByteStream, Session
+from support.http.h2_client import H2Connection
+from support.s2.frames import ByteStream, Session
 
 from penstock_proto import s2_pb2 as pb
 

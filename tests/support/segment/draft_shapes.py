@@ -6,9 +6,9 @@ from collections import Counter
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from support.draft_blocks import READ, SETUP, SHAPES
-from support.segment import WRITER
-from support.segment_client import DraftSocket, bytes_of
+from support.segment.client import DraftSocket, bytes_of
+from support.segment.draft_blocks import READ, SETUP, SHAPES
+from support.segment.messages import WRITER
 
 from penstock_codecs.segment import BlockData, SegmentMessage, draft, join_events
 from penstock_codecs.segment.encoder import Fill

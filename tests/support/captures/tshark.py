@@ -40,7 +40,7 @@ __all__ = [
     "tshark",
 ]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DISSECTORS = ROOT / "config" / "wireshark" / "penstock.lua"
 PORTS = {"s2": 8080, "s3p": 7500, "segment": 12345, "controller": 9090, "": 4444}
 SECONDS = 60.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from support.dialogues import CLIENT, SERVER, Said, conversation, messages
-from support.segment import WRITER
-from support.segment_front import SEGMENT, bytes_of
+from support.captures.dialogues import CLIENT, SERVER, Said, conversation, messages
+from support.segment.front import SEGMENT, bytes_of
+from support.segment.messages import WRITER
 
 from penstock_analysis.dialogue import Message, SeenRecord
 from penstock_analysis.segment.conversation import SegmentDialogue

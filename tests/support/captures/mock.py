@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import trio
 import trio.testing
-from support.dialogues import CLIENT, Said
+from support.captures.dialogues import CLIENT, Said
 
 from penstock.tools.mock.report import MockReport
 from penstock.tools.mock.script import Script

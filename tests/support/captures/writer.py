@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-from support.recording import Talk
+from support.captures.recording import Talk
 
 from penstock.recorder.files import FileRecording
 from penstock.recorder.settings import FileCompression, FileSettings, Priority

@@ -9,7 +9,7 @@ from hyperframe.frame import (
     HeadersFrame,
     SettingsFrame,
 )
-from support.http_story import pull, said
+from support.http.story import pull, said
 
 from penstock_codecs.codec import Role
 from penstock_codecs.http import PREFACE, Body, Http2Connection, HttpLimits, ResponseHead

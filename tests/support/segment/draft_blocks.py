@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from support.segment import WRITER
+from support.segment.messages import WRITER
 
 from penstock_codecs.segment import BlockData, draft, join_events
 from penstock_codecs.segment.encoder import Fill

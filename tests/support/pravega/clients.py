@@ -18,8 +18,8 @@ from typing import Any, Self
 
 import pytest
 from support.process import BASIN, CONFIG, GatewayProcess
-from support.s2_http import S2Client
-from support.s3p import S3PClient
+from support.s2.client import S2Client
+from support.s3p.client import S3PClient
 
 from penstock_proto import s2_pb2 as pb
 
@@ -49,7 +49,7 @@ def advertised(port: int) -> tuple[str, str]:
     return listener, f'{listener}advertise = "127.0.0.1:{port}"\n'
 
 
-WORKER = Path(__file__).with_name("pravega_worker.py")
+WORKER = Path(__file__).with_name("worker.py")
 
 
 def need_pravega() -> None:
@@ -72,7 +72,7 @@ def _environment(credentials: tuple[str, str] | None) -> dict[str, str]:
 
 
 class PravegaClient:
-    """The Python client in a process of its own (`support.pravega_worker`); use it as a context manager.
+    """The Python client in a process of its own (`support.pravega.worker`); use it as a context manager.
 
     `progress` is the count reached by the running call, for those that count.
     """

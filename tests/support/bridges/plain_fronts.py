@@ -1,4 +1,4 @@
-"""The fronts of `support.bridge_fronts` whose protocols know bodies alone: S3P, and segments in both dialects."""
+"""The fronts of `support.bridges.fronts` whose protocols know bodies alone: S3P, and segments in both dialects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 from uuid import uuid4
 
-from support.bridge_fronts import (
+from support.bridges.fronts import (
     LOOPBACK,
     Front,
     JsonFront,
@@ -20,8 +20,8 @@ from support.bridge_fronts import (
     Take,
 )
 from support.process import BASIN, GatewayProcess
-from support.s3p import S3PClient, S3PError, following, parse_id
-from support.segment_client import UNKNOWN_WRITER, DraftSocket, ReleasedSocket, SegmentSocket
+from support.s3p.client import S3PClient, S3PError, following, parse_id
+from support.segment.client import UNKNOWN_WRITER, DraftSocket, ReleasedSocket, SegmentSocket
 
 from penstock_codecs.envelope import unwrap
 from penstock_codecs.segment import append_messages, draft, join_events, released

@@ -10,9 +10,9 @@ from typing import Any
 
 import trio
 import trio.testing
-from support.dialogues import RecordedStream, Said
-from support.http_client import HttpClient
-from support.s2_model import ModelBack
+from support.captures.dialogues import RecordedStream, Said
+from support.http.client import HttpClient
+from support.s2.model import ModelBack
 
 from penstock.net.http.exchange import Exchange, Request
 from penstock.net.http.serving import serve_http

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from support.authority import Authority, Issued
-from support.pravega import wait_until
+from support.pravega.clients import wait_until
 from support.process import BASIN, GatewayProcess, running_gateway
 from support.tls import client_context
+from support.tls.authority import Authority, Issued
 
 __all__ = ["SecuredGateway", "secured_gateway"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from support.http_client import memory_pair
+from support.http.client import memory_pair
 from support.listening import Heard, tapped_front
 
 from penstock.net.upstream import UpstreamSettings

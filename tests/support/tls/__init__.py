@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import trio
 import trio.testing
-from support.authority import Authority, Issued
+from support.tls.authority import Authority, Issued
 
 from penstock.core.identity import CLIENT, Identities
 from penstock.net.tls import ServerTls, tls_stream

@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from support.controller import SCOPE
-from support.http_client import HttpClient
+from support.http.client import HttpClient
 
 from penstock_codecs.grpc import Code, GrpcError, MessageReader, frame
 from penstock_proto import pravega_controller_pb2 as pb

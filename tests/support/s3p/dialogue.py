@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.dialogues import CLIENT, SERVER, Said, conversation, messages
+from support.captures.dialogues import CLIENT, SERVER, Said, conversation, messages
 
 from penstock_analysis.dialogue import Message
 from penstock_analysis.s3p.conversation import S3PDialogue
