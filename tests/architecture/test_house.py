@@ -151,6 +151,18 @@ def test_texts_say_what_things_are_and_do() -> None:
     assert not found, "\n".join(found)
 
 
+def test_names_of_tests_name_things() -> None:
+    """A failing test is read by its name alone."""
+    name = re.compile(r"def (test_\w+)")
+    found = [
+        f"{relative(path)}: {one}"
+        for path in ours("tests/*.py")
+        for one in name.findall(path.read_text())
+        if RIDDLES.search(one.replace("_", " "))
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_pages_and_configurations_say_what_things_are_and_do() -> None:
     """The documents, and the comments of the example configurations."""
     pages = tracked("docs/*.md", "config/*.toml", "config/*.lua", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")

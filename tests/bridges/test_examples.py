@@ -223,7 +223,7 @@ def test_a_sidecar_swaps_tokens_and_speaks_tls(tmp_path: Path) -> None:
             others = [basin["name"] for basin in client.request("GET", "/v1/basins").json()["basins"]]
             assert others == [f"analytics-{BASIN}", BASIN]
             absent = client.request("GET", "/v1/streams/events/records", seq_num=0)
-            assert absent.status == 404, "a stream of the others by the same name, which nobody created"
+            assert absent.status == 404, "a stream of the others by the same name, which was not created"
 
 
 def test_a_mirror_and_a_cut_over() -> None:

@@ -314,7 +314,7 @@ def foreign_append(pair: Pair, *bodies: bytes) -> None:
             segment.append(writer, bodies, len(bodies))
 
 
-def test_somebody_else_appends_at_the_server(pair: Pair) -> None:
+def test_another_client_appends_at_the_server(pair: Pair) -> None:
     before = everything(pair)[:-1]
     foreign_append(pair, b"foreign", b"foreign too")
     assert pair.find("tail_offset=0")["position"]["seq_num"] == len(RECORDS) + 2

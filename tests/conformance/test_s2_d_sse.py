@@ -109,7 +109,7 @@ def test_item_52_last_event_id(s2: S2Client, stream: str) -> None:
     assert batches[-1].id == "4,5,51", "the counts go on (fact sheet 3)"
 
 
-def test_item_52_whoever_is_cut_off_again_and_again_gets_what_was_asked_for(s2: S2Client, stream: str) -> None:
+def test_item_52_a_client_that_is_cut_off_repeatedly_gets_all_records(s2: S2Client, stream: str) -> None:
     """The same URL with the newest id each time, as an EventSource does: the bounds are those of all connections."""
     ids, got = ["0,1,9"], [0]
     for appended in ("abcd", "ef", "ghijklmn"):

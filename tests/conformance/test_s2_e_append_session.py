@@ -256,7 +256,7 @@ def _fill_window(exchange: H2Stream, frames: bytes, limit: int) -> int:
             exchange.connection.pump(1)
         except TimeoutError:
             return sent
-    raise AssertionError(f"the server took {sent} bytes although nobody reads its acknowledgements")
+    raise AssertionError(f"the server took {sent} bytes although its acknowledgements are not read")
 
 
 def test_item_68_flow_control_on_http1(gateway: GatewayProcess, s2: S2Client, stream: str) -> None:
@@ -274,14 +274,14 @@ def test_item_68_flow_control_on_http1(gateway: GatewayProcess, s2: S2Client, st
         sent += exchange.socket.send(data[sent:])
         if sent == len(data):
             sent, chunks = 0, chunks + 1
-            assert chunks * len(chunk) < 64 * MIB, "the server reads on although nobody reads its acknowledgements"
+            assert chunks * len(chunk) < 64 * MIB, "the server reads on although its acknowledgements are not read"
     assert gateway.resident_bytes() - before < 64 * MIB
     assert s2.append(stream, "others are served")
     session.close()
 
 
 @both
-def test_a_client_that_vanishes_harms_nobody(s2: S2Client, stream: str, carrier: str) -> None:
+def test_a_client_that_vanishes_harms_no_other(s2: S2Client, stream: str, carrier: str) -> None:
     """Inputs that were received may still become durable (2.3); a batch is stored whole or not at all."""
     session = s2.append_session(stream, carrier)
     session.send(append_input(b"a", b"b"))

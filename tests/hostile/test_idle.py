@@ -41,7 +41,7 @@ def many() -> Iterator[int]:
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_idle_connections_lock_nobody_out(many: int) -> None:
+def test_idle_connections_lock_no_client_out(many: int) -> None:
     with running_gateway(CONFIG + LIMITED.format(many=many - ROOM)) as process, ExitStack() as stack:
         client = S2Client(("127.0.0.1", process.s2_port), BASIN)
         client.append("there", "before")
@@ -72,7 +72,7 @@ def _once_they_are_a_second_old(append: Callable[[], object]) -> None:
             if "rate_limited" not in str(refused):
                 raise
         time.sleep(0.1)
-    raise AssertionError("nobody made room")
+    raise AssertionError("no connection made room")
 
 
 def _connected(process: GatewayProcess) -> socket.socket:

@@ -113,7 +113,7 @@ def by_management(_stream: str) -> bytes:
     ("controller.mutual", by_http),
     ("management", by_management),
 ])  # fmt: skip
-def test_nobody_is_served(
+def test_no_client_is_served(
     place: Place, curl: Curl, stream: str, listener: str, request_of: Callable[[str], bytes], bad: Bad
 ) -> None:
     gateway = place.gateway

@@ -129,7 +129,7 @@ def until_heard(port: int) -> None:
         if any(one["kind"] == "live" for one in ask(port, "/recordings")[1]["recordings"]):
             return
         time.sleep(0.01)
-    raise AssertionError("nobody listens")
+    raise AssertionError("there is no listener")
 
 
 def test_live(home: Path) -> None:

@@ -149,7 +149,7 @@ def rows(table: pa.Table) -> dict[str, list[tuple[int, int, tuple[tuple[bytes, b
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("how", ["spark", "ingest"])
-def test_each_record_once_whoever_is_killed(fresh_gateway: GatewayProcess, tmp_path: Path, how: str) -> None:
+def test_each_record_once_whichever_process_is_killed(fresh_gateway: GatewayProcess, tmp_path: Path, how: str) -> None:
     dice = random.Random(6)
     query = Query(fresh_gateway, tmp_path, how)
     with Load(fresh_gateway):

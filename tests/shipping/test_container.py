@@ -60,7 +60,7 @@ def test_what_the_wheel_needs_is_copied(pyproject: dict[str, object]) -> None:
     assert {package.split("/")[0] for package in packages} < set(CONTEXT)
 
 
-def test_it_runs_as_nobody_in_particular_and_writes_to_its_volume_only() -> None:
+def test_it_runs_as_an_unprivileged_user_and_writes_to_its_volume_only() -> None:
     (user,), (volume,), (home,) = instructions("USER"), instructions("VOLUME"), instructions("WORKDIR")[-1:]
     assert int(user.split(":")[0]) > 0
     assert json.loads(volume) == [home]

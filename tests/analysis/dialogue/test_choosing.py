@@ -151,7 +151,7 @@ def test_lost_bytes_make_a_middle() -> None:
     assert [(each.kind, each.offset) for each in heard] == [("READ", 56)]
 
 
-def test_what_nobody_speaks_is_told_by_size() -> None:
+def test_bytes_of_no_known_protocol_are_shown_by_size() -> None:
     rule = "the first bytes are those of no protocol that Penstock speaks"
     said = [(SERVER, b"SSH-2.0-a\r\n"), (CLIENT, b"SSH-2.0-b\r\n")]
     of = conversation("")

@@ -265,7 +265,7 @@ def test_a_fault_in_one_stream_is_not_the_others(client: tuple[Frame, ...], serv
     assert kinds(told)[-2:] == [(3, "200"), (3, "body")]
 
 
-def test_a_response_that_nobody_asked_for() -> None:
+def test_a_response_without_a_request() -> None:
     _, (problem,) = exchanged(server=(headers(1, OK),))
     assert (problem.sender, problem.fatal, problem.clause) == (SERVER, True, "RFC 9113, section 5.1")
 

@@ -122,7 +122,7 @@ def test_a_body_that_is_one_message_is_not_held_without_bound() -> None:
     ("fields", "content_type"),
     [(("content-type: text/plain",), "text/plain"), ((JSON, "content-encoding: br"), "application/json"), ((), "")],
 )
-def test_what_nobody_decodes_is_counted(fields: tuple[str, ...], content_type: str) -> None:
+def test_undecoded_bytes_are_counted(fields: tuple[str, ...], content_type: str) -> None:
     told, problems, _ = heard((CLIENT, whole(request("POST", *fields), b"x" * 100)))
     assert not problems
     assert (told[-1].kind, told[-1].fields) == ("body", {"bytes": 100, "content_type": content_type})

@@ -85,7 +85,7 @@ def test_talk_with_gaps_is_told(alpn: str, seed: int) -> None:
     assert all(not each.fatal for each in told if isinstance(each, Problem))
 
 
-def test_bodies_that_nobody_decodes_are_not_held() -> None:
+def test_undecoded_bodies_are_not_kept() -> None:
     of = conversation("s2")
     dialogue = HttpDialogue(of)
     head = b"POST /upload HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"

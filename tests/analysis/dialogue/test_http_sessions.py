@@ -47,7 +47,7 @@ def test_timestamps_are_what_the_acknowledgement_tells() -> None:
     ]
 
 
-def test_what_nobody_acknowledged_comes_at_the_end() -> None:
+def test_unacknowledged_records_come_at_the_end() -> None:
     inputs = chunk(encode_frame(INPUT)) + chunk(encode_frame(STAMPED))
     told, problems, records = heard((CLIENT, SESSION + inputs), (SERVER, OPEN + chunk(encode_frame(ack(0, 2)))))
     assert not problems
@@ -66,7 +66,7 @@ def test_records_went_by_with_the_input_that_brought_them() -> None:
     assert acknowledged[0] > sent[1]
 
 
-def test_what_nobody_acknowledged_comes_when_the_answer_ends() -> None:
+def test_unacknowledged_records_come_when_the_response_ends() -> None:
     told, (problem,), _ = heard((CLIENT, SESSION + chunk(encode_frame(INPUT)) + LAST), (SERVER, OPEN + LAST))
     assert (problem.sender, problem.offset, problem.fatal) == (SERVER, len(OPEN), False)
     assert problem.rule == "the session ended with 1 inputs unacknowledged"

@@ -92,7 +92,7 @@ def test_every_token_of_the_contract_is_known() -> None:
     assert has_tokens(found)
 
 
-def test_answers_to_requests_that_nobody_heard_are_blanked() -> None:
+def test_responses_to_unrecorded_requests_are_blanked() -> None:
     conversation = [(sender, data) for sender, data in said("getURI", framed(token(TOKEN))) if sender is SERVER]
     _, server = redacted(conversation[1:], protocol="controller", start=99)
     assert TOKEN.encode() not in server

@@ -53,7 +53,7 @@ def test_what_is_no_s3p_is_searched_as_it_stands() -> None:
     assert not leaks(client, HUSH)
 
 
-def test_a_protocol_that_nobody_named() -> None:
+def test_a_protocol_that_no_note_names() -> None:
     client, _ = at_every_cut([(CLIENT, command(HUSH))], RULES, "")
     assert client == command(BLANK).replace(b"\r\n$5\r\n*", b"\r\n**\r\n*")
 

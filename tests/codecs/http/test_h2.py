@@ -323,7 +323,7 @@ def test_connection_headers_are_left_out() -> None:
     assert ("response", 1, 200, [("x", "y")]) in story(pull(client))
 
 
-def test_nothing_is_read_while_nobody_pulls() -> None:
+def test_nothing_is_read_until_it_is_pulled() -> None:
     codec = started()
     codec.receive(headers(1, POST).serialize() + DataFrame(1, b"x" * 1000).serialize() * 20)
     assert codec.buffered > 20_000

@@ -107,7 +107,7 @@ def test_no_byte_is_lost_or_sent_beyond_the_window(sizes: list[int], windows: li
     assert ended
 
 
-def test_streams_take_turns_and_a_blocked_one_blocks_nobody() -> None:
+def test_streams_take_turns_and_a_blocked_one_blocks_no_other() -> None:
     codec = started(
         WindowUpdateFrame(0, 1 << 24), headers(1, GET, "END_STREAM"), headers(3, GET, "END_STREAM"), headers(5, GET)
     )

@@ -374,7 +374,7 @@ def test_the_plugin_is_registered() -> None:
         conformance.no_surprise(partial(PLUGIN.make, Role.SERVER, dialect), b"anything")
 
 
-def test_data_is_json_for_anybody() -> None:
+def test_data_is_json_for_any_parser() -> None:
     """Another reader of the stream than ours: lines and the standard library."""
     batch = RecordBatch(Columns([0], [1], [b"a\r\nb\xff"]), tail=StreamPosition(1, 1))
     text = b"".join(EventStreamServer(S2).send(BatchEvent(batch))).decode()

@@ -57,7 +57,7 @@ def test_while_it_still_accepts_it_says_that_it_is_not_ready(patient: GatewayPro
 FOLLOWED = CONFIG + "\n[drain]\ndeadline_seconds = 30\ngrace_seconds = 1.5\n"
 
 
-def test_operators_are_served_to_the_end_and_hold_up_nobody() -> None:
+def test_operators_are_served_to_the_end_and_hold_up_no_client() -> None:
     """A follower has its grace time; meanwhile nothing but the management listener accepts. Those who listen to the
     traffic, one of them without taking any of it, are told when the clients have gone."""
     with GatewayProcess(FOLLOWED) as gateway:

@@ -207,7 +207,7 @@ def test_what_is_insecure_is_logged() -> None:
         assert event["level"] == "warning" and "every client that reaches [::]:0" in event["reason"]
 
 
-def test_it_runs_without_anybody_to_read_the_banner(tmp_path: Path) -> None:
+def test_it_runs_without_a_reader_of_the_banner(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "penstock", "serve", "--s2", "127.0.0.1:0", "--s3p", "off", "--data", tmp_path]
     command += ["--management", "off"]
     reading, writing = os.pipe()

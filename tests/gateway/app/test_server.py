@@ -182,7 +182,7 @@ async def test_silent_peers_are_probed(install: Callable[[Front], list[str]], nu
     nursery.cancel_scope.cancel()
 
 
-async def test_a_connection_that_ended_before_it_was_accepted_harms_nobody(
+async def test_a_connection_that_ended_before_it_was_accepted_harms_no_other(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = trio.Event()

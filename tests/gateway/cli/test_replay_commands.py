@@ -50,7 +50,7 @@ def test_what_cannot_be_done_is_said_in_one_line(arguments: list[str], complaint
     assert "Traceback" not in result.output and not isinstance(result.exception, ValueError)
 
 
-def test_where_nobody_listens_nothing_is_said(tmp_path: Path) -> None:
+def test_where_no_server_listens_nothing_is_said(tmp_path: Path) -> None:
     recording = Recording()
     recording.asked(create())
     recording.closed()
@@ -60,7 +60,7 @@ def test_where_nobody_listens_nothing_is_said(tmp_path: Path) -> None:
     assert "connection 1: the rest was not said: back target at 127.0.0.1:1: cannot connect" in result.output
 
 
-def test_where_nobody_stands_behind_the_front_all_is_different(tmp_path: Path) -> None:
+def test_without_a_back_behind_the_front_all_is_different(tmp_path: Path) -> None:
     recording = Recording()
     recording.asked(create())
     recording.answered(Ok())

@@ -9,7 +9,7 @@ from penstock.protocols.s2.front.settings import S2Settings
 from penstock.protocols.s3p.front.settings import S3PSettings
 
 
-def test_whoever_holds_them_sees_the_new_values() -> None:
+def test_their_holders_see_the_new_values() -> None:
     held = S2Settings(default_basin="one")
     take_over(held, S2Settings(default_basin="another", compress=False))
     assert held == S2Settings(default_basin="another", compress=False)

@@ -65,7 +65,7 @@ async def test_a_refused_connection_is_told() -> None:
         assert await refusal(far.upstream()) == f"{WHERE}: cannot connect: connection refused"
 
 
-async def test_nobody_listening_on_a_real_port_is_told() -> None:
+async def test_a_real_port_without_a_listener_is_reported() -> None:
     listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
     port = listener.socket.getsockname()[1]
     await listener.aclose()
@@ -73,7 +73,7 @@ async def test_nobody_listening_on_a_real_port_is_told() -> None:
     assert await refusal(upstream) == f"back far at 127.0.0.1:{port}: cannot connect: connection refused"
 
 
-async def test_a_name_that_nobody_knows_is_told() -> None:
+async def test_an_unknown_name_is_reported() -> None:
     upstream = Upstream(UpstreamSettings(name="far", host="no such host", port=1))
     assert re.search(r"cannot connect: the host name cannot be resolved \(.+\)$", await refusal(upstream))
 

@@ -38,7 +38,7 @@ def written(level: str, format: str) -> str:
 
 
 @pytest.mark.parametrize("format", ["json", "auto"])
-def test_an_object_per_line_where_nobody_looks(format: str) -> None:
+def test_an_object_per_line_without_a_terminal(format: str) -> None:
     lines: list[dict[str, Any]] = [json.loads(line) for line in written("info", format).splitlines()]
     assert [line["event"] for line in lines] == ["listening", "careful with this", "failed"]
     first, library, failure = lines
@@ -120,7 +120,7 @@ def test_a_trace_tells_no_values(format: str) -> None:
 
 
 @pytest.mark.parametrize("format", ["json", "console"])
-def test_lines_that_cannot_be_written_harm_nobody(format: str) -> None:
+def test_lines_that_cannot_be_written_harm_no_request(format: str) -> None:
     """As where the disk is full that has the log."""
     program = _PROGRAM.format(level="info", format=format) + "print('to the end')"
     with Path("/dev/full").open("wb") as full:

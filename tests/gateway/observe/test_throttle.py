@@ -52,7 +52,7 @@ def test_each_client_and_each_kind_has_its_own(lines: Lines) -> None:
     assert lines.say(peer="10.0.0.1:6") == 0, "another connection of the same client"
     assert lines.say(FULL, peer="10.0.0.2:5") == FULL
     assert lines.say(FULL, "connection_lost") == FULL
-    assert lines.say(1000, "reloaded") == 1000, "nobody else causes it"
+    assert lines.say(1000, "reloaded") == 1000, "no other cause"
 
 
 def test_lines_about_servers_count_for_their_back(lines: Lines) -> None:

@@ -256,7 +256,7 @@ class Gate:
             self._open.set()
 
 
-def test_a_disk_that_hangs_keeps_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_hangs_keeps_no_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
     recorded = FileRecording(FileSettings(directory=tmp_path))
     recorded.start()

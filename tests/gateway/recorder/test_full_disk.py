@@ -249,7 +249,7 @@ def test_a_directory_that_cannot_be_made_again_suspends(tmp_path: Path, monkeypa
     assert len(capture_files(directory)) == 1
 
 
-def test_a_defect_of_ours_is_told_with_its_place_and_harms_nobody(
+def test_a_defect_of_ours_is_logged_with_its_place_and_harms_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_anything: object) -> None:

@@ -95,7 +95,7 @@ def test_what_is_larger_than_the_queue_gives_up_itself_at_the_place_that_was_rea
     assert not talk.say(100 * KIB)
     (lost,) = queue.rest()
     assert isinstance(lost, Lost) and (lost.offset, lost.length) == (10, 0)
-    assert other.say(100), "somebody else paid for it"
+    assert other.say(100), "another client paid for it"
 
 
 def test_a_conversation_that_was_given_up_comes_back_with_its_next_beginning() -> None:
@@ -132,7 +132,7 @@ def test_a_conversation_that_is_over_is_given_up_like_others() -> None:
     assert given_up(events) == [1] and spans(events)[2] == [(0, 500 * KIB)]
 
 
-def test_a_queue_that_nobody_empties_stays_small_however_many_come_and_go() -> None:
+def test_an_unread_queue_stays_small_however_many_come_and_go() -> None:
     queue = Queue(1 * MIB)
     for number in range(10_000):
         talk = Talk(queue, number)
@@ -194,7 +194,7 @@ def test_suspended_and_closed_queues_take_nothing() -> None:
     assert queue.drops.conversations == 1
 
 
-def test_whoever_waits_is_woken() -> None:
+def test_waiting_tasks_are_woken() -> None:
     queue = Queue()
     talk = Talk(queue, 1)
     queue.hurry()

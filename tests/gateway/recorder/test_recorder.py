@@ -167,7 +167,7 @@ def test_what_was_let_go_makes_the_connection_the_last_to_let_go() -> None:
     assert len(heard.said(Sender.CLIENT, first)) == 100 * KIB
 
 
-def test_at_the_bound_of_all_nobody_is_looked_at_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_the_total_bound_no_client_is_examined_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 10,000 connections that took 0.2 ms for each piece, of all of them."""
     asked: list[PendingSink] = []
     shorten = PendingSink.shorten

@@ -208,7 +208,7 @@ def test_where_there_are_no_locks_only_our_own_files_are_touched(
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
     path = tmp_path / "penstock-20201121T180501.123456Z-000001.pcapng"
-    path.write_text("perhaps somebody writes it")
+    path.write_text("perhaps a recorder writes it")
     recorded = record(FileSettings(directory=tmp_path, compress=FileCompression.ZSTD), 2)
     assert [one.suffix for one in capture_files(tmp_path)] == [".pcapng", ".zst", ".zst", ".pcapng"]
     assert recorded.close() and path.exists()
@@ -234,7 +234,7 @@ def test_a_name_that_another_gateway_takes_for_a_left_one_is_not_used(
     assert recorded.close()
 
 
-def test_files_that_somebody_deletes_are_nobodys_problem(tmp_path: Path) -> None:
+def test_files_that_are_deleted_meanwhile_are_no_problem(tmp_path: Path) -> None:
     with capture_logs() as lines:
         recorded = record(FileSettings(directory=tmp_path, compress=FileCompression.ZSTD), 2)
         for path in capture_files(tmp_path)[:-1]:

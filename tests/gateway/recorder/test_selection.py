@@ -89,7 +89,7 @@ def test_what_is_about_no_stream_is_about_its_identity_alone() -> None:
     assert not Selection(identities=("analytics",), streams=("**",)).wants(listing)
 
 
-def test_nobodys_requests_are_of_no_identity_and_no_route() -> None:
+def test_requests_without_a_client_have_no_identity_and_no_route() -> None:
     nobodys = Use("", StreamRef("penstock", "orders"), "")
     assert not Selection(identities=("*",)).wants(nobodys)
     assert not Selection(routes=("**",)).wants(nobodys)

@@ -124,7 +124,7 @@ async def test_a_write_whose_stream_is_closed_meanwhile(
     assert heard.ends == BOTH_ENDED
 
 
-async def test_nobody_finishes_within_a_write(sockets: tuple[trio.abc.Stream, trio.abc.Stream]) -> None:
+async def test_no_task_finishes_within_a_write(sockets: tuple[trio.abc.Stream, trio.abc.Stream]) -> None:
     heard = Heard()
     tapped = tapped_front(sockets[1], heard)
     assert isinstance(tapped, trio.abc.HalfCloseableStream)

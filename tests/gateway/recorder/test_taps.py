@@ -301,7 +301,7 @@ class Mute:
     def ended(self, *_: object) -> None: ...
 
 
-def test_a_tap_that_nobody_hears_makes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tap_without_listeners_makes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """No events, no copies, no clock: only counting is left."""
     tap = Tap(Conversation(1, SocketAddress("1.1.1.1", 1), SocketAddress("1.1.1.1", 2), Side.FRONT), Mute())
     monkeypatch.setattr("penstock.observe.taps.tap.time", None)

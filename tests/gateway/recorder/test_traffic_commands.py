@@ -148,7 +148,7 @@ def test_it_does_not_start_where_it_cannot_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("connections",), ("record", "list"), ("tail",)])
-def test_commands_where_nobody_answers(arguments: tuple[str, ...]) -> None:
+def test_commands_without_a_server(arguments: tuple[str, ...]) -> None:
     done = command(1, *arguments)
     assert (
         done.returncode == 1 and "no answer from 127.0.0.1:1: Connection refused. Is the gateway running" in done.stderr

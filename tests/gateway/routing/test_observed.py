@@ -79,7 +79,7 @@ async def test_by_whom(router: Router, tap: Tap) -> None:
     assert [use.identity for use in tap.uses] == ["analytics", ""]
 
 
-async def test_the_gateways_own_work_is_nobodys(router: Router) -> None:
+async def test_the_gateways_own_work_belongs_to_no_client(router: Router) -> None:
     assert CONNECTION.get() is None
     await router.for_listener("s2").perform(CheckTail(STREAM))
 

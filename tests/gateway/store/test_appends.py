@@ -200,7 +200,7 @@ async def test_cancelled_after_it_was_sequenced_it_happens_all_the_same(back: Em
     assert await bodies(back, FromSeqNum(0)) == [b"on its way", b"next"]
 
 
-async def test_acknowledgements_that_nobody_receives_hold_up_the_sender(
+async def test_unreceived_acknowledgements_hold_up_the_sender(
     back: EmbeddedBack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.store.append_sessions.MAX_UNRECEIVED", 3)

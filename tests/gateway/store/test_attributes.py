@@ -75,7 +75,7 @@ async def test_a_stream_that_is_not_there(back: EmbeddedBack) -> None:
                 await back.perform(operation)
 
 
-async def test_a_value_beyond_64_bits_is_refused_and_harms_nobody_else(back: EmbeddedBack) -> None:
+async def test_a_value_beyond_64_bits_is_refused_and_harms_no_other(back: EmbeddedBack) -> None:
     """SQLite would refuse it in the middle of everybody's transaction."""
     async with back.append_session(STREAM) as session:
         await session.send(appending(b"x"))

@@ -151,7 +151,7 @@ async def test_a_new_default_of_the_basin_leaves_the_streams_that_exist_alone(
         for stream in streams.values():
             await _is_left_alone(back, stream)
         emptied = await back.perform(EnsureStream(streams["created"]))
-        assert emptied.result is ProvisionResult.UPDATED, "whoever ensures a stream asks for the default of today"
+        assert emptied.result is ProvisionResult.UPDATED, "ensuring a stream asks for the default of today"
         assert await back.perform(GetStreamConfig(streams["created"])) == DEFAULT_STREAM_CONFIG_FOR_5_SECONDS
 
 

@@ -3,7 +3,7 @@
 //     node restart.mjs ORIGIN BASIN TRANSPORT
 //
 // One append session writes numbers, each at the sequence number that it names; one read session follows. A quarter of
-// the way it prints "go": whoever reads that restarts the gateway. The process ends with 0 only where every number was
+// the way it prints "go": the test that reads it restarts the gateway. The process ends with 0 only where every number was
 // acknowledged and read, once, by the sessions that were opened at first.
 
 import assert from "node:assert/strict";

@@ -46,7 +46,7 @@ def test_runs_of_gateways_are_recordings(tmp_path: Path) -> None:
         [(a1, a2), (b1, b2, b3), (recorder("penstock-1", 9, 1),), ("tcpdump.pcap",)]
     )
     certain = [one.certain for one in recordings_of(find_captures([str(tmp_path)])) if b1 in str(one.files[0])]
-    assert certain == [2], "whose the last one is nobody knows"
+    assert certain == [2], "whose the last one is is unknown"
 
 
 def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_questions_are_asked_again(connect: Connect, port: int, ask: Callable[[S
         assert relay.accepted == 4
 
 
-def test_a_connection_that_died_while_nobody_used_it_is_replaced(connect: Connect, port: int) -> None:
+def test_a_connection_that_died_while_unused_is_replaced(connect: Connect, port: int) -> None:
     with CuttingRelay(port, [250]) as relay:  # amid the second answer, if there were one
         client = connect(relay.port, recover_seconds=0.0)
         assert client.tail(STREAM) == ReadPosition(COUNT)

@@ -11,22 +11,18 @@ from uuid import UUID, uuid4
 import trio
 import trio.testing
 from support.backs import DecodedBack
+from support.segment.client import bytes_of
 
 from penstock.core.back import AppendSessionWrapper, Back
 from penstock.protocols.segment.front import SegmentFront
 from penstock_codecs.codec import NEED_DATA, PAUSED
 from penstock_codecs.operations import Capability
-from penstock_codecs.segment import Dialect, SegmentClient, SegmentMessage, append_messages, draft, encode, released
+from penstock_codecs.segment import Dialect, SegmentClient, SegmentMessage, append_messages, draft, released
 
 __all__ = ["SEGMENT", "Client", "Connect", "WatchedBack", "bytes_of", "serving"]
 
 SEGMENT = "scope/stream/0.#epoch.0"
 M = TypeVar("M", bound=SegmentMessage)
-
-
-def bytes_of(*messages: SegmentMessage, **options: Any) -> bytes:
-    """Return the bytes of messages, one after the other."""
-    return b"".join(piece for message in messages for piece in encode(message, **options))
 
 
 class Client:

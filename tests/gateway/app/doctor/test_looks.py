@@ -112,7 +112,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     assert found["listeners.s2"].state is Severity.FINE
     assert found["listeners.s3p"].state is Severity.WRONG
     assert f"(process {os.getpid()})" in found["listeners.s3p"].text
-    assert owner_of(port, Path("/proc")) == "another process", "nobody listens there any more"
+    assert owner_of(port, Path("/proc")) == "another process", "there is no listener any more"
 
 
 def test_an_address_of_another_machine(tmp_path: Path) -> None:

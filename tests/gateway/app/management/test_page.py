@@ -174,7 +174,7 @@ async def test_a_page_that_comes_back_goes_on(page: Page) -> None:
         assert [(await anew.next("message"))["nth"] for _ in range(2)] == [1, 2], "of another process: all that is kept"
 
 
-async def test_nothing_is_done_while_nobody_looks(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_done_without_viewers(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.app.management.page_events._LINGER_SECONDS", 0.01)
     await page.get("/connections")
     tap = page.speaks()
@@ -190,12 +190,12 @@ async def test_nothing_is_done_while_nobody_looks(page: Page, monkeypatch: pytes
     assert tap.sinks == ()
 
 
-async def test_a_page_shows_the_rest_where_nobody_else_may_listen(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_shows_the_rest_where_no_other_tap_is_allowed(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recordings_module, "MOST_RECORDINGS", 0)
     assert (await (await page.follow()).next("state"))["ready"] is True
 
 
-async def test_a_moment_that_nobody_can_say_is_passed_by(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unknown_moment_is_left_out(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that fails is no reason to show nothing from then on."""
     monkeypatch.setattr("penstock.app.management.page_events._SAMPLE_SECONDS", 0.001)
     monkeypatch.setattr(Traffic, "newest", fails_once(Traffic.newest))

@@ -64,7 +64,7 @@ async def test_how_each_protocol_reads_on(asker: Asker) -> None:
     }
 
 
-async def test_nobody_has_an_event_before_the_first(asker: Asker) -> None:
+async def test_before_the_first_event_no_reader_has_one(asker: Asker) -> None:
     answer = await asker.get(f"/positions?stream={STREAM}&seq_num=0")
     assert answer["read_on"]["sse"]["last_event_id"] is None
     assert answer["read_on"]["sse"]["query"] == "seq_num=0"

@@ -86,16 +86,14 @@ async def test_a_link_that_leads_elsewhere_is_a_change(tmp_path: Path, nursery: 
     nursery.cancel_scope.cancel()
 
 
-async def test_while_nobody_wants_to_know_nothing_is_told(
-    watched: Watched, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_without_listeners_nothing_is_reported(watched: Watched, autojump_clock: trio.testing.MockClock) -> None:
     watched.seconds = None
     await watched.looks(2)
     watched.path.write_text("second one")
     await watched.looks(3)
     watched.seconds = 1.0
     await watched.looks(3)
-    assert watched.changes == 0, "what was there when somebody began to look is no change"
+    assert watched.changes == 0, "what was there at the first look is no change"
     watched.path.write_text("the third of them")
     await watched.looks(4)
     assert watched.changes == 1

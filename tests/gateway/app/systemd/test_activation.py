@@ -89,7 +89,7 @@ def test_sockets_for_another_process_are_left_alone(given: list[socket.socket]) 
     assert activated(config(), {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "many"}) == {}
 
 
-def test_a_socket_for_nobody_is_refused(given: list[socket.socket]) -> None:
+def test_a_socket_without_a_listener_is_refused(given: list[socket.socket]) -> None:
     port = given[0].getsockname()[1]
     with pytest.raises(
         CannotStart, match=rf"socket other on 127\.0\.0\.1:{port} is for no listener.* s2, s2\.public, management"
@@ -197,7 +197,7 @@ class Writer(threading.Thread):
         self.written += 1
 
 
-def test_nobody_is_refused_while_the_gateway_restarts(tmp_path: Path) -> None:
+def test_no_connection_is_refused_while_the_gateway_restarts(tmp_path: Path) -> None:
     with closing(Manager(tmp_path)) as manager:
         writer = Writer(manager.port)
         for turn in range(3):

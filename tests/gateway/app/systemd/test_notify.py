@@ -51,12 +51,12 @@ async def test_signs_of_life_come_twice_as_often_as_they_are_expected(
 
 
 @pytest.mark.parametrize("watched", [{}, {"WATCHDOG_USEC": "10", "WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}])
-async def test_nobody_is_given_signs_of_life_who_does_not_want_them(watched: dict[str, str]) -> None:
+async def test_no_signs_of_life_are_sent_unasked(watched: dict[str, str]) -> None:
     with trio.fail_after(5):
         await Notifier.of_environment({"NOTIFY_SOCKET": "@nobody", **watched}).watchdog()
 
 
-def test_a_manager_that_has_gone_harms_nobody(tmp_path: Path) -> None:
+def test_a_manager_that_has_gone_harms_no_connection(tmp_path: Path) -> None:
     with structlog.testing.capture_logs() as lines:
         Notifier(str(tmp_path / "gone")).ready("serving")
         Notifier().ready("serving")

@@ -207,7 +207,7 @@ def test_a_reload_reaches_all_or_changes_nothing(shared: GatewayProcess) -> None
         assert session.ack().end.seq_num == 1
 
 
-def test_whoever_is_killed_loses_nothing_that_was_acknowledged_and_a_drain_reaches_all() -> None:
+def test_a_killed_worker_loses_no_acknowledged_record_and_a_drain_reaches_all() -> None:
     with GatewayProcess(TWO) as gateway:
         kill_a_worker(gateway)
         kill_the_parent(gateway)

@@ -95,7 +95,7 @@ async def test_a_reader_in_one_worker_follows_a_writer_in_the_other(backs: Backs
             assert reader.tail().seq_num == number + 1
 
 
-async def test_what_was_acknowledged_is_seen_by_whoever_asks_next(backs: Backs) -> None:
+async def test_acknowledged_records_are_seen_by_the_next_read(backs: Backs) -> None:
     _, one, two = backs
     for number in range(20):
         await one.perform(appending(b"%d" % number))

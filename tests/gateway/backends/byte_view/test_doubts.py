@@ -98,7 +98,7 @@ async def test_an_intent_that_cannot_be_written_says_nothing_of_what_was_sent(
     assert await content(back) == join_events([b"a", b"b"])
 
 
-async def test_somebody_gets_into_the_middle_of_a_large_append(gateway: Reopen, records: RecordsOnly) -> None:
+async def test_another_client_appends_in_the_middle_of_a_large_append(gateway: Reopen, records: RecordsOnly) -> None:
     """It is alone, since something may still come late: then the rest of it is sent, and not what is there."""
     async with gateway() as back:
         await back.perform(sending(b"before", position=1))
@@ -168,7 +168,9 @@ class TestWhoWaits:
                 assert (await back.perform(ReadBytes(other, 0, 100))).data == join_events([b"x"])
             nursery.cancel_scope.cancel()
 
-    async def test_a_read_that_is_being_ended_serves_nobody(self, back: BytesOnRecords, server: EmbeddedBack) -> None:
+    async def test_a_read_that_is_being_ended_serves_no_request(
+        self, back: BytesOnRecords, server: EmbeddedBack
+    ) -> None:
         for number in range(3):
             await server.perform(appending(b"x"))
             assert (await back.perform(ReadBytes(STREAM, 9 * number, 100))).data == join_events([b"x"])

@@ -84,7 +84,7 @@ class TestAnAcknowledgementIsLost:
         await server.perform(appending(b"z"))
         assert (await back.perform(sending(b"d", position=3))).offset == 9 + 19 + 19 + 18
 
-    async def test_nobody_can_be_asked(self, back: BytesOnRecords, records: RecordsOnly) -> None:
+    async def test_no_server_can_be_asked(self, back: BytesOnRecords, records: RecordsOnly) -> None:
         """Then it stays open whether it was applied, and nothing is taken before that is known."""
         await back.perform(sending(b"a", position=1))
         records.after = 0

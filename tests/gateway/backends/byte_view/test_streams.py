@@ -186,7 +186,7 @@ class TestWhatGoes:
             await read(back, 160)
         assert (await read(back, 170)).data[8:10] == b"17"
 
-    async def test_what_went_before_anybody_looked_never_had_bytes(
+    async def test_connections_that_ended_before_the_first_look_have_no_bytes(
         self, back: BytesOnRecords, server: EmbeddedBack
     ) -> None:
         for _ in range(3):
@@ -255,7 +255,9 @@ class TestConditions:
         with Fails(FailureCode.STALE_WRITER_POSITION):
             await back.perform(sending(b"y", offset=0, position=2))
 
-    async def test_somebody_is_faster(self, back: BytesOnRecords, records: RecordsOnly, server: EmbeddedBack) -> None:
+    async def test_another_client_is_faster(
+        self, back: BytesOnRecords, records: RecordsOnly, server: EmbeddedBack
+    ) -> None:
         """Another client's append between the check and the append makes it fail, unless that record has no bytes."""
         for body, fails in ((b"", False), (b"x", True)):
             length = (await back.perform(GetSegmentInfo(STREAM))).length

@@ -166,7 +166,7 @@ async def test_a_trim_command_that_fails_is_no_reason_to_append_it_again(segment
     """It is in the stream, though the server could not be reached when it was to be carried out."""
 
     async def trim(*_: object) -> None:
-        raise fail(FailureCode.HOT_SERVER, "nobody is there")
+        raise fail(FailureCode.HOT_SERVER, "no server there")
 
     segment.trim = trim  # type: ignore[method-assign, assignment]
     async with opened(segment, wall) as back:

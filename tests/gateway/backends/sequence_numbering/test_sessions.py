@@ -105,7 +105,7 @@ async def test_followers_share_one_reader(back: IndexedBack, native: FakeNative)
     assert native.scans - scans <= 2
 
 
-async def test_nobody_follows_when_all_have_gone(back: IndexedBack, native: FakeNative) -> None:
+async def test_no_reader_follows_when_all_have_gone(back: IndexedBack, native: FakeNative) -> None:
     async with back.read_session(Read(STREAM, FromTailOffset(0))) as session:
         await session.next()
         await trio.testing.wait_all_tasks_blocked()

@@ -70,7 +70,9 @@ async def test_a_failure_of_a_back_becomes_its_status(autojump_clock: Clock) -> 
         assert status(answer) == (Code.NOT_FOUND, "what the back says")
 
 
-async def test_a_crash_is_logged_once_told_to_nobody_and_leaves_the_connection_alive(autojump_clock: Clock) -> None:
+async def test_a_crash_is_logged_once_hidden_from_the_client_and_leaves_the_connection_alive(
+    autojump_clock: Clock,
+) -> None:
     with capture_logs() as logs:
         async with serving(Calls().service().handle, "h2") as client:
             answer = await call(client, "Crash", b"")

@@ -45,7 +45,7 @@ def read_once(gateway: GatewayProcess) -> None:
 
 @pytest.mark.parametrize("kind", HEADERS)
 @pytest.mark.parametrize("window", [0, 500_000])
-def test_many_catch_up_reads_that_nobody_takes(gateway: GatewayProcess, kind: str, window: int) -> None:
+def test_many_catch_up_reads_that_no_client_receives(gateway: GatewayProcess, kind: str, window: int) -> None:
     for _ in range(4):
         read_once(gateway)
     before = gateway.resident_bytes()

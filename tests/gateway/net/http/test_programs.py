@@ -145,7 +145,7 @@ async def test_tls_without_alpn_is_sniffed(alpn: str, certificate: tuple[str, st
 
 
 @needs_openssl
-async def test_plaintext_on_the_tls_port_harms_nobody(certificate: tuple[str, str]) -> None:
+async def test_plaintext_on_the_tls_port_harms_no_other(certificate: tuple[str, str]) -> None:
     async with server(tls_context(*certificate)) as port:
         async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
             await stream.send_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")

@@ -91,7 +91,9 @@ async def test_who_connects_too_often_waits(autojump_clock: MockClock) -> None:
             client.close()
 
 
-async def test_what_waits_is_closed_where_it_is_too_much_or_nobody_accepts_any_more(autojump_clock: MockClock) -> None:
+async def test_waiting_connections_are_closed_where_they_are_too_many_or_none_is_accepted_any_more(
+    autojump_clock: MockClock,
+) -> None:
     limiter = Limiter(Limits(connections_per_second=2, burst_seconds=1, max_connections_per_client=3))
     async with door(limiter) as arriving:
         clients = []

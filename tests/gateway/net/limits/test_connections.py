@@ -171,7 +171,7 @@ async def test_who_abuses_others_by_a_name_waits_before_it_is_told(clock: MockCl
         assert limiter.pause(limiter.account(host, identity))[0] == seconds
 
 
-async def test_one_that_was_closed_is_nobody_s(clock: MockClock) -> None:
+async def test_a_closed_one_belongs_to_no_client(clock: MockClock) -> None:
     limiter = Limiter()
     quota = new_quota(limiter)
     limiter.leave(quota)

@@ -234,7 +234,7 @@ async def test_what_has_ended_is_told_too(place: Callable[..., Issued]) -> None:
     del tls
 
 
-async def test_what_nobody_uses_any_more_is_forgotten(place: Callable[..., Issued]) -> None:
+async def test_unused_entries_are_forgotten(place: Callable[..., Issued]) -> None:
     used = place("short")
     tls = ServerTls("listeners.short", ServerFiles(pair=Pair(used.certificate, used.key)))
     assert any(one.owner == "listeners.short" for one in CERTIFICATES.expiries())

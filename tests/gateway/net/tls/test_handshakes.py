@@ -54,7 +54,7 @@ def serving(server: Issued) -> Serving:
     return serve
 
 
-async def test_without_authorities_nobody_is_asked(authority: Authority, serving: Serving) -> None:
+async def test_without_authorities_no_certificate_is_requested(authority: Authority, serving: Serving) -> None:
     found = await greet(serving(), client_context(authority))
     assert (found.served, found.error, found.shown, found.version) == ([""], None, "the server", "TLSv1.3")
 
@@ -120,7 +120,7 @@ async def test_where_certificates_are_optional_none_is_fine_and_a_bad_one_is_not
     assert (await greet(tls, client_context(authority, stranger.issue("s", "a.example")))).served == []
 
 
-async def test_a_list_that_is_out_of_date_lets_nobody_in(authority: Authority, serving: Serving) -> None:
+async def test_a_list_that_is_out_of_date_lets_no_client_in(authority: Authority, serving: Serving) -> None:
     authority.revoke(until=-DAY)
     with capture_logs() as logs:
         found = await greet(

@@ -165,7 +165,7 @@ async def test_operations(meter: Meter) -> None:
     await metered_operation(meter, ReadBytes(STREAM, 0, 10, 0.0), _gives(found))
     await metered_operation(meter, ReadBytes(STREAM, 0, 10, 9.0), _gives(found))
     assert (meter.reads.bytes.value, meter.reads.batches.value) == (10, 2)
-    assert sum(meter.first_read.counts) == 1, "one that was parked says only how long nobody appended"
+    assert sum(meter.first_read.counts) == 1, "one that was parked says only how long there was no append"
     assert errors(meter) == {"authn": 1}
 
 

@@ -85,7 +85,9 @@ async def test_scopes_are_listed_in_order_page_by_page(back: EmbeddedBack, contr
 
 
 @both
-async def test_streams_are_listed_whoever_made_them(back: EmbeddedBack, controller: Controller, scope: str) -> None:
+async def test_streams_are_listed_however_they_were_created(
+    back: EmbeddedBack, controller: Controller, scope: str
+) -> None:
     basin, prefix = (BASIN_SCOPE, "") if scope == BASIN_SCOPE else (BASIN, "tiny/")
     await controller.streams.create(scope, "one", segments(1, tags=("red",)))
     await controller.streams.create(scope, "many", segments(3, tags=("red", "blue")))

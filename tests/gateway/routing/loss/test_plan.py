@@ -96,7 +96,7 @@ def test_what_a_body_cannot_carry_goes_by_the_backs_table() -> None:
     assert segments["events of clients of the released dialect"] is Fate.REFUSED
 
 
-def test_a_fence_that_is_kept_but_holds_nobody_back_is_said() -> None:
+def test_a_fence_that_is_kept_but_not_enforced_is_reported() -> None:
     commands = [item for item in plan_losses(FRONTS[0], back_side(TABLES[3])).appends if item.what == "command records"]
     assert [item.fate for item in commands] == [Fate.ENVELOPED]
     assert "a fence is stored as data and fences no writer" in commands[0].how

@@ -67,7 +67,7 @@ async def test_a_changed_record_is_found(two: Two) -> None:
     assert state.faults == ["1 records differ: body"]
 
 
-async def test_records_that_somebody_else_appended_to_the_secondary(two: Two) -> None:
+async def test_records_that_another_client_appended_to_the_secondary(two: Two) -> None:
     mirror = two.mirror()
     async with running(mirror):
         await append(mirror.tap, b"one")
@@ -219,7 +219,7 @@ async def test_a_stream_that_cannot_be_there_stops_no_other(two: Two, clock: Clo
         assert mirror.status()["state"] == "equal"
 
 
-async def test_a_secondary_that_is_down_keeps_nobody_waiting(two: Two, clock: Clock) -> None:
+async def test_a_secondary_that_is_down_keeps_no_client_waiting(two: Two, clock: Clock) -> None:
     two.secondary.down = True
     mirror = two.mirror()
     async with running(mirror):

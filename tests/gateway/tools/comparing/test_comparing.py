@@ -132,7 +132,7 @@ def test_unknown_fields_are_refused_by_name() -> None:
         Fields.of([], ["offset"])
 
 
-def test_records_are_in_the_order_of_their_positions_whoever_brought_them() -> None:
+def test_records_are_in_the_order_of_their_positions_on_any_connection() -> None:
     """Two writers' acknowledgements may go by in another order than their records stand."""
     a, b = appended(numbered(100)), appended(numbered(100))
     random.Random(1).shuffle(b)
@@ -156,7 +156,7 @@ def test_two_records_at_one_position_are_both_told() -> None:
     assert found(compared(appended(numbered(9)), records)) == {DiffKind.ADDED: 1}
 
 
-def test_appends_that_nobody_acknowledged_do_not_count() -> None:
+def test_unacknowledged_appends_do_not_count() -> None:
     a = appended(numbered(3))
     refused = replace(a[0], acknowledged=False, seq_num=None, failure="ERR: no")
     assert compared([refused, *a], a).equal
@@ -200,7 +200,7 @@ def test_a_stream_with_two_names_is_one() -> None:
     (stream,) = comparison.streams
     assert stream.a is not None and (stream.a.name, stream.a.records) == ("penstock/orders", 3)
     both = [*by_s3p(numbered(3)), *appended(numbered(3), "b/orders"), *appended(numbered(3), "c/orders")]
-    assert len(compared(both, both).streams) == 3, "nobody knows which of the two it is"
+    assert len(compared(both, both).streams) == 3, "which of the two it is is unknown"
 
 
 def test_what_two_protocols_delivered_of_one_stream_is_there_once() -> None:

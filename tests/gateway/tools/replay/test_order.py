@@ -46,7 +46,7 @@ async def test_or_each_for_itself(server: S3PDouble, autojump_clock: Clock) -> N
     assert sorted(server.times) == [0.0, 0.0, 3.0]
 
 
-async def test_a_reader_that_waits_for_a_writer_holds_up_nobody(server: S3PDouble, autojump_clock: Clock) -> None:
+async def test_a_reader_that_waits_for_a_writer_holds_up_no_other(server: S3PDouble, autojump_clock: Clock) -> None:
     """The read is answered only once the other connection has appended."""
     recording = Recording()
     recording.asked(read(block_ms=10_000), number=1)

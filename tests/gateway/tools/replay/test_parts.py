@@ -67,7 +67,7 @@ async def test_times_as_people_write_them(server: S3PDouble, autojump_clock: Clo
         moment("soon", 0)
 
 
-async def test_the_management_listener_is_nobodys_replay(server: S3PDouble, autojump_clock: Clock) -> None:
+async def test_the_management_listener_is_not_replayed(server: S3PDouble, autojump_clock: Clock) -> None:
     recording = Recording()
     recording.of(1, protocol="management")
     recording.said(Sender.CLIENT, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")

@@ -191,11 +191,11 @@ async def test_a_server_that_is_lost_is_told(server: S3PDouble, autojump_clock: 
 
 async def test_a_server_that_is_not_there_is_told(autojump_clock: Clock) -> None:
     async def refuse(_host: str, _port: int) -> trio.abc.Stream:
-        raise OSError("nobody listens there")
+        raise OSError("no listener there")
 
     summary = await played(talk().events, S3PDouble(dial=refuse), FAST)
     assert summary.totals["said"] == 0 and not summary.same
-    assert "nobody listens there" in summary.conversations[0].not_carried[0]
+    assert "no listener there" in summary.conversations[0].not_carried[0]
 
 
 # ---- what was not compared -------------------------------------------------------------------------------------------

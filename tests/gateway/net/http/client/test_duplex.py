@@ -147,7 +147,7 @@ async def test_an_h2_answer_that_is_not_read_does_not_hold_up_the_others() -> No
         nursery.cancel_scope.cancel()
 
 
-async def test_h2_what_nobody_read_of_an_answer_gives_its_window_back() -> None:
+async def test_h2_the_unread_part_of_a_response_gives_its_window_back() -> None:
     source = Source()
 
     async def handler(exchange: Exchange) -> None:

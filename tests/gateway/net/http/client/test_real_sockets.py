@@ -158,7 +158,7 @@ async def test_s2_lite_over_tls(version: HttpVersion, lite_tls: S2Lite) -> None:
 
 
 @pytest.mark.peer
-async def test_s2_lite_with_a_certificate_that_nobody_vouches_for(lite_tls: S2Lite) -> None:
+async def test_s2_lite_with_a_certificate_of_an_unknown_authority(lite_tls: S2Lite) -> None:
     async with client(lite_tls.address[1], HttpVersion.AUTO, ClientTls()) as http:
         with pytest.raises(OperationFailed, match="certificate is not trusted: self-signed certificate"):
             await http.request("GET", "/v1/basins")

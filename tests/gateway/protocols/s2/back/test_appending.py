@@ -52,7 +52,7 @@ async def test_order_is_that_of_handing_over(autojump_clock: Clock) -> None:
         assert len([request for request in server.requests if request.method == "POST"]) == 1
 
 
-async def test_one_failure_ends_a_session_and_nobody_elses(autojump_clock: Clock) -> None:
+async def test_one_failure_ends_one_session_and_no_other(autojump_clock: Clock) -> None:
     async with model_server() as server, server.opened() as back:
         server.back.make(STREAM)
         async with back.append_session(STREAM) as one, back.append_session(STREAM) as other:

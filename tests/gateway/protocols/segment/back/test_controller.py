@@ -119,9 +119,7 @@ async def test_lines_are_shared(kept: EmbeddedBack, clock: MockClock) -> None:
         assert wires.open == []
 
 
-async def test_reads_that_nobody_waits_for_make_room(
-    kept: EmbeddedBack, clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_abandoned_reads_make_room(kept: EmbeddedBack, clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store cannot be told to cancel a read; later reads do not have to wait for it."""
     monkeypatch.setattr(reader, "_MOST_PARKED", 2)
     async with opened(SegmentFront(kept)) as (back, _):

@@ -99,7 +99,7 @@ async def test_one_acknowledgement_for_several_appends(clock: MockClock, start: 
         assert ends == [*first, 300, 309, 318, 327, None, 1000]
 
 
-async def test_a_lost_acknowledgement_of_somebody_else(clock: MockClock) -> None:
+async def test_a_lost_acknowledgement_of_another_client(clock: MockClock) -> None:
     """The server knows an event number of the client's writer that was never sent: another client uses that writer."""
     levels = iter([5, 8])
 

@@ -281,7 +281,7 @@ async def test_a_segment_that_is_not_there(client: Client, clock: MockClock, bac
     assert await client.reply() == released.NoSuchSegment(5, SEGMENT, "", 1)
     assert await client.call(released.SetupAppend(6, writer, SEGMENT)) == released.NoSuchSegment(6, SEGMENT)
     await client.send(*append_messages(writer, [b"y"], 2, 5))
-    assert await client.ended(), "nobody is set up"
+    assert await client.ended(), "no writer is set up"
 
 
 @pytest.mark.parametrize("name", ["", "a b/c/0.#epoch.0", "//", "x" * 1000])
