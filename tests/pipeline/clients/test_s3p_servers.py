@@ -122,7 +122,8 @@ def test_whatever_is_trimmed_meanwhile_a_range_is_whole_or_an_error(data: st.Dat
     ]
     behind = ReadPosition(last, str(following(ids[last - 1]))) if last else marks[0]
     end = data.draw(st.sampled_from([marks[last], behind]))
-    with s3p_server(answer) as server:
+    with s3p_server(answer) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("penstock_spark.clients.patience.time.sleep", lambda _: None)  # the server is there at once
         client = S3PStreamClient(Endpoint("s3p", "127.0.0.1", server.port, recover_seconds=20.0))
         found: list[bytes] = []
         try:

@@ -173,7 +173,9 @@ async def test_nothing_behind_a_failure_is_applied(back: IndexedBack, native: Fa
     assert native.bodies == [b"a"]
 
 
-async def test_what_the_index_cannot_keep_is_not_acknowledged(native: FakeNative, wall: Wall) -> None:
+async def test_what_the_index_cannot_keep_is_not_acknowledged(
+    autojump_clock: MockClock, native: FakeNative, wall: Wall
+) -> None:
     tables = MemoryTables()
     async with opened(native, wall, tables) as back:
         await back.perform(appending(b"a"))

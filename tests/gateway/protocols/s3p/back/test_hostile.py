@@ -53,7 +53,7 @@ class Scripted:
 
 
 @pytest.fixture
-async def serving(autojump_clock: MockClock) -> Any:
+async def serving() -> Any:
     async with trio.open_nursery() as nursery:
         yield lambda answer: Scripted(answer, nursery)
         nursery.cancel_scope.cancel()
@@ -63,7 +63,7 @@ def opened(server: Scripted) -> Any:
     return open_s3p(Upstream(UpstreamSettings(name="far", host="127.0.0.1", port=1), dial=server.dial))
 
 
-async def test_a_server_that_does_not_wait(serving: Any) -> None:
+async def test_a_server_that_does_not_wait(autojump_clock: MockClock, serving: Any) -> None:
     """It answers a READ with BLOCK at once: it is not asked without a pause."""
     server = serving(lambda _: Records([], [], []))
     async with opened(server) as native:
@@ -74,7 +74,7 @@ async def test_a_server_that_does_not_wait(serving: Any) -> None:
         assert server.asked <= 110
 
 
-async def test_records_from_before_what_was_asked_for(serving: Any) -> None:
+async def test_records_from_before_what_was_asked_for(autojump_clock: MockClock, serving: Any) -> None:
     server = serving(lambda _: Records([5, 6], [0, 0], [b"a", b"b"]))
     async with opened(server) as native, open_indexed(native, "far", MemoryTables()) as back:
         for _ in range(2):
@@ -87,7 +87,7 @@ async def test_records_from_before_what_was_asked_for(serving: Any) -> None:
 
 
 @pytest.mark.parametrize("said", [RecordId(0, 0), RecordId(3, 7), RecordId((1 << 64) - 1, (1 << 64) - 1)])
-async def test_identifiers_of_appends_that_cannot_be(serving: Any, said: RecordId) -> None:
+async def test_identifiers_of_appends_that_cannot_be(autojump_clock: MockClock, serving: Any, said: RecordId) -> None:
     """The server says that its records go back in time, or end all time."""
 
     def answer(command: Any) -> Reply:
