@@ -106,7 +106,8 @@ TERMINAL = re.compile(r"\b(second|third) terminal\b")
 def steps(page: Path) -> list[tuple[str, str]]:
     """Return the shell blocks of a page, each with the text between the previous one and it."""
     prose, found = "", []
-    for text, language, block in re.findall(r"(.*?)^```(\w*)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+    parts = re.split(r"^```(\w*)\n", page.read_text(), flags=re.MULTILINE)  # text, language, block, "", text, ...
+    for text, language, block in zip(parts[::4], parts[1::4], parts[2::4], strict=False):
         prose += text
         if language == "sh":
             found.append((" ".join(prose.split()), block))
