@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from penstock_analysis.capture import Conversation, Sender
     from penstock_analysis.dialogue.http.exchange import HttpProtocol
     from penstock_analysis.dialogue.messages import Dialogue
-    from penstock_analysis.redaction.exchanges import HttpBodies
     from penstock_analysis.redaction.flow import Redaction
+    from penstock_analysis.redaction.requests import HttpBodies
 
 __all__ = ["HTTP", "AnalysisPlugin", "Likeness", "layers_over_http", "plugins"]
 

@@ -10,32 +10,32 @@ from google.protobuf.descriptor import Descriptor
 from penstock_analysis.capture import Sender
 from penstock_analysis.plugin import plugins
 from penstock_analysis.redaction.contents import Content
-from penstock_analysis.redaction.exchanges import Exchange, Fields, HttpBodies, value_of
 from penstock_analysis.redaction.flow import Flow
 from penstock_analysis.redaction.json_text import json_edits
 from penstock_analysis.redaction.protobuf import has_tokens, message_edits
+from penstock_analysis.redaction.requests import Fields, HttpBodies, RequestParts, value_of
 from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.text import Edit
 from penstock_analysis.redaction.units import (
     CODINGS,
     PLAIN,
     Blind,
-    Events,
+    EventStream,
     GrpcMessages,
     Redact,
     Sniffed,
-    Unheard,
+    UnknownBody,
     coded,
 )
 from penstock_codecs.compression import Compression
 
-__all__ = ["Choice"]
+__all__ = ["ContentChooser"]
 
 _EVENTS: Final = b"text/event-stream"
 _GRPC: Final = b"application/grpc"
 
 
-class Choice:
+class ContentChooser:
     """Chooser of contents for one Redactor. Its methods return None for a body that cannot hold a secret."""
 
     def __init__(self, secrets: Secrets) -> None:
@@ -51,32 +51,32 @@ class Choice:
         json = self._json(False)
         if self._leaves.any:
             formats = [found for bodies in http_bodies() for found in bodies.formats(flow, self._leaves)]
-            return Unheard(flow, json, formats, begun=begun)
+            return UnknownBody(flow, json, formats, begun=begun)
         if self._secrets.tokens and flow.sender is Sender.SERVER:
             return Sniffed(flow, json, self._secrets.patterns)
         return None
 
-    def of_body(self, flow: Flow, exchange: Exchange, fields: Fields) -> Content | None:
+    def of_body(self, flow: Flow, request: RequestParts, fields: Fields) -> Content | None:
         """Return the content of the body behind a head with these headers, that of a request or a response, or
         None."""
         kind = value_of(fields, b"content-type").partition(b";")[0].strip()
         if kind.startswith(_GRPC):
-            return self._grpc(flow, exchange, fields)
-        issues = self._secrets.tokens and flow.sender is Sender.SERVER and _may_issue(exchange)
+            return self._grpc(flow, request, fields)
+        issues = self._secrets.tokens and flow.sender is Sender.SERVER and _may_issue(request)
         if not self._leaves.any and not issues:
             return None
         if b"," in kind:  # the header is repeated
             return Blind(flow)
         for bodies in http_bodies():
-            content = bodies.content(flow, self._leaves, exchange, kind, fields)
+            content = bodies.content(flow, self._leaves, request, kind, fields)
             if content is not None:
                 return content
-        json = self._json(any(bodies.in_base64(exchange.fields) for bodies in http_bodies()))
+        json = self._json(any(bodies.in_base64(request.fields) for bodies in http_bodies()))
         coding = value_of(fields, b"content-encoding")
         if kind == _EVENTS:
             if not self._leaves.any:
                 return None
-            return Events(flow, json) if coding in PLAIN else Blind(flow)
+            return EventStream(flow, json) if coding in PLAIN else Blind(flow)
         if b"json" in kind or coding not in PLAIN:
             return coded(flow, coding, json, self._leaves.leaf)
         return Sniffed(flow, json, self._secrets.patterns)
@@ -84,8 +84,8 @@ class Choice:
     def _json(self, base64: bool) -> Redact:
         return lambda data: json_edits(data, self._leaves, base64=base64)
 
-    def _grpc(self, flow: Flow, exchange: Exchange, fields: Fields) -> Content | None:
-        descriptor = _call(exchange.path, request=flow.sender is Sender.CLIENT) if exchange.known else None
+    def _grpc(self, flow: Flow, request: RequestParts, fields: Fields) -> Content | None:
+        descriptor = _call(request.path, request=flow.sender is Sender.CLIENT) if request.known else None
         tokens = self._secrets.tokens and (descriptor is None or has_tokens(descriptor))
         if not self._leaves.any and not tokens:
             return None
@@ -95,7 +95,7 @@ class Choice:
             return GrpcMessages(
                 flow, lambda data: message_edits(data, descriptor, self._leaves), self._leaves.leaf, compression
             )
-        if exchange.known:  # a call of no known protocol
+        if request.known:  # a call of no known protocol
             return GrpcMessages(flow, self._leaves.leaf, self._leaves.leaf, compression) if self._leaves.any else None
         return GrpcMessages(flow, _unknown, _unknown, compression)
 
@@ -111,9 +111,9 @@ def _call(path: bytes, *, request: bool) -> Descriptor | None:
     return next((descriptor for descriptor in found if descriptor is not None), None)
 
 
-def _may_issue(exchange: Exchange) -> bool:
+def _may_issue(request: RequestParts) -> bool:
     """Return whether the response may hold a token."""
-    return not exchange.known or any(bodies.issues(exchange) for bodies in http_bodies())
+    return not request.known or any(bodies.issues(request) for bodies in http_bodies())
 
 
 def _unknown(_data: bytes) -> list[Edit]:

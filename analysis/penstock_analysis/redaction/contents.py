@@ -191,7 +191,7 @@ class Gathered(Content):
 
 
 def feed(flow: Flow, size: int, content: Content | None) -> Parser:
-    """Pass the next bytes of a flow to a content, or let them go on if it is None. Raises Cut."""
+    """Pass the next bytes of a flow to a content, or let them go on if it is None. Raises Truncated."""
     if content is None:
         yield from flow.skip(size)
         return

@@ -16,7 +16,7 @@ from penstock_analysis.capture import Chunk, Conversation, Sender
 from penstock_analysis.redaction.leaves import Leaves
 from penstock_analysis.redaction.text import Buffer
 
-__all__ = ["FOR_EVER", "Cut", "Flow", "NotUnderstood", "Parser", "Redaction"]
+__all__ = ["FOR_EVER", "Flow", "NotUnderstood", "Parser", "Redaction", "Truncated"]
 
 SMALL: Final = 4096
 """Chunks that are held are joined up to this size: an object for each of many short ones would cost more."""
@@ -50,7 +50,7 @@ class NotUnderstood(Exception):
     """The bytes from `at` on are not in the parser's protocol."""
 
 
-class Cut(Exception):
+class Truncated(Exception):
     """The side has ended, and the parser needs more bytes."""
 
 
@@ -231,10 +231,10 @@ class Flow:
         return self.end - self.at
 
     def need(self, size: int) -> Parser:
-        """Wait until that many bytes are available. Raises Cut."""
+        """Wait until that many bytes are available. Raises Truncated."""
         while self.end - self.at < size:
             if self.ended:
-                raise Cut
+                raise Truncated
             yield
 
     def peek(self, size: int) -> bytes:
@@ -265,7 +265,7 @@ class Flow:
         return piece.view(start, self.at)
 
     def skip(self, size: int) -> Parser:
-        """Let that many bytes pass. Raises Cut."""
+        """Let that many bytes pass. Raises Truncated."""
         self.passing = size
         while True:
             step = min(self.passing, self.end - self.at)
@@ -274,11 +274,11 @@ class Flow:
             if not self.passing:
                 return
             if self.ended:
-                raise Cut
+                raise Truncated
             yield
 
     def blank_next(self, size: int, fill: bytes) -> Parser:
-        """Blank that many bytes as they arrive. Raises Cut."""
+        """Blank that many bytes as they arrive. Raises Truncated."""
         while size:
             yield from self.need(1)
             step = min(size, self.available)
@@ -292,8 +292,8 @@ class Flow:
         self._cursor = 0
 
     def line(self, limit: int) -> Generator[None, None, bytes]:
-        """Return the next line with its LF, leaving `at` before it. Raises Cut, and NotUnderstood if the line is too
-        long."""
+        """Return the next line with its LF, leaving `at` before it. Raises Truncated, and NotUnderstood if the line is
+        too long."""
         found, step = b"", _SHORT_LINE
         while True:
             at = self.at + len(found)
@@ -307,5 +307,5 @@ class Flow:
                 raise NotUnderstood
             if self.at + len(found) == self.end:
                 if self.ended:
-                    raise Cut
+                    raise Truncated
                 yield

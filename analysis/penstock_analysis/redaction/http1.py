@@ -7,10 +7,10 @@ from collections.abc import Generator
 from contextlib import suppress
 from typing import Final
 
-from penstock_analysis.redaction.choice import Choice
+from penstock_analysis.redaction.choice import ContentChooser
 from penstock_analysis.redaction.contents import Content, feed
-from penstock_analysis.redaction.exchanges import Exchange, Exchanges, Fields
-from penstock_analysis.redaction.flow import FOR_EVER, Cut, Flow, NotUnderstood, Parser
+from penstock_analysis.redaction.flow import FOR_EVER, Flow, NotUnderstood, Parser, Truncated
+from penstock_analysis.redaction.requests import Fields, PendingRequests, RequestParts
 from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.text import Span
 
@@ -27,24 +27,24 @@ STATUS_LINE: Final = re.compile(rb"HTTP/1\.[0-9] +([0-9]{3})(?: ([^\r]*))?")
 _SIZE_LINE: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,16})[ \t]*(?:;(.*))?", re.DOTALL)
 
 
-def requests(flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges) -> Parser:
+def requests(flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: PendingRequests) -> Parser:
     """Parse a client's side."""
     while True:
         found = yield from _first_line(flow, secrets, REQUEST_LINE)
         method, path = found[1].upper(), found[2]
         # The answer may come before the head's end, but for its format only who has the head can be asked.
-        exchanges.asks(Exchange(method, path))
+        pending.append(RequestParts(method, path))
         fields = yield from _read_fields(flow, secrets)
-        exchange = Exchange(method, path, fields)
-        if exchanges.in_order and exchanges.in_order[-1] == Exchange(method, path):
-            exchanges.in_order[-1] = exchange
-        content = choice.of_unknown(flow) if exchanges.joining else choice.of_body(flow, exchange, fields)
+        request = RequestParts(method, path, fields)
+        if pending.in_order and pending.in_order[-1] == RequestParts(method, path):
+            pending.in_order[-1] = request
+        content = chooser.of_unknown(flow) if pending.joining else chooser.of_body(flow, request, fields)
         if method == b"CONNECT":
             raise NotUnderstood
         yield from _body(flow, secrets, fields, content, 0)
 
 
-def responses(flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges) -> Parser:
+def responses(flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: PendingRequests) -> Parser:
     """Parse a server's side."""
     while True:
         found = yield from _first_line(flow, secrets, STATUS_LINE)
@@ -54,14 +54,14 @@ def responses(flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges
             raise NotUnderstood  # the protocol is unknown from here on
         if status < 200:
             continue
-        exchange = exchanges.answered()
-        if exchange.method == b"CONNECT" and status < 300:
+        request = pending.next_answered()
+        if request.method == b"CONNECT" and status < 300:
             raise NotUnderstood
-        if exchange.method == b"HEAD" or status in (204, 304):
+        if request.method == b"HEAD" or status in (204, 304):
             continue
-        if not exchange.known and (yield from _has_no_body(flow)):
+        if not request.known and (yield from _has_no_body(flow)):
             continue
-        content = choice.of_unknown(flow) if exchanges.joining else choice.of_body(flow, exchange, fields)
+        content = chooser.of_unknown(flow) if pending.joining else chooser.of_body(flow, request, fields)
         yield from _body(flow, secrets, fields, content, None)
 
 
@@ -69,7 +69,7 @@ def _has_no_body(flow: Flow) -> Generator[None, None, bool]:
     """Return whether another head follows this one: the request was a HEAD that passed before the recording began."""
     try:
         yield from flow.need(7)
-    except Cut:
+    except Truncated:
         return False
     return flow.peek(7) == b"HTTP/1."
 
@@ -95,7 +95,7 @@ def _plain(flow: Flow, fields: Fields, content: Content | None, otherwise: int |
     if size is not None:
         yield from feed(flow, size, content)
         return
-    with suppress(Cut):
+    with suppress(Truncated):
         yield from feed(flow, FOR_EVER, content)
 
 

@@ -8,11 +8,11 @@ from hpack.exceptions import HPACKDecodingError
 from hpack.table import HeaderTable
 
 from penstock_analysis.capture import Sender
-from penstock_analysis.redaction.choice import Choice
+from penstock_analysis.redaction.choice import ContentChooser
 from penstock_analysis.redaction.contents import Content, Gathered, Searched
-from penstock_analysis.redaction.exchanges import Exchange, Exchanges
-from penstock_analysis.redaction.flow import Cut, Flow, NotUnderstood, Parser
+from penstock_analysis.redaction.flow import Flow, NotUnderstood, Parser, Truncated
 from penstock_analysis.redaction.hpack_blanking import UNTOLD, redact_block
+from penstock_analysis.redaction.requests import PendingRequests, RequestParts
 from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.text import Buffer, Edit
 from penstock_codecs.http.observer.faults import HttpFault, TimedRange
@@ -64,11 +64,11 @@ class Http2Side:
     DATA goes to contents as it comes. Other frames are held back until they are whole.
     """
 
-    def __init__(self, flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges) -> None:
+    def __init__(self, flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: PendingRequests) -> None:
         self._flow = flow
         self._secrets = secrets
-        self._choice = choice
-        self._exchanges = exchanges
+        self._chooser = chooser
+        self._pending = pending
         self._table = HeaderTable()
         self._contents: dict[int, Content | None] = {}  # of streams whose head went by
         self._block: _Block | None = None
@@ -78,7 +78,7 @@ class Http2Side:
         self._padding: Searched | None = None
         self._scanner = FrameScanner(self._data, self._frame, self._padded)
         self._scanner.max_frame = LARGEST_FRAME
-        exchanges.resets[flow.sender] = self.reset
+        pending.resets[flow.sender] = self.reset
 
     def parse(self) -> Parser:
         """Parse this side."""
@@ -88,9 +88,9 @@ class Http2Side:
                 yield from flow.need(1)
                 offset = flow.at
                 scanner.receive(memoryview(flow.next_view(flow.available)), offset, 0)
-            except (Cut, HttpFault, NotUnderstood) as why:
+            except (Truncated, HttpFault, NotUnderstood) as why:
                 flow.holding.pop(self, None)
-                if not isinstance(why, Cut):
+                if not isinstance(why, Truncated):
                     flow.back_to(scanner.begun)
                     raise NotUnderstood from why
                 if self._holds:
@@ -142,9 +142,9 @@ class Http2Side:
             self._headers(frame, payload, offset)
             return
         if frame.type == FrameType.RST_STREAM:
-            for reset in self._exchanges.resets.values():
+            for reset in self._pending.resets.values():
                 reset(frame.stream_id)
-            self._exchanges.over(frame.stream_id)
+            self._pending.forget_stream(frame.stream_id)
         elif frame.type == FrameType.SETTINGS and len(payload) % _SETTING:
             raise NotUnderstood
         numbers = _NUMBERS.get(frame.type, 0)
@@ -175,7 +175,7 @@ class Http2Side:
             return
         self._in_order(frame)
         if frame.stream_id not in self._contents:
-            self._keep(frame.stream_id, self._choice.of_unknown(self._flow))
+            self._keep(frame.stream_id, self._chooser.of_unknown(self._flow))
         self._data_frame, self._data_content = frame, self._contents[frame.stream_id]
         if self._data_content is not None:
             self._data_content.boundary()
@@ -201,7 +201,7 @@ class Http2Side:
         if content is not None:
             content.end()
         if self._flow.sender is Sender.SERVER:
-            self._exchanges.over(stream)
+            self._pending.forget_stream(stream)
 
     def reset(self, stream: int) -> None:
         """Expect nothing more on a stream; frames still in transit are blanked."""
@@ -247,21 +247,21 @@ class Http2Side:
 
     def _begin(self, stream: int, fields: dict[bytes, bytes]) -> None:
         """Choose the content of the body behind a head; trailers have none."""
-        if stream == TABLE_STREAM and self._exchanges.joining:
+        if stream == TABLE_STREAM and self._pending.joining:
             return
         told = {name: [value.lower()] for name, value in fields.items()}
         untold = UNTOLD in fields
         client = self._flow.sender is Sender.CLIENT
         if client and (b":method" in fields or (untold and stream not in self._contents)):
             known = not untold or b":path" in fields
-            exchange = Exchange(fields.get(b":method", b""), fields.get(b":path", b""), told, known)
-            self._exchanges.asked(stream, exchange)
+            request = RequestParts(fields.get(b":method", b""), fields.get(b":path", b""), told, known)
+            self._pending.add_stream(stream, request)
         elif not client and (fields.get(b":status", b"1")[:1] != b"1" or untold):
-            exchange = self._exchanges.of(stream)
+            request = self._pending.of_stream(stream)
         else:
             return
-        joining = self._exchanges.joining
+        joining = self._pending.joining
         if not untold and not joining:
-            self._keep(stream, self._choice.of_body(self._flow, exchange, told))
+            self._keep(stream, self._chooser.of_body(self._flow, request, told))
         elif joining or stream not in self._contents:  # else they may be trailers
-            self._keep(stream, self._choice.of_unknown(self._flow, begun=not joining))
+            self._keep(stream, self._chooser.of_unknown(self._flow, begun=not joining))

@@ -13,7 +13,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from penstock_analysis.redaction.leaves import Leaves
 from penstock_analysis.redaction.text import Edit, stars
 
-__all__ = ["Malformed", "has_tokens", "length_delimited", "message_edits"]
+__all__ = ["NotProtobuf", "has_tokens", "length_delimited", "message_edits"]
 
 _TOKENS: Final = frozenset({"delegationToken", "delegation_token", "access_token", "accessToken"})
 """Fields that hold a token, in every message."""
@@ -21,7 +21,7 @@ _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _FIXED: Final = {_FIXED64: 8, _FIXED32: 4}
 
 
-class Malformed(ValueError):
+class NotProtobuf(ValueError):
     """The bytes are not a protobuf message."""
 
 
@@ -43,8 +43,8 @@ def has_tokens(descriptor: Descriptor) -> bool:
 def message_edits(
     data: bytes, descriptor: Descriptor, leaves: Leaves, record_header: Descriptor | None = None
 ) -> list[Edit]:
-    """Return the edits of a message. Raises Malformed. `record_header`: the message that is one header of a record, its
-    name in field 1 and its value in field 2."""
+    """Return the edits of a message. Raises NotProtobuf. `record_header`: the message that is one header of a record,
+    its name in field 1 and its value in field 2."""
     edits: list[Edit] = []
     if (leaves.tokens and _with_tokens(descriptor)) or leaves.may_be_in(data):
         _walk(data, 0, len(data), descriptor, leaves, edits, record_header)
@@ -87,7 +87,7 @@ def _header(data: bytes, at: int, end: int, leaves: Leaves, edits: list[Edit]) -
 
 
 def length_delimited(data: bytes, at: int, end: int) -> list[tuple[int, int, int]]:
-    """Yield number, start and end of the length-delimited fields of a message. Raises Malformed."""
+    """Yield number, start and end of the length-delimited fields of a message. Raises NotProtobuf."""
     out = []
     while at < end:
         tag, at = _varint(data, at, end)
@@ -101,9 +101,9 @@ def length_delimited(data: bytes, at: int, end: int) -> list[tuple[int, int, int
         elif kind in _FIXED:
             at += _FIXED[kind]
         else:
-            raise Malformed
+            raise NotProtobuf
     if at != end:
-        raise Malformed
+        raise NotProtobuf
     return out
 
 
@@ -117,4 +117,4 @@ def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
         value |= (byte & 127) << shift
         if byte < 128:
             return value, at
-    raise Malformed
+    raise NotProtobuf

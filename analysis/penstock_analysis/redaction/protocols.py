@@ -7,11 +7,11 @@ from typing import Final
 from penstock_analysis.capture import Sender
 from penstock_analysis.plugin import plugins
 from penstock_analysis.redaction import http1
-from penstock_analysis.redaction.choice import Choice
+from penstock_analysis.redaction.choice import ContentChooser
 from penstock_analysis.redaction.contents import Content
-from penstock_analysis.redaction.exchanges import Exchanges
 from penstock_analysis.redaction.flow import Flow, NotUnderstood, Parser
 from penstock_analysis.redaction.http2 import Http2Side
+from penstock_analysis.redaction.requests import PendingRequests
 from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.units import Blind
 from penstock_analysis.redaction.unknown import guarded, is_hidden, redaction_of
@@ -29,11 +29,11 @@ _FRAME_HEAD: Final = 9
 class _Openings:
     """Ways in which a side may begin."""
 
-    def __init__(self, flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges) -> None:
+    def __init__(self, flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: PendingRequests) -> None:
         self._flow = flow
         self._secrets = secrets
-        self._choice = choice
-        self._exchanges = exchanges
+        self._chooser = chooser
+        self._pending = pending
 
     def begin(self) -> Parser:
         """Parse from the connection's first byte, which tells most protocols from HTTP: the protocol spoken need not be
@@ -68,10 +68,10 @@ class _Openings:
 
     def _http1(self) -> Parser:
         read = http1.requests if self._flow.sender is Sender.CLIENT else http1.responses
-        return read(self._flow, self._secrets, self._choice, self._exchanges)
+        return read(self._flow, self._secrets, self._chooser, self._pending)
 
     def _http2(self) -> Parser:
-        return Http2Side(self._flow, self._secrets, self._choice, self._exchanges).parse()
+        return Http2Side(self._flow, self._secrets, self._chooser, self._pending).parse()
 
     def join(self) -> Parser:
         """Parse from the middle of a connection: start at the first chunk that begins like a known protocol.
@@ -79,7 +79,7 @@ class _Openings:
         Bytes before it are blanked if a secret in them could go unnoticed.
         """
         flow = self._flow
-        self._exchanges.certain = False
+        self._pending.certain = False
         content: Content = Blind(flow)
         if not is_hidden(flow, self._secrets):
             content = guarded(flow, self._secrets, amid=True)
@@ -104,7 +104,7 @@ class _Openings:
         return self._http2() if plausible(start, whole=True) else None
 
 
-def parser_of(flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges, *, mid: bool) -> Parser:
+def parser_of(flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: PendingRequests, *, mid: bool) -> Parser:
     """Return the parser of one side. `mid`: its first bytes were not recorded."""
-    openings = _Openings(flow, secrets, choice, exchanges)
+    openings = _Openings(flow, secrets, chooser, pending)
     return openings.join() if mid else openings.begin()

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Final
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Joined, Lost, Noted, Opened, Sender
-from penstock_analysis.redaction.choice import Choice
-from penstock_analysis.redaction.exchanges import Exchanges
-from penstock_analysis.redaction.flow import Cut, Flow, NotUnderstood
+from penstock_analysis.redaction.choice import ContentChooser
+from penstock_analysis.redaction.flow import Flow, NotUnderstood, Truncated
 from penstock_analysis.redaction.protocols import parser_of
+from penstock_analysis.redaction.requests import PendingRequests
 from penstock_analysis.redaction.rules import RedactionRules
 from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.text import changed
@@ -31,10 +31,12 @@ MOST_HELD_IN_ALL: Final = 64 * 1024 * 1024
 class _Side:
     """One side of a conversation, and its current parser."""
 
-    def __init__(self, flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges, mid: bool) -> None:
+    def __init__(
+        self, flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: PendingRequests, mid: bool
+    ) -> None:
         self.flow = flow
         self._secrets = secrets
-        self._parser = parser_of(flow, secrets, choice, exchanges, mid=mid)
+        self._parser = parser_of(flow, secrets, chooser, pending, mid=mid)
 
     def run(self) -> None:
         """Decide about the received bytes as far as possible."""
@@ -44,7 +46,7 @@ class _Side:
                 return
             except (NotUnderstood, StopIteration):
                 self._fall()
-            except Cut:
+            except Truncated:
                 self._fall()
                 if not self.flow.available:
                     return
@@ -79,7 +81,7 @@ class _Sides:
     """Both sides of a conversation."""
 
     def __init__(self, opened: Opened) -> None:
-        self.exchanges = Exchanges()
+        self.pending = PendingRequests()
         self.by_sender: dict[Sender, _Side] = {}
         self.closed: set[Sender] = set()
         self.offsets = {Sender.CLIENT: opened.client_offset, Sender.SERVER: opened.server_offset}
@@ -102,7 +104,7 @@ class Redactor:
     def __init__(self, rules: RedactionRules) -> None:
         """Compile the rules. Raises ValueError for a pattern that is not a regular expression."""
         self._secrets = Secrets(rules)
-        self._choice = Choice(self._secrets)
+        self._chooser = ContentChooser(self._secrets)
         self._conversations: dict[Conversation, _Sides] = {}
         self._time_ns = 0  # of the last event
         self.held = 0
@@ -165,15 +167,15 @@ class Redactor:
         out: list[CaptureEvent] = [*self._forget(conversation, time_ns)]
         opened = Opened(conversation, time_ns, event.client_offset, event.server_offset)
         sides = self._conversations[conversation] = _Sides(opened)
-        sides.exchanges.joining = True
+        sides.pending.joining = True
         blanked = dict.fromkeys(Sender, b"")
         for sender, data in ((Sender.CLIENT, event.client), (Sender.SERVER, event.server)):
             flow = Flow(conversation, sender, sides.offsets[sender] - len(data))
-            side = sides.by_sender[sender] = _Side(flow, self._secrets, self._choice, sides.exchanges, mid=False)
+            side = sides.by_sender[sender] = _Side(flow, self._secrets, self._chooser, sides.pending, mid=False)
             for chunk in self._read(sides, side, Chunk(conversation, time_ns, sender, flow.end, data)) if data else ():
                 assert isinstance(chunk, Chunk), "nothing else comes of chunks"
                 blanked[chunk.sender] += bytes(chunk.data)
-        sides.exchanges.joining = False
+        sides.pending.joining = False
         if any(
             len(blanked[sender]) != len(data) for sender, data in zip(Sender, (event.client, event.server), strict=True)
         ):
@@ -202,7 +204,7 @@ class Redactor:
     def _begin(self, sides: _Sides, event: Chunk) -> _Side:
         mid = bool(event.offset)
         flow = Flow(event.conversation, event.sender, event.offset)
-        side = sides.by_sender[event.sender] = _Side(flow, self._secrets, self._choice, sides.exchanges, mid)
+        side = sides.by_sender[event.sender] = _Side(flow, self._secrets, self._chooser, sides.pending, mid)
         return side
 
     def _read(self, sides: _Sides, side: _Side, event: Chunk) -> list[CaptureEvent]:

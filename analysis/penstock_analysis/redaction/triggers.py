@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from penstock_analysis.redaction.secrets import Secrets
 
-__all__ = ["Found", "Trigger", "Triggers"]
+__all__ = ["Trigger", "TriggerSearch", "Triggers"]
 
 _JSON_TOKENS: Final = (b"access_token", b"accessToken", b"delegation_token", b"delegationToken")
 _BLOCK: Final = re.compile(
@@ -50,12 +50,12 @@ class Triggers:
         small = text.lower()
         return any(word in small for word in self._words)
 
-    def of(self, text: bytes) -> Found:
+    def of(self, text: bytes) -> TriggerSearch:
         """Return the triggers in a text."""
-        return Found(text, self._pattern if self.may_be_in(text) else None, _BLOCK if self._http2 else None)
+        return TriggerSearch(text, self._pattern if self.may_be_in(text) else None, _BLOCK if self._http2 else None)
 
 
-class Found:
+class TriggerSearch:
     """Triggers in one text, to be asked for in order. Later ones found on the way are remembered, so that the text is
     searched once for each kind."""
 

@@ -19,12 +19,12 @@ __all__ = [
     "MOST",
     "PLAIN",
     "Blind",
-    "Events",
-    "Format",
+    "BodyFormat",
+    "EventStream",
     "GrpcMessages",
     "Redact",
     "Sniffed",
-    "Unheard",
+    "UnknownBody",
     "Whole",
     "coded",
     "edits_or_stars",
@@ -111,7 +111,7 @@ class Sniffed(Whole):
         self.certain = self._search.certain
 
 
-class Events(Gathered):
+class EventStream(Gathered):
     """Events of an event stream, each with the empty line behind it."""
 
     _END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
@@ -166,7 +166,7 @@ class GrpcMessages(Gathered):
         return compressed_edits(self._compression, message, MOST, self._redact, self._plain)
 
 
-class Format(NamedTuple):
+class BodyFormat(NamedTuple):
     """A format that a body of an unknown head may turn out to have: whether its first bytes (up to 12) begin so, and
     its content."""
 
@@ -174,7 +174,7 @@ class Format(NamedTuple):
     content: Callable[[], Gathered]
 
 
-class Unheard(Content):
+class UnknownBody(Content):
     """A body whose head was not recorded, or refers to bytes that were not. Once bytes that its sender wrote at once
     begin like one of the formats, it is read in that format; until then all of it is blanked.
     """
@@ -182,12 +182,12 @@ class Unheard(Content):
     _LOOKED_AT: Final = 12
     _EVENT: Final = re.compile(rb"(?:data|event|id|retry)?:")
 
-    def __init__(self, flow: Flow, json: Redact, formats: Iterable[Format], *, begun: bool) -> None:
+    def __init__(self, flow: Flow, json: Redact, formats: Iterable[BodyFormat], *, begun: bool) -> None:
         """Take the formats that the body may have, beside an event stream. `begun`: the body is recorded from its first
         byte, so that it may also be JSON."""
         super().__init__(flow)
-        self._formats = [Format(self._EVENT.match, partial(Events, flow, json)), *formats]
-        self._json = Format(lambda start: start[:1] in (b"{", b"["), partial(Whole, flow, json)) if begun else None
+        self._formats = [BodyFormat(self._EVENT.match, partial(EventStream, flow, json)), *formats]
+        self._json = BodyFormat(lambda start: start[:1] in (b"{", b"["), partial(Whole, flow, json)) if begun else None
         self._inner: Gathered | None = None
         self._begins = True
 

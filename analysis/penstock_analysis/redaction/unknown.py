@@ -9,12 +9,12 @@ from typing import Final
 
 from penstock_analysis.plugin import plugins
 from penstock_analysis.redaction.contents import Content, feed
-from penstock_analysis.redaction.flow import FOR_EVER, Cut, Flow, Parser, Redaction
+from penstock_analysis.redaction.flow import FOR_EVER, Flow, Parser, Redaction, Truncated
 from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.text import Buffer, Edit, Search
 from penstock_analysis.redaction.triggers import Triggers
 
-__all__ = ["Guarded", "guarded", "is_hidden", "is_on_tcp", "redaction_of", "unknown"]
+__all__ = ["UnknownBytes", "guarded", "is_hidden", "is_on_tcp", "redaction_of", "unknown"]
 
 _QUOTE: Final = re.compile(rb"(?<!\\)\"")
 _LINE_END: Final = re.compile(rb"[\r\n]")
@@ -35,7 +35,7 @@ _MOST_AMID: Final = 64 * 1024
 _FILLS: Final = {"block": b"\x80", "field": b"*"}
 
 
-class Guarded(Content):
+class UnknownBytes(Content):
     """Bytes of unknown meaning. Blanked are: matches, values behind names of secret headers up to the line's end (and
     in lines that continue it), values of secret parameters, tokens in JSON, values of record headers behind their names
     in protobuf and in JSON, and header blocks of HTTP/2."""
@@ -143,10 +143,10 @@ def is_hidden(flow: Flow, secrets: Secrets) -> bool:
     return secrets.looks_inside and (plugin is None or plugin.packs)
 
 
-def guarded(flow: Flow, secrets: Secrets, *, amid: bool = False) -> Guarded:
+def guarded(flow: Flow, secrets: Secrets, *, amid: bool = False) -> UnknownBytes:
     """Return a content for bytes of unknown meaning in this flow. `amid`: the bytes before them were not recorded."""
     http = not is_on_tcp(flow.conversation.protocol)
-    return Guarded(flow, secrets, http2=http, amid=amid and http and bool(secrets.headers or secrets.parameters))
+    return UnknownBytes(flow, secrets, http2=http, amid=amid and http and bool(secrets.headers or secrets.parameters))
 
 
 def unknown(flow: Flow, secrets: Secrets) -> Parser:
@@ -154,7 +154,7 @@ def unknown(flow: Flow, secrets: Secrets) -> Parser:
     shown, which reveal the fault."""
     content = guarded(flow, secrets)
     if is_hidden(flow, secrets):
-        with suppress(Cut):
+        with suppress(Truncated):
             yield from flow.need(_SHOWN + secrets.patterns.longest)  # enough for a secret that begins in it
         hidden = flow.at + _SHOWN
         yield from feed(flow, min(flow.available, _SHOWN + secrets.patterns.longest), content)

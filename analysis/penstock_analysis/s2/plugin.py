@@ -9,7 +9,7 @@ from penstock_analysis.plugin import HTTP, AnalysisPlugin
 
 if TYPE_CHECKING:
     from penstock_analysis.dialogue.http.exchange import HttpProtocol
-    from penstock_analysis.redaction.exchanges import HttpBodies
+    from penstock_analysis.redaction.requests import HttpBodies
 
 __all__ = ["PLUGIN"]
 

@@ -12,13 +12,13 @@ from google.protobuf.descriptor import Descriptor
 from penstock_analysis.capture import Sender
 from penstock_analysis.redaction.compressed import compressed_edits
 from penstock_analysis.redaction.contents import Content, Gathered
-from penstock_analysis.redaction.exchanges import Exchange, Fields, HttpBodies, value_of
 from penstock_analysis.redaction.flow import Flow
 from penstock_analysis.redaction.json_text import json_edits
 from penstock_analysis.redaction.leaves import Leaves
 from penstock_analysis.redaction.protobuf import length_delimited, message_edits
+from penstock_analysis.redaction.requests import Fields, HttpBodies, RequestParts, value_of
 from penstock_analysis.redaction.text import Edit, stars
-from penstock_analysis.redaction.units import MOST, PLAIN, Blind, Format, Redact, coded, edits_or_stars
+from penstock_analysis.redaction.units import MOST, PLAIN, Blind, BodyFormat, Redact, coded, edits_or_stars
 from penstock_codecs.compression import Compression
 from penstock_codecs.limits import S2S_MAX_FRAME_LENGTH
 from penstock_proto import s2_pb2
@@ -45,26 +45,26 @@ _RECONNECT: Final = 0x10
 class S2Bodies(HttpBodies):
     """Bodies of S2."""
 
-    def issues(self, exchange: Exchange) -> bool:
-        return exchange.method == b"POST" and _ISSUING.search(exchange.path) is not None
+    def issues(self, request: RequestParts) -> bool:
+        return request.method == b"POST" and _ISSUING.search(request.path) is not None
 
     def in_base64(self, fields: Fields) -> bool:
         return value_of(fields, b"s2-format") in (b"base64", b"json-binsafe")
 
-    def content(self, flow: Flow, leaves: Leaves, exchange: Exchange, kind: bytes, fields: Fields) -> Content | None:
+    def content(self, flow: Flow, leaves: Leaves, request: RequestParts, kind: bytes, fields: Fields) -> Content | None:
         coding = value_of(fields, b"content-encoding")
         if kind in _PROTOBUF:
-            issues = leaves.tokens and flow.sender is Sender.SERVER and exchange.known and self.issues(exchange)
+            issues = leaves.tokens and flow.sender is Sender.SERVER and request.known and self.issues(request)
             redact = _token_edits if issues else _records(flow, leaves)
             return coded(flow, coding, redact, leaves.leaf)
         if kind != _S2S or not leaves.any:
             return None
         if coding not in PLAIN:
             return Blind(flow)
-        return _Frames(flow, leaves, base64=self.in_base64(exchange.fields))
+        return _Frames(flow, leaves, base64=self.in_base64(request.fields))
 
-    def formats(self, flow: Flow, leaves: Leaves) -> Sequence[Format]:
-        return [Format(_is_frame, partial(_Frames, flow, leaves))]
+    def formats(self, flow: Flow, leaves: Leaves) -> Sequence[BodyFormat]:
+        return [BodyFormat(_is_frame, partial(_Frames, flow, leaves))]
 
 
 def _records(flow: Flow, leaves: Leaves) -> Redact:
@@ -72,7 +72,7 @@ def _records(flow: Flow, leaves: Leaves) -> Redact:
 
 
 def _token_edits(data: bytes) -> list[Edit]:
-    """Return the edits of S2's response to a request for an access token: field 1 is the token. Raises Malformed."""
+    """Return the edits of S2's response to a request for an access token: field 1 is the token. Raises NotProtobuf."""
     edits: list[Edit] = []
     for number, start, end in length_delimited(data, 0, len(data)):
         if number == 1:

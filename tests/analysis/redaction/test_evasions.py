@@ -14,7 +14,7 @@ from hyperframe.frame import ContinuationFrame, HeadersFrame, SettingsFrame
 from support.captures.redaction import CLIENT, SERVER, at_every_cut, leaks, redacted
 
 from penstock_analysis.redaction import RedactionRules, contents
-from penstock_analysis.redaction.triggers import Found
+from penstock_analysis.redaction.triggers import TriggerSearch
 from penstock_codecs.compression import Compression, decompress
 from penstock_codecs.http import PREFACE
 from penstock_codecs.segment import draft, encode, released
@@ -271,7 +271,7 @@ class Counted:
 
 def test_a_text_is_not_searched_again_for_what_is_not_in_it_or_further_on() -> None:
     words, blocks = Counted(b"(?P<line>cookie:)"), Counted(b"BLOCK")
-    found = Found(b"...cookie:" * 100 + b"BLOCK" + b"cookie:", cast(Any, words), cast(Any, blocks))
+    found = TriggerSearch(b"...cookie:" * 100 + b"BLOCK" + b"cookie:", cast(Any, words), cast(Any, blocks))
     at, kinds = 0, []
     while (trigger := found.after(at)) is not None:
         at = trigger.at

@@ -10,7 +10,7 @@ from support.captures.redaction import CLIENT, SERVER, Tape, conversation
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Lost, Noted, Opened
 from penstock_analysis.redaction import RedactionRules, Redactor
 from penstock_analysis.redaction import redactor as module
-from penstock_analysis.redaction.choice import Choice
+from penstock_analysis.redaction.choice import ContentChooser
 
 HEAD = b"POST /x HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: 100\r\nauthorization: hush\r\n\r\n"
 PATTERN = RedactionRules(patterns=(rb"hush-[0-9]+",))
@@ -134,7 +134,7 @@ def test_a_fault_in_redaction_lets_nothing_through(monkeypatch: pytest.MonkeyPat
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr(Choice, "of_body", fails)
+    monkeypatch.setattr(ContentChooser, "of_body", fails)
     tape = Tape()
     out = data_of(tape.say(CLIENT, HEAD + b"secret"))
     assert out == b"*" * (len(HEAD) + 6)

@@ -10,8 +10,8 @@ from penstock_analysis.dialogue.http.collector import MessageCollector
 from penstock_analysis.dialogue.http.exchange import BodyReader, HttpProtocol, SeenExchange
 from penstock_analysis.dialogue.http.plugin import http_dialogue
 from penstock_analysis.plugin import HTTP, AnalysisPlugin
-from penstock_analysis.redaction.exchanges import Exchange as RedactedExchange
-from penstock_analysis.redaction.exchanges import HttpBodies
+from penstock_analysis.redaction.requests import HttpBodies
+from penstock_analysis.redaction.requests import RequestParts as RedactedExchange
 from penstock_codecs.http import RequestHead
 from penstock_codecs.http.observer.faults import TimedRange
 

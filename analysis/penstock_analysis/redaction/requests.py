@@ -13,9 +13,9 @@ from penstock_analysis.capture import Sender
 from penstock_analysis.redaction.contents import Content
 from penstock_analysis.redaction.flow import Flow
 from penstock_analysis.redaction.leaves import Leaves
-from penstock_analysis.redaction.units import Format
+from penstock_analysis.redaction.units import BodyFormat
 
-__all__ = ["UNKNOWN", "Exchange", "Exchanges", "Fields", "HttpBodies", "value_of"]
+__all__ = ["UNKNOWN", "Fields", "HttpBodies", "PendingRequests", "RequestParts", "value_of"]
 
 _MOST: Final = 10_000
 """Most pending requests that are remembered; older ones count as unknown when they are answered, and over HTTP/1.1 so
@@ -33,7 +33,7 @@ def value_of(fields: Fields, name: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class RequestParts:
     """Parts of a request that determine the format of both bodies.
 
     `known` is False if the request passed before the recording began.
@@ -45,14 +45,14 @@ class Exchange:
     known: bool = True
 
 
-UNKNOWN: Final = Exchange(known=False)
+UNKNOWN: Final = RequestParts(known=False)
 
 
-class Exchanges:
+class PendingRequests:
     """Requests that wait for their responses."""
 
     def __init__(self) -> None:
-        self.in_order: deque[Exchange] = deque(maxlen=_MOST)
+        self.in_order: deque[RequestParts] = deque(maxlen=_MOST)
         """HTTP/1.1: those that are answered next come first."""
         self.certain = True
         """True if all requests were recorded; otherwise a response may be to an unknown one."""
@@ -60,30 +60,30 @@ class Exchanges:
         """True while a prelude is read: bodies whose heads are in it are read from their middle."""
         self.resets: dict[Sender, Callable[[int], None]] = {}
         """HTTP/2: called with streams that either side resets."""
-        self._by_stream: dict[int, Exchange] = {}
+        self._by_stream: dict[int, RequestParts] = {}
 
-    def asks(self, exchange: Exchange) -> None:
+    def append(self, request: RequestParts) -> None:
         """HTTP/1.1: add a request."""
         self.certain = self.certain and len(self.in_order) < _MOST
-        self.in_order.append(exchange)
+        self.in_order.append(request)
 
-    def answered(self) -> Exchange:
+    def next_answered(self) -> RequestParts:
         """HTTP/1.1: return the request of the next response. A response to no request makes later matches uncertain."""
         self.certain = self.certain and bool(self.in_order)
-        exchange = self.in_order.popleft() if self.in_order else UNKNOWN
-        return exchange if self.certain else UNKNOWN
+        request = self.in_order.popleft() if self.in_order else UNKNOWN
+        return request if self.certain else UNKNOWN
 
-    def asked(self, stream: int, exchange: Exchange) -> None:
+    def add_stream(self, stream: int, request: RequestParts) -> None:
         """HTTP/2: add the request of a stream."""
         if len(self._by_stream) >= _MOST:
             del self._by_stream[next(iter(self._by_stream))]
-        self._by_stream[stream] = exchange
+        self._by_stream[stream] = request
 
-    def of(self, stream: int) -> Exchange:
+    def of_stream(self, stream: int) -> RequestParts:
         """HTTP/2: return the request of a stream."""
         return self._by_stream.get(stream, UNKNOWN)
 
-    def over(self, stream: int) -> None:
+    def forget_stream(self, stream: int) -> None:
         """HTTP/2: forget a stream, on which no response will follow."""
         self._by_stream.pop(stream, None)
 
@@ -95,7 +95,7 @@ class HttpBodies:
     gRPC are common to all and need nothing here.
     """
 
-    def issues(self, _exchange: Exchange) -> bool:
+    def issues(self, _request: RequestParts) -> bool:
         """Return whether the response to a known request may hold a token, so that its body is read under all
         rules."""
         return False
@@ -109,11 +109,11 @@ class HttpBodies:
         return None
 
     def content(
-        self, _flow: Flow, _leaves: Leaves, _exchange: Exchange, _kind: bytes, _fields: Fields
+        self, _flow: Flow, _leaves: Leaves, _request: RequestParts, _kind: bytes, _fields: Fields
     ) -> Content | None:
         """Return the content of a body of media type `kind`, or None if it is not of this protocol."""
         return None
 
-    def formats(self, _flow: Flow, _leaves: Leaves) -> Sequence[Format]:
+    def formats(self, _flow: Flow, _leaves: Leaves) -> Sequence[BodyFormat]:
         """Return formats that a body may have whose head was not recorded."""
         return ()
