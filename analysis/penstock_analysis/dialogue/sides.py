@@ -82,7 +82,7 @@ class DialogueSide:
         self._skipped: Problem | None = None  # of the bytes since it began to seek
         self._candidates: list[bytes] = []
         self._candidate = 0  # where the first of these begins
-        self._unfinished_said = False
+        self._unfinished_reported = False
 
     @property
     def fresh(self) -> bool:
@@ -194,9 +194,9 @@ class DialogueSide:
 
     def finish(self, what: str) -> Iterator[Problem]:
         """End the side for the reason `what`. An incomplete message is a Problem that is not fatal, reported once."""
-        if self._unfinished_said or self.over:
+        if self._unfinished_reported or self.over:
             return
-        self._unfinished_said = True
+        self._unfinished_reported = True
         if self._seeking:
             yield from self._skip(self.places.end)
         elif self.waiting and self._reader is not None:
@@ -206,7 +206,7 @@ class DialogueSide:
 
     def excuse(self) -> None:
         """Note that the incomplete message has been reported already."""
-        self._unfinished_said = True
+        self._unfinished_reported = True
 
     def problem(
         self,

@@ -22,9 +22,9 @@ from hpack.table import HeaderTable
 from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.text import Edit, Span, joined, stars
 
-__all__ = ["UNTOLD", "filler", "redact_block"]
+__all__ = ["UNKNOWN_NAME", "filler", "redact_block"]
 
-UNTOLD: Final = b""
+UNKNOWN_NAME: Final = b""
 """The name of a header that is unknown, since it was sent before the recording began."""
 _MOST_TABLE: Final = 64 * 1024
 """Largest dynamic table that is kept, in the bytes of RFC 7541, 4.1. What a larger one holds has no name here."""
@@ -66,8 +66,8 @@ def redact_block(block: bytes, table: HeaderTable, secrets: Secrets) -> tuple[li
     """Return the edits of a header block, and the values of `Secrets.wanted` headers in it; update `table`, that of its
     sender.
 
-    A table that is not known from the connection's beginning may lack entries: headers that refer to these are UNTOLD.
-    Indices count from the newest entry, so all entries added since are found. Raises HPACKDecodingError.
+    A table that is not known from the connection's beginning may lack entries: headers that refer to these have
+    UNKNOWN_NAME. Indices count from the newest entry, so all entries added since are found. Raises HPACKDecodingError.
     """
     reader = _Reader(block)
     edits: list[Edit] = []
@@ -82,7 +82,7 @@ def redact_block(block: bytes, table: HeaderTable, secrets: Secrets) -> tuple[li
             name, value = _entry(table, reader.integer(7))
         else:
             name, value = _literal(reader, table, secrets, edits)
-        if name in wanted or name == UNTOLD:
+        if name in wanted or name == UNKNOWN_NAME:
             fields[name] = value if fields.get(name, value) == value else fields[name] + b", " + value
     return edits, fields
 
@@ -93,7 +93,7 @@ def _entry(table: HeaderTable, index: int) -> tuple[bytes, bytes]:
     if index <= len(_STATIC):
         return _STATIC[index - 1]
     index -= len(_STATIC) + 1
-    return table.dynamic_entries[index] if index < len(table.dynamic_entries) else (UNTOLD, b"")
+    return table.dynamic_entries[index] if index < len(table.dynamic_entries) else (UNKNOWN_NAME, b"")
 
 
 def _literal(reader: _Reader, table: HeaderTable, secrets: Secrets, edits: list[Edit]) -> tuple[bytes, bytes]:

@@ -11,7 +11,7 @@ from penstock_analysis.capture import Sender
 from penstock_analysis.redaction.choice import ContentChooser
 from penstock_analysis.redaction.contents import Content, Gathered, Searched
 from penstock_analysis.redaction.flow import Flow, NotUnderstood, Parser, Truncated
-from penstock_analysis.redaction.hpack_blanking import UNTOLD, redact_block
+from penstock_analysis.redaction.hpack_blanking import UNKNOWN_NAME, redact_block
 from penstock_analysis.redaction.requests import PendingRequests, RequestParts
 from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.text import Buffer, Edit
@@ -250,18 +250,18 @@ class Http2Side:
         if stream == TABLE_STREAM and self._pending.joining:
             return
         told = {name: [value.lower()] for name, value in fields.items()}
-        untold = UNTOLD in fields
+        incomplete = UNKNOWN_NAME in fields
         client = self._flow.sender is Sender.CLIENT
-        if client and (b":method" in fields or (untold and stream not in self._contents)):
-            known = not untold or b":path" in fields
+        if client and (b":method" in fields or (incomplete and stream not in self._contents)):
+            known = not incomplete or b":path" in fields
             request = RequestParts(fields.get(b":method", b""), fields.get(b":path", b""), told, known)
             self._pending.add_stream(stream, request)
-        elif not client and (fields.get(b":status", b"1")[:1] != b"1" or untold):
+        elif not client and (fields.get(b":status", b"1")[:1] != b"1" or incomplete):
             request = self._pending.of_stream(stream)
         else:
             return
         joining = self._pending.joining
-        if not untold and not joining:
+        if not incomplete and not joining:
             self._keep(stream, self._chooser.of_body(self._flow, request, told))
         elif joining or stream not in self._contents:  # else they may be trailers
             self._keep(stream, self._chooser.of_unknown(self._flow, begun=not joining))

@@ -52,14 +52,14 @@ class Patterns:
             raise ValueError(f"longest_match is {longest}, and must be at least 1")
         self.longest = longest if patterns else 1
         self.compiled = [compile_expression(pattern) for pattern in patterns]
-        self._search_tells = not any(map(_LOOKS_AROUND.search, patterns))
+        self._search_suffices = not any(map(_LOOKS_AROUND.search, patterns))
 
     def __bool__(self) -> bool:
         return bool(self.compiled)
 
     def may_match_in(self, data: bytes) -> bool:
         """Return whether any part of `data` may match."""
-        return not self._search_tells or any(pattern.search(data) for pattern in self.compiled)
+        return not self._search_suffices or any(pattern.search(data) for pattern in self.compiled)
 
     def spans(self, text: bytes) -> list[Span]:
         """Return all matches in a complete text; they may overlap."""

@@ -211,13 +211,13 @@ class HttpLimits:
 
 class Preludes(NamedTuple):
     """Preludes of one connection at one moment. `received` and `sent`: for the peer's bytes and for ours. `held`: the
-    last bytes received, which follow `received`. `unsaid`: number of bytes that `sent` already covers though they are
-    not written yet."""
+    last bytes received, which follow `received`. `unwritten`: number of bytes that `sent` already covers though they
+    are not written yet."""
 
     received: bytes
     sent: bytes
     held: bytes
-    unsaid: int
+    unwritten: int
 
 
 class HttpCodec(Protocol):

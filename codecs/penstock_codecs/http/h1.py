@@ -73,7 +73,7 @@ class Http1Connection(HttpCodec):
         self._scheme = scheme
         self._h11 = self._fresh()
         self._chunked: ChunkedBody | None = None  # client: the body of the response, which h11 does not see
-        self._told_end = False  # its End was delivered
+        self._end_delivered = False  # its End was delivered
         self._closes = False  # client: the request announced the end of the connection
         self._last = False  # client: the connection ends with this response
         self._exchange = 1
@@ -136,12 +136,12 @@ class Http1Connection(HttpCodec):
     def _next_cycle(self) -> None:
         if self._h11.our_state is not h11.DONE:
             return
-        if self._chunked is not None and self._told_end and not self._last:
+        if self._chunked is not None and self._end_delivered and not self._last:
             self._h11 = self._fresh()
             if self._chunked.surplus:  # b"" would mean that the server has closed
                 self._h11.receive_data(self._chunked.surplus)
             self._chunked = None
-            self._told_end = False
+            self._end_delivered = False
         elif self._h11.their_state is h11.DONE:
             self._h11.start_next_cycle()
         else:
@@ -157,9 +157,9 @@ class Http1Connection(HttpCodec):
             return Data(self._exchange, piece, len(piece))
         if not body.ended:
             return NEED_DATA
-        if self._told_end:
+        if self._end_delivered:
             return PAUSED
-        self._told_end = True
+        self._end_delivered = True
         return End(self._exchange, body.trailers)
 
     def _received(self, event: Any) -> Received | None:
@@ -192,8 +192,8 @@ class Http1Connection(HttpCodec):
         if not chunked or body_forbidden(self._method, event.status_code):
             return
         self._chunked = ChunkedBody(self._limits.max_head)
-        self._told_end = False
-        self._last = self._closes or event.http_version < b"1.1" or _says_close(_text(event.headers))
+        self._end_delivered = False
+        self._last = self._closes or event.http_version < b"1.1" or _has_close(_text(event.headers))
         surplus, self._ended = self._h11.trailing_data
         if surplus:
             self._chunked.receive(surplus)
@@ -273,7 +273,7 @@ class Http1Connection(HttpCodec):
             self._respond(event)
         elif type(event) is RequestHead:
             self._method, self._asked = event.method, event
-            self._closes = _says_close(event.headers)
+            self._closes = _has_close(event.headers)
             target = event.target.encode("latin-1")
             self._send_event(h11.Request(method=event.method, target=target, headers=_encoded(_with_host(event))))
         elif type(event) is Continue:
@@ -371,7 +371,7 @@ class Http1Connection(HttpCodec):
         if self._error is not None or self._aborted:
             return True
         ours, theirs = self._h11.our_state, self._h11.their_state
-        if self._chunked is not None and self._told_end and self._last:
+        if self._chunked is not None and self._end_delivered and self._last:
             return True
         # The response decides: once it is complete, nothing will read the rest of the request.
         if (ours if self._role is Role.SERVER else theirs) in _OVER or ours is h11.ERROR:
@@ -379,7 +379,7 @@ class Http1Connection(HttpCodec):
         return self._going_away and ours is h11.IDLE and theirs is h11.IDLE
 
 
-def _says_close(headers: HttpHeaders) -> bool:
+def _has_close(headers: HttpHeaders) -> bool:
     """Return whether the connection is not to be used again (RFC 9112, 9.6)."""
     values = (value for name, value in headers if name.lower() == "connection")
     return any(token.strip().lower() == "close" for value in values for token in value.split(","))

@@ -56,13 +56,17 @@ class _OpenHead(NamedTuple):
 
 
 def h2_preludes(
-    tables: tuple[HeaderTable, HeaderTable], streams: Mapping[int, H2Stream], unsaid: Collection[int], *, server: bool
+    tables: tuple[HeaderTable, HeaderTable],
+    streams: Mapping[int, H2Stream],
+    unwritten: Collection[int],
+    *,
+    server: bool,
 ) -> tuple[bytes, bytes]:
     """Return the preludes for received and for sent bytes. `tables`: the dynamic tables of both, in this order;
-    `unsaid`: streams whose message from us is not completely written."""
+    `unwritten`: streams whose message from us is not completely written."""
     requests, responses = list[_OpenHead](), list[_OpenHead]()
     for stream_id, stream in sorted(streams.items()):
-        own_over = stream.ending and not stream.unsent and stream_id not in unsaid
+        own_over = stream.ending and not stream.unsent and stream_id not in unwritten
         over = (stream.peer_done, own_over) if server else (own_over, stream.peer_done)
         if stream.request is not None:
             requests.append(_OpenHead(stream_id, request_fields(stream.request), over[0]))

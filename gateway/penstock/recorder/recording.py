@@ -120,7 +120,7 @@ class RecordingSink:
         self._wanted = self._done = 0  # calls of `flush`
         self._asked = self._closing = self._ended = False
         self._logging = threading.Lock()
-        self._tells_drops = tells_drops
+        self._reports_drops = tells_drops
         self._drops_logged = 0
         self._drops_at = -_DROPS_SECONDS
         self._drops_seen = 0
@@ -193,7 +193,7 @@ class RecordingSink:
             drops = self._queue.drops
             conversations = drops.conversations - self._drops_logged
             self._drops_logged += conversations
-            if conversations and self._tells_drops:
+            if conversations and self._reports_drops:
                 said = {"conversations": conversations, "in_all": drops.conversations, "queue_bytes": self._queue.held}
                 Context().run(log.warning, "recording_drops_conversations", **said)
         finally:

@@ -92,14 +92,14 @@ class FileRetention:
             except Interrupted:
                 return
             except Exception as error:  # a full disk, or an unforeseen error: tried again after the next file
-                self._say(error)
+                self._log_failure(error)
             else:
                 self._last_error = None
             with self._state:
                 self._done = wanted
                 self._state.notify_all()
 
-    def _say(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         said = str(error)
         if said != self._last_error:
             self._last_error = said

@@ -53,9 +53,8 @@ class Checkpointer:
         self._seconds = checkpoint_seconds
         self._log_bytes = log_bytes
         self._tried = 0  # the log's length at the last pass
-        self._held_up = (
-            0  # the log's length when it could not restart: a reader stays in it (a SQLite shell), or the disk is full
-        )
+        # The log's length when it could not restart: a reader stays in it (a SQLite shell), or the disk is full.
+        self._held_up = 0
         self._some, self._much = trio.Event(), trio.Event()
         self._running = False
         committer.after_commit = self._look
@@ -68,11 +67,11 @@ class Checkpointer:
             self._tried = self._held_up = 0
         if written > moved:
             self._some.set()
-            if written - max(moved, self._tried) >= self._checkpoint_bytes or written >= self._to_begin_anew:
+            if written - max(moved, self._tried) >= self._checkpoint_bytes or written >= self._restart_at_bytes:
                 self._much.set()
 
     @property
-    def _to_begin_anew(self) -> int:
+    def _restart_at_bytes(self) -> int:
         """Length in bytes at which the log is to restart: half of its bound."""
         return self._held_up + self._log_bytes // 2
 
@@ -102,8 +101,8 @@ class Checkpointer:
     async def _move(self) -> None:
         try:
             await self._pass()
-            if self._log.lengths()[0] >= self._to_begin_anew:
-                begun = await self._begin_anew()
+            if self._log.lengths()[0] >= self._restart_at_bytes:
+                begun = await self._restart_log()
                 self._held_up = 0 if begun else self._log.lengths()[0]
         except (sqlite3.Error, OSError) as error:
             if is_failed_sync(error):
@@ -123,7 +122,7 @@ class Checkpointer:
         # that, its sync would cover all that the passes before it wrote: 30 ms for 64 MiB instead of 3.
         sync(self._file)
 
-    async def _begin_anew(self) -> bool:
+    async def _restart_log(self) -> bool:
         """Finish the checkpoint between two commits; return whether the next commit restarts the log."""
         for _ in range(MOST_PASSES):
             written, moved = self._log.lengths()

@@ -273,7 +273,7 @@ class Decoding:
         self._constants: dict[str, str | None] = {"file": part.file, "damage": None}
         self._wanted: dict[Conversation, bool] = {}
         self._facts: dict[Conversation, Facts] = {}
-        self._tells = part.skip_unreadable and part.group == 0
+        self._reports_unreadable = part.skip_unreadable and part.group == 0
         self._new = True
         self._schema = schema
         self._whole = part.table == ALL_TABLES
@@ -379,7 +379,7 @@ class Decoding:
 
     def _rest(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of incomplete batches, and rows of files that were skipped."""
-        if self._connections is not None and self._tells:
+        if self._connections is not None and self._reports_unreadable:
             self._connections.unreadable(self._reading.unreadable)
         for name, rows in (
             ("connections", self._connections),

@@ -40,7 +40,7 @@ def table_lines(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> list
     omitted."""
     if not rows:
         return ["(no rows)"]
-    kept = [at for at, name in enumerate(columns) if any(_says(name, row[at]) for row in rows)]
+    kept = [at for at, name in enumerate(columns) if any(_has_content(name, row[at]) for row in rows)]
     cells = [[_text(row[at]) for at in kept] for row in rows]
     names = [columns[at] for at in kept]
     widths = [max(len(name), *(len(row[at]) for row in cells)) for at, name in enumerate(names)]
@@ -48,7 +48,7 @@ def table_lines(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> list
     return [_line(names, widths, right), *(_line(row, widths, right) for row in cells)]
 
 
-def _says(name: str, value: Any) -> bool:
+def _has_content(name: str, value: Any) -> bool:
     return value not in (None, [], {}) and not (value == 0 and name in _DETAILS)
 
 

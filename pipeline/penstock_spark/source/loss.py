@@ -36,27 +36,27 @@ class Losses:
 
     def deleted(self, stream: str, wanted: ReadPosition) -> None:
         """Report that a stream does not exist, while records from `wanted` on were expected."""
-        self._say(f"{stream} was deleted, with its records from {_shown(wanted)} on")
+        self._report(f"{stream} was deleted, with its records from {_shown(wanted)} on")
 
     def made_again(self, stream: str, wanted: ReadPosition, tail: ReadPosition) -> None:
         """Report that a stream ends before a position that it had reached."""
-        self._say(
+        self._report(
             f"{stream} ends at {_shown(tail)}, before {_shown(wanted)}, which existed: it was deleted and created "
             "again, and the unread records of the old stream are lost"
         )
 
     def replaced(self, stream: str, wanted: ReadPosition) -> None:
         """Report that a stream has another record where the last one was read."""
-        self._say(
+        self._report(
             f"{stream} has another record before {_shown(wanted)} than was read there: it was deleted and created "
             "again, and the unread records of the old stream are lost"
         )
 
     def trimmed(self, stream: str, wanted: ReadPosition, first: ReadPosition) -> None:
         """Report that a stream begins after the position needed."""
-        self._say(f"{stream} was trimmed: records from {_shown(wanted)} up to {_shown(first)} are gone")
+        self._report(f"{stream} was trimmed: records from {_shown(wanted)} up to {_shown(first)} are gone")
 
-    def _say(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         if self._fatal:
             raise DataLost(f"{what} (with option fail_on_data_loss=false, the query skips them)")
         _LOG.warning("%s; skipping them", what)

@@ -42,7 +42,7 @@ def from_here(alpn: str, codec: HttpCodec, heard: int, said: int, rest: bytes) -
     preludes = codec.preludes()
     if preludes is None:
         return None
-    offsets = heard - len(preludes.held), said + preludes.unsaid
+    offsets = heard - len(preludes.held), said + preludes.unwritten
     of = conversation("s2")
     events: list[CaptureEvent] = [
         Opened(of, 0, *offsets),

@@ -181,14 +181,14 @@ class SizeReader(BodyReader):
         super().__init__(collector, exchange, sender)
         self._content_type = content_type
         plain = content_type.startswith("text/") and header(exchange.response_headers, "content-encoding") is None
-        self._tells = plain and sender is Sender.SERVER and exchange.status >= _FAILED
+        self._keeps_text = plain and sender is Sender.SERVER and exchange.status >= _FAILED
         self._text = b""
         self._bytes = 0
         self._span: TimedRange | None = None
 
     def receive(self, data: memoryview, offset: int, time_ns: int) -> None:
         """Count a piece."""
-        if self._tells:
+        if self._keeps_text:
             self._text += bytes(data[: _MOST_TEXT - len(self._text)])
         self._bytes += len(data)
         span = TimedRange(offset, offset + len(data), time_ns, time_ns)

@@ -44,7 +44,7 @@ class SeenExchanges:
         self._room = PendingAppendLimit()
         self._exchanges: dict[int, SeenExchange] = {}
         self._readers: dict[tuple[int, Sender], BodyReader] = {}
-        self._told_too_many = False
+        self._too_many_reported = False
         self.client_left = False
         """True if the client ended the connection, or its side of it, before the server did."""
         self.noted_streams: list[str] = []
@@ -139,8 +139,8 @@ class SeenExchanges:
         except HttpFault as fault:
             self._collector.fault(sender, span.end_ns, fault, exchange=number)
         left = exchange.appends.left() if sender is Sender.SERVER else ()
-        unsaid = exchange.over and self._collector.count == before
-        if trailers or left or unsaid or (reader is not None and reader.session):
+        silent = exchange.over and self._collector.count == before
+        if trailers or left or silent or (reader is not None and reader.session):
             failure = _call_failure(trailers) if trailers else ""
             kind = "trailers" if trailers else "END"
             event = End(number, trailers)
@@ -218,14 +218,14 @@ class SeenExchanges:
     # ---- within ------------------------------------------------------------------------------------------------------
     def _open(self, number: int, span: TimedRange, sender: Sender = Sender.CLIENT) -> SeenExchange | None:
         if len(self._exchanges) >= MAX_EXCHANGES:
-            if not self._told_too_many:
+            if not self._too_many_reported:
                 rule = f"no more than {MAX_EXCHANGES} exchanges are followed at once"
                 self._collector.fault(
                     sender, span.end_ns, HttpFault(span.start, rule, ""), exchange=number, fatal=False
                 )
-            self._told_too_many = True
+            self._too_many_reported = True
             return None
-        self._told_too_many = False
+        self._too_many_reported = False
         exchange = self._exchanges[number] = SeenExchange(
             number, PendingAppends(self._collector.conversation, self._room)
         )

@@ -267,17 +267,17 @@ class IndexedBack(Back):
         refuse_config(operation.stream, operation.config, self._config)
         if not await self._native.create(operation.stream):
             raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, f"stream {operation.stream} already exists")
-        return await self._begin_anew(operation.stream)
+        return await self._created(operation.stream)
 
     async def _ensure(self, operation: EnsureStream) -> Provisioned[StreamInfo]:
         refuse_config(operation.stream, operation.config, self._config)
         if await self._native.create(operation.stream):
-            return await self._begin_anew(operation.stream)
+            return await self._created(operation.stream)
         (created_at,) = await self._creations.of([operation.stream], self._clock())
         info = StreamInfo(name=operation.stream.stream, created_at=created_at)
         return Provisioned(info, ProvisionResult.NOOP)
 
-    async def _begin_anew(self, ref: StreamRef) -> Provisioned[StreamInfo]:
+    async def _created(self, ref: StreamRef) -> Provisioned[StreamInfo]:
         """Forget an earlier stream of this name, and set the creation time of the new one."""
         await self.deleted(ref)
         now = self._clock()

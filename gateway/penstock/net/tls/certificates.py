@@ -152,7 +152,9 @@ class Certificates:
                 self._remind(self.expiries())
             await trio.sleep(POLL_SECONDS)
             if some := self._all:
-                self._tell(await trio.to_thread.run_sync(lambda: [found for one in some if (found := one.look())]))
+                self._log_outcomes(
+                    await trio.to_thread.run_sync(lambda: [found for one in some if (found := one.look())])
+                )
                 del some
 
     async def reload(self) -> list[Outcome]:
@@ -160,7 +162,7 @@ class Certificates:
         their owner."""
         some = self._all
         outcomes = await trio.to_thread.run_sync(lambda: [one.reload() for one in some])
-        self._tell([outcome for outcome in outcomes if outcome.files or outcome.reason])
+        self._log_outcomes([outcome for outcome in outcomes if outcome.files or outcome.reason])
         return outcomes
 
     def expiries(self) -> list[Expiry]:
@@ -177,7 +179,7 @@ class Certificates:
         for one in self.expiries():
             yield Sample(CERTIFICATE_EXPIRY, (one.owner, one.file, one.subject), one.until)
 
-    def _tell(self, outcomes: Sequence[Outcome]) -> None:
+    def _log_outcomes(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
             if outcome.reason is None:
                 log.info("tls_reloaded", owner=outcome.owner, files=list(outcome.files))

@@ -104,7 +104,7 @@ class Handshakes:
             if not self._draining.begun:
                 LIMITED.labels(self._listener, "tls_handshake_seconds").inc()
                 self._count()
-                self._tell(f"no handshake in {self.settings.seconds:g} s")
+                self._log_failure(f"no handshake in {self.settings.seconds:g} s")
             return False
         self._recognise(tls)
         return True
@@ -125,10 +125,10 @@ class Handshakes:
             log.debug("tls_refused", reason="the client disconnected during the handshake")
             return
         self._count()
-        self._tell(_reason(cause))
+        self._log_failure(_reason(cause))
         await _say_why(tls)
 
-    def _tell(self, reason: str) -> None:
+    def _log_failure(self, reason: str) -> None:
         """Log a refusal, up to _LINES_PER_SECOND: anyone who can connect can cause them."""
         now = trio.current_time()
         if now - self._since >= 1:

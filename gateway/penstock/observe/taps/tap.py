@@ -44,7 +44,7 @@ class Use(NamedTuple):
 
 class HttpStart(NamedTuple):
     """The state of an HTTP connection. `version`: "1.1" or "2"; `preludes`: see `Preludes`; `sent`: number of bytes
-    that we have sent or are sending, without `preludes.unsaid`."""
+    that we have sent or are sending, without `preludes.unwritten`."""
 
     version: str
     preludes: Preludes
@@ -232,7 +232,7 @@ class Tap:
         if place is None:
             self.join(sink, [Opened(self.conversation, now, *self.offsets, continued)], use)
             return
-        preludes, begins = place.preludes, place.sent + place.preludes.unsaid
+        preludes, begins = place.preludes, place.sent + place.preludes.unwritten
         understood = self.received_bytes - len(preludes.held)
         offsets, parts = (understood, begins), (preludes.received, preludes.sent)
         if self._peer is Sender.SERVER:

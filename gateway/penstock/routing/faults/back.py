@@ -208,7 +208,7 @@ class FaultyAppends(AppendSessionWrapper):
             with trio.CancelScope() as self._waiting:
                 some = await self._inner.receive()
                 self._acknowledged += [(one, None) for one in some]
-                return bool(some) or self._tells_next()
+                return bool(some) or self._next_is_reportable()
         except OperationFailed:
             self._due.owe()
             raise
@@ -216,7 +216,7 @@ class FaultyAppends(AppendSessionWrapper):
             self._waiting = None
         return True
 
-    def _tells_next(self) -> bool:
+    def _next_is_reportable(self) -> bool:
         """Return whether the next thing to report is something other than an acknowledgement."""
         return bool(self._order) and self._order[0] not in (_Sent.HANDED_ON, _Sent.DUPLICATE)
 

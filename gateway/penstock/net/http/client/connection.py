@@ -68,8 +68,8 @@ class HttpStream:
         "_connection",
         "_failure",
         "_head",
-        "_said_all",
         "_sends",
+        "_sent_all",
         "answered",
         "inbox",
         "opened",
@@ -92,7 +92,7 @@ class HttpStream:
         self._connection = connection
         self._head: ResponseHead | None = None
         self._failure: Failure | None = None
-        self._said_all = False
+        self._sent_all = False
         self._sends = 0
 
     # ---- the connection's side -----------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class HttpStream:
     @property
     def complete(self) -> bool:
         """True once both messages are complete, so that no reset is needed."""
-        return self.inbox.ended and self._said_all
+        return self.inbox.ended and self._sent_all
 
     # ---- the user's side -----------------------------------------------------------------------------------------
     async def send(self, pieces: Sequence[Buffer]) -> None:
@@ -145,8 +145,8 @@ class HttpStream:
     async def finish(self, trailers: HttpHeaders = ()) -> None:
         """End the request's body; may be called more than once."""
         self._raise_failure()
-        if not self._said_all and not self.over:
-            self._said_all = True
+        if not self._sent_all and not self.over:
+            self._sent_all = True
             self._connection.send_events(End(self.stream_id, tuple(trailers)))
         await trio.lowlevel.checkpoint_if_cancelled()
 
@@ -156,7 +156,7 @@ class HttpStream:
 
     def whole(self, *events: Body | End) -> None:
         """Send the rest of the request, together with its head."""
-        self._said_all = True
+        self._sent_all = True
         self._connection.send_events(*events)
 
     async def receive_head(self, seconds: float | None = None) -> ResponseHead:

@@ -118,7 +118,7 @@ class HttpPool:
         try:
             connection = await self._connect()
         except OperationFailed as error:
-            self._tell(error.failure)
+            self._log_failure(error.failure)
             return
         finally:
             self._dialling -= 1
@@ -133,7 +133,7 @@ class HttpPool:
             self._connections.remove(connection)
             self._serve()
 
-    def _tell(self, failure: Failure) -> None:
+    def _log_failure(self, failure: Failure) -> None:
         """Fail the requests that a connection would have served that could not be made."""
         for waiter in [self._waiting.popleft() for _ in range(min(self._share, len(self._waiting)))]:
             waiter.failure = failure

@@ -137,9 +137,9 @@ class ConnectionReads:
         async with self._full:
             found = await self._read(read, read.size, 0.0)
             if found.data or found.end_of_segment:
-                await self._say(read, found)
+                await self._answer_with(read, found)
                 return
-        await self._say(read, await self._park(read))
+        await self._answer_with(read, await self._park(read))
 
     async def _read(self, read: _Read, size: int, wait: float) -> BytesRead:
         """Read bytes. Raises STREAM_NOT_FOUND if the stream found is not the segment's."""
@@ -161,7 +161,7 @@ class ConnectionReads:
                     self._parked.discard(scope)
         return BytesRead(read.asked.offset, b"", at_tail=True, end_of_segment=False, dropped={})
 
-    async def _say(self, read: _Read, found: BytesRead) -> None:
+    async def _answer_with(self, read: _Read, found: BytesRead) -> None:
         self._link.send(self._link.replies.segment_read(read.asked, found))
         if found.dropped:
             self._on_dropped(Counter(found.dropped))
