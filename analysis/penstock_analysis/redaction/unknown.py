@@ -22,7 +22,7 @@ _STOPS: Final = {
     "line": _LINE_END,
     "amid": _LINE_END,
     "param": re.compile(rb"[&;#\s]"),
-    "user": re.compile(rb"@(?![^/?#\s]*@)"),
+    "user": re.compile(rb"[/?#\s\"]"),  # with the host: a password may hold an @, the last one may be yet to come
     "json": _QUOTE,
     "pair": _QUOTE,
 }

@@ -279,3 +279,18 @@ def test_a_text_is_not_searched_again_for_what_is_not_in_it_or_further_on() -> N
     assert kinds == ["line"] * 100 + ["block", "line"]
     assert words.searches == 102
     assert blocks.searches == 2
+
+
+@pytest.mark.timeout(60)
+def test_no_bytes_that_cannot_be_parsed_take_long() -> None:
+    """Each of these took the square of its length: a minute for 100 kB, in which nothing else was served."""
+    for many in (b"@", b"@/", b"//", b"//a@", b'"', b'\\"', b"host:", b"connect ", b"cookie ", b"?a", b"%", b"\0\0"):
+        head = b"GET / HTTP/1.1\r\nno colon\r\nreferer: http://a" + many * (200_000 // len(many)) + b"/\r\n\r\n"
+        redacted([(CLIENT, head)])
+
+
+def test_a_password_in_bytes_that_cannot_be_parsed_may_hold_the_sign_before_the_host() -> None:
+    """Wherever the bytes are cut: one that was the last so far need not be the last."""
+    head = b"GET / HTTP/1.1\r\nno colon\r\nreferer: http://me:pa@ss@host/path\r\n\r\n"
+    shown = at_every_cut([(CLIENT, head)])[0]
+    assert b"ss" not in shown and shown.endswith(b"/path\r\n\r\n")

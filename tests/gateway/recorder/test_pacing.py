@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,10 +16,13 @@ class Clocks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.own = self.others = self.now = 0.0
-        monkeypatch.setattr(pacing.time, "thread_time", lambda: self.own)
-        monkeypatch.setattr(pacing.time, "process_time", lambda: self.own + self.others)
-        monkeypatch.setattr(pacing.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(pacing.time, "sleep", self.sleep)
+        ours = SimpleNamespace(
+            thread_time=lambda: self.own,
+            process_time=lambda: self.own + self.others,
+            monotonic=lambda: self.now,
+            sleep=self.sleep,
+        )
+        monkeypatch.setattr(pacing, "time", ours)  # other threads keep their clock
         self.slept: list[float] = []
 
     def sleep(self, seconds: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,9 +20,8 @@ ENDPOINT = Endpoint("s2s", "h", 1, connect_seconds=3.0, recover_seconds=20.0)
 def slept(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """The pauses that were made; the clock goes on by them alone, and chance leaves nothing out."""
     pauses: list[float] = []
-    monkeypatch.setattr(module.time, "sleep", pauses.append)
-    monkeypatch.setattr(module.time, "monotonic", lambda: 100.0 + sum(pauses))
-    monkeypatch.setattr(module.random, "random", lambda: 0.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=pauses.append, monotonic=lambda: 100.0 + sum(pauses)))
+    monkeypatch.setattr(module, "random", SimpleNamespace(random=lambda: 0.0))
     yield pauses
     monkeypatch.undo()
 

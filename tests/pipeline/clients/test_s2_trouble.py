@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import pytest
+from support.flaky import CuttingRelay, Scripted
 from support.process import BASIN, GatewayProcess
-from support.store.flaky import CuttingRelay, Scripted
 
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.model import Columns, RecordBatch, StreamPosition
@@ -294,7 +296,9 @@ def test_what_no_retry_mends_is_not_tried_again(connect: Connect) -> None:
 
 def test_a_server_says_when_to_come_back(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("penstock_spark.clients.patience.time.sleep", slept.append)
+    monkeypatch.setattr(
+        "penstock_spark.clients.patience.time", SimpleNamespace(monotonic=time.monotonic, sleep=slept.append)
+    )
     busy = (
         b'HTTP/1.1 503 x\r\nretry-after-ms: 700\r\ncontent-length: 42\r\n\r\n{"code":"server_draining","message":"bye"}'
     )

@@ -8,9 +8,9 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
+from support.flaky import CuttingRelay
 from support.process import GatewayProcess
 from support.s3p.client import S3PClient
-from support.store.flaky import CuttingRelay
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_spark.clients import Endpoint, ReadPosition, StreamClient, open_client

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from support.scripted_servers import s3p_server
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import RecordId
 from penstock_codecs.s3p import ErrorReply, ReadRecords, Records
-from penstock_spark.clients import Endpoint, ReadPosition, StreamClient
+from penstock_spark.clients import Endpoint, ReadPosition, StreamClient, patience
 from penstock_spark.clients.s3p.client import S3PStreamClient
 from penstock_spark.clients.s3p.walk import following
 
@@ -123,7 +125,8 @@ def test_whatever_is_trimmed_meanwhile_a_range_is_whole_or_an_error(data: st.Dat
     behind = ReadPosition(last, str(following(ids[last - 1]))) if last else marks[0]
     end = data.draw(st.sampled_from([marks[last], behind]))
     with s3p_server(answer) as server, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock_spark.clients.patience.time.sleep", lambda _: None)  # the server is there at once
+        # The server is there at once.
+        patch.setattr(patience, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None))
         client = S3PStreamClient(Endpoint("s3p", "127.0.0.1", server.port, recover_seconds=20.0))
         found: list[bytes] = []
         try:

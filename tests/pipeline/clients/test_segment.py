@@ -8,9 +8,9 @@ from dataclasses import replace
 from uuid import UUID, uuid4
 
 import pytest
+from support.flaky import CuttingRelay
 from support.process import BASIN, GatewayProcess
 from support.segment.client import ReleasedSocket
-from support.store.flaky import CuttingRelay
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.segment import join_events

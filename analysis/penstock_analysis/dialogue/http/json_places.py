@@ -13,7 +13,8 @@ _STEP: Final = re.compile(r"\[([0-9]+)\]|\.?([^.\[\]]+)")
 _BLANK: Final = re.compile(rb"[ \t\r\n,:]*")
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _PLAIN: Final = re.compile(rb"[^\s,\]}]+")
-_NESTED: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+_NESTED: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{]|[\]}]', re.DOTALL)
+"""A string without an end is one token up to the end of the text: each of its quotes would be tried otherwise."""
 _TRUNCATED: Final = "Input data was truncated"
 
 
