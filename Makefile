@@ -55,7 +55,7 @@ PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadscope
 pipeline: $(VENV)/.spark  ## set up Spark, then recordings and streams to tables and a report (ARGS="run recordings")
 	$(BIN)/penstock pipeline $(or $(ARGS),run --config config/pipeline.toml)
 
-test: $(VENV)/.dev node-peers  ## set up, say what is missing, and run ruff, mypy and the tests of a few minutes
+test: $(VENV)/.dev node-peers $(VENV)/.h2spec  ## set up, say what is missing, and run ruff, mypy and the tests of a few minutes
 	@PYTHONPATH=tests $(BIN)/python -m support.needs
 	$(STATIC)
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
@@ -113,6 +113,11 @@ soak: $(VENV)/.dev  ## ten minutes of heavy traffic while all is recorded (ARGS=
 
 hostile: $(VENV)/.dev  ## how much slower others are served beside hostile clients (ARGS="--only 'rapid reset'")
 	$(BIN)/python bench/hostile.py $(ARGS)
+
+# Never fails: its tests skip themselves, and say why, where Go is not there to build it.
+$(VENV)/.h2spec: $(VENV)/.run tests/support/real_peers.py
+	@PYTHONPATH=tests $(BIN)/python tests/peers/real/install.py --only h2spec --seconds 120
+	@touch $@
 
 NODE_PEERS := tests/peers/node
 

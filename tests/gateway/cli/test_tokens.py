@@ -134,7 +134,7 @@ def test_only_issuing_makes_a_file(tmp_path: Path, arguments: tuple[str, ...]) -
     assert not place.parent.exists()
     assert f"created {place / 'tokens'}, a new file of access tokens" in run(place, "issue", "a", "--read").stderr
     assert run(place, "list").exit_code == 0
-    assert "made" not in run(place, "issue", "b", "--read").stderr
+    assert "created" not in run(place, "issue", "b", "--read").stderr
 
 
 def test_the_file_is_where_the_configuration_says_wherever_the_command_is_run(

@@ -219,7 +219,7 @@ def main() -> None:
             sys.exit("interrupted; `make peers` goes on where this stopped")
         rows.append((name, version, outcome))
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    print(f"\nReal servers behind the gateway, h2spec and a browser before it, in {peers.home()}:")
+    print(f"\nPrograms that tests drive, in {peers.home()}:")
     for name, version, outcome in rows:
         print(f"  {name:{widths[0]}}  {version:{widths[1]}}  {outcome}".rstrip())
     print("Tests that need what is missing are skipped and say so; a second Penstock takes its part in the matrix.")
