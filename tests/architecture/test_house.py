@@ -255,7 +255,6 @@ DIALECTS = "a message of both dialects of the segment protocol"
 SHARED_NAMES = {
     "AppendSetup": DIALECTS,
     "DataAppended": DIALECTS,
-    "Exchange": "an exchange of a server; and in redaction, the parts of one that decide what its bodies hold",
     "KeepAlive": DIALECTS,
     "NoSuchSegment": DIALECTS,
     "ReadSegment": DIALECTS,

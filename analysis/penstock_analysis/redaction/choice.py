@@ -20,7 +20,7 @@ from penstock_analysis.redaction.units import (
     CODINGS,
     PLAIN,
     Blind,
-    EventStream,
+    EventBody,
     GrpcMessages,
     Redact,
     Sniffed,
@@ -76,7 +76,7 @@ class ContentChooser:
         if kind == _EVENTS:
             if not self._leaves.any:
                 return None
-            return EventStream(flow, json) if coding in PLAIN else Blind(flow)
+            return EventBody(flow, json) if coding in PLAIN else Blind(flow)
         if b"json" in kind or coding not in PLAIN:
             return coded(flow, coding, json, self._leaves.leaf)
         return Sniffed(flow, json, self._secrets.patterns)

@@ -10,7 +10,7 @@ from typing import Final
 from penstock_analysis.redaction.choice import ContentChooser
 from penstock_analysis.redaction.contents import Content, feed
 from penstock_analysis.redaction.flow import FOR_EVER, Flow, NotUnderstood, Parser, Truncated
-from penstock_analysis.redaction.requests import Fields, PendingRequests, RequestParts
+from penstock_analysis.redaction.requests import Fields, OpenRequests, RequestParts
 from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.text import Span
 
@@ -27,7 +27,7 @@ STATUS_LINE: Final = re.compile(rb"HTTP/1\.[0-9] +([0-9]{3})(?: ([^\r]*))?")
 _SIZE_LINE: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,16})[ \t]*(?:;(.*))?", re.DOTALL)
 
 
-def requests(flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: PendingRequests) -> Parser:
+def requests(flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: OpenRequests) -> Parser:
     """Parse a client's side."""
     while True:
         found = yield from _first_line(flow, secrets, REQUEST_LINE)
@@ -44,7 +44,7 @@ def requests(flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: Pen
         yield from _body(flow, secrets, fields, content, 0)
 
 
-def responses(flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: PendingRequests) -> Parser:
+def responses(flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: OpenRequests) -> Parser:
     """Parse a server's side."""
     while True:
         found = yield from _first_line(flow, secrets, STATUS_LINE)

@@ -12,7 +12,7 @@ from penstock_analysis.redaction.choice import ContentChooser
 from penstock_analysis.redaction.contents import Content, Gathered, Searched
 from penstock_analysis.redaction.flow import Flow, NotUnderstood, Parser, Truncated
 from penstock_analysis.redaction.hpack_blanking import UNKNOWN_NAME, redact_block
-from penstock_analysis.redaction.requests import PendingRequests, RequestParts
+from penstock_analysis.redaction.requests import OpenRequests, RequestParts
 from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.text import Buffer, Edit
 from penstock_codecs.http.observer.faults import HttpFault, TimedRange
@@ -64,7 +64,7 @@ class Http2Side:
     DATA goes to contents as it comes. Other frames are held back until they are whole.
     """
 
-    def __init__(self, flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: PendingRequests) -> None:
+    def __init__(self, flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: OpenRequests) -> None:
         self._flow = flow
         self._secrets = secrets
         self._chooser = chooser

@@ -11,7 +11,7 @@ from penstock_analysis.redaction.choice import ContentChooser
 from penstock_analysis.redaction.contents import Content
 from penstock_analysis.redaction.flow import Flow, NotUnderstood, Parser
 from penstock_analysis.redaction.http2 import Http2Side
-from penstock_analysis.redaction.requests import PendingRequests
+from penstock_analysis.redaction.requests import OpenRequests
 from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.units import Blind
 from penstock_analysis.redaction.unknown import guarded, is_hidden, redaction_of
@@ -29,7 +29,7 @@ _FRAME_HEAD: Final = 9
 class _Openings:
     """Ways in which a side may begin."""
 
-    def __init__(self, flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: PendingRequests) -> None:
+    def __init__(self, flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: OpenRequests) -> None:
         self._flow = flow
         self._secrets = secrets
         self._chooser = chooser
@@ -104,7 +104,7 @@ class _Openings:
         return self._http2() if plausible(start, whole=True) else None
 
 
-def parser_of(flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: PendingRequests, *, mid: bool) -> Parser:
+def parser_of(flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: OpenRequests, *, mid: bool) -> Parser:
     """Return the parser of one side. `mid`: its first bytes were not recorded."""
     openings = _Openings(flow, secrets, chooser, pending)
     return openings.join() if mid else openings.begin()

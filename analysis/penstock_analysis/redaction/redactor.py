@@ -9,7 +9,7 @@ from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation,
 from penstock_analysis.redaction.choice import ContentChooser
 from penstock_analysis.redaction.flow import Flow, NotUnderstood, Truncated
 from penstock_analysis.redaction.protocols import parser_of
-from penstock_analysis.redaction.requests import PendingRequests
+from penstock_analysis.redaction.requests import OpenRequests
 from penstock_analysis.redaction.rules import RedactionRules
 from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.text import changed
@@ -31,9 +31,7 @@ MOST_HELD_IN_ALL: Final = 64 * 1024 * 1024
 class _Side:
     """One side of a conversation, and its current parser."""
 
-    def __init__(
-        self, flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: PendingRequests, mid: bool
-    ) -> None:
+    def __init__(self, flow: Flow, secrets: Secrets, chooser: ContentChooser, pending: OpenRequests, mid: bool) -> None:
         self.flow = flow
         self._secrets = secrets
         self._parser = parser_of(flow, secrets, chooser, pending, mid=mid)
@@ -81,7 +79,7 @@ class _Sides:
     """Both sides of a conversation."""
 
     def __init__(self, opened: Opened) -> None:
-        self.pending = PendingRequests()
+        self.pending = OpenRequests()
         self.by_sender: dict[Sender, _Side] = {}
         self.closed: set[Sender] = set()
         self.offsets = {Sender.CLIENT: opened.client_offset, Sender.SERVER: opened.server_offset}

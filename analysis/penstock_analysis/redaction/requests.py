@@ -15,7 +15,7 @@ from penstock_analysis.redaction.flow import Flow
 from penstock_analysis.redaction.leaves import Leaves
 from penstock_analysis.redaction.units import BodyFormat
 
-__all__ = ["UNKNOWN", "Fields", "HttpBodies", "PendingRequests", "RequestParts", "value_of"]
+__all__ = ["UNKNOWN", "Fields", "HttpBodies", "OpenRequests", "RequestParts", "value_of"]
 
 _MOST: Final = 10_000
 """Most pending requests that are remembered; older ones count as unknown when they are answered, and over HTTP/1.1 so
@@ -48,7 +48,7 @@ class RequestParts:
 UNKNOWN: Final = RequestParts(known=False)
 
 
-class PendingRequests:
+class OpenRequests:
     """Requests that wait for their responses."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ __all__ = [
     "PLAIN",
     "Blind",
     "BodyFormat",
-    "EventStream",
+    "EventBody",
     "GrpcMessages",
     "Redact",
     "Sniffed",
@@ -111,7 +111,7 @@ class Sniffed(Whole):
         self.certain = self._search.certain
 
 
-class EventStream(Gathered):
+class EventBody(Gathered):
     """Events of an event stream, each with the empty line behind it."""
 
     _END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
@@ -186,7 +186,7 @@ class UnknownBody(Content):
         """Take the formats that the body may have, beside an event stream. `begun`: the body is recorded from its first
         byte, so that it may also be JSON."""
         super().__init__(flow)
-        self._formats = [BodyFormat(self._EVENT.match, partial(EventStream, flow, json)), *formats]
+        self._formats = [BodyFormat(self._EVENT.match, partial(EventBody, flow, json)), *formats]
         self._json = BodyFormat(lambda start: start[:1] in (b"{", b"["), partial(Whole, flow, json)) if begun else None
         self._inner: Gathered | None = None
         self._begins = True

@@ -290,7 +290,7 @@ def test_no_bytes_that_cannot_be_parsed_take_long() -> None:
 
 
 def test_a_password_in_bytes_that_cannot_be_parsed_may_hold_the_sign_before_the_host() -> None:
-    """Wherever the bytes are cut: one that was the last so far need not be the last."""
+    """At every cut of the bytes: one that was the last so far need not be the last."""
     head = b"GET / HTTP/1.1\r\nno colon\r\nreferer: http://me:pa@ss@host/path\r\n\r\n"
     shown = at_every_cut([(CLIENT, head)])[0]
     assert b"ss" not in shown and shown.endswith(b"/path\r\n\r\n")
