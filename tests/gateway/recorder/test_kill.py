@@ -22,7 +22,7 @@ def record_and_kill(directory: Path, dice: random.Random) -> list[int]:
     flushed.
     """
     command = [sys.executable, capture_writer.__file__, str(directory)]
-    environment = {"PYTHONPATH": str(Path(capture_writer.__file__).parents[1])}
+    environment = {"PYTHONPATH": str(Path(capture_writer.__file__).parents[2])}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
         try:
