@@ -116,7 +116,7 @@ hostile: $(VENV)/.dev  ## how much slower others are served beside hostile clien
 
 # Never fails: its tests skip themselves, and say why, where Go is not there to build it.
 $(VENV)/.h2spec: $(VENV)/.run tests/support/real_peers.py
-	@PYTHONPATH=tests $(BIN)/python tests/peers/real/install.py --only h2spec --seconds 120
+	@PYTHONPATH=tests $(BIN)/python tests/peers/real/install.py --only h2spec --seconds 120 || true
 	@touch $@
 
 NODE_PEERS := tests/peers/node
