@@ -69,7 +69,7 @@ class LiveRecording(RecordingSink):
             rules,
             flush_seconds=flush_seconds,
             retry_seconds=60.0,
-            tells_drops=writer is None,  # the management page reports drops itself
+            reports_drops=writer is None,  # the management page reports drops itself
         )
 
     async def __aenter__(self) -> LiveRecording:

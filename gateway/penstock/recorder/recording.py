@@ -101,9 +101,9 @@ class RecordingSink:
         flush_seconds: float,
         retry_seconds: float,
         limited: bool = True,
-        tells_drops: bool = True,
+        reports_drops: bool = True,
     ) -> None:
-        """`queue`: empty, and not yet accepting anything. `limited`: see `Pacing`. `tells_drops`: log what was
+        """`queue`: empty, and not yet accepting anything. `limited`: see `Pacing`. `reports_drops`: log what was
         dropped."""
         self._outlet = outlet
         self._queue = queue
@@ -120,7 +120,7 @@ class RecordingSink:
         self._wanted = self._done = 0  # calls of `flush`
         self._asked = self._closing = self._ended = False
         self._logging = threading.Lock()
-        self._reports_drops = tells_drops
+        self._reports_drops = reports_drops
         self._drops_logged = 0
         self._drops_at = -_DROPS_SECONDS
         self._drops_seen = 0
