@@ -13,9 +13,10 @@ import pytest
 import trio
 from support.http.client import StreamPair, memory_pair
 
+from penstock.net.draining import Draining
 from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
 from penstock.net.http.exchange import Handler
-from penstock.net.http.serving import DrainSignal, HttpSettings, serve_http
+from penstock.net.http.serving import HttpSettings, serve_http
 from penstock.net.upstream import Credentials, Upstream, UpstreamSettings
 from penstock_codecs.codec import Role
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -101,7 +102,7 @@ async def far_server(serve: Serve, pair: StreamPair = memory_pair) -> AsyncItera
         nursery.cancel_scope.cancel()
 
 
-def by(handler: Handler, settings: HttpSettings | None = None, drain: DrainSignal | None = None) -> Serve:
+def by(handler: Handler, settings: HttpSettings | None = None, drain: Draining | None = None) -> Serve:
     """Serve with our own HTTP server."""
     return partial(serve_http, handler=handler, settings=settings, drain=drain)
 

@@ -28,7 +28,6 @@ __all__ = [
     "UNKNOWN",
     "OpaqueDialogue",
     "dialogue_for",
-    "dialogue_of",
     "memories",
     "spoken_by",
 ]
@@ -214,10 +213,3 @@ def _dialogue(protocol: str, conversation: Conversation, shared: Mapping[str, An
     plugin = plugins()[protocol]
     memory = None if plugin.memory is None else plugin.memory() if shared is None else shared[protocol]
     return plugin.dialogue(conversation, memory)
-
-
-def dialogue_of(conversation: Conversation, first: bytes) -> Dialogue | None:
-    """Return the dialogue for a conversation whose client began with `first`, or None if more of these bytes are
-    needed."""
-    spoken = conversation.protocol if conversation.protocol in plugins() else spoken_by(Sender.CLIENT, first)
-    return None if spoken is None else _dialogue(spoken, conversation)

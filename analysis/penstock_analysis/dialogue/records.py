@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from penstock_analysis.dialogue.messages import Message, Problem, SeenRecord
@@ -35,19 +34,16 @@ __all__ = [
     "FIELDS",
     "NormalRecord",
     "RecordPosition",
-    "content_key",
     "differences",
     "normal_form",
     "plain_stream",
     "position_of",
     "records_in",
-    "same_record",
 ]
 
 FIELDS: Final = ("body", "headers", "timestamp", "seq_num", "record_id", "offset")
 """Fields that `differences` compares, in the order of its result."""
 _ALWAYS: Final = frozenset({"body", "headers"})
-_KEY_BYTES: Final = 16
 
 
 class NormalRecord(NamedTuple):
@@ -112,16 +108,6 @@ def position_of(record: SeenRecord) -> RecordPosition | None:
     return None if record_id is None else RecordPosition("record_id", tuple(record_id))
 
 
-def content_key(record: SeenRecord, *, envelopes: bool = True) -> bytes:
-    """Return 16 bytes that identify a body and its headers; different contents collide only by a negligible chance."""
-    body, headers, *_ = normal_form(record, envelopes=envelopes)
-    digest = blake2b(digest_size=_KEY_BYTES)
-    for part in (body, *(part for header in headers for part in header)):
-        digest.update(len(part).to_bytes(8, "big"))
-        digest.update(part)
-    return digest.digest()
-
-
 def differences(
     one: SeenRecord, other: SeenRecord, *, ignore: Collection[str] = (), envelopes: bool = True
 ) -> tuple[str, ...]:
@@ -134,8 +120,3 @@ def differences(
         if said and ours != theirs and name not in ignore:
             found.append(name)
     return tuple(found)
-
-
-def same_record(one: SeenRecord, other: SeenRecord, *, ignore: Collection[str] = (), envelopes: bool = True) -> bool:
-    """Return whether all fields that both records have are equal."""
-    return not differences(one, other, ignore=ignore, envelopes=envelopes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import signal
 import sys
@@ -18,6 +17,7 @@ import trio
 from penstock.app.config import Config
 from penstock.app.config.advice import advice
 from penstock.app.host import HostServices
+from penstock.app.memory import prepare_memory
 from penstock.app.reload import watch_file
 from penstock.app.server import RunningGateway, serve
 from penstock.app.systemd import Notifier, activated
@@ -38,7 +38,7 @@ def run(path: Path | None, flags: dict[str, Any]) -> None:
     """
     config = configured(path, **flags)
     configure_logging(config.log.level, config.log.format)
-    gc.freeze()  # modules stay in memory, so collections need not visit them
+    prepare_memory()
     for remark in advice(config):
         if remark.insecure:
             log.warning("insecure", reason=remark.text)

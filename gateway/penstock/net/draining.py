@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -28,7 +28,7 @@ class Draining:
         self.grace_seconds = grace_seconds
         self._ends_at = math.inf
         self._begun = trio.Event()
-        self._waiting: set[trio.CancelScope] = set()
+        self._watchers: set[Callable[[], None]] = set()
 
     @property
     def begun(self) -> bool:
@@ -45,8 +45,8 @@ class Draining:
         if not self.begun:
             self._ends_at = trio.current_time() + self.grace_seconds
             self._begun.set()
-            for scope in self._waiting:
-                scope.cancel()
+            for notify in list(self._watchers):
+                notify()
 
     async def wait_over(self) -> None:
         """Wait until a drain has begun and its grace time has passed."""
@@ -62,8 +62,19 @@ class Draining:
         """
         ends_at = math.inf if self.over else self._ends_at
         with trio.CancelScope(deadline=min(trio.current_time() + seconds, ends_at)) as scope:
-            self._waiting.add(scope)
+            self._watchers.add(scope.cancel)
             try:
                 yield scope
             finally:
-                self._waiting.discard(scope)
+                self._watchers.discard(scope.cancel)
+
+    @contextmanager
+    def watched_by(self, notify: Callable[[], None]) -> Iterator[None]:
+        """Call `notify` when the drain begins while the block runs, at once if it has begun."""
+        self._watchers.add(notify)
+        try:
+            if self.begun:
+                notify()
+            yield
+        finally:
+            self._watchers.discard(notify)

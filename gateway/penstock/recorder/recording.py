@@ -1,16 +1,7 @@
-"""The common base of recordings: the queue, the thread behind it, redaction and the log of failures.
-
-Memory that a recording frees is kept by the process (`keep_freed_memory`).
-
-Events hold their buffers until they are written, so reads and writes of 1 MiB find no buffer that was just freed. By
-default glibc returns such large buffers to the system each time, and the system provides new ones filled with zeros:
-catching up over S2S, the store's reading thread then took 600 us of processor time per MB in the system, and it takes
-150 to 230 when memory is kept (150 without a recording).
-"""
+"""The common base of recordings: the queue, the thread behind it, redaction and the log of failures."""
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -25,25 +16,8 @@ from penstock.recorder.queue import EventQueue
 from penstock.recorder.status import RecordingState, RecordingStatus
 from penstock_analysis.capture import CaptureEvent
 from penstock_analysis.redaction import RedactionRules, Redactor
-from penstock_codecs.limits import MIB
 
-__all__ = ["Outlet", "RecordingSink", "keep_freed_memory"]
-
-_M_TRIM_THRESHOLD: Final = -1
-_M_MMAP_THRESHOLD: Final = -3
-_MAPPED_FROM: Final = 4 * MIB
-"""Larger allocations are rare, and are returned to the system at once."""
-_KEPT: Final = 16 * MIB
-"""Bytes that may stay free at the end of each of glibc's heaps; there are about as many heaps as active threads."""
-
-
-def keep_freed_memory() -> None:
-    """Make the process keep freed memory from now on. Does nothing if the C library is not glibc."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM)
-        mallopt(_M_TRIM_THRESHOLD, _KEPT)
-
+__all__ = ["Outlet", "RecordingSink"]
 
 log = structlog.get_logger()
 _DROPS_SECONDS: Final = 1.0
@@ -169,7 +143,6 @@ class RecordingSink:
     def _start(self) -> None:
         """Begin the output and the thread. Raises OSError."""
         self._outlet.begin(again=False)
-        keep_freed_memory()
         self._admit()
         self._thread.start()
 

@@ -43,11 +43,6 @@ def _answers(message: Message) -> float | None:
     return None if message.answers is None else message.answers / _NS_IN_US
 
 
-def _metered(message: Message) -> int | None:
-    metered = message.fields.get("metered")
-    return metered if isinstance(metered, int) else None
-
-
 _OF_BOTH: Final[dict[str, Callable[[_Row], Any]]] = {
     **{name: attrgetter(f"facts.{name}") for name in FACTS},
     "sender": lambda row: row.said.sender.value,

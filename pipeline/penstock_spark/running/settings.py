@@ -15,10 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-__all__ = ["FORMATS", "CaptureSettings", "JobSettings", "SourceSettings", "SparkSettings", "TargetSettings"]
-
-FORMATS = ("parquet", "delta", "iceberg")
-"""Formats of tables; all but the first need a jar that Spark does not include."""
+__all__ = ["CaptureSettings", "JobSettings", "SourceSettings", "SparkSettings", "TargetSettings"]
 
 
 def _key(description: str) -> Meta:

@@ -11,9 +11,9 @@ from support.captures.dialogues import CLIENT, SERVER, Said, conversation, cut_u
 from support.segment.front import bytes_of
 from support.segment.messages import WRITER
 
-from penstock_analysis.capture import Chunk, Lost, Opened, Sender, Side
+from penstock_analysis.capture import Chunk, Lost, Opened, Sender
 from penstock_analysis.dialogue import choosing as deciding
-from penstock_analysis.dialogue.choosing import ENOUGH, UNKNOWN, OpaqueDialogue, dialogue_for, dialogue_of, spoken_by
+from penstock_analysis.dialogue.choosing import ENOUGH, UNKNOWN, dialogue_for, spoken_by
 from penstock_analysis.dialogue.http.dialogue import HttpDialogue
 from penstock_analysis.s3p.conversation import S3PDialogue
 from penstock_analysis.segment.conversation import SegmentDialogue
@@ -73,22 +73,20 @@ def test_enough_bytes_always_decide(sender: Sender, data: bytes) -> None:
 def test_a_known_protocol_needs_no_bytes(protocol: str, kind: type) -> None:
     of = conversation(protocol)
     assert isinstance(dialogue_for(of), kind)
-    assert isinstance(dialogue_of(of, b""), kind)
-
-
-def test_bytes_choose_where_no_protocol_is_known() -> None:
-    of = conversation("", Side.FOREIGN)
-    assert dialogue_of(of, b"*") is None
-    assert isinstance(dialogue_of(of, b"*3"), S3PDialogue)
-    assert isinstance(dialogue_of(of, b"GET /"), HttpDialogue)
-    assert isinstance(dialogue_of(of, HELLO), SegmentDialogue)
-    assert isinstance(dialogue_of(of, b"SSH-2.0"), OpaqueDialogue)
-    assert isinstance(dialogue_of(conversation("newer"), b"SSH-2.0"), OpaqueDialogue)
 
 
 def kinds(said: Said, **options: Any) -> list[tuple[str, str]]:
     heard, problems, _ = parts(hear(dialogue_for(conversation("")), events(conversation(""), said, **options)))
     return [(each.layer, each.kind) for each in heard] + [("problem", each.rule) for each in problems]
+
+
+def test_bytes_choose_where_no_protocol_is_known() -> None:
+    """No protocol is recorded, or that of a plug-in which is not installed."""
+    assert kinds([(CLIENT, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")])[0] == ("http", "GET")
+    assert kinds([(CLIENT, b"SSH-2.0-x\r\n")])[0][0] == "tcp"
+    newer = conversation("newer")
+    heard, problems, _ = parts(hear(dialogue_for(newer), events(newer, [(CLIENT, HELLO)])))
+    assert [each.kind for each in heard] == ["Hello"] and not problems
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import trio
 import trio.testing
 
+from penstock.net.draining import Draining
 from penstock.net.http.exchange import Handler
-from penstock.net.http.serving import DrainSignal, HttpSettings, serve_http
+from penstock.net.http.serving import HttpSettings, serve_http
 from penstock_codecs.codec import Role
 from penstock_codecs.http import (
     Body,
@@ -161,7 +162,7 @@ async def serving(
     alpn: str,
     pair: StreamPair = memory_pair,
     settings: HttpSettings | None = None,
-    drain: DrainSignal | None = None,
+    drain: Draining | None = None,
 ) -> AsyncIterator[HttpClient]:
     """A client whose other end is served; at the end the client closes and the server must end too."""
     near, far = pair()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,6 +17,7 @@ from structlog.contextvars import bind_contextvars
 from penstock.app.bootstrap import store_settings
 from penstock.app.config import Config
 from penstock.app.host import HostServices
+from penstock.app.memory import prepare_memory
 from penstock.app.server import RunningGateway, serve
 from penstock.app.workers.back import RemoteBack, open_remote
 from penstock.app.workers.channel import Channel
@@ -42,7 +42,7 @@ def main(descriptor: int) -> None:
     """Serve clients until the parent ends or drains this worker."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the parent drains its workers on signals
-    gc.freeze()
+    prepare_memory()
     trio.run(_Process(Channel(socket.socket(fileno=descriptor))).run)
 
 

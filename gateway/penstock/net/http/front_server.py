@@ -6,8 +6,9 @@ from typing import Protocol
 
 import trio
 
+from penstock.net.draining import Draining
 from penstock.net.http.exchange import Exchange
-from penstock.net.http.serving import DrainSignal, HttpSettings, serve_http
+from penstock.net.http.serving import HttpSettings, serve_http
 from penstock.net.http.traced import traced_requests
 from penstock_codecs.failures import Failure, FailureCode
 from penstock_codecs.s2.errors import failure_to_http
@@ -32,7 +33,7 @@ class HttpServer:
         self._settings = settings
         self._front = front
         self._handle = traced_requests(front.handle)
-        self._drain = DrainSignal()
+        self._drain = Draining()
 
     async def serve(self, stream: trio.abc.Stream) -> None:
         """Serve one connection until it ends."""
@@ -46,7 +47,7 @@ class HttpServer:
 
 async def refuse_http(stream: trio.abc.Stream, limit: str) -> None:
     """Answer 503 to any first request of a client, because a limit is reached."""
-    drain = DrainSignal()
+    drain = Draining()
 
     async def handler(exchange: Exchange) -> None:
         _, body = failure_to_http(Failure(FailureCode.RATE_LIMITED, f"{limit} is reached, try again later"))

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import trio
 
+from penstock.net.draining import Draining
 from penstock.net.http.exchange import Handler
 from penstock.net.http.server.connection import HttpServerConnection
-from penstock.net.http.server.settings import DrainSignal, HttpSettings
+from penstock.net.http.server.settings import HttpSettings
 from penstock.net.limits import current_quota
 from penstock.net.transport import Transport
 from penstock.observe.taps.tapped import encrypted
 from penstock_codecs.codec import Role
 from penstock_codecs.http import connection, sniff
 
-__all__ = ["DrainSignal", "HttpSettings", "serve_http"]
+__all__ = ["HttpSettings", "serve_http"]
 
 
 async def serve_http(
-    stream: trio.abc.Stream, handler: Handler, settings: HttpSettings | None = None, drain: DrainSignal | None = None
+    stream: trio.abc.Stream, handler: Handler, settings: HttpSettings | None = None, drain: Draining | None = None
 ) -> None:
     """Serve one connection until it ends, and close it. Never raises for errors of a client or a handler.
 
@@ -25,7 +26,7 @@ async def serve_http(
     do: HTTP/2 by prior knowledge, else HTTP/1.1.
     """
     settings = settings or HttpSettings()
-    drain = drain or DrainSignal()
+    drain = drain or Draining()
     transport = Transport(stream, settings.read_size, settings.slow_reader)
     quota, waits_by = current_quota(), "head_timeout_seconds"
     try:
@@ -50,7 +51,7 @@ async def serve_http(
         transport.speaks(codec)
         await HttpServerConnection(transport, codec, handler, settings).run(start, drain)
     except trio.TooSlowError:
-        if not drain.draining:
+        if not drain.begun:
             quota.limited(waits_by)
     except trio.BrokenResourceError:
         return  # lost before its protocol was known

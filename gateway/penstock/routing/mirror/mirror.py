@@ -286,7 +286,7 @@ class Mirror:
 
     async def _turn(self, stream: StreamRef) -> Turn:
         primary, secondary = self._primary, self._secondary
-        sides = Sides(stream, primary.name, primary.back, secondary.name, secondary.back)
+        sides = Sides(stream, primary.back, secondary.back)
         written = await self._states.load(stream)
         counted = None if written is None else self._of_sides(written)
 

@@ -284,7 +284,7 @@ class MirroredRoute:
         async def give(stream: StreamRef, _state: MirroredStream) -> None:
             nonlocal failed
             try:
-                await Sides(stream, primary.name, primary.back, secondary.name, secondary.back).give_configuration()
+                await Sides(stream, primary.back, secondary.back).give_configuration()
             except OperationFailed as error:
                 failed += 1
                 failures[:] = failures or [error.failure.message]

@@ -34,12 +34,10 @@ _THERE_ALREADY: Final = FailureCode.RESOURCE_ALREADY_EXISTS
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """One stream on two backs, by their configured names."""
+    """One stream on two backs."""
 
     stream: StreamRef
-    primary_name: str
     primary: Back
-    secondary_name: str
     secondary: Back
 
     def both(self, capability: Capability) -> bool:

@@ -13,10 +13,11 @@ from support.http import h2_frames
 from support.http.client import HttpClient, StreamPair, memory_pair, serving, socket_pair
 from support.http.handlers import Follower, echo, hello
 
+from penstock.net.draining import Draining
 from penstock.net.http.exchange import Exchange
 from penstock.net.http.server.connection import HttpServerConnection
 from penstock.net.http.server.settings import TURN_SECONDS, WAKE_SECONDS
-from penstock.net.http.serving import DrainSignal, HttpSettings, serve_http
+from penstock.net.http.serving import HttpSettings, serve_http
 from penstock_codecs.http import PREFACE, Body, End, Ended, GoAway, HttpLimits, RequestHead, Reset
 
 BOTH = pytest.mark.parametrize("alpn", ["http/1.1", "h2"])
@@ -141,7 +142,7 @@ async def test_a_stream_without_window_is_reset_and_its_connection_lives(autojum
 @BOTH
 @EVERYWHERE
 async def test_draining_closes_idle_connections(alpn: str, pair: StreamPair, autojump_clock: Clock) -> None:
-    drain = DrainSignal()
+    drain = Draining()
     async with serving(hello, alpn, pair, drain=drain) as client:
         await client.ask("GET", "/")
         await trio.sleep(1)
@@ -154,7 +155,7 @@ async def test_draining_closes_idle_connections(alpn: str, pair: StreamPair, aut
 @BOTH
 @EVERYWHERE
 async def test_draining_finishes_what_runs(alpn: str, pair: StreamPair, autojump_clock: Clock) -> None:
-    drain = DrainSignal()
+    drain = Draining()
     async with serving(echo, alpn, pair, drain=drain) as client:
         stream_id = await client.open("POST", "/", CHUNKED)
         await client.head(stream_id)
@@ -171,7 +172,7 @@ async def test_draining_finishes_what_runs(alpn: str, pair: StreamPair, autojump
 
 
 async def test_draining_before_the_answer_says_close(autojump_clock: Clock) -> None:
-    drain = DrainSignal()
+    drain = Draining()
     waiting = trio.Event()
 
     async def handler(exchange: Exchange) -> None:
@@ -190,7 +191,7 @@ async def test_draining_before_the_answer_says_close(autojump_clock: Clock) -> N
 
 @BOTH
 async def test_a_connection_that_comes_while_draining_is_not_served(alpn: str, autojump_clock: Clock) -> None:
-    drain = DrainSignal()
+    drain = Draining()
     drain.begin()
     async with serving(hello, alpn, drain=drain) as client:
         await client.say(RequestHead(client.codec.new_stream(), "GET", "/", [], "a"))

@@ -22,9 +22,10 @@ import structlog
 import trio
 
 from penstock.net.body_buffer import BodyBuffer
+from penstock.net.draining import Draining
 from penstock.net.http.exchange import Handler, HeaderList, Request
 from penstock.net.http.server.room import SendRoom
-from penstock.net.http.server.settings import TURN_SECONDS, WAKE_SECONDS, DrainSignal, HttpSettings
+from penstock.net.http.server.settings import TURN_SECONDS, WAKE_SECONDS, HttpSettings
 from penstock.net.http.server.usage import ConnectionUsage, TooNoisy
 from penstock.net.limits.limiter import Crowded
 from penstock.net.transport import WRITE_ROOM, TooSlow, Transport
@@ -217,7 +218,7 @@ class HttpServerConnection:
         self._progress = trio.lowlevel.ParkingLot()
         self._nursery: trio.Nursery
 
-    async def run(self, start: bytes, drain: DrainSignal) -> None:
+    async def run(self, start: bytes, drain: Draining) -> None:
         """Serve until the connection ends; `start` was read from it already."""
         try:
             await self._run(start, drain)
@@ -227,7 +228,7 @@ class HttpServerConnection:
             self._transport.forget()
             self._usage.end()
 
-    async def _run(self, start: bytes, drain: DrainSignal) -> None:
+    async def _run(self, start: bytes, drain: Draining) -> None:
         self._task = trio.lowlevel.current_task()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery

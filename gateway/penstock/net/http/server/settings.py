@@ -1,17 +1,15 @@
-"""Settings of an HTTP server, and its drain."""
+"""Settings of an HTTP server."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 from penstock_codecs.http import HttpLimits
 from penstock_codecs.limits import KIB, MIB
 
-__all__ = ["TURN_SECONDS", "WAKE_SECONDS", "DrainSignal", "HttpSettings"]
+__all__ = ["TURN_SECONDS", "WAKE_SECONDS", "HttpSettings"]
 
 TURN_SECONDS: Final = 0.00025
 """Seconds that one connection may process input before others have their turn: 256 KiB of the smallest frames take half
@@ -49,34 +47,3 @@ class HttpSettings:
     max_unsent: int = 8 * MIB
     """HTTP/2: bytes that all responses of a connection may hold while they wait for window. Above it `room` waits, and
     so does a stream's `send`, until nothing of that stream is left."""
-
-
-class DrainSignal:
-    """Tells all connections of a server to take no new requests. From then on HTTP/1.1 responses carry `connection:
-    close` and HTTP/2 connections send GOAWAY; idle connections are closed, exchanges in flight continue."""
-
-    def __init__(self) -> None:
-        self._draining = False
-        self._connections: set[Callable[[], None]] = set()
-
-    @property
-    def draining(self) -> bool:
-        """True once draining has begun."""
-        return self._draining
-
-    def begin(self) -> None:
-        """Begin to drain. To be called from a task of the server's trio run; does not wait."""
-        self._draining = True
-        for notify in list(self._connections):
-            notify()
-
-    @contextmanager
-    def watched_by(self, notify: Callable[[], None]) -> Iterator[None]:
-        """Call `notify` when draining begins while the block runs, at once if it has begun."""
-        self._connections.add(notify)
-        try:
-            if self._draining:
-                notify()
-            yield
-        finally:
-            self._connections.discard(notify)

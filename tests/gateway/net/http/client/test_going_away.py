@@ -7,9 +7,9 @@ import trio
 import trio.testing
 from support.upstreams import WHERE, Script, Scripted, answer, answers, by, client_of, failed, ignores
 
+from penstock.net.draining import Draining
 from penstock.net.http.client import HttpClientSettings, HttpVersion
 from penstock.net.http.exchange import Exchange
-from penstock.net.http.serving import DrainSignal
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.http import INTERNAL_ERROR, REFUSED_STREAM, End, GoAway, HttpLimits, RequestHead, Reset
 
@@ -64,7 +64,7 @@ async def test_h2_a_stream_above_a_goaway_was_not_processed(autojump_clock: Cloc
 
 @BOTH
 async def test_a_server_that_drains_loses_no_request(settings: HttpClientSettings, autojump_clock: Clock) -> None:
-    drain = DrainSignal()
+    drain = Draining()
 
     async def slow(exchange: Exchange) -> None:
         await trio.sleep(2)
