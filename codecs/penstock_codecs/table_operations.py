@@ -92,8 +92,9 @@ class UpdateTable(Operation[tuple[int, ...]]):
 
     Every expected version is compared with the table as it was before the operation, even if a key occurs twice.
     `match_length`: required `length` of the table. Fails with STREAM_NOT_FOUND, TABLE_KEY_VERSION, TABLE_KEY_NOT_FOUND
-    (a version was expected of a missing key), OFFSET_MISMATCH, INVALID (key length), LIMIT_EXCEEDED (a key of more than
-    8 KiB, a value of more than 1 MiB - 8 KiB).
+    (a version was expected of a missing key; if all keys have the same length, that is TABLE_KEY_VERSION),
+    OFFSET_MISMATCH, INVALID (key length), LIMIT_EXCEEDED (a key of more than 8 KiB, a value of more than 1 MiB - 8
+    KiB).
     """
 
     table: str

@@ -64,4 +64,7 @@ def test_all_kinds_of_clients(gateway: GatewayProcess, java: JavaProgram) -> Non
     ask("appendBytes", scope, "bytes", "hello")
     assert ask("readBytes", scope, "bytes", 0, 5)[-1] == "hello"
     assert ask("count", scope, "sum", 2, 5)[0] == "10"
+    assert ask("kvt", "create", scope, "table", 2, 4, 0) == ["true"]
+    ask("kvt", scope, "table", "insert", "key1", "one")
+    assert ask("kvt", scope, "table", "get", "key1")[0].startswith("key1=one@")
     assert not gateway.events("token_rejected")

@@ -290,6 +290,10 @@ async def test_tables(way: dict[str, UpstreamSettings | None], stream: StreamRef
             await perform(UpdateTable(table, items[:1]))
         with Fails(FailureCode.TABLE_KEY_NOT_FOUND):
             await perform(UpdateTable(table, (TableItem(b"none", b"", 7),)))
+        fixed = f"{SCOPE}/{stream.stream}_kvtable/1.#epoch.0"
+        await perform(CreateTable(fixed, key_length=4))
+        with Fails(FailureCode.TABLE_KEY_VERSION):
+            await perform(UpdateTable(fixed, (TableItem(b"none", b"", 7),)))
         with Fails(FailureCode.OFFSET_MISMATCH):
             await perform(UpdateTable(table, (TableItem(b"key 0", b"", ANY_VERSION),), match_length=3))
         found = await perform(ReadTable(table, (b"key 3", b"none")))

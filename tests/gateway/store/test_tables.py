@@ -138,6 +138,16 @@ async def test_a_condition_that_does_not_hold_changes_nothing(
     assert await everything(store) == [(b"there", b"1", 0)]
 
 
+async def test_a_missing_key_in_a_table_whose_keys_have_one_length(store: EmbeddedBack) -> None:
+    """Pravega does not tell whether such a key is missing or has another version."""
+    await store.perform(CreateTable("fixed", key_length=3))
+    with Fails(FailureCode.TABLE_KEY_VERSION):
+        await store.perform(UpdateTable("fixed", (TableItem(b"key", b"", 0),)))
+    with Fails(FailureCode.TABLE_KEY_VERSION):
+        await store.perform(RemoveTableKeys("fixed", (VersionedKey(b"key", 0),)))
+    await store.perform(RemoveTableKeys("fixed", (VersionedKey(b"key", NOT_EXISTS),)))
+
+
 async def test_the_length_of_the_table_as_a_condition(store: EmbeddedBack) -> None:
     update = UpdateTable(TABLE, (TableItem(b"a", b"1"),), match_length=0)
     assert await store.perform(update) == (0,)

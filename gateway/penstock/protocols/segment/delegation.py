@@ -32,6 +32,7 @@ KEY_BYTES: Final = 32
 _AUDIENCE: Final = "segmentstore"
 _ALGORITHM: Final = "HS256"
 _RESOURCE: Final = "prn::/scope:{}/stream:{}"
+_TABLE_SUFFIX: Final = "_kvtable"
 _ESCAPED: Final = {ord(one): f"\\u{ord(one):04x}" for one in ">?~\x7f"}
 _REMEMBERED: Final = 1000
 """Verified tokens that are cached: a client sends the same one with each request."""
@@ -57,7 +58,9 @@ class Delegated:
         """Return whether the token covers a segment of its stream, or one that belongs to the stream. `changes`:
         whether it must cover more than reading."""
         scope, _, rest = segment.partition("/")
-        given = self.permissions.get(_RESOURCE.format(scope, rest.partition("/")[0]))
+        stream = rest.partition("/")[0]
+        names = (stream, stream.removesuffix(_TABLE_SUFFIX))  # clients ask for tokens by the table's own name
+        given = next(filter(None, (self.permissions.get(_RESOURCE.format(scope, name)) for name in names)), None)
         return given == READ_UPDATE or (given == READ and not changes)
 
 

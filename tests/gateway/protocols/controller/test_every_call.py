@@ -22,7 +22,7 @@ from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import SwappableBack
 from penstock.core.identity import CLIENT, Client
 from penstock.protocols.controller.controller.controller import Controller
-from penstock.protocols.controller.controller.records import ReaderGroup
+from penstock.protocols.controller.controller.records import KeyValueTable, ReaderGroup
 from penstock.protocols.controller.front.calls import CallContext
 from penstock.protocols.controller.front.front import CALLS
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -31,6 +31,7 @@ from penstock_proto import pravega_controller_pb2 as pb
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["ControllerService"]
 OWNED: Final = ("tiny", "scope-of-streams")
 """The owner's scopes: the first is no basin's name, the second is one."""
+TABLE: Final = KeyValueTable(partitions=1, primary_key_length=4)
 GROUP: Final = ReaderGroup(0, 0, 0, 0, 0, "id", (), (), 0)
 ROUTES: Final = (
     RouteTable(name="tiny", basin=BASIN, match="prefix", stream="tiny/", identity=("owner",)),
@@ -48,13 +49,21 @@ REFUSED: Final = {FailureCode.PERMISSION_DENIED, FailureCode.STREAM_NOT_FOUND, F
 _WORDS: Final = {
     "scope": lambda scope: scope,
     "stream": lambda _: "stream",
+    "kvtName": lambda _: "table",
     "readerGroup": lambda _: "readers",
     "readerGroupName": lambda _: "readers",
     "readerGroupId": lambda _: "id",
     "subscriber": lambda scope: f"{scope}/readers",
     "writer": lambda _: "writer",
 }
-_NUMBERS: Final = {"minNumSegments": 2, "lease": 1000, "sealedSegments": 0, "end": 1.0}
+_NUMBERS: Final = {
+    "minNumSegments": 2,
+    "partitionCount": 2,
+    "primaryKeyLength": 4,
+    "lease": 1000,
+    "sealedSegments": 0,
+    "end": 1.0,
+}
 
 
 def fill(message: Any, scope: str, transaction: pb.TxnId) -> Any:
@@ -127,6 +136,7 @@ async def site(back: EmbeddedBack, wall: Wall, tmp_path: Path) -> AsyncIterator[
             await made.controller.streams.create(scope, "stream", segments(2))
             await write(back, scope, "stream", event(b"early"))
             await made.controller.groups.create(scope, "readers", GROUP)
+            await made.controller.tables.create(scope, "table", TABLE)
             transaction, _ = await made.controller.transactions.create(scope, "stream", 1000)
             made.transactions[scope] = pb.TxnId(highBits=transaction.high, lowBits=transaction.low)
     yield made

@@ -17,14 +17,17 @@ from support.store import Wall
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back
+from penstock.core.segment_names import SegmentName
 from penstock.protocols.controller.controller.controller import Controller
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
-from penstock.protocols.controller.controller.records import ReaderGroup, TransactionState
+from penstock.protocols.controller.controller.records import KeyValueTable, ReaderGroup, TransactionState
 from penstock.protocols.controller.controller.topology import KeyRange, equal_ranges
 from penstock.protocols.controller.controller.transactions import TransactionId
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.operations import ListStreams
+from penstock_codecs.table_operations import NOT_EXISTS, TableItem, UpdateTable
 
+TABLE = KeyValueTable(partitions=2, primary_key_length=3)
 GROUP = ReaderGroup(3000, 30000, 3, 0, 0, "an-id", (), (), 0)
 QUARTERS = [KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)]
 
@@ -171,6 +174,24 @@ async def has_no_group(controller: Controller, told: Told) -> None:
     assert await info(told.back, SCOPE, "_RG" + told.name) is None
 
 
+async def key_value_table(controller: Controller, told: Told) -> None:
+    await controller.tables.create(SCOPE, told.name, TABLE)
+
+
+async def has_a_table(controller: Controller, told: Told) -> None:
+    for segment in await controller.tables.segments(SCOPE, told.name):
+        entry = TableItem(b"key", b"value", NOT_EXISTS)
+        await told.back.perform(UpdateTable(f"{SCOPE}/{told.name}_kvtable/{segment.number}.#epoch.0", (entry,)))
+
+
+async def has_no_table(controller: Controller, told: Told) -> None:
+    assert told.name not in await controller.tables.page(SCOPE, "", 1000)
+    for number in range(3):
+        assert not await controller.tables._catalog.segments.has_table(
+            SegmentName(SCOPE, f"{told.name}_kvtable", number)
+        )
+
+
 async def left_of_transactions(told: Told) -> list[str]:
     try:
         page = await told.back.perform(ListStreams("_pravega", f"{SCOPE}/{told.name}/"))
@@ -234,6 +255,18 @@ STORIES = {
         has_no_group,
         (ControllerProblem.GROUP_NOT_FOUND,),
     ),
+    "create a key-value table": Story(
+        nothing,
+        lambda controller, told: controller.tables.create(SCOPE, told.name, TABLE),
+        has_a_table,
+        (ControllerProblem.TABLE_EXISTS,),
+    ),
+    "delete a key-value table": Story(
+        key_value_table,
+        lambda controller, told: controller.tables.delete(SCOPE, told.name),
+        has_no_table,
+        (ControllerProblem.TABLE_NOT_FOUND,),
+    ),
 }
 
 
@@ -279,6 +312,7 @@ async def test_the_next_start_finishes_what_was_begun(
 
     async def restart(controller: Controller, told: Told) -> None:
         await controller.recovery.finish_all()
+        await controller.tables.finish_all()
         await controller.transactions.sweep()
         await is_whole(controller, told)
         with suppress(ControllerRefusal):
@@ -328,6 +362,7 @@ async def test_a_scope_whose_deletion_was_interrupted_is_deleted_again(back: Emb
             with suppress(ControllerRefusal):
                 await controller.scopes.create(scope)
             await controller.streams.create(scope, "stream", segments(2))
+            await controller.tables.create(scope, "table", TABLE)
             more = await interrupted(
                 back, wall, lambda one, scope=scope: one.deletion.delete_all(scope), steps, after=steps % 2 == 0
             )

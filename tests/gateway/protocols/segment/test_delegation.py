@@ -54,7 +54,8 @@ def test_what_a_token_is_good_for() -> None:
     assert found.subject == "me"
     for segment in ("S/s/0.#epoch.0", "S/s", "S/s/0.#epoch.0#transaction.0123"):
         assert found.allows(segment, changes=True)
-    for segment in ("S/sx/0.#epoch.0", "T/s/0", "S", "", "_system/s/0", "S//s"):
+    assert found.allows("S/s_kvtable/0.#epoch.0", changes=True)  # a key-value table's
+    for segment in ("S/sx/0.#epoch.0", "S/sx_kvtable/0.#epoch.0", "T/s/0", "S", "", "_system/s/0", "S//s"):
         assert not found.allows(segment, changes=False)
     only_read = delegation.check(delegation.issue("me", "S", "s", READ))
     assert only_read.allows("S/s/0", changes=False)

@@ -27,6 +27,7 @@
 // count SCOPE STREAM THREADS TIMES                 each thread adds 1 so often to a shared state; the sum, and again
 //                                                  after the state was compacted and fetched anew
 // mark SCOPE STREAM                                sets and moves the mark of a revisioned stream; which were set
+// kvt ...                                          key-value tables: see Tables.java
 
 import io.pravega.client.ByteStreamClientFactory;
 import io.pravega.client.ClientConfig;
@@ -118,7 +119,7 @@ public class Peer {
         }
     }
 
-    static String run(String[] words) throws Exception {
+    static String run(String[] words) throws Throwable {
         switch (words[0]) {
             case "scope":
             case "stream":
@@ -165,6 +166,8 @@ public class Peer {
                 return count(words[1], words[2], number(words[3]), number(words[4]));
             case "mark":
                 return mark(words[1], words[2]);
+            case "kvt":
+                return Tables.run(words, config);
             default:
                 throw new IllegalArgumentException(words[0]);
         }

@@ -14,6 +14,7 @@ from penstock.core.clock import Clock, wall_clock
 from penstock.core.identity import CLIENT
 from penstock.protocols.controller.controller.catalog import Catalog, CatalogStream, streams_in
 from penstock.protocols.controller.controller.groups import Groups
+from penstock.protocols.controller.controller.key_value_tables import KeyValueTables
 from penstock.protocols.controller.controller.listing import StreamListing
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import Configuration
@@ -126,6 +127,7 @@ class Deletion:
         scopes: Scopes,
         streams: StreamOperations,
         groups: Groups,
+        tables: KeyValueTables,
         listing: StreamListing,
         recovery: StreamRecovery,
     ) -> None:
@@ -134,6 +136,7 @@ class Deletion:
         self._scopes = scopes
         self._streams = streams
         self._groups = groups
+        self._tables = tables
         self._listing = listing
         self._recovery = recovery
 
@@ -144,7 +147,10 @@ class Deletion:
             await self._scopes.require(scope)
             async for name, _ in self._catalog.table.each(streams_in(scope)):
                 await self._recovery.finish(scope, name)
-            if not await self._listing.is_empty(scope) or await self._groups.names(scope):
+            await self._tables.clear(scope)
+            if not (await self._listing.is_empty(scope) and await self._tables.is_empty(scope)) or (
+                await self._groups.names(scope)
+            ):
                 raise ControllerRefusal(ControllerProblem.SCOPE_NOT_EMPTY, scope)
             await self._forget(scope)
             if self._scopes.is_basin(scope):
@@ -153,9 +159,10 @@ class Deletion:
                 await self._scopes.forget(scope)
 
     async def delete_all(self, scope: str) -> None:
-        """Delete a scope with its streams and reader groups. Raises as `delete`."""
+        """Delete a scope with its streams, reader groups and key-value tables. Raises as `delete`."""
         self._catalog.segments.require_all(scope)
         await self._scopes.require(scope)
+        await self._tables.delete_all(scope)
         for group in await self._groups.names(scope):
             await self._groups.delete(scope, group, "")
         while names := await self._listing.streams(scope, ""):
@@ -200,14 +207,18 @@ class Controller:
         self.transactions = Transactions(catalog, self.scaling, clock)
         self.streams = StreamOperations(catalog, self.scopes, self.scaling, self.transactions, settings.segments)
         self.groups = Groups(catalog, self.scopes)
+        self.tables = KeyValueTables(catalog, self.scopes)
         self.listing = StreamListing(back, catalog, self.scopes, settings.names)
         self.recovery = StreamRecovery(catalog, self.streams, self.scaling)
-        self.deletion = Deletion(back, catalog, self.scopes, self.streams, self.groups, self.listing, self.recovery)
+        self.deletion = Deletion(
+            back, catalog, self.scopes, self.streams, self.groups, self.tables, self.listing, self.recovery
+        )
 
     async def run(self) -> None:
         """Finish what was begun before the start, then end transactions whose time is over, until cancelled."""
         CLIENT.set(replace(CLIENT.get(), gateway=True))
         await self._attempt(self.recovery.finish_all)
+        await self._attempt(self.tables.finish_all)
         forget_at = trio.current_time()
         while True:
             await self._attempt(self.transactions.sweep)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["READER_GROUP_PREFIX", "is_internal", "is_scope", "is_stream"]
+__all__ = ["KEY_VALUE_TABLE_SUFFIX", "READER_GROUP_PREFIX", "is_internal", "is_scope", "is_stream"]
 
 READER_GROUP_PREFIX: Final = "_RG"
 """`_RG<group>` holds the state that the readers of a Java client's group share."""
+
+KEY_VALUE_TABLE_SUFFIX: Final = "_kvtable"
+"""`<table>_kvtable` stands for the stream in the names of the segments of a key-value table."""
 
 _MAX_SCOPE: Final = 255
 _MAX_STREAM: Final = 250

@@ -124,6 +124,10 @@ class FirstSegments:
             scope, name, FirstSegment(following if record is None else await self.following(scope, name, record))
         )
 
+    async def use(self, scope: str, name: str, number: int) -> None:
+        """Remember that everything up to this number was used."""
+        await self.set(scope, name, FirstSegment(number + 1))
+
     async def forget(self, scope: str) -> None:
         """Replace the numbers of all streams of an empty scope by one number."""
         firsts = [first async for _, first in self._table.each(_firsts(scope))]

@@ -30,6 +30,8 @@ class ControllerProblem(Enum):
     SEGMENT_NOT_FOUND = "the stream has no such segment", FailureCode.STREAM_NOT_FOUND
     TRANSACTION_NOT_FOUND = "there is no such transaction", FailureCode.STREAM_NOT_FOUND
     GROUP_NOT_FOUND = "there is no such reader group", FailureCode.STREAM_NOT_FOUND
+    TABLE_NOT_FOUND = "there is no such key-value table", FailureCode.STREAM_NOT_FOUND
+    TABLE_EXISTS = "the key-value table exists", FailureCode.RESOURCE_ALREADY_EXISTS
     GENERATION_MISMATCH = "the reader group has another generation", FailureCode.INVALID
     INVALID_NAME = "the name is not legal", FailureCode.INVALID
     INVALID_CUT = "this is not a stream cut of the stream", FailureCode.INVALID

@@ -14,6 +14,8 @@ __all__ = [
     "Completed",
     "Configuration",
     "GroupCut",
+    "KeyValueTable",
+    "KeyValueTableState",
     "ReaderGroup",
     "RetentionType",
     "ScaleType",
@@ -192,3 +194,32 @@ class ReaderGroup(msgspec.Struct, frozen=True):
     start: tuple[GroupCut, ...]
     end: tuple[GroupCut, ...]
     rollover_size_bytes: int
+
+
+class KeyValueTableState(Enum):
+    """CREATING and DELETING tables do not exist for clients."""
+
+    CREATING = "creating"
+    OPEN = "open"
+    DELETING = "deleting"
+
+
+class KeyValueTable(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A key-value table: lengths in bytes, as clients gave them. `first`: the number of its first segment."""
+
+    partitions: int
+    primary_key_length: int
+    secondary_key_length: int = 0
+    rollover_size_bytes: int = 0
+    state: KeyValueTableState = KeyValueTableState.OPEN
+    first: int = 0
+
+    @property
+    def key_length(self) -> int:
+        """Bytes of each key in the table's segments."""
+        return self.primary_key_length + self.secondary_key_length
+
+    @property
+    def unfinished(self) -> bool:
+        """Return whether its creation or deletion was begun and is not finished."""
+        return self.state is not KeyValueTableState.OPEN

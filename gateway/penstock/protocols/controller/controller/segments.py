@@ -28,6 +28,7 @@ from penstock_codecs.operations import (
     ReconfigureStream,
 )
 from penstock_codecs.streams import INFINITE, BasinConfig, Retention, StreamConfig, StreamConfigPatch
+from penstock_codecs.table_operations import CreateTable, DeleteTable, GetTableInfo
 
 __all__ = ["SegmentStore", "at_once"]
 
@@ -179,6 +180,18 @@ class SegmentStore:
         """Return for how long the segment's events are kept, in seconds; None: for ever."""
         config = await self._if_there(GetStreamConfig(self._ref(name)))
         return None if config is None or config.retention is None else config.retention.age_seconds
+
+    async def create_table(self, name: SegmentName, key_length: int) -> None:
+        """Create a table segment with keys of that many bytes if it does not exist."""
+        await self._have(CreateTable(str(name), key_length))
+
+    async def delete_table(self, name: SegmentName) -> None:
+        """Delete a table segment with its entries if it exists."""
+        await self._if_there(DeleteTable(str(name)))
+
+    async def has_table(self, name: SegmentName) -> bool:
+        """Return whether the table segment exists."""
+        return await self._if_there(GetTableInfo(str(name))) is not None
 
     async def merge(self, target: SegmentName, sources: Iterable[SegmentName]) -> None:
         """Append the sources to the target, all or none, and delete them. Fails as `Merge`."""

@@ -27,6 +27,7 @@ from penstock.protocols.controller.controller.controller import Controller
 from penstock.protocols.controller.controller.settings import ControllerSettings
 from penstock.protocols.controller.front.calls import CallContext, CallHandler, Calls
 from penstock.protocols.controller.front.groups import GROUPS
+from penstock.protocols.controller.front.key_value_tables import KEY_VALUE_TABLES
 from penstock.protocols.controller.front.scopes import SCOPES
 from penstock.protocols.controller.front.segments import SEGMENTS
 from penstock.protocols.controller.front.streams import STREAMS
@@ -40,8 +41,8 @@ __all__ = ["CALLS", "ControllerFront"]
 
 log = structlog.get_logger()
 
-CALLS: Final[Calls] = {**SCOPES, **STREAMS, **SEGMENTS, **TRANSACTIONS, **GROUPS}
-"""The calls that are implemented. The rest of the schema is UNIMPLEMENTED."""
+CALLS: Final[Calls] = {**SCOPES, **STREAMS, **SEGMENTS, **TRANSACTIONS, **GROUPS, **KEY_VALUE_TABLES}
+"""All calls of the schema."""
 
 _SERVICE: Final = pb.DESCRIPTOR.services_by_name["ControllerService"]
 
@@ -89,11 +90,7 @@ class ControllerFront:
         }
 
     def _handler(self, name: str) -> Callable[[Any, GrpcContext], Awaitable[Message]]:
-        return partial(self._answer, CALLS[name]) if name in CALLS else partial(_unimplemented, name)
+        return partial(self._answer, CALLS[name])
 
     async def _answer(self, handler: CallHandler, request: Message, context: GrpcContext) -> Message:
         return await handler(CallContext(self._controller, self._settings, context), request)
-
-
-async def _unimplemented(name: str, _request: Message, _context: GrpcContext) -> Message:
-    raise GrpcError(Code.UNIMPLEMENTED, f"Penstock has no {name}")

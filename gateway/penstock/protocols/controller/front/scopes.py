@@ -18,9 +18,6 @@ _NOT_CREATED: Final = {
     ControllerProblem.SCOPE_EXISTS: pb.CreateScopeStatus(status=pb.CreateScopeStatus.SCOPE_EXISTS),
     ControllerProblem.INVALID_NAME: pb.CreateScopeStatus(status=pb.CreateScopeStatus.INVALID_SCOPE_NAME),
 }
-_NO_SCOPE: Final = {
-    ControllerProblem.SCOPE_NOT_FOUND: pb.KVTablesInScopeResponse(status=pb.KVTablesInScopeResponse.SCOPE_NOT_FOUND)
-}
 _DELETED: Final = pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SUCCESS)
 _NOT_DELETED: Final = {
     ControllerProblem.SCOPE_NOT_FOUND: pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SCOPE_NOT_FOUND),
@@ -58,13 +55,6 @@ async def _list(call: CallContext, request: pb.ScopesRequest) -> pb.ScopesRespon
     return pb.ScopesResponse(scopes=scopes, continuationToken=token(scopes, before))
 
 
-async def _list_tables(call: CallContext, request: pb.KVTablesInScopeRequest) -> pb.KVTablesInScopeResponse:
-    """Return no tables: the Java client asks before it deletes a scope with its contents."""
-    before = request.continuationToken
-    page = pb.KVTablesInScopeResponse(status=pb.KVTablesInScopeResponse.SUCCESS, continuationToken=token([], before))
-    return await status_of(call.controller.scopes.require(request.scope.scope), page, _NO_SCOPE)
-
-
 async def _delete(call: CallContext, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
     return await status_of(call.controller.deletion.delete(request.scope), _DELETED, _NOT_DELETED)
 
@@ -78,7 +68,6 @@ SCOPES: Final[Calls] = {
     "createScope": _create,
     "checkScopeExists": _exists,
     "listScopes": _list,
-    "listKeyValueTablesInScope": _list_tables,
     "deleteScope": _delete,
     "deleteScopeRecursive": _delete_all,
 }
