@@ -34,6 +34,8 @@ class FailureCode(Enum):
     BAD_PATH = "bad_path"
     BAD_PROTO = "bad_proto"
     BAD_QUERY = "bad_query"
+    ENCRYPTION_KEY = "encryption_key"  # a stream's key is missing or malformed
+    DECRYPTION_FAILED = "decryption_failed"  # a record was encrypted with another key than the reader's
     BAD_FORMAT = "bad_format"  # S3P: malformed command, option or value
     LIMIT_EXCEEDED = "limit_exceeded"  # S3P: well formed, larger than configured
     AUTHN = "authn"

@@ -32,6 +32,8 @@ S2_MAX_UNARY_WAIT_SECONDS: Final = 60
 """Longest wait of a unary read, in seconds (5.4)."""
 S2_MAX_FENCING_TOKEN: Final = 36
 S2_MAX_REQUEST_TOKEN: Final = 36
+S2_MAX_ENCRYPTION_KEY: Final = 44
+"""Most characters of an encryption key: 32 bytes in base64."""
 S2_MIN_BASIN_NAME: Final = 8
 S2_MAX_BASIN_NAME: Final = 48
 S2_MAX_STREAM_NAME: Final = 512

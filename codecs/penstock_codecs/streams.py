@@ -17,6 +17,7 @@ __all__ = [
     "BasinConfig",
     "BasinConfigPatch",
     "BasinInfo",
+    "Cipher",
     "Retention",
     "StreamConfig",
     "StreamConfigPatch",
@@ -31,6 +32,13 @@ class TimestampingMode(Enum):
     CLIENT_PREFER = "client-prefer"
     CLIENT_REQUIRE = "client-require"
     ARRIVAL = "arrival"
+
+
+class Cipher(Enum):
+    """The cipher of a stream's records at rest (S2 fact sheet, 5.5). Its key comes with each append and read."""
+
+    AEGIS_256 = "aegis-256"
+    AES_256_GCM = "aes-256-gcm"
 
 
 class Retention(msgspec.Struct, frozen=True):
@@ -90,9 +98,10 @@ class StreamConfigPatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BasinConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A basin's configuration. There is no cipher: at-rest ciphers are refused, never silently ignored."""
+    """A basin's configuration. `stream_cipher` is the cipher that new streams get, and then keep; None: plain text."""
 
     default_stream_config: StreamConfig = StreamConfig()
+    stream_cipher: Cipher | None = None
     create_stream_on_append: bool = False
     create_stream_on_read: bool = False
 
@@ -101,6 +110,7 @@ class BasinConfigPatch(msgspec.Struct, frozen=True, kw_only=True):
     """A change to a basin's configuration; None resets to the default."""
 
     default_stream_config: StreamConfigPatch | msgspec.UnsetType | None = msgspec.UNSET
+    stream_cipher: Cipher | msgspec.UnsetType | None = msgspec.UNSET
     create_stream_on_append: bool | msgspec.UnsetType | None = msgspec.UNSET
     create_stream_on_read: bool | msgspec.UnsetType | None = msgspec.UNSET
 
@@ -112,6 +122,8 @@ class BasinConfigPatch(msgspec.Struct, frozen=True, kw_only=True):
         elif change is not msgspec.UNSET:
             layer = change.apply(config.default_stream_config)
             config = msgspec.structs.replace(config, default_stream_config=layer)
+        if self.stream_cipher is not msgspec.UNSET:
+            config = msgspec.structs.replace(config, stream_cipher=self.stream_cipher)
         for name in ("create_stream_on_append", "create_stream_on_read"):
             value = getattr(self, name)
             if value is not msgspec.UNSET:
@@ -128,8 +140,9 @@ class BasinInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream in a listing; times are ms since the epoch."""
+    """A stream in a listing; times are ms since the epoch. `cipher`: None if its records are stored in plain text."""
 
     name: str
     created_at: int
     deleted_at: int | None = None
+    cipher: Cipher | None = None

@@ -50,6 +50,8 @@ class GrpcError(Exception):
 _CODES: Final[dict[FailureCode, Code]] = {
     FailureCode.BAD_FRAME: Code.INVALID_ARGUMENT,
     FailureCode.BAD_HEADER: Code.INVALID_ARGUMENT,
+    FailureCode.ENCRYPTION_KEY: Code.INVALID_ARGUMENT,
+    FailureCode.DECRYPTION_FAILED: Code.INVALID_ARGUMENT,
     FailureCode.BAD_JSON: Code.INVALID_ARGUMENT,
     FailureCode.BAD_PATH: Code.INVALID_ARGUMENT,
     FailureCode.BAD_PROTO: Code.INVALID_ARGUMENT,

@@ -7,7 +7,7 @@ resets.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -18,6 +18,7 @@ from penstock_codecs.streams import (
     INFINITE,
     BasinConfig,
     BasinConfigPatch,
+    Cipher,
     Retention,
     StreamConfig,
     StreamConfigPatch,
@@ -37,6 +38,7 @@ __all__ = [
     "InfoShape",
     "RetentionShape",
     "StreamConfigShape",
+    "StreamInfoShape",
     "StreamPageShape",
     "TimestampingShape",
     "basin_config_decoder",
@@ -48,6 +50,7 @@ __all__ = [
     "refuse_location",
     "stream_config_decoder",
     "stream_config_or_null_decoder",
+    "stream_info_decoder",
     "stream_page_decoder",
     "to_basin_config",
     "to_basin_patch",
@@ -96,7 +99,7 @@ class BasinConfigShape(msgspec.Struct):
     """A basin's configuration, or a change to one."""
 
     default_stream_config: StreamConfigShape | UnsetType | None = UNSET
-    stream_cipher: Literal["aegis-256", "aes-256-gcm"] | UnsetType | None = UNSET
+    stream_cipher: Cipher | UnsetType | None = UNSET
     create_stream_on_append: bool | UnsetType | None = UNSET
     create_stream_on_read: bool | UnsetType | None = UNSET
 
@@ -131,6 +134,12 @@ class InfoShape(msgspec.Struct):
     deleted_at: Annotated[datetime, Meta(tz=True)] | None = None
 
 
+class StreamInfoShape(InfoShape):
+    """A stream in an answer."""
+
+    cipher: Cipher | None = None
+
+
 class BasinPageShape(msgspec.Struct):
     """A listing of basins."""
 
@@ -141,7 +150,7 @@ class BasinPageShape(msgspec.Struct):
 class StreamPageShape(msgspec.Struct):
     """A listing of streams."""
 
-    streams: list[InfoShape]
+    streams: list[StreamInfoShape]
     has_more: bool
 
 
@@ -152,6 +161,7 @@ create_basin_decoder: Final = msgspec.json.Decoder(CreateBasinShape)
 ensure_basin_decoder: Final = msgspec.json.Decoder(EnsureBasinShape | None)
 create_stream_decoder: Final = msgspec.json.Decoder(CreateStreamShape)
 info_decoder: Final = msgspec.json.Decoder(InfoShape)
+stream_info_decoder: Final = msgspec.json.Decoder(StreamInfoShape)
 basin_page_decoder: Final = msgspec.json.Decoder(BasinPageShape)
 stream_page_decoder: Final = msgspec.json.Decoder(StreamPageShape)
 
@@ -195,15 +205,11 @@ def _to_retention(given: RetentionShape | UnsetType | None) -> Retention | Unset
 
 
 def to_basin_patch(given: BasinConfigShape) -> BasinConfigPatch:
-    """Return a change to a basin's configuration. Raises OperationFailed for a cipher (S2 fact sheet, 5.5)."""
-    if isinstance(given.stream_cipher, str):
-        raise fail(
-            FailureCode.INVALID,
-            f"encryption at rest is not supported: `stream_cipher` must be null, not {given.stream_cipher!r}",
-        )
+    """Return a change to a basin's configuration. Raises OperationFailed for unsupported values."""
     default = given.default_stream_config
     return BasinConfigPatch(
         default_stream_config=to_stream_patch(default) if isinstance(default, StreamConfigShape) else default,
+        stream_cipher=given.stream_cipher,
         create_stream_on_append=given.create_stream_on_append,
         create_stream_on_read=given.create_stream_on_read,
     )

@@ -25,6 +25,8 @@ _STATUS: Final[dict[FailureCode, int]] = {
     _C.BAD_PATH: 400,
     _C.BAD_PROTO: 400,
     _C.BAD_QUERY: 400,
+    _C.DECRYPTION_FAILED: 400,
+    _C.ENCRYPTION_KEY: 400,
     _C.AUTHN: 401,
     _C.PERMISSION_DENIED: 403,
     _C.QUOTA_EXHAUSTED: 403,
@@ -66,11 +68,12 @@ _STATUS: Final[dict[FailureCode, int]] = {
 
 _SPELLING: Final[dict[FailureCode, str]] = {
     code: "invalid" if status == 422 else code.value for code, status in _STATUS.items()
-}
+} | {_C.ENCRYPTION_KEY: _C.BAD_HEADER.value}  # S2 presents keys in a header
 
 # 412 and 416 never carry a code in S2; a code that is present nevertheless (a failure without details) is read.
 _BY_SPELLING: Final[dict[str, FailureCode]] = {_SPELLING[code]: code for code in _STATUS if _STATUS[code] != 422} | {
-    "invalid": _C.INVALID
+    "invalid": _C.INVALID,
+    "bad_header": _C.BAD_HEADER,
 }
 
 _BY_STATUS: Final[dict[int, FailureCode]] = {

@@ -1,7 +1,7 @@
 """JSON of basins and streams for servers: decode requests of S2's control plane, encode the answers.
 
 In a configuration a field that is absent or null is unset; in a patch absent keeps and null resets. Answers include
-every field. At-rest ciphers and locations are refused, never silently ignored (S2 fact sheet, 1.3 and 5.5).
+every field. Locations are refused, never silently ignored (S2 fact sheet, 1.3).
 
 Requests raise OperationFailed: BAD_JSON for JSON of another shape, INVALID for an unsupported value.
 """
@@ -161,7 +161,7 @@ def _spell_basin_config(config: BasinConfig) -> dict[str, Any]:
     layer = config.default_stream_config
     return {
         "default_stream_config": None if layer == StreamConfig() else _spell_stream_config(layer),
-        "stream_cipher": None,
+        "stream_cipher": config.stream_cipher and config.stream_cipher.value,
         "create_stream_on_append": config.create_stream_on_append,
         "create_stream_on_read": config.create_stream_on_read,
     }
@@ -182,7 +182,7 @@ def _spell_stream_info(info: StreamInfo) -> dict[str, Any]:
         "name": info.name,
         "created_at": _spell_time(info.created_at),
         "deleted_at": _spell_time(info.deleted_at),
-        "cipher": None,
+        "cipher": info.cipher and info.cipher.value,
     }
 
 

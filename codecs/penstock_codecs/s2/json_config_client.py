@@ -24,11 +24,13 @@ from penstock_codecs.s2.config_shapes import (
     InfoShape,
     RetentionShape,
     StreamConfigShape,
+    StreamInfoShape,
     TimestampingShape,
     basin_config_decoder,
     basin_page_decoder,
     info_decoder,
     stream_config_decoder,
+    stream_info_decoder,
     stream_page_decoder,
     to_basin_config,
     to_stream_config,
@@ -82,6 +84,7 @@ def encode_basin_patch(patch: BasinConfigPatch) -> bytes:
     return msgspec.json.encode(
         BasinConfigShape(
             default_stream_config=_spell_stream_patch(default) if isinstance(default, StreamConfigPatch) else default,
+            stream_cipher=patch.stream_cipher,
             create_stream_on_append=patch.create_stream_on_append,
             create_stream_on_read=patch.create_stream_on_read,
         )
@@ -124,7 +127,7 @@ def decode_remote_stream_config(body: bytes) -> StreamConfig:
 
 
 def decode_remote_basin_config(body: bytes) -> BasinConfig:
-    """Decode a basin's configuration; a basin with a cipher is refused, since its streams need keys."""
+    """Decode a basin's configuration."""
     return _answer(basin_config_decoder, to_basin_config, body)
 
 
@@ -135,7 +138,7 @@ def decode_remote_basin_info(body: bytes) -> BasinInfo:
 
 def decode_remote_stream_info(body: bytes) -> StreamInfo:
     """Decode one stream."""
-    return _answer(info_decoder, _to_stream_info, body)
+    return _answer(stream_info_decoder, _to_stream_info, body)
 
 
 def decode_remote_basin_page(body: bytes) -> Page[BasinInfo]:
@@ -154,8 +157,13 @@ def _to_basin_info(given: InfoShape) -> BasinInfo:
     return BasinInfo(name=given.name, created_at=_to_ms(given.created_at), deleted_at=_to_ms_or_none(given.deleted_at))
 
 
-def _to_stream_info(given: InfoShape) -> StreamInfo:
-    return StreamInfo(name=given.name, created_at=_to_ms(given.created_at), deleted_at=_to_ms_or_none(given.deleted_at))
+def _to_stream_info(given: StreamInfoShape) -> StreamInfo:
+    return StreamInfo(
+        name=given.name,
+        created_at=_to_ms(given.created_at),
+        deleted_at=_to_ms_or_none(given.deleted_at),
+        cipher=given.cipher,
+    )
 
 
 def _to_ms(time: datetime) -> int:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.certificate_names import CertificateName, CertificatePattern
+from penstock.core.encryption import EncryptionKey
 
 if TYPE_CHECKING:
     from penstock.core.grants import Grant
@@ -33,8 +34,8 @@ class Client:
 
     `token`: the bearer token that it sent, for backs whose credentials are passed through. `listener`: the name of the
     listener that it connected to, such as `listeners.s2`. `grant`: the permissions of its access token; None if it sent
-    none, and then only routes limit it. `gateway`: the client is the gateway itself, finishing what clients have begun;
-    routes for identities admit it.
+    none, and then only routes limit it. `encryption_key`: the key that it presented for the stream of its request, if
+    any. `gateway`: the client is the gateway itself, finishing what clients have begun; routes for identities admit it.
     """
 
     identity: str = ""
@@ -42,6 +43,7 @@ class Client:
     address: str = ""
     listener: str = ""
     grant: Grant | None = None
+    encryption_key: EncryptionKey | None = None
     gateway: bool = False
 
 

@@ -7,11 +7,13 @@ over all sessions.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import trio
 
 from penstock.core.back import AppendSession
+from penstock.core.encryption import EncryptionKey
+from penstock.core.identity import CLIENT
 from penstock.store.admission import ByteBudget
 from penstock.store.committer import Ticket
 from penstock_codecs.byte_operations import AppendBytes
@@ -19,7 +21,15 @@ from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.limits import KIB
 from penstock_codecs.operations import Append, Appended
 
-__all__ = ["RECORD_OVERHEAD_BYTES", "AppendChain", "AppendTarget", "StoreAppend", "StoreAppendSession", "append_alone"]
+__all__ = [
+    "RECORD_OVERHEAD_BYTES",
+    "AppendChain",
+    "AppendTarget",
+    "KeyedAppend",
+    "StoreAppend",
+    "StoreAppendSession",
+    "append_alone",
+]
 
 W = TypeVar("W")
 P = TypeVar("P")
@@ -35,6 +45,17 @@ RECORD_OVERHEAD_BYTES: Final = 64
 """Approximate memory of a record besides its metered bytes; it counts as bytes in flight."""
 
 
+class KeyedAppend(NamedTuple):
+    """An append, and the key that its client presented."""
+
+    append: Append
+    key: EncryptionKey
+
+
+def _keyed(append: Append | AppendBytes, key: EncryptionKey | None) -> Append | AppendBytes | KeyedAppend:
+    return KeyedAppend(append, key) if key is not None and isinstance(append, Append) else append
+
+
 class AppendTarget(Protocol[W, P]):
     """Takes appends in order: the store, or a worker's way to it. `W` is the type of an append that waits for room, `P`
     that of the stream that a session is bound to."""
@@ -44,7 +65,11 @@ class AppendTarget(Protocol[W, P]):
         """The admission of appends."""
 
     def requested(
-        self, append: Append | AppendBytes, target: P | None, chain: AppendChain, ticket: Ticket[Appended]
+        self,
+        append: Append | AppendBytes | KeyedAppend,
+        target: P | None,
+        chain: AppendChain,
+        ticket: Ticket[Appended],
     ) -> StoreAppend[W, P]:
         """Return the request for an append that is about to be handed over; without a target it looks up its stream."""
 
@@ -131,7 +156,7 @@ async def append_alone(appends: AppendTarget[W, P], append: Append | AppendBytes
 
     Cancelling withdraws an append that waits for room; a later one may still become durable.
     """
-    request = appends.requested(append, None, AppendChain(), Ticket())
+    request = appends.requested(_keyed(append, CLIENT.get().encryption_key), None, AppendChain(), Ticket())
     appends.admission.enter(request)
     try:
         return await request.ticket.wait()
@@ -143,8 +168,9 @@ async def append_alone(appends: AppendTarget[W, P], append: Append | AppendBytes
 class StoreAppendSession(AppendSession, Generic[W, P]):
     """An append session, bound to the stream that it found, not to one that takes its name later."""
 
-    def __init__(self, appends: AppendTarget[W, P], target: P) -> None:
+    def __init__(self, appends: AppendTarget[W, P], target: P, key: EncryptionKey | None) -> None:
         self._appends = appends
+        self._key = key
         self._target = target
         self._chain = AppendChain()
         self._requests: deque[StoreAppend[W, P]] = deque()
@@ -163,7 +189,8 @@ class StoreAppendSession(AppendSession, Generic[W, P]):
         if self._chain.broken:
             await trio.lowlevel.checkpoint()
             return
-        request = self._appends.requested(append, self._target, self._chain, Ticket(self._settled.unpark_all))
+        ticket: Ticket[Appended] = Ticket(self._settled.unpark_all)
+        request = self._appends.requested(_keyed(append, self._key), self._target, self._chain, ticket)
         self._requests.append(request)
         self._appends.admission.enter(request)
         if request.started:

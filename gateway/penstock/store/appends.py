@@ -6,11 +6,14 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
+from penstock.core.encryption import EncryptionKey, missing_key
+from penstock.core.identity import CLIENT
 from penstock.store.admission import ByteBudget
 from penstock.store.append_changes import BatchesChange
 from penstock.store.append_sessions import (
     RECORD_OVERHEAD_BYTES,
     AppendChain,
+    KeyedAppend,
     StoreAppend,
     StoreAppendSession,
     append_alone,
@@ -18,6 +21,7 @@ from penstock.store.append_sessions import (
 from penstock.store.attributes import Edits, StoreAttributes
 from penstock.store.catalog import StoreCatalog
 from penstock.store.committer import CommitOutcome, Committer, Ticket
+from penstock.store.encryption import record_cipher
 from penstock.store.heads import StoredStream
 from penstock.store.optimistic import PreparedAppend, accept_if_current, again
 from penstock.store.registry import unknown_stream
@@ -41,7 +45,7 @@ class BytesAndRuns(NamedTuple):
     runs: Sequence[Run]
 
 
-Work = Append | BytesAndRuns | PreparedAppend
+Work = Append | KeyedAppend | BytesAndRuns | PreparedAppend
 
 
 class _AppendChange(BatchesChange):
@@ -112,7 +116,7 @@ class StoreAppends:
 
     def requested(
         self,
-        append: Append | AppendBytes | PreparedAppend,
+        append: Append | AppendBytes | KeyedAppend | PreparedAppend,
         target: StoredStream | None,
         chain: AppendChain,
         ticket: Ticket[Appended],
@@ -121,6 +125,8 @@ class StoreAppends:
         work: Work
         if isinstance(append, Append):
             work, size = append, append.metered + RECORD_OVERHEAD_BYTES * len(append.bodies)
+        elif isinstance(append, KeyedAppend):
+            work, size = append, append.append.metered + RECORD_OVERHEAD_BYTES * len(append.append.bodies)
         elif isinstance(append, PreparedAppend):
             work, size = append, append.size
         else:
@@ -137,7 +143,9 @@ class StoreAppends:
             assert target is not None
             change = self._prepared(request, work, target)
         elif isinstance(work, Append):
-            change = self._records(request, work, target)
+            change = self._records(request, work, None, target)
+        elif isinstance(work, KeyedAppend):
+            change = self._records(request, *work, target)
         else:
             change = self._bytes(request, work, target)
         self.committer.add(change)
@@ -153,17 +161,24 @@ class StoreAppends:
     ) -> _AppendChange:
         sequenced = accept_if_current(prepared, stream.head, stream.config)
         if sequenced is None:
-            return self._records(request, again(prepared, stream.ref), stream)
+            return self._records(request, again(prepared, stream.ref), None, stream)
         return _AppendChange(self, request, stream, sequenced, prepared.arrived_at)
 
     def _records(
-        self, request: StoreAppend[Work, StoredStream], append: Append, stream: StoredStream | None
+        self,
+        request: StoreAppend[Work, StoredStream],
+        append: Append,
+        key: EncryptionKey | None,
+        stream: StoredStream | None,
     ) -> _AppendChange:
         commands = validate(append)
         if stream is None:
             stream, _ = self._catalog.find_or_create(
                 append.stream, append.create_if_missing, "create_stream_on_append", append.create_config
             )
+        cipher = record_cipher(stream.head.cipher, key, stream.ref)
+        if cipher is not None:
+            append = cipher.sealed(append, stream.head.next_seq)
         now = self._clock()
         sequenced = sequence(append, commands, stream.head, stream.config, now, self.envelopes)
         return _AppendChange(self, request, stream, sequenced, now)
@@ -175,6 +190,8 @@ class StoreAppends:
         if not runs:
             raise fail(FailureCode.INVALID, "an append of bytes has at least one")
         stream = stream or self._catalog.find(append.stream)
+        if stream.head.cipher is not None:
+            raise missing_key(stream.head.cipher, stream.ref)
         writer = append.writer
         position = NO_ATTRIBUTE if writer is None else self._attributes.value(stream, writer.writer)
         check_bytes(append, stream.head, position)
@@ -185,9 +202,10 @@ class StoreAppends:
 
     @asynccontextmanager
     async def place(
-        self, ref: StreamRef, create_config: StreamConfig | None, create_if_missing: bool
+        self, ref: StreamRef, create_config: StreamConfig | None, create_if_missing: bool, key: EncryptionKey | None
     ) -> AsyncIterator[StoredStream]:
-        """Find or create the stream that a session is bound to, and hold it until the block ends.
+        """Find or create the stream that a session is bound to, and hold it until the block ends. `key`: the one that
+        the client presented.
 
         Raises OperationFailed.
         """
@@ -195,6 +213,7 @@ class StoreAppends:
             stream, created = self._catalog.find_or_create(
                 ref, create_if_missing, "create_stream_on_append", create_config
             )
+            record_cipher(stream.head.cipher, key, stream.ref)
         except OperationFailed as error:
             await self.committer.settle(error.failure)
             raise
@@ -211,5 +230,6 @@ class StoreAppends:
         self, ref: StreamRef, create_config: StreamConfig | None, create_if_missing: bool
     ) -> AsyncIterator[StoreAppendSession[Work, StoredStream]]:
         """Open a session of pipelined appends to one stream; see `Back.append_session`."""
-        async with self.place(ref, create_config, create_if_missing) as stream:
-            yield StoreAppendSession(self, stream)
+        key = CLIENT.get().encryption_key
+        async with self.place(ref, create_config, create_if_missing, key) as stream:
+            yield StoreAppendSession(self, stream, None if stream.head.cipher is None else key)

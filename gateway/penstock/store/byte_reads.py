@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import trio
 
+from penstock.core.encryption import missing_key
 from penstock.store.batches import BatchRow, batch_of_rows, broken
 from penstock.store.heads import StoredStream
 from penstock.store.positions import first_offset
@@ -188,6 +189,8 @@ class ByteReads:
         if operation.offset < 0 or operation.max_bytes < 1:
             raise fail(FailureCode.INVALID, f"cannot read {operation.max_bytes} bytes at offset {operation.offset}")
         stream = await self._reads.find_stream(operation.stream, create_if_missing=False)
+        if stream.durable.cipher is not None:
+            raise missing_key(stream.durable.cipher, stream.ref)
         with self._reads.holding(stream):
             await trio.lowlevel.checkpoint()
             return await self._read(stream, operation)

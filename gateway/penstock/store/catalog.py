@@ -44,8 +44,9 @@ _INSERT_BASIN = """
 INSERT INTO basins (id, name, config, created_at, request_token, requested_config) VALUES (?, ?, ?, ?, ?, ?)
 """
 _INSERT_STREAM = """
-INSERT INTO streams (id, basin, name, config, created_at, request_token, requested_config, modified_at, emptied_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO streams
+  (id, basin, name, config, created_at, request_token, requested_config, modified_at, emptied_at, cipher)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
@@ -250,8 +251,9 @@ class StoreCatalog:
         config = config.resolve(basin.head.config.default_stream_config)
         now = self._clock()
         stream = self._registry.new_stream(basin, name, Creation(now, token, requested), config)
-        statement = (_INSERT_STREAM, (stream.id, basin.id, name, _to_json(config), now, token, requested, now, now))
-        return self._add(stream, [statement], Provisioned(_stream_info(stream), ProvisionResult.CREATED))
+        cipher = stream.head.cipher and stream.head.cipher.value
+        values = (stream.id, basin.id, name, _to_json(config), now, token, requested, now, now, cipher)
+        return self._add(stream, [(_INSERT_STREAM, values)], Provisioned(_stream_info(stream), ProvisionResult.CREATED))
 
     async def _configure_stream(self, stream: StoredStream, config: StreamConfig, result: T) -> T:
         stream.head = stream.head._replace(config=config)
@@ -310,4 +312,5 @@ def _basin_info(basin: StoredBasin) -> BasinInfo:
 
 
 def _stream_info(stream: StoredStream) -> StreamInfo:
-    return StreamInfo(name=stream.ref.stream, created_at=stream.creation.created_at)
+    created_at, cipher = stream.creation.created_at, stream.head.cipher
+    return StreamInfo(name=stream.ref.stream, created_at=created_at, cipher=cipher)

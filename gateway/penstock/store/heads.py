@@ -13,7 +13,7 @@ import trio
 
 from penstock.store.tail_cache import TailCache
 from penstock_codecs.model import RecordId, StreamPosition, StreamRef
-from penstock_codecs.streams import BasinConfig, StreamConfig
+from penstock_codecs.streams import BasinConfig, Cipher, StreamConfig
 
 __all__ = ["BasinHead", "Creation", "Entity", "StoredBasin", "StoredStream", "StreamHead"]
 
@@ -30,7 +30,7 @@ class StreamHead(NamedTuple):
 
     For segment clients: `next_offset` is the length in bytes, `truncated_at` the first byte to keep that such a client
     named; `trim_point` may keep even less. `last_modified` is the time in ms of the last append, seal or truncation, or
-    of the creation. A sealed stream is never appended to again.
+    of the creation. A sealed stream is never appended to again. `cipher`, of records at rest, never changes.
     """
 
     config: StreamConfig
@@ -43,6 +43,7 @@ class StreamHead(NamedTuple):
     truncated_at: int = 0
     sealed: bool = False
     last_modified: int = 0
+    cipher: Cipher | None = None
 
     @property
     def tail(self) -> StreamPosition:

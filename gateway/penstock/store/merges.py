@@ -13,6 +13,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Final
 
+from penstock.core.encryption import missing_key
 from penstock.store.admission import ByteBudget
 from penstock.store.append_changes import BatchesChange
 from penstock.store.attributes import StoreAttributes
@@ -95,6 +96,8 @@ class StoreMerges:
         for stream in (target, *sources):
             if not stream.alive:
                 raise unknown_stream(stream.ref)
+            if stream.head.cipher is not None:
+                raise missing_key(stream.head.cipher, stream.ref)
         if len({target, *sources}) <= len(sources):
             raise fail(FailureCode.INVALID, "a stream cannot be merged with itself, nor twice")
         if target.head.sealed:

@@ -158,6 +158,7 @@ def accept_if_current(prepared: PreparedAppend, head: StreamHead, config: Stream
         head.truncated_at,
         head.sealed,
         prepared.arrived_at,
+        head.cipher,
     )
     return Sequenced((part,), after)
 

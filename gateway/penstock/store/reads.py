@@ -10,9 +10,11 @@ from dataclasses import dataclass
 import trio
 
 from penstock.core.back import Following, ReadSession
+from penstock.core.identity import CLIENT
 from penstock.store.batches import fitting
 from penstock.store.catalog import StoreCatalog
 from penstock.store.committer import CLOSED, Committer
+from penstock.store.encryption import RecordCipher, record_cipher
 from penstock.store.heads import StoredStream
 from penstock.store.positions import find_position, is_beyond, next_id
 from penstock.store.reader import ReaderThreads
@@ -46,8 +48,9 @@ class StoreReads(ABC):
         if isinstance(read.start, FromTimestamp) and read.until is not None and read.start.timestamp >= read.until:
             raise fail(FailureCode.INVALID, "start `timestamp` exceeds or equal to `until`")
         stream = await self.find_stream(read.stream, read.create_if_missing, read.create_config)
+        cipher = record_cipher(stream.durable.cipher, CLIENT.get().encryption_key, stream.ref)
         with self.holding(stream):
-            session = StoreReadSession(self, stream, read, await self._start(stream, read))
+            session = StoreReadSession(self, stream, read, await self._start(stream, read), cipher)
             try:
                 yield session
             finally:
@@ -205,9 +208,18 @@ class _Bounds:
 
 
 class StoreReadSession(ReadSession):
-    """A read session. `start`: a sequence number, or an identifier in the future that records must reach."""
+    """A read session. `start`: a sequence number, or an identifier in the future that records must reach. `cipher`
+    decrypts the records; None if they are stored in plain text."""
 
-    def __init__(self, reads: StoreReads, stream: StoredStream, read: Read, start: int | RecordId) -> None:
+    def __init__(
+        self,
+        reads: StoreReads,
+        stream: StoredStream,
+        read: Read,
+        start: int | RecordId,
+        cipher: RecordCipher | None = None,
+    ) -> None:
+        self._cipher = cipher
         self._reads = reads
         self._stream = stream
         self._read = read
@@ -293,6 +305,8 @@ class StoreReadSession(ReadSession):
                 return None
             if batch.next_seq_num == stream.durable.next_seq:
                 batch.tail = stream.durable.tail
+        if self._cipher is not None:
+            batch = self._cipher.opened(batch.part(0, min(batch.count, self._bounds.count, S2_MAX_BATCH_RECORDS)))
         limited = _limited(batch)
         delivered = self._bounds.cut(limited)
         if delivered is None or delivered.count < limited.count:

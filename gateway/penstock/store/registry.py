@@ -17,7 +17,7 @@ from penstock.store.heads import BasinHead, Creation, StoredBasin, StoredStream,
 from penstock.store.u64 import from_sql
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import RecordId, StreamRef
-from penstock_codecs.streams import BasinConfig, StreamConfig
+from penstock_codecs.streams import BasinConfig, Cipher, StreamConfig
 
 __all__ = [
     "Registry",
@@ -40,7 +40,7 @@ SELECT id, config, created_at, request_token, requested_config FROM basins WHERE
 """
 _STREAM = """
 SELECT id, config, created_at, request_token, requested_config, fencing_token, trim_point, truncated_at, sealed,
-  modified_at, last_offset, last_seq, last_ts, last_id_seq
+  modified_at, cipher, last_offset, last_seq, last_ts, last_id_seq
 FROM streams WHERE basin = ? AND name = ? AND deleted_at IS NULL
 """
 _LAST_BATCH = """
@@ -126,7 +126,7 @@ class Registry:
     def new_stream(self, basin: StoredBasin, name: str, creation: Creation, config: StreamConfig) -> StoredStream:
         """Add a stream that is not durable yet."""
         self._last_stream_id += 1
-        head = StreamHead(config, last_modified=creation.created_at)
+        head = StreamHead(config, last_modified=creation.created_at, cipher=basin.head.config.stream_cipher)
         stream = StoredStream(self._last_stream_id, basin, name, creation, head, head._replace(alive=False))
         self._remember_stream(stream)
         return stream
@@ -206,7 +206,7 @@ class Registry:
         if row is None:
             return None
         number, config, created_at, request_token, requested, fencing_token, trim_point, truncated_at, sealed = row[:9]
-        modified_at, last_offset, *last = row[9:]
+        modified_at, cipher, last_offset, *last = row[9:]
         newest = self._look_up(_LAST_BATCH, number)
         if newest is not None:
             appended_at, last_offset, *last = newest
@@ -219,6 +219,7 @@ class Registry:
             truncated_at=truncated_at,
             sealed=bool(sealed),
             last_modified=modified_at,
+            cipher=Cipher(cipher) if cipher else None,
         )
         if last[0] is not None:
             last_seq, last_ts, last_id_seq = map(from_sql, last)

@@ -151,7 +151,11 @@ DROP INDEX batches_by_id;         -- identifiers and offsets rise as numbers do,
 DROP INDEX batches_by_offset;     -- and an append writes two pages instead of four
 """
 
-_MIGRATIONS: Final = (_TABLES, _RESOLVED_CONFIGS, _ONE_INDEX)
+_CIPHERS: Final = """
+ALTER TABLE streams ADD COLUMN cipher TEXT;  -- of the records' bodies and headers (penstock.store.encryption)
+"""
+
+_MIGRATIONS: Final = (_TABLES, _RESOLVED_CONFIGS, _ONE_INDEX, _CIPHERS)
 """Entry n migrates a file from version n to n + 1. Released entries never change; new ones are added."""
 
 _OPTIONS: Final[Any] = {"isolation_level": None, "check_same_thread": False, "timeout": 10.0}

@@ -21,6 +21,7 @@ _BY_WORKERS_TOO = frozenset(
         "appends",
         "byte_reads",
         "byte_waits",
+        "encryption",
         "failing",
         "follow",
         "reads",

@@ -14,7 +14,7 @@ from penstock.core.back import Back
 from penstock.protocols.plugin import listener_kinds
 from penstock.store.settings import StoreSettings
 from penstock_codecs.operations import EnsureBasin, ProvisionResult
-from penstock_codecs.streams import BasinConfig, Retention, StreamConfig, TimestampingMode
+from penstock_codecs.streams import BasinConfig, Cipher, Retention, StreamConfig, TimestampingMode
 
 __all__ = ["apply_basins", "open_store", "store_settings"]
 
@@ -63,6 +63,7 @@ def _basin_config(basin: BasinTable) -> BasinConfig:
     return BasinConfig(
         create_stream_on_append=basin.create_stream_on_append,
         create_stream_on_read=basin.create_stream_on_read,
+        stream_cipher=None if basin.stream_cipher == "none" else Cipher(basin.stream_cipher),
         default_stream_config=StreamConfig(
             retention=Retention(basin.retention_seconds or None),
             timestamping_mode=TimestampingMode(basin.timestamping_mode),

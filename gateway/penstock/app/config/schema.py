@@ -102,8 +102,8 @@ class ReloadTable(Table, frozen=True, kw_only=True):
 
 
 class BasinTable(Table, frozen=True, kw_only=True):
-    """A basin that is created at the start. Its settings here replace earlier ones; existing streams keep the retention
-    and the timestamping that they were created with."""
+    """A basin that is created at the start. Its settings here replace earlier ones; existing streams keep the retention,
+    the timestamping and the cipher that they were created with."""
 
     name: Annotated[
         str, key("Name of the basin: 8 to 48 characters of a-z, 0-9 and -, with a letter or digit at both ends.")
@@ -125,6 +125,13 @@ class BasinTable(Table, frozen=True, kw_only=True):
             'client, and an append without them is refused; "arrival": the time of arrival.'
         ),
     ] = "client-prefer"
+    stream_cipher: Annotated[
+        Literal["none", "aes-256-gcm", "aegis-256"],
+        key(
+            "Cipher of new streams' records at rest. Clients present the key with each append and read; only S2's can "
+            "(docs/protocols/s2.md)."
+        ),
+    ] = "none"
 
     def __post_init__(self) -> None:
         check_basin("name", self.name)

@@ -14,10 +14,12 @@ from itertools import count
 from penstock.app.workers.calls import STORE_LOST, PendingCalls
 from penstock.app.workers.channel import Channel, uncopied
 from penstock.app.workers.messages import Acknowledged, Close, HandOver, Open, Reconfigured, SessionOpened
+from penstock.core.identity import CLIENT
 from penstock.store.admission import ByteBudget
 from penstock.store.append_sessions import (
     RECORD_OVERHEAD_BYTES,
     AppendChain,
+    KeyedAppend,
     StoreAppend,
     StoreAppendSession,
     append_alone,
@@ -34,7 +36,7 @@ from penstock_codecs.streams import StreamConfig
 
 __all__ = ["RemoteAppends"]
 
-Work = Append | AppendBytes
+Work = Append | AppendBytes | KeyedAppend
 
 
 class _AppendedStream:
@@ -94,14 +96,15 @@ class RemoteAppends:
         self, ref: StreamRef, create_config: StreamConfig | None, create_if_missing: bool
     ) -> AsyncIterator[StoreAppendSession[Work, _WorkerSession]]:
         """Open a session of pipelined appends to one stream; see `Back.append_session`."""
-        number = next(self._numbers)
+        number, key = next(self._numbers), CLIENT.get().encryption_key
         try:
             opened: SessionOpened = await self._calls.call(
-                lambda call: Open(call, number, ref, create_config, create_if_missing)
+                lambda call: Open(call, number, ref, create_config, create_if_missing, key)
             )
             stream = self._open[number] = self._stream_of(opened)
             try:
-                yield StoreAppendSession(self, _WorkerSession(number, stream))
+                used = None if opened.head.cipher is None else key
+                yield StoreAppendSession(self, _WorkerSession(number, stream), used)
             finally:
                 del self._open[number]
                 stream.sessions -= 1
@@ -123,13 +126,14 @@ class RemoteAppends:
     # ---- Appending ----
 
     def requested(
-        self, append: Append | AppendBytes, target: _WorkerSession | None, chain: AppendChain, ticket: Ticket[Appended]
+        self, append: Work, target: _WorkerSession | None, chain: AppendChain, ticket: Ticket[Appended]
     ) -> StoreAppend[Work, _WorkerSession]:
         """See `AppendTarget.requested`."""
-        if isinstance(append, Append):
-            size = append.metered + RECORD_OVERHEAD_BYTES * len(append.bodies)
+        records = append.append if isinstance(append, KeyedAppend) else append
+        if isinstance(records, Append):
+            size = records.metered + RECORD_OVERHEAD_BYTES * len(records.bodies)
         else:
-            size = 2 * len(append.data) + RECORD_OVERHEAD_BYTES
+            size = 2 * len(records.data) + RECORD_OVERHEAD_BYTES
         return StoreAppend(self, append, size, target, chain, ticket)
 
     def sequence(self, request: StoreAppend[Work, _WorkerSession], work: Work, target: _WorkerSession | None) -> None:

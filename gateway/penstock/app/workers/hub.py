@@ -27,7 +27,7 @@ from penstock.app.workers.messages import (
 )
 from penstock.app.workers.stream_feeds import StreamFeeds
 from penstock.backends.embedded import EmbeddedBack
-from penstock.store.append_sessions import AppendChain
+from penstock.store.append_sessions import AppendChain, KeyedAppend
 from penstock.store.committer import Ticket
 from penstock.store.heads import StoredStream
 from penstock.store.optimistic import PreparedAppend
@@ -120,7 +120,7 @@ class Hub:
     def _hand_over(self, message: HandOver) -> None:
         self._enter(*message)
 
-    def _enter(self, call: int, number: int, append: Append | AppendBytes | PreparedAppend) -> None:
+    def _enter(self, call: int, number: int, append: Append | AppendBytes | KeyedAppend | PreparedAppend) -> None:
         appends, receipt = self._store.appends, _Receipt(self, call)
         if not number:
             appends.admission.enter(appends.requested(append, None, AppendChain(), receipt))
@@ -154,7 +154,9 @@ class Hub:
         appends = self._store.appends
         with scope:
             try:
-                async with appends.place(message.stream, message.create_config, message.create_if_missing) as stream:
+                async with appends.place(
+                    message.stream, message.create_config, message.create_if_missing, message.key
+                ) as stream:
                     session = self._sessions[message.session] = _StoreSession(stream)
                     del self._calls[message.call]
                     self.post(CallResult(message.call, SessionOpened(stream.id, stream.head, session.config)))

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from penstock.app.config import Config
+from penstock.core.encryption import EncryptionKey
+from penstock.store.append_sessions import KeyedAppend
 from penstock.store.batches import BatchRow, ByteSpan
 from penstock.store.heads import StreamHead
 from penstock_codecs.byte_operations import AppendBytes
@@ -90,6 +92,7 @@ class Open(NamedTuple):
     stream: StreamRef
     create_config: StreamConfig | None
     create_if_missing: bool
+    key: EncryptionKey | None
 
 
 class HandOver(NamedTuple):
@@ -102,7 +105,7 @@ class HandOver(NamedTuple):
 
     call: int
     session: int
-    append: Append | AppendBytes
+    append: Append | AppendBytes | KeyedAppend
 
 
 class Close(NamedTuple):

@@ -13,6 +13,8 @@ import trio
 
 from penstock.core.back import AppendSession
 from penstock.core.clock import Clock
+from penstock.core.encryption import EncryptionKey
+from penstock.core.identity import CLIENT
 from penstock.protocols.s2.back.pending import PendingAppend, S2AppendChain
 from penstock.protocols.s2.back.shared import Shared
 from penstock.protocols.s2.back.writer import S2Writer
@@ -30,11 +32,12 @@ MAX_UNRECEIVED: Final = 4096
 _CLOSE_SECONDS: Final = 1.0
 """Seconds for which closing a back waits for its sessions with the server to end normally."""
 
-_Key = tuple[StreamRef, str | None]
+_Key = tuple[StreamRef, str | None, EncryptionKey | None]
 
 
 class S2Appends:
-    """Appends of one back. Those to one stream with one token share a queue and a connection (`S2Writer.queue`)."""
+    """Appends of one back. Those to one stream with one token, and one encryption key, share a queue and a connection
+    (`S2Writer.queue`)."""
 
     def __init__(self, shared: Shared, clock: Clock) -> None:
         self._shared = shared
@@ -110,8 +113,8 @@ class S2Appends:
 
     @contextmanager
     def use(self, stream: StreamRef) -> Iterator[S2Writer]:
-        """Use the stream's writer for the token of the current task's client, while the block runs."""
-        key = stream, self._shared.calls.token()
+        """Use the stream's writer for the token and the key of the current task's client, while the block runs."""
+        key = stream, self._shared.calls.token(), CLIENT.get().encryption_key
         writer = self._writers.get(key)
         if writer is None:
             writer = self._writers[key] = S2Writer(self._shared, stream, partial(self._forget, key))

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 import trio
 
+from penstock.core.identity import CLIENT
 from penstock.net.http.client.client import HttpClient, Response
 from penstock.net.http.client.connection import HttpStream
 from penstock.observe.context import TRACE
@@ -20,7 +21,7 @@ from penstock_codecs.http import ResponseHead
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.s2.errors import failure_from_http
 
-__all__ = ["JSON", "PROTOBUF", "S2S", "S2Answer", "S2Requests", "failure_of"]
+__all__ = ["JSON", "PROTOBUF", "S2S", "S2Answer", "S2Requests", "encryption_key", "failure_of"]
 
 T = TypeVar("T")
 
@@ -177,6 +178,12 @@ class S2Requests:
         if basin is None or self._settings.basin_style is BasinStyle.HEADER:
             return None
         return f"{basin}.{self._settings.basin_authority or self._http.authority}"
+
+
+def encryption_key() -> HeaderList:
+    """Return the header with the current client's key, for requests for records; none without a key."""
+    key = CLIENT.get().encryption_key
+    return () if key is None else [("s2-encryption-key", key.text)]
 
 
 def _trace() -> HeaderList:

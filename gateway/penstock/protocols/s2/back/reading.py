@@ -14,7 +14,7 @@ import trio
 from penstock.core.back import Following, ReadSession
 from penstock.net.http.client.connection import HttpStream
 from penstock.net.retries import RetryPolicy, retry_after, tried_again, worth_retrying
-from penstock.protocols.s2.back.calls import S2Requests
+from penstock.protocols.s2.back.calls import S2Requests, encryption_key
 from penstock.protocols.s2.back.identifying import Identifier
 from penstock.protocols.s2.back.settings import S2BackSettings
 from penstock.protocols.s2.back.sources import ReadRemainder, ReadSource, SourceEvent
@@ -240,7 +240,7 @@ class RemoteReadSession(ReadSession):
                 None if read.count is None or self._filters else int(self._left_count),
                 None if read.max_bytes is None or self._filters else int(self._left_bytes),
             )
-            headers = self._source.begin()
+            headers = [*self._source.begin(), *encryption_key()]
             if read.create_config is not None:
                 headers = [*headers, ("s2-stream-config", encode_stream_config(read.create_config).decode())]
             stream = await stack.enter_async_context(

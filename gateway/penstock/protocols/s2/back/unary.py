@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from penstock.net.retries import RetryPolicy, retrying
-from penstock.protocols.s2.back.calls import PROTOBUF, S2Requests
+from penstock.protocols.s2.back.calls import PROTOBUF, S2Requests, encryption_key
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.operations import FromSeqNum, FromTailOffset, FromTimestamp
@@ -68,7 +68,11 @@ class UnaryRequests:
 
         async def ask() -> RecordBatch | None:
             answer = await self._calls.call(
-                "GET", records_path(stream), stream.basin, headers=[("accept", PROTOBUF)], query=query
+                "GET",
+                records_path(stream),
+                stream.basin,
+                headers=[("accept", PROTOBUF), *encryption_key()],
+                query=query,
             )
             if not answer.body:
                 return None

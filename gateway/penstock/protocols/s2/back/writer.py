@@ -15,7 +15,7 @@ from penstock.core.delivery import Delivery
 from penstock.net.retries import RetryPolicy, retry_after, tried_again, worth_retrying
 from penstock.net.upstream import doubtful
 from penstock.protocols.s2.back.append_queue import AppendQueue
-from penstock.protocols.s2.back.calls import S2S
+from penstock.protocols.s2.back.calls import S2S, encryption_key
 from penstock.protocols.s2.back.conversation import Ending, EndingKind, QueueSession
 from penstock.protocols.s2.back.pending import PendingAppend
 from penstock.protocols.s2.back.recovery import AppendRecovery
@@ -145,7 +145,7 @@ class S2Writer:
         return trio.current_time() >= self._advised_at + self._shared.settings.advised_reconnect_seconds
 
     def _headers(self) -> list[tuple[str, str]]:
-        headers = [("content-type", S2S), ("accept", S2S)]
+        headers = [("content-type", S2S), ("accept", S2S), *encryption_key()]
         coding = _CODINGS.get(self._shared.settings.compression)
         if coding is not None:
             headers.append(("accept-encoding", coding))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import trio
 
+from penstock.core.encryption import EncryptionKey
+from penstock.core.identity import CLIENT
 from penstock.net.http.browsers import ANY_ORIGIN
 from penstock.net.http.exchange import Exchange, HeaderList, Request
 from penstock.observe.metrics.clients import count_error
@@ -15,11 +18,12 @@ from penstock.protocols.s2.front.paced import PacedBody
 from penstock.protocols.s2.front.settings import S2Settings
 from penstock_codecs.compression import Compression, DecompressionError, compress, decompress, most_compressed
 from penstock_codecs.failures import Failure, FailureCode, fail
-from penstock_codecs.limits import S2_COMPRESS_RESPONSE_FROM, S2_MAX_UNARY_BODY
+from penstock_codecs.limits import S2_COMPRESS_RESPONSE_FROM, S2_MAX_ENCRYPTION_KEY, S2_MAX_UNARY_BODY
 from penstock_codecs.model import StreamRef
 from penstock_codecs.s2.errors import failure_to_http
 from penstock_codecs.s2.formats import BytesFormat
 from penstock_codecs.s2.json_config import decode_stream_config_header
+from penstock_codecs.s2.names import invalid_header
 from penstock_codecs.s2s.frames import choose_compression
 from penstock_codecs.sse.dialects import S2, SseDialect
 from penstock_codecs.streams import StreamConfig
@@ -71,6 +75,19 @@ class S2Call:
         """
         value = self.request.header("s2-stream-config")
         return None if value is None else decode_stream_config_header(value)
+
+    def present_key(self) -> None:
+        """Set the client's encryption key, from header `s2-encryption-key`; a plain stream ignores it.
+
+        Raises BAD_HEADER if it has an impossible length.
+        """
+        value = self.request.header("s2-encryption-key")
+        if value is not None:
+            text = value.strip()
+            if not 0 < len(text) <= S2_MAX_ENCRYPTION_KEY:
+                why = f"invalid encryption key: key material length {len(text)} is out of range"
+                raise invalid_header("s2-encryption-key", why)
+            CLIENT.set(replace(CLIENT.get(), encryption_key=EncryptionKey(text)))
 
     def data_format(self, dialect: SseDialect = S2) -> BytesFormat:
         """Return the encoding of bytes in JSON, from header `s2-format`."""

@@ -91,12 +91,14 @@ class S2Front:
                 await call.respond_empty(415, ("accept-encoding", "gzip, zstd"))
 
     async def _append(self, call: S2Call) -> None:
+        call.present_key()
         if media_of(call.request) is Media.S2S:
             await self._sessions.append(call)
         else:
             await self._records.append(call)
 
     async def _read(self, call: S2Call) -> None:
+        call.present_key()
         wanted = accepted(call.request)
         if media_of(call.request) is Media.S2S or wanted is Media.S2S:  # the second is the seeds' spelling
             await self._sessions.read(call)

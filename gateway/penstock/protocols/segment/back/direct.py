@@ -209,6 +209,8 @@ class SegmentDirect:
         return await self._administration.truncate(operation.stream, operation.offset)
 
     async def _create_basin(self, operation: CreateBasin) -> Provisioned[BasinInfo]:
+        if operation.config.stream_cipher is not None:
+            raise fail(FailureCode.INVALID, "a segment store does not encrypt streams: the basin must have no cipher")
         return Provisioned(BasinInfo(name=operation.basin, created_at=0), ProvisionResult.CREATED)
 
     async def _create(self, operation: CreateStream) -> Provisioned[StreamInfo]:

@@ -147,6 +147,7 @@ _REFUSALS: Final[Mapping[FailureCode, Callable[[Failure, RequestFields], Segment
     FailureCode.NOT_IMPLEMENTED: _unsupported,
     FailureCode.INVALID: _illegal,
     FailureCode.NOT_REPRESENTABLE: _illegal,
+    FailureCode.ENCRYPTION_KEY: _illegal,
     FailureCode.LIMIT_EXCEEDED: _illegal,
 }
 
