@@ -102,8 +102,8 @@ class ReloadTable(Table, frozen=True, kw_only=True):
 
 
 class BasinTable(Table, frozen=True, kw_only=True):
-    """A basin that is created at the start. Its settings here replace earlier ones; existing streams keep the retention,
-    the timestamping and the cipher that they were created with."""
+    """A basin that is created at the start. Its settings here replace earlier ones; existing streams keep those that
+    they were created with."""
 
     name: Annotated[
         str, key("Name of the basin: 8 to 48 characters of a-z, 0-9 and -, with a letter or digit at both ends.")
