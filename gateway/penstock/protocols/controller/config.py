@@ -66,6 +66,14 @@ class ControllerListener(ListenerTable, frozen=True, kw_only=True):
             'all protocols see one order; "refuse": the stream is not created.'
         ),
     ] = "separate"
+    retention_seconds: Annotated[
+        float,
+        key(
+            "Time between the turns at which the controller records the ends of streams, and truncates streams there "
+            "by their retention policies.",
+            least=1,
+        ),
+    ] = 1800.0
     anonymous: Anonymous = False
     limits: ControllerListenerLimits = ControllerListenerLimits()
 

@@ -51,6 +51,7 @@ def controller_settings(
         names=SegmentNames(segment.basin),
         segments=SegmentsMode(controller.segments),
         advertise=advertise,
+        retention_seconds=controller.retention_seconds,
         delegation=delegation,
         passwords=passwords,
     )

@@ -123,7 +123,7 @@ async def test_several_segments_refused_by_configuration(back: EmbeddedBack, wal
         (segments(1), None),
         (segments(1, retention_type=RetentionType.TIME, retention=1), 1),
         (segments(2, retention_type=RetentionType.TIME, retention=86_400_001, retention_max=NO_LIMIT), 86_401),
-        (segments(1, retention_type=RetentionType.TIME, retention=1000, retention_max=5000), 5),
+        (segments(1, retention_type=RetentionType.TIME, retention=1000, retention_max=5000), 1),
         (segments(1, retention_type=RetentionType.SIZE, retention=1000), None),
     ],
 )
@@ -138,14 +138,12 @@ async def test_retention_by_time_is_the_streams(
 
 async def test_what_is_not_enforced_is_said_once(controller: Controller) -> None:
     with capture_logs() as logs:
-        await controller.streams.create(
-            SCOPE, "stream", segments(1, retention_type=RetentionType.SIZE, scale_type=ScaleType.EVENTS)
-        )
+        await controller.streams.create(SCOPE, "stream", segments(1, scale_type=ScaleType.EVENTS))
         await controller.streams.create(SCOPE, "other", segments(1, retention_type=RetentionType.TIME, retention=1))
     [line] = [line for line in logs if line["event"] == "not_enforced"]
     assert line["log_level"] == "warning"
     assert line["stream"] == "tiny/stream"
-    assert line["policies"] == ["retention by size", "automatic scaling"]
+    assert line["policies"] == ["automatic scaling"]
 
 
 @both

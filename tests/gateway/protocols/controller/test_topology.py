@@ -11,16 +11,19 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, composite
 
 from penstock.protocols.controller.controller.topology import (
+    CutOrder,
     KeyRange,
     Segment,
     Segments,
     before,
     between,
+    compare,
     covering,
     equal_ranges,
     followers,
     initial,
     is_cut,
+    least,
     of_epoch,
     replaced,
 )
@@ -184,3 +187,56 @@ def test_ranges_may_come_in_any_order_and_apart() -> None:
     segments = replaced(initial(4), 0, [3, 0], new)
     assert segments is not None
     assert segments[4:] == (Segment(4, 1, 0.0, 0.25), Segment(5, 1, 0.75, 1.0))
+
+
+# ---- the order of cuts ----
+
+
+@composite
+def histories_with_cuts(draw: DrawFn) -> tuple[Segments, list[dict[int, int]]]:
+    """A stream, and tails that it had; each was read up to different offsets."""
+    segments, epoch = draw(histories())
+    cuts = []
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, epoch))
+        cuts.append({segment.id: draw(st.integers(0, 3)) for segment in of_epoch(segments, at)})
+    return segments, cuts
+
+
+@enough
+@given(histories_with_cuts())
+def test_the_least_position_of_cuts_is_a_cut_at_or_before_all(found: tuple[Segments, list[dict[int, int]]]) -> None:
+    segments, cuts = found
+    lowest = least(segments, cuts)
+    assert is_cut(segments, lowest)
+    assert all(compare(segments, cut, lowest) is CutOrder.AFTER for cut in cuts)
+    assert least(segments, [lowest, *cuts]) == lowest
+    if any(all(compare(segments, other, cut) is CutOrder.AFTER for other in cuts) for cut in cuts):
+        assert any(cut == lowest for cut in cuts)
+
+
+@enough
+@given(histories_with_cuts())
+def test_the_order_of_cuts(found: tuple[Segments, list[dict[int, int]]]) -> None:
+    segments, cuts = found
+    mirrored = {CutOrder.BEFORE: {CutOrder.AFTER}, CutOrder.OVERLAPS: {CutOrder.OVERLAPS}}
+    for cut, other in itertools.product(cuts, cuts):
+        order = compare(segments, cut, other)
+        if cut == other:
+            assert order is CutOrder.AFTER
+        elif order in mirrored:
+            assert compare(segments, other, cut) in mirrored[order]
+        else:
+            assert compare(segments, other, cut) is CutOrder.BEFORE
+
+
+def test_positions_that_wait_for_a_predecessor() -> None:
+    """One half of a merged pair is finished; the merged segment waits for the other half."""
+    segments = replaced(initial(2), 0, [0, 1], [KeyRange(0.0, 1.0)])
+    assert segments is not None
+    merged = (1 << 32) + 2
+    waiting = {0: 5, merged: -1}
+    assert least(segments, [waiting, {merged: 7}]) == waiting
+    assert least(segments, [waiting, {0: 3, 1: 4}]) == {0: 3, 1: 4}
+    assert compare(segments, waiting, {0: 3, 1: 4}) is CutOrder.AFTER
+    assert compare(segments, waiting, {merged: 0}) is CutOrder.BEFORE

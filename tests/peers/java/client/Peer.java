@@ -1,6 +1,9 @@
 // Pravega's Java client, unmodified: one request a line, one answer a line, words parted by blanks.
 //
 // scope NAME                                       stream SCOPE STREAM SEGMENTS
+// retained SCOPE STREAM LEAST MOST                 a stream of one segment with retention by so many bytes
+// acknowledge SCOPE GROUP STREAM SEGMENT=OFFSET... what a group has read, which decides what is retained
+// head SCOPE STREAM                                SEGMENT=OFFSET of the first segments
 // seal SCOPE STREAM                                truncate SCOPE STREAM SEGMENT=OFFSET...
 // delete SCOPE STREAM                              seals it first
 // segments SCOPE STREAM                            the ids of those that can be written to
@@ -53,6 +56,7 @@ import io.pravega.client.stream.EventWriterConfig;
 import io.pravega.client.stream.ReaderConfig;
 import io.pravega.client.stream.ReaderGroup;
 import io.pravega.client.stream.ReaderGroupConfig;
+import io.pravega.client.stream.RetentionPolicy;
 import io.pravega.client.stream.ScalingPolicy;
 import io.pravega.client.stream.Stream;
 import io.pravega.client.stream.StreamConfiguration;
@@ -123,13 +127,17 @@ public class Peer {
         switch (words[0]) {
             case "scope":
             case "stream":
+            case "retained":
             case "seal":
             case "truncate":
             case "delete":
                 return " " + manage(words);
             case "segments":
+            case "head":
             case "scale":
                 return control(words);
+            case "acknowledge":
+                return acknowledge(words);
             case "keep":
                 kept = events(words[1]).createEventWriter(words[2], new UTF8StringSerializer(), WRITING);
                 return "";
@@ -187,6 +195,10 @@ public class Peer {
                 case "stream":
                     return manager.createStream(words[1], words[2], StreamConfiguration.builder()
                         .scalingPolicy(ScalingPolicy.fixed(number(words[3]))).build());
+                case "retained":
+                    return manager.createStream(words[1], words[2], StreamConfiguration.builder()
+                        .scalingPolicy(ScalingPolicy.fixed(1)).retentionPolicy(
+                            RetentionPolicy.bySizeBytes(Long.parseLong(words[3]), Long.parseLong(words[4]))).build());
                 case "seal":
                     return manager.sealStream(words[1], words[2]);
                 case "delete":
@@ -209,6 +221,12 @@ public class Peer {
                     .stream().map(Segment::getSegmentId).sorted().forEach(id -> ids.add(id.toString()));
                 return ids.toString();
             }
+            if (words[0].equals("head")) {
+                StringJoiner found = new StringJoiner(" ", " ", "");
+                controller.getSegmentsAtTime(Stream.of(words[1], words[2]), 0).get(SECONDS, TimeUnit.SECONDS)
+                    .forEach((segment, offset) -> found.add(segment.getSegmentId() + "=" + offset));
+                return found.toString();
+            }
             List<Long> old = new ArrayList<>();
             for (String id : words[3].split(",")) {
                 old.add(Long.parseLong(id));
@@ -222,6 +240,20 @@ public class Peer {
                 .getFuture().get(SECONDS, TimeUnit.SECONDS);
         } finally {
             executor.shutdownNow();
+        }
+    }
+
+    static String acknowledge(String[] words) {
+        try (ReaderGroupManager groups = ReaderGroupManager.withScope(words[1], config)) {
+            String name = words[1] + "/" + words[3];
+            groups.createReaderGroup(words[2], ReaderGroupConfig.builder().stream(name)
+                .retentionType(ReaderGroupConfig.StreamDataRetention.MANUAL_RELEASE_AT_USER_STREAMCUT).build());
+            try (ReaderGroup group = groups.getReaderGroup(words[2])) {
+                Map<Stream, StreamCut> cuts = new HashMap<>();
+                cuts.put(Stream.of(words[1], words[3]), cut(words[1], words[3], words, 4));
+                group.updateRetentionStreamCut(cuts);
+            }
+            return "";
         }
     }
 

@@ -21,8 +21,10 @@ from penstock.protocols.controller.controller.names import READER_GROUP_PREFIX, 
 from penstock.protocols.controller.controller.numbers import FirstSegment, FirstSegments
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import (
+    Acknowledged,
     Configuration,
     ReaderGroup,
+    RecordedCuts,
     RetentionType,
     StreamRecord,
     StreamStatus,
@@ -34,7 +36,7 @@ from penstock_codecs.byte_operations import SegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.table_operations import NOT_EXISTS
 
-__all__ = ["Catalog", "CatalogStream", "groups_in", "streams_in"]
+__all__ = ["Catalog", "CatalogStream", "acknowledged_of", "cuts_in", "groups_in", "streams_in"]
 
 _NAMES_TRIED: Final = 20
 """Attempts to create an internal stream, at a back that never forgets names."""
@@ -48,6 +50,16 @@ def streams_in(scope: str) -> Prefix[StreamRecord]:
 def groups_in(scope: str) -> Prefix[ReaderGroup]:
     """Return the prefix of a scope's reader groups."""
     return Prefix(f"group/{scope}/", ReaderGroup)
+
+
+def cuts_in(scope: str) -> Prefix[RecordedCuts]:
+    """Return the prefix of the recorded cuts of a scope's streams."""
+    return Prefix(f"cuts/{scope}/", RecordedCuts)
+
+
+def acknowledged_of(scope: str, stream: str) -> Prefix[Acknowledged]:
+    """Return the prefix of the cuts that subscribers of a stream have acknowledged."""
+    return Prefix(f"acknowledged/{scope}/{stream}/", Acknowledged)
 
 
 @dataclass(frozen=True, slots=True)

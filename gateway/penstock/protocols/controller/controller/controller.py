@@ -12,19 +12,20 @@ import trio
 from penstock.core.back import Back
 from penstock.core.clock import Clock, wall_clock
 from penstock.core.identity import CLIENT
-from penstock.protocols.controller.controller.catalog import Catalog, CatalogStream, streams_in
+from penstock.protocols.controller.controller.catalog import Catalog, CatalogStream, cuts_in, streams_in
 from penstock.protocols.controller.controller.groups import Groups
 from penstock.protocols.controller.controller.key_value_tables import KeyValueTables
 from penstock.protocols.controller.controller.listing import StreamListing
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
-from penstock.protocols.controller.controller.records import Configuration
+from penstock.protocols.controller.controller.records import Acknowledged, Configuration
 from penstock.protocols.controller.controller.recovery import StreamRecovery
+from penstock.protocols.controller.controller.retention import StreamRetention
 from penstock.protocols.controller.controller.scaling import Scaling
 from penstock.protocols.controller.controller.scopes import Scopes
 from penstock.protocols.controller.controller.segments import SegmentStore
 from penstock.protocols.controller.controller.settings import ControllerSettings
 from penstock.protocols.controller.controller.streams import StreamOperations
-from penstock.protocols.controller.controller.table import ControllerTable
+from penstock.protocols.controller.controller.table import ControllerTable, Prefix
 from penstock.protocols.controller.controller.topology import Segment, before, between, followers, of_epoch
 from penstock.protocols.controller.controller.transactions import Transactions
 from penstock_codecs.failures import OperationFailed
@@ -184,6 +185,8 @@ class Deletion:
             entry = await self._catalog.table.get(self._catalog.key(scope, name))
             if entry is not None:
                 await self._catalog.table.remove(self._catalog.key(scope, name), entry.version)
+        for left in (cuts_in(scope), Prefix(f"acknowledged/{scope}/", Acknowledged)):
+            await self._catalog.table.discard_all(left)
         await self._catalog.segments.delete_internal(scope)
         await self._catalog.numbers.forget(scope)
 
@@ -199,6 +202,7 @@ class Controller:
     """Pravega's controller, independent of its wire protocol."""
 
     def __init__(self, back: Back, settings: ControllerSettings, clock: Clock = wall_clock) -> None:
+        self._settings = settings
         table, segments = ControllerTable(back), SegmentStore(back, settings.names)
         catalog = Catalog(table, segments)
         self.queries = Queries(catalog)
@@ -209,23 +213,27 @@ class Controller:
         self.groups = Groups(catalog, self.scopes)
         self.tables = KeyValueTables(catalog, self.scopes)
         self.listing = StreamListing(back, catalog, self.scopes, settings.names)
+        self.retention = StreamRetention(catalog, self.streams, self.groups, clock)
         self.recovery = StreamRecovery(catalog, self.streams, self.scaling)
         self.deletion = Deletion(
             back, catalog, self.scopes, self.streams, self.groups, self.tables, self.listing, self.recovery
         )
 
     async def run(self) -> None:
-        """Finish what was begun before the start, then end transactions whose time is over, until cancelled."""
+        """Finish what was begun before the start, then carry out the controller's duties until cancelled: end
+        transactions whose time is over, forget old ones, enforce retention."""
         CLIENT.set(replace(CLIENT.get(), gateway=True))
         await self._attempt(self.recovery.finish_all)
         await self._attempt(self.tables.finish_all)
-        forget_at = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._repeat, self.transactions.sweep, SWEEP_SECONDS)
+            nursery.start_soon(self._repeat, self.transactions.forget_old, FORGET_SECONDS)
+            nursery.start_soon(self._repeat, self.retention.enforce, self._settings.retention_seconds)
+
+    async def _repeat(self, duty: Callable[[], Awaitable[None]], seconds: float) -> None:
         while True:
-            await self._attempt(self.transactions.sweep)
-            if trio.current_time() >= forget_at:
-                forget_at += FORGET_SECONDS
-                await self._attempt(self.transactions.forget_old)
-            await trio.sleep(SWEEP_SECONDS)
+            await self._attempt(duty)
+            await trio.sleep(seconds)
 
     async def _attempt(self, duty: Callable[[], Awaitable[None]]) -> None:
         try:

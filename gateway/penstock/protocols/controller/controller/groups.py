@@ -5,7 +5,6 @@ Clients decide which streams a group reads, and from which positions; the contro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -104,26 +103,35 @@ class Groups:
     async def subscribers(self, scope: str, stream: str) -> list[str]:
         """Return the groups, as `scope/group`, that report what they have read of a stream. Raises STREAM_NOT_FOUND."""
         await self._catalog.find(scope, stream)
-        return [
-            name
-            async for name, group in self._table.each(_ALL)
-            if group.retention_type and any((cut.scope, cut.stream) == (scope, stream) for cut in group.start)
-        ]
+        return [*await self.ids_of_subscribers(scope, stream)]
 
-    async def acknowledge(
-        self, subscriber: str, group_id: str, generation: int, scope: str, stream: str, cut: Mapping[int, int]
+    async def ids_of_subscribers(self, scope: str, stream: str) -> dict[str, str]:
+        """Return the ids of the subscribers of a stream by their names, `scope/group`."""
+        return {name: group.id async for name, group in self._table.each(_ALL) if _reads(group, scope, stream)}
+
+    async def require_subscriber(
+        self, subscriber: str, group_id: str, generation: int, scope: str, stream: str
     ) -> None:
-        """Check the cut up to which a subscriber has read a stream. It is not stored, since nothing depends on it.
+        """Check that a group, `scope/group`, is a subscriber of a stream, and that the client may change it.
 
-        Raises STREAM_NOT_FOUND, GROUP_NOT_FOUND, GENERATION_MISMATCH, INVALID_CUT.
+        Raises GROUP_NOT_FOUND, GENERATION_MISMATCH, PERMISSION_DENIED.
         """
-        found = await self._catalog.find(scope, stream)
+        self._require(*_parts(subscriber), APPEND | MANAGE)
         entry = await self._table.get(_ALL.key(subscriber))
         if entry is None or not entry.value.retention_type or group_id != entry.value.id:
-            raise ControllerRefusal(ControllerProblem.GROUP_NOT_FOUND, f"{subscriber!r} is not a subscriber of {found}")
+            raise ControllerRefusal(
+                ControllerProblem.GROUP_NOT_FOUND, f"{subscriber!r} is not a subscriber of {scope}/{stream}"
+            )
         if generation != entry.value.generation:
             raise ControllerRefusal(
                 ControllerProblem.GENERATION_MISMATCH, f"{subscriber} has {entry.value.generation}, not {generation}"
             )
-        if not found.is_cut(cut):
-            raise ControllerRefusal(ControllerProblem.INVALID_CUT, f"of {found}")
+
+
+def _reads(group: ReaderGroup, scope: str, stream: str) -> bool:
+    return bool(group.retention_type) and any((cut.scope, cut.stream) == (scope, stream) for cut in group.start)
+
+
+def _parts(subscriber: str) -> tuple[str, str]:
+    scope, _, name = subscriber.partition("/")
+    return scope, name

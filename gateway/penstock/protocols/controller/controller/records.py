@@ -11,12 +11,15 @@ from penstock.protocols.controller.controller.topology import Segments, of_epoch
 
 __all__ = [
     "NO_LIMIT",
+    "Acknowledged",
     "Completed",
     "Configuration",
     "GroupCut",
     "KeyValueTable",
     "KeyValueTableState",
     "ReaderGroup",
+    "RecordedCut",
+    "RecordedCuts",
     "RetentionType",
     "ScaleType",
     "ScopeRecord",
@@ -47,8 +50,8 @@ class RetentionType(IntEnum):
 
 
 class Configuration(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A stream's configuration as clients gave it, to be returned to them. `retention`: ms with TIME, bytes with
-    SIZE."""
+    """A stream's configuration as clients gave it. `retention`: the least that is kept, ms with TIME, bytes with SIZE;
+    `retention_max`: the most, 0 for no limit."""
 
     segments: int = 1
     scale_type: ScaleType = ScaleType.FIXED
@@ -62,16 +65,9 @@ class Configuration(msgspec.Struct, frozen=True, omit_defaults=True):
     rollover_size_bytes: int = 0
 
     @property
-    def age_seconds(self) -> int | None:
-        """Seconds for which events are kept; None: for ever.
-
-        If there is an upper bound, Pravega removes events that every reader group has read; here they stay until that
-        bound.
-        """
-        if self.retention_type is not RetentionType.TIME:
-            return None
-        bounded = 0 < self.retention_max < NO_LIMIT
-        return max(1, -(-(self.retention_max if bounded else self.retention) // 1000))
+    def most_kept(self) -> int:
+        """The most that is kept of what subscribers have not read, in ms or bytes."""
+        return self.retention_max or NO_LIMIT
 
 
 class StreamStatus(Enum):
@@ -90,6 +86,7 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     `head`: a cut, as offsets by segments' ids, before which everything is truncated; None: the stream's beginning. Its
     segments with an offset below 0 are read after the others (see `topology.is_cut`). `truncating`: data before `head`
     may not be removed yet. `named`: index in `segments` of the one that has the stream's own name in the back.
+    `consumed`: subscribers have acknowledged what they have read of a stream with retention by time.
     """
 
     state: StreamStatus
@@ -99,6 +96,19 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     head: dict[int, int] | None = None
     truncating: bool = False
     named: int = 0
+    consumed: bool = False
+
+    @property
+    def age_seconds(self) -> int | None:
+        """Seconds for which the segments keep events; None: for ever, or until the controller truncates the stream.
+
+        With subscribers, that is the upper bound, and the controller truncates what all of them have read.
+        """
+        config = self.config
+        if config.retention_type is not RetentionType.TIME:
+            return None
+        bound = config.most_kept if self.consumed else config.retention
+        return None if bound >= NO_LIMIT else max(1, -(-bound // 1000))
 
     @property
     def exists(self) -> bool:
@@ -223,3 +233,23 @@ class KeyValueTable(msgspec.Struct, frozen=True, omit_defaults=True):
     def unfinished(self) -> bool:
         """Return whether its creation or deletion was begun and is not finished."""
         return self.state is not KeyValueTableState.OPEN
+
+
+class RecordedCut(msgspec.Struct, frozen=True):
+    """The tail that a stream had at a time, as offsets by segments' ids."""
+
+    at: int
+    cut: dict[int, int]
+
+
+class RecordedCuts(msgspec.Struct, frozen=True):
+    """The tails of a stream that retention may truncate it at, oldest first."""
+
+    cuts: tuple[RecordedCut, ...]
+
+
+class Acknowledged(msgspec.Struct, frozen=True):
+    """The cut up to which the reader group with this id has read a stream."""
+
+    group_id: str
+    cut: dict[int, int]

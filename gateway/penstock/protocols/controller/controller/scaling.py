@@ -85,10 +85,10 @@ class Scaling:
         """Finish a scale that was begun, if there is one. The caller holds the stream's lock."""
         if not stream.record.scaling:
             return stream
-        following, config = stream.record.epoch + 1, stream.record.config
+        following, age = stream.record.epoch + 1, stream.record.age_seconds
         segments = self._catalog.segments
         coming = [segment for segment in stream.record.segments if segment.epoch == following]
-        await at_once(lambda segment: segments.create(stream.name_of(segment), config.age_seconds), coming)
+        await at_once(lambda segment: segments.create(stream.name_of(segment), age), coming)
         going = [segment for segment in stream.record.segments if segment.until == following]
         await at_once(lambda segment: segments.seal(stream.name_of(segment)), going)
         return await self._catalog.save(stream, epoch=following)

@@ -43,6 +43,8 @@ class ControllerSettings:
     segments: SegmentsMode = SegmentsMode.SEPARATE
     advertise: Callable[[], Advertised]
     """Called for each answer, since the system may choose the listener's port when it is bound."""
+    retention_seconds: float = 1800.0
+    """Seconds between the turns at which streams are truncated by their retention policies."""
     delegation: Delegation | None = None
     """Issues the delegation tokens that the segment listener requires, and clients need a password. None: neither
     tokens nor passwords are checked."""

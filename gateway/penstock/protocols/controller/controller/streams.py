@@ -13,12 +13,11 @@ import structlog
 
 from penstock.core.permissions import MANAGE
 from penstock.core.segment_names import MARK_PREFIX, SegmentName
-from penstock.protocols.controller.controller.catalog import Catalog, CatalogStream
+from penstock.protocols.controller.controller.catalog import Catalog, CatalogStream, acknowledged_of, cuts_in
 from penstock.protocols.controller.controller.names import is_stream
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import (
     Configuration,
-    RetentionType,
     ScaleType,
     StreamRecord,
     StreamStatus,
@@ -86,7 +85,7 @@ class StreamOperations:
 
     async def finish_creation(self, stream: CatalogStream) -> None:
         """Create the segments in the stream's record. The caller holds the stream's lock."""
-        segments, age = self._catalog.segments, stream.record.config.age_seconds
+        segments, age = self._catalog.segments, stream.record.age_seconds
         await at_once(lambda segment: segments.create(stream.name_of(segment), age), stream.record.segments)
         await self._catalog.begin(stream)
         await self._catalog.save(stream, state=StreamStatus.OPEN)
@@ -109,7 +108,7 @@ class StreamOperations:
             if not stream.record.open:
                 raise ControllerRefusal(ControllerProblem.STREAM_SEALED, str(stream))
             stream = await self._catalog.save(stream, config=config)
-            segments, age = self._catalog.segments, config.age_seconds
+            segments, age = self._catalog.segments, stream.record.age_seconds
             await at_once(lambda one: segments.keep_for(stream.name_of(one), age), stream.record.segments)
             if count > len(stream.current):
                 everything = [segment.id for segment in stream.current]
@@ -183,6 +182,8 @@ class StreamOperations:
             await segments.delete(await numbers.first_segment(stream.scope, mark))
             if await numbers.get(stream.scope, mark) is not None:
                 await numbers.retire(stream.scope, mark)
+        await self._catalog.table.discard_all(acknowledged_of(stream.scope, stream.name))
+        await self._catalog.table.discard(cuts_in(stream.scope).key(stream.name))
         await self._catalog.numbers.retire(stream.scope, stream.name, stream.record)
         await self._catalog.table.remove(self._catalog.key(stream.scope, stream.name), stream.version)
 
@@ -210,11 +211,5 @@ class StreamOperations:
 
 def _warn_of_what_is_not_done(stream: CatalogStream) -> None:
     """Log policies that are stored but not enforced, so that operators do not rely on them."""
-    config = stream.record.config
-    ignored = []
-    if config.retention_type is RetentionType.SIZE:
-        ignored.append("retention by size")
-    if config.scale_type is not ScaleType.FIXED:
-        ignored.append("automatic scaling")
-    if ignored:
-        log.warning("not_enforced", stream=str(stream), policies=ignored)
+    if stream.record.config.scale_type is not ScaleType.FIXED:
+        log.warning("not_enforced", stream=str(stream), policies=["automatic scaling"])

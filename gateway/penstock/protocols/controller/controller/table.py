@@ -98,6 +98,16 @@ class ControllerTable:
         except OperationFailed as error:
             raise _explained(error, key) from None
 
+    async def discard(self, key: Key[Any]) -> None:
+        """Remove a key, whatever its version, if it exists."""
+        await self._perform(RemoveTableKeys(TABLE, (VersionedKey(key.path.encode()),)))
+
+    async def discard_all(self, prefix: Prefix[Any]) -> None:
+        """Remove all keys that begin with the prefix."""
+        names = [name async for name, _ in self.each(prefix)]
+        for name in names:
+            await self.discard(prefix.key(name))
+
     async def change(self, key: Key[T], how: Callable[[T], T]) -> T | None:
         """Replace the key's value with `how(value)`; repeat if another change came between.
 

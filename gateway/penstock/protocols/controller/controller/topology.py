@@ -10,21 +10,25 @@ finished.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import Enum
 from typing import NamedTuple
 
 import msgspec
 
 __all__ = [
+    "CutOrder",
     "KeyRange",
     "Segment",
     "Segments",
     "before",
     "between",
+    "compare",
     "covering",
     "equal_ranges",
     "followers",
     "initial",
     "is_cut",
+    "least",
     "of_epoch",
     "replaced",
 ]
@@ -129,7 +133,7 @@ def is_cut(segments: Segments, cut: Mapping[int, int]) -> bool:
     return (
         all(segment.id in after_begun for segment in waiting)
         and after_waiting.isdisjoint(segment.id for segment in begun)
-        and _cover_all_keys(segment.keys for segment in (*begun, *waiting))
+        and _covered(KeyRange(0.0, 1.0), (segment.keys for segment in (*begun, *waiting)))
     )
 
 
@@ -149,6 +153,56 @@ def between(segments: Segments, start: Collection[int], end: Collection[int]) ->
     return [segment for segment in segments if segment.id in found]
 
 
+class CutOrder(Enum):
+    """The order of a cut and another one."""
+
+    BEFORE = "before"
+    """For all keys it is before the other one or at it, and for some before."""
+    AFTER = "after"
+    """For all keys it is after the other one or at it."""
+    OVERLAPS = "overlaps"
+    """For some keys it is before the other one, and for some after."""
+
+
+def compare(segments: Segments, cut: Mapping[int, int], other: Mapping[int, int]) -> CutOrder:
+    """Return the order of two cuts, given as offsets by segments' ids. Of segments that share keys the one with the
+    lower number is the earlier one."""
+    before = after = False
+    others = [(one, other[one.id]) for one in segments if one.id in other]
+    for segment in segments:
+        if segment.id in cut:
+            here = (segment.number, cut[segment.id])
+            for one, offset in others:
+                if one.keys.overlaps(segment.keys):
+                    before |= here < (one.number, offset)
+                    after |= here > (one.number, offset)
+    if before and after:
+        return CutOrder.OVERLAPS
+    return CutOrder.BEFORE if before else CutOrder.AFTER
+
+
+def least(segments: Segments, cuts: Iterable[Mapping[int, int]]) -> dict[int, int]:
+    """Return the position that is at or before all cuts, for all keys, given as offsets by segments' ids.
+
+    It may be no cut (`is_cut`), if the cuts are of epochs that divide the keys quite differently.
+    """
+    lowest: dict[int, int] = {}
+    for cut in cuts:
+        for segment_id, offset in cut.items():
+            lowest[segment_id] = min(offset, lowest.get(segment_id, offset))
+    known = sorted((one for one in segments if one.id in lowest), key=lambda one: one.number)
+    begun: list[Segment] = []
+    for segment in known:
+        if lowest[segment.id] >= 0 and not any(one.keys.overlaps(segment.keys) for one in begun):
+            begun.append(segment)
+    waiting = [
+        segment
+        for segment in known
+        if lowest[segment.id] < 0 and not _covered(segment.keys, (one.keys for one in begun))
+    ]
+    return {segment.id: lowest[segment.id] for segment in (*begun, *waiting)}
+
+
 def covering(segments: Iterable[Segment], keys: KeyRange) -> Segment | None:
     """Return the segment that has all these keys, or None."""
     return next((segment for segment in segments if segment.keys.contains(keys)), None)
@@ -158,13 +212,13 @@ def _same_keys(old: Iterable[KeyRange], new: Iterable[KeyRange]) -> bool:
     return _runs(old) == (runs := _runs(new)) and runs is not None
 
 
-def _cover_all_keys(ranges: Iterable[KeyRange]) -> bool:
-    at = 0.0
+def _covered(keys: KeyRange, ranges: Iterable[KeyRange]) -> bool:
+    """Return whether all of the keys are in the ranges."""
+    at = keys.low
     for low, high in sorted(ranges):
-        if low > at:
-            return False
-        at = max(at, high)
-    return at == 1.0
+        if low <= at < high:
+            at = high
+    return at >= keys.high
 
 
 def _runs(ranges: Iterable[KeyRange]) -> list[KeyRange] | None:

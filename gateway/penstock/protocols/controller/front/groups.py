@@ -89,7 +89,7 @@ async def _subscribers(call: CallContext, request: pb.StreamInfo) -> pb.Subscrib
 
 async def _acknowledge(call: CallContext, request: pb.SubscriberStreamCut) -> pb.UpdateSubscriberStatus:
     stream = request.streamCut.streamInfo
-    work = call.controller.groups.acknowledge(
+    work = call.controller.retention.acknowledge(
         request.subscriber,
         request.readerGroupId,
         request.generation,
