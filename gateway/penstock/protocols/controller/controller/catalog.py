@@ -21,7 +21,7 @@ from penstock.protocols.controller.controller.names import READER_GROUP_PREFIX, 
 from penstock.protocols.controller.controller.numbers import FirstSegment, FirstSegments
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import (
-    Acknowledged,
+    AcknowledgedCut,
     Configuration,
     ReaderGroup,
     RecordedCuts,
@@ -57,9 +57,9 @@ def cuts_in(scope: str) -> Prefix[RecordedCuts]:
     return Prefix(f"cuts/{scope}/", RecordedCuts)
 
 
-def acknowledged_of(scope: str, stream: str) -> Prefix[Acknowledged]:
+def acknowledged_of(scope: str, stream: str) -> Prefix[AcknowledgedCut]:
     """Return the prefix of the cuts that subscribers of a stream have acknowledged."""
-    return Prefix(f"acknowledged/{scope}/{stream}/", Acknowledged)
+    return Prefix(f"acknowledged/{scope}/{stream}/", AcknowledgedCut)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from penstock.protocols.controller.controller.groups import Groups
 from penstock.protocols.controller.controller.key_value_tables import KeyValueTables
 from penstock.protocols.controller.controller.listing import StreamListing
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
-from penstock.protocols.controller.controller.records import Acknowledged, Configuration
+from penstock.protocols.controller.controller.records import AcknowledgedCut, Configuration
 from penstock.protocols.controller.controller.recovery import StreamRecovery
 from penstock.protocols.controller.controller.retention import StreamRetention
 from penstock.protocols.controller.controller.scaling import Scaling
@@ -185,7 +185,7 @@ class Deletion:
             entry = await self._catalog.table.get(self._catalog.key(scope, name))
             if entry is not None:
                 await self._catalog.table.remove(self._catalog.key(scope, name), entry.version)
-        for left in (cuts_in(scope), Prefix(f"acknowledged/{scope}/", Acknowledged)):
+        for left in (cuts_in(scope), Prefix(f"acknowledged/{scope}/", AcknowledgedCut)):
             await self._catalog.table.discard_all(left)
         await self._catalog.segments.delete_internal(scope)
         await self._catalog.numbers.forget(scope)

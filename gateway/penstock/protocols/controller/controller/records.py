@@ -11,7 +11,7 @@ from penstock.protocols.controller.controller.topology import Segments, of_epoch
 
 __all__ = [
     "NO_LIMIT",
-    "Acknowledged",
+    "AcknowledgedCut",
     "Completed",
     "Configuration",
     "GroupCut",
@@ -248,7 +248,7 @@ class RecordedCuts(msgspec.Struct, frozen=True):
     cuts: tuple[RecordedCut, ...]
 
 
-class Acknowledged(msgspec.Struct, frozen=True):
+class AcknowledgedCut(msgspec.Struct, frozen=True):
     """The cut up to which the reader group with this id has read a stream."""
 
     group_id: str

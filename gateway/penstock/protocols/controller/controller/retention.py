@@ -27,7 +27,7 @@ from penstock.protocols.controller.controller.catalog import Catalog, CatalogStr
 from penstock.protocols.controller.controller.groups import Groups
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import (
-    Acknowledged,
+    AcknowledgedCut,
     Configuration,
     RecordedCut,
     RecordedCuts,
@@ -84,7 +84,7 @@ class StreamRetention:
         while True:
             entry = await self._table.get(key)
             with suppress(Conflict):
-                value = Acknowledged(group_id, dict(cut))
+                value = AcknowledgedCut(group_id, dict(cut))
                 await self._table.put(key, value, NOT_EXISTS if entry is None else entry.version)
                 break
         if not found.record.consumed and found.record.config.retention_type is RetentionType.TIME:
