@@ -344,9 +344,6 @@ def test_item_84_stream_names_in_bodies(s2: S2Client) -> None:
         ("GET", "/v1/access-tokens"),
         ("POST", "/v1/access-tokens"),
         ("DELETE", "/v1/access-tokens/id"),
-        ("GET", "/v1/locations"),
-        ("GET", "/v1/locations/default"),
-        ("PUT", "/v1/locations/default"),
         ("GET", "/v1/metrics"),
         ("GET", "/v1/metrics/conf-basin-01"),
         ("GET", "/v1/metrics/conf-basin-01/s"),
@@ -354,6 +351,31 @@ def test_item_84_stream_names_in_bodies(s2: S2Client) -> None:
 )
 def test_item_85_not_implemented(s2: S2Client, method: str, path: str) -> None:
     assert s2.of(None).request(method, path).fails(501, "not_implemented") == "Not implemented"
+
+
+def test_the_gateway_is_one_location(s2: S2Client, basin_name: str) -> None:
+    client = s2.of(None)
+    here = client.request("GET", "/v1/locations/default").json()
+    assert here == {
+        "name": "penstock",
+        "is_private": True,
+        "storage_classes": ["express", "standard"],
+        "default_storage_class": "express",
+    }
+    assert client.request("GET", "/v1/locations").json() == [here]
+    assert client.send_json("PUT", "/v1/locations/default", "penstock").json() == here
+    client.send_json("PUT", "/v1/locations/default", "aws:us-east-1").fails(422, "invalid")
+    client.send_json("PUT", "/v1/locations/default", {"name": "penstock"}).fails(400, "bad_json")
+    elsewhere = {"basin": basin_name, "location": "aws:us-east-1"}
+    client.send_json("POST", "/v1/basins", elsewhere).fails(422, "invalid")
+    made = client.send_json("POST", "/v1/basins", {"basin": basin_name, "location": "penstock"}).json(201)
+    assert made["location"] == "penstock"
+
+
+def test_storage_classes_are_any_text(own_basin: S2Client) -> None:
+    made = own_basin.send_json("POST", "/v1/streams", {"stream": "s", "config": {"storage_class": "gold"}})
+    assert made.status == 201
+    assert own_basin.request("GET", stream_path("s")).json()["storage_class"] == "gold"
 
 
 def test_unknown_ciphers_are_refused(s2: S2Client, basin_name: str) -> None:

@@ -47,7 +47,6 @@ __all__ = [
     "create_stream_decoder",
     "ensure_basin_decoder",
     "info_decoder",
-    "refuse_location",
     "stream_config_decoder",
     "stream_config_or_null_decoder",
     "stream_info_decoder",
@@ -223,9 +222,3 @@ def to_stream_config(given: StreamConfigShape | None) -> StreamConfig:
 def to_basin_config(given: BasinConfigShape | None) -> BasinConfig:
     """Return a basin's configuration: absent and null fields have their defaults."""
     return BasinConfig() if given is None else to_basin_patch(given).apply(BasinConfig())
-
-
-def refuse_location(location: str | None) -> None:
-    """Raise OperationFailed if a location is given; null is accepted."""
-    if location is not None:
-        raise fail(FailureCode.INVALID, f"locations are not supported: `location` must be null, not {location!r}")

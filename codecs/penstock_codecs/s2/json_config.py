@@ -1,7 +1,7 @@
 """JSON of basins and streams for servers: decode requests of S2's control plane, encode the answers.
 
 In a configuration a field that is absent or null is unset; in a patch absent keeps and null resets. Answers include
-every field. Locations are refused, never silently ignored (S2 fact sheet, 1.3).
+every field. Every basin of a server is in its one location (`penstock_codecs.s2.locations`).
 
 Requests raise OperationFailed: BAD_JSON for JSON of another shape, INVALID for an unsupported value.
 """
@@ -22,7 +22,6 @@ from penstock_codecs.s2.config_shapes import (
     create_basin_decoder,
     create_stream_decoder,
     ensure_basin_decoder,
-    refuse_location,
     stream_config_decoder,
     stream_config_or_null_decoder,
     to_basin_config,
@@ -31,6 +30,7 @@ from penstock_codecs.s2.config_shapes import (
     to_stream_patch,
 )
 from penstock_codecs.s2.json_values import decode_request
+from penstock_codecs.s2.locations import check_location
 from penstock_codecs.s2.names import invalid_header, validate_basin_name, validate_stream_name
 from penstock_codecs.streams import (
     BasinConfig,
@@ -61,19 +61,19 @@ __all__ = [
 # ---- requests, as a server takes them --------------------------------------------------------------------------
 
 
-def decode_create_basin(body: bytes) -> tuple[str, BasinConfig]:
-    """Decode `{"basin", "config"?, "location"?}`; a bad name is BAD_JSON."""
+def decode_create_basin(body: bytes, location: str) -> tuple[str, BasinConfig]:
+    """Decode `{"basin", "config"?, "location"?}`; a bad name is BAD_JSON. `location`: the server's."""
     given = decode_request(create_basin_decoder, body)
-    refuse_location(given.location)
+    check_location(given.location, location)
     return validate_basin_name(given.basin, FailureCode.BAD_JSON), to_basin_config(given.config)
 
 
-def decode_ensure_basin(body: bytes) -> BasinConfig:
-    """Decode `{"config"?, "location"?}`, or an empty body for the defaults."""
+def decode_ensure_basin(body: bytes, location: str) -> BasinConfig:
+    """Decode `{"config"?, "location"?}`, or an empty body for the defaults. `location`: the server's."""
     given = decode_request(ensure_basin_decoder, body) if body else None
     if given is None:
         return BasinConfig()
-    refuse_location(given.location)
+    check_location(given.location, location)
     return to_basin_config(given.config)
 
 
@@ -120,9 +120,9 @@ def encode_basin_config(config: BasinConfig) -> bytes:
     return orjson.dumps(_spell_basin_config(config))
 
 
-def encode_basin_info(info: BasinInfo) -> bytes:
+def encode_basin_info(info: BasinInfo, location: str) -> bytes:
     """Encode one basin, the answer to create and ensure."""
-    return orjson.dumps(_spell_basin_info(info))
+    return orjson.dumps(_spell_basin_info(info, location))
 
 
 def encode_stream_info(info: StreamInfo) -> bytes:
@@ -130,9 +130,10 @@ def encode_stream_info(info: StreamInfo) -> bytes:
     return orjson.dumps(_spell_stream_info(info))
 
 
-def encode_basin_page(page: Page[BasinInfo]) -> bytes:
+def encode_basin_page(page: Page[BasinInfo], location: str) -> bytes:
     """Encode a listing of basins."""
-    return orjson.dumps({"basins": [_spell_basin_info(info) for info in page.items], "has_more": page.has_more})
+    basins = [_spell_basin_info(info, location) for info in page.items]
+    return orjson.dumps({"basins": basins, "has_more": page.has_more})
 
 
 def encode_stream_page(page: Page[StreamInfo]) -> bytes:
@@ -167,10 +168,10 @@ def _spell_basin_config(config: BasinConfig) -> dict[str, Any]:
     }
 
 
-def _spell_basin_info(info: BasinInfo) -> dict[str, Any]:
+def _spell_basin_info(info: BasinInfo, location: str) -> dict[str, Any]:
     return {
         "name": info.name,
-        "location": None,
+        "location": location,
         "created_at": _spell_time(info.created_at),
         "deleted_at": _spell_time(info.deleted_at),
         "state": "active" if info.deleted_at is None else "deleting",

@@ -32,6 +32,9 @@ class S2Endpoint(Enum):
     LIST_ACCESS_TOKENS = auto()
     ISSUE_ACCESS_TOKEN = auto()
     REVOKE_ACCESS_TOKEN = auto()
+    LIST_LOCATIONS = auto()
+    GET_DEFAULT_LOCATION = auto()
+    SET_DEFAULT_LOCATION = auto()
     CHECK_TAIL = auto()
     APPEND = auto()
     READ = auto()
@@ -73,8 +76,8 @@ _ROUTES: dict[str, Mapping[str, S2Endpoint]] = {
     "v1/streams/{stream}/records/tail": {"GET": S2Endpoint.CHECK_TAIL},
     "v1/access-tokens": {"GET": S2Endpoint.LIST_ACCESS_TOKENS, "POST": S2Endpoint.ISSUE_ACCESS_TOKEN},
     "v1/access-tokens/{id}": {"DELETE": S2Endpoint.REVOKE_ACCESS_TOKEN},
-    "v1/locations": _absent("GET"),
-    "v1/locations/default": _absent("GET", "PUT"),
+    "v1/locations": {"GET": S2Endpoint.LIST_LOCATIONS},
+    "v1/locations/default": {"GET": S2Endpoint.GET_DEFAULT_LOCATION, "PUT": S2Endpoint.SET_DEFAULT_LOCATION},
     "v1/metrics": _absent("GET"),
     "v1/metrics/{basin}": _absent("GET"),
     "v1/metrics/{basin}/{stream}": _absent("GET"),

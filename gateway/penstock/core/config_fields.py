@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from penstock.core.address import Address
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.s2.names import validate_basin_name
+from penstock_codecs.s2.names import validate_basin_name, validate_stream_name
 
 __all__ = [
     "DEFAULT_BASIN",
@@ -19,6 +19,7 @@ __all__ = [
     "check_address",
     "check_basin",
     "check_server",
+    "check_stream",
     "check_tls",
     "has",
     "is_basin_name",
@@ -77,6 +78,14 @@ def check_basin(name: str, basin: str) -> None:
     """Raise ValueError, with the key's name, unless the text can name a basin."""
     try:
         validate_basin_name(basin, FailureCode.INVALID)
+    except OperationFailed as error:
+        raise ValueError(f"{name}: {error.failure.message}") from error
+
+
+def check_stream(name: str, stream: str) -> None:
+    """Raise ValueError, with the key's name, unless the text can name a stream."""
+    try:
+        validate_stream_name(stream, FailureCode.INVALID)
     except OperationFailed as error:
         raise ValueError(f"{name}: {error.failure.message}") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,6 +32,8 @@ from penstock_codecs.streams import (
 )
 
 C = FailureCode
+HERE = "here:now"
+create_basin = partial(spelled.decode_create_basin, location=HERE)
 FULL = {
     "storage_class": "standard",
     "retention_policy": {"age": 60},
@@ -81,7 +84,7 @@ def test_stream_configuration_wherever_it_stands(content: dict[str, Any], config
     assert spelled.decode_ensure_stream(dump(content)) == config
     assert spelled.decode_create_stream(dump({"stream": "a/b", "config": content}), "basin-name") == (ref, config)
     assert spelled.decode_stream_config_header(json.dumps(content)) == config
-    basin = spelled.decode_ensure_basin(dump({"config": {"default_stream_config": content}}))
+    basin = spelled.decode_ensure_basin(dump({"config": {"default_stream_config": content}}), HERE)
     assert basin.default_stream_config == config
 
 
@@ -116,7 +119,7 @@ def test_bad_stream_configuration(content: Any, code: FailureCode) -> None:
     assert code_of(lambda: spelled.decode_stream_config_header(body.decode())) is C.BAD_HEADER
     basin = {"default_stream_config": content}
     assert code_of(lambda: spelled.decode_basin_patch(dump(basin))) is code
-    assert code_of(lambda: spelled.decode_create_basin(dump({"basin": "basin-name", "config": basin}))) is code
+    assert code_of(lambda: spelled.decode_create_basin(dump({"basin": "basin-name", "config": basin}), HERE)) is code
 
 
 @pytest.mark.parametrize("value", ["{bad", "", "null", "[]", "{} x", "{\u20ac}", '{"storage_class":"\xff"}'])
@@ -128,8 +131,8 @@ def test_unparsable_header(value: str) -> None:
 
 def test_nothing_at_all_is_the_defaults_for_ensure_only() -> None:
     assert spelled.decode_ensure_stream(b"") == spelled.decode_ensure_stream(b"null") == StreamConfig()
-    assert spelled.decode_ensure_basin(b"") == spelled.decode_ensure_basin(b"null") == BasinConfig()
-    for decode in (spelled.decode_stream_patch, spelled.decode_basin_patch, spelled.decode_create_basin):
+    assert spelled.decode_ensure_basin(b"", HERE) == spelled.decode_ensure_basin(b"null", HERE) == BasinConfig()
+    for decode in (spelled.decode_stream_patch, spelled.decode_basin_patch, create_basin):
         assert code_of(lambda decode=decode: decode(b"")) is C.BAD_JSON  # type: ignore[misc]
         assert code_of(lambda decode=decode: decode(b"null")) is C.BAD_JSON  # type: ignore[misc]
 
@@ -197,8 +200,8 @@ def test_create_basin() -> None:
         "location": None,
     }
     expected = BasinConfig(default_stream_config=FULL_CONFIG, create_stream_on_append=True)
-    assert spelled.decode_create_basin(dump(body)) == ("basin-name", expected)
-    assert spelled.decode_create_basin(b'{"basin":"basin-name","config":null}') == ("basin-name", BasinConfig())
+    assert spelled.decode_create_basin(dump(body), HERE) == ("basin-name", expected)
+    assert spelled.decode_create_basin(b'{"basin":"basin-name","config":null}', HERE) == ("basin-name", BasinConfig())
 
 
 @pytest.mark.parametrize(
@@ -215,14 +218,14 @@ def test_create_basin() -> None:
     ],
 )
 def test_bad_create_basin(body: Any, code: FailureCode) -> None:
-    assert code_of(lambda: spelled.decode_create_basin(dump(body))) is code
+    assert code_of(lambda: create_basin(dump(body))) is code
 
 
 @pytest.mark.parametrize("cipher", ["aegis-256", "aes-256-gcm"])
 def test_a_cipher_is_asked_for_in_three_places_and_answered_in_two(cipher: str) -> None:
     given, config = {"stream_cipher": cipher}, BasinConfig(stream_cipher=Cipher(cipher))
-    assert spelled.decode_create_basin(dump({"basin": "basin-name", "config": given})) == ("basin-name", config)
-    assert spelled.decode_ensure_basin(dump({"config": given})) == config
+    assert spelled.decode_create_basin(dump({"basin": "basin-name", "config": given}), HERE) == ("basin-name", config)
+    assert spelled.decode_ensure_basin(dump({"config": given}), HERE) == config
     patch = spelled.decode_basin_patch(dump(given))
     assert patch.apply(BasinConfig()) == config
     assert spelled.decode_basin_patch(client.encode_basin_patch(patch)) == patch
@@ -231,6 +234,14 @@ def test_a_cipher_is_asked_for_in_three_places_and_answered_in_two(cipher: str) 
     assert json.loads(spelled.encode_stream_info(info))["cipher"] == cipher
     assert client.decode_remote_stream_info(spelled.encode_stream_info(info)) == info
     assert client.decode_remote_stream_page(spelled.encode_stream_page(Page([info], False))).items == [info]
+
+
+def test_the_only_location_may_be_named() -> None:
+    named = {"basin": "basin-name", "location": HERE}
+    assert create_basin(dump(named)) == ("basin-name", BasinConfig())
+    assert spelled.decode_ensure_basin(dump({"location": HERE}), HERE) == BasinConfig()
+    with pytest.raises(OperationFailed, match="unknown location 'elsewhere': the only one here is 'here:now'"):
+        spelled.decode_ensure_basin(dump({"location": "elsewhere"}), HERE)
 
 
 def test_a_change_takes_a_cipher_away_or_leaves_it() -> None:
@@ -272,9 +283,9 @@ def test_basin_configuration() -> None:
 def test_infos_and_pages() -> None:
     basin = BasinInfo(name="basin-name", created_at=1_700_000_000_007)
     gone = BasinInfo(name="basin-gone", created_at=0, deleted_at=1_700_000_000_000)
-    assert json.loads(spelled.encode_basin_info(basin)) == {
+    assert json.loads(spelled.encode_basin_info(basin, HERE)) == {
         "name": "basin-name",
-        "location": None,
+        "location": HERE,
         "created_at": "2023-11-14T22:13:20.007Z",
         "deleted_at": None,
         "state": "active",
@@ -286,7 +297,7 @@ def test_infos_and_pages() -> None:
         "deleted_at": None,
         "cipher": None,
     }
-    page = json.loads(spelled.encode_basin_page(Page([basin, gone], True)))
+    page = json.loads(spelled.encode_basin_page(Page([basin, gone], True), HERE))
     assert [(item["name"], item["state"]) for item in page["basins"]] == [
         ("basin-name", "active"),
         ("basin-gone", "deleting"),
@@ -337,7 +348,7 @@ def test_stream_configurations_round_trip(config: StreamConfig, name: str) -> No
 @given(basin_configs)
 def test_basin_configurations_round_trip(config: BasinConfig) -> None:
     assert client.decode_remote_basin_config(spelled.encode_basin_config(config)) == config
-    assert spelled.decode_create_basin(client.encode_create_basin("basin-name", config)) == ("basin-name", config)
+    assert create_basin(client.encode_create_basin("basin-name", config)) == ("basin-name", config)
 
 
 @given(patches, st.none() | st.booleans())
@@ -351,10 +362,10 @@ def test_patches_round_trip(patch: StreamConfigPatch, flag: bool | None) -> None
 def test_pages_round_trip(given_infos: list[tuple[str, int, int | None]], more: bool) -> None:
     basins = Page([BasinInfo(name=n, created_at=c, deleted_at=d) for n, c, d in given_infos], more)
     streams = Page([StreamInfo(name=n, created_at=c, deleted_at=d) for n, c, d in given_infos], more)
-    assert client.decode_remote_basin_page(spelled.encode_basin_page(basins)) == basins
+    assert client.decode_remote_basin_page(spelled.encode_basin_page(basins, HERE)) == basins
     assert client.decode_remote_stream_page(spelled.encode_stream_page(streams)) == streams
     for basin, stream in zip(basins.items, streams.items, strict=True):
-        assert client.decode_remote_basin_info(spelled.encode_basin_info(basin)) == basin
+        assert client.decode_remote_basin_info(spelled.encode_basin_info(basin, HERE)) == basin
         assert client.decode_remote_stream_info(spelled.encode_stream_info(stream)) == stream
 
 
@@ -381,8 +392,8 @@ def test_a_server_with_an_unknown_cipher_is_refused() -> None:
 @given(st.binary(max_size=40))
 def test_garbage_is_refused_and_nothing_else(body: bytes) -> None:
     for decode in (
-        spelled.decode_create_basin,
-        spelled.decode_ensure_basin,
+        create_basin,
+        lambda it: spelled.decode_ensure_basin(it, HERE),
         spelled.decode_basin_patch,
         spelled.decode_ensure_stream,
         spelled.decode_stream_patch,

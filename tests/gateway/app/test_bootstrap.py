@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -15,13 +16,22 @@ from support.segment import front as segment_front
 from support.store import appending
 
 from penstock.app.bootstrap import (
-    apply_basins,
+    apply_resources,
     open_listeners,
     open_store,
     store_settings,
     tls_of,
 )
-from penstock.app.config import BasinTable, Config, DrainTable, Listeners, Management, StoreTable, default_config
+from penstock.app.config import (
+    BasinTable,
+    Config,
+    DrainTable,
+    Listeners,
+    Management,
+    StoreTable,
+    StreamTable,
+    default_config,
+)
 from penstock.core.errors import CannotStart
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
 from penstock.net.accepting import Listener
@@ -46,11 +56,11 @@ from penstock_codecs import limits
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.features import Feature
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import GetBasinConfig, GetStreamConfig, ListBasins
+from penstock_codecs.operations import CheckTail, GetBasinConfig, GetStreamConfig, ListBasins, ListStreams
 from penstock_codecs.s3p import Create, Ok
 from penstock_codecs.segment import Dialect, SegmentClient
 from penstock_codecs.segment.released import Hello
-from penstock_codecs.streams import INFINITE, Retention
+from penstock_codecs.streams import INFINITE, Retention, StreamConfig, TimestampingMode
 
 
 def test_defaults_are_those_of_the_parts() -> None:
@@ -273,11 +283,77 @@ async def test_a_new_retention_of_a_declared_basin_leaves_the_streams_of_every_l
         async with segment_front.serving(SegmentFront(back)) as connect_segment:
             await (await connect_segment()).create("over/segments")
         assert {stream: (await back.perform(GetStreamConfig(stream))).retention for stream in made} == made
-        await apply_basins(back, short, long)
+        await apply_resources(back, short, long)
         await back.perform(appending(b"x", stream=StreamRef("penstock", "later")))
     async with open_store(short) as back:
         made[StreamRef("penstock", "later")] = Retention(5)
         assert {stream: (await back.perform(GetStreamConfig(stream))).retention for stream in made} == made
+
+
+async def test_declared_streams_are_there_from_the_start_and_after_a_reload(tmp_path: Path) -> None:
+    """The file's settings win over earlier ones; what it leaves out is the basin's, and records stay."""
+
+    def declaring(*streams: StreamTable) -> Config:
+        basins = (BasinTable(name="penstock", retention_seconds=1000),)
+        store = StoreTable(directory=str(tmp_path / "data"), basins=basins, streams=streams)
+        return Config(listeners=Listeners(s2=(S2Listener(),)), store=store)
+
+    stream = StreamRef("penstock", "a/b")
+    plain = declaring(StreamTable(basin="penstock", name="a/b"))
+    changed = declaring(
+        StreamTable(
+            basin="penstock",
+            name="a/b",
+            storage_class="gold",
+            retention_seconds=0,
+            timestamping_mode="arrival",
+            timestamping_uncapped=True,
+            delete_on_empty_seconds=60,
+        ),
+        StreamTable(basin="penstock", name="second"),
+    )
+    for _ in range(2):
+        async with open_store(plain) as back:
+            config = await back.perform(GetStreamConfig(stream))
+            assert (config.storage_class, config.retention) == ("express", Retention(1000))
+            await back.perform(appending(b"x", stream=stream))
+    async with open_store(plain) as back:
+        await apply_resources(back, changed, plain)
+        assert await back.perform(GetStreamConfig(stream)) == StreamConfig(
+            storage_class="gold",
+            retention=INFINITE,
+            timestamping_mode=TimestampingMode.ARRIVAL,
+            timestamping_uncapped=True,
+            delete_on_empty_seconds=60,
+        )
+        names = [info.name for info in (await back.perform(ListStreams("penstock"))).items]
+        assert names == ["a/b", "second"]
+        assert (await back.perform(CheckTail(stream))).seq_num == 2
+        await apply_resources(back, plain, changed)
+        assert len((await back.perform(ListStreams("penstock"))).items) == 2, "no stream is deleted"
+
+
+async def test_a_declared_stream_needs_its_basin(tmp_path: Path) -> None:
+    streams = (StreamTable(basin="elsewhere", name="s"),)
+    store = StoreTable(directory=str(tmp_path / "data"), streams=streams)
+    config = Config(listeners=Listeners(s2=(S2Listener(),)), store=store)
+    with pytest.raises(CannotStart, match="stream 's' needs a basin 'elsewhere'"):
+        async with open_store(config):
+            pytest.fail("it opened")
+
+
+@pytest.mark.parametrize(
+    ("streams", "why"),
+    [
+        ([{"basin": "penstock", "name": ""}], "name"),
+        ([{"basin": "x", "name": "s"}], "basin"),
+        ([{"basin": "penstock", "name": "s"}] * 2, "stream s of basin penstock is defined twice"),
+        ([{"basin": "penstock", "name": "s", "storage_class": "x" * 65}], "length <= 64"),
+    ],
+)
+def test_declared_streams_that_cannot_be(streams: list[dict[str, str]], why: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=why):
+        msgspec.convert({"streams": streams}, StoreTable)
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from penstock.app.bootstrap.files import check_files, tls_of
 from penstock.app.bootstrap.listeners import open_listeners
 from penstock.app.bootstrap.recorder import backs_of_routes, open_recordings, recording_rules
 from penstock.app.bootstrap.router import RouterPlan, Routing, open_router, open_routing
-from penstock.app.bootstrap.store import apply_basins, open_store, store_settings
+from penstock.app.bootstrap.store import apply_resources, open_store, store_settings
 
 __all__ = [
     "RouterPlan",
     "Routing",
-    "apply_basins",
+    "apply_resources",
     "backs_of_routes",
     "check_files",
     "fault_settings",

@@ -8,30 +8,33 @@ from pathlib import Path
 
 import structlog
 
-from penstock.app.config import BasinTable, Config
+from penstock.app.config import BasinTable, Config, StreamTable
 from penstock.backends.embedded import open_embedded
 from penstock.core.back import Back
+from penstock.core.errors import CannotStart
 from penstock.protocols.plugin import listener_kinds
 from penstock.store.settings import StoreSettings
-from penstock_codecs.operations import EnsureBasin, ProvisionResult
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import EnsureBasin, EnsureStream, ProvisionResult
 from penstock_codecs.streams import BasinConfig, Cipher, Retention, StreamConfig, TimestampingMode
 
-__all__ = ["apply_basins", "open_store", "store_settings"]
+__all__ = ["apply_resources", "open_store", "store_settings"]
 
 log = structlog.get_logger()
 
 
 @asynccontextmanager
 async def open_store(config: Config) -> AsyncIterator[Back]:
-    """Open the embedded store with the configured basins. Raises CannotStart."""
+    """Open the embedded store with the configured basins and streams. Raises CannotStart."""
     async with open_embedded(store_settings(config)) as back:
-        await apply_basins(back, config)
+        await apply_resources(back, config)
         yield back
 
 
-async def apply_basins(back: Back, config: Config, before: Config | None = None) -> None:
-    """Create and configure the configured basins: all, or those that differ from `before`. Raises OperationFailed if
-    the store fails."""
+async def apply_resources(back: Back, config: Config, before: Config | None = None) -> None:
+    """Create and configure the configured basins and streams: all, or those that differ from `before`. Raises
+    OperationFailed if the store fails, CannotStart for a stream without a basin."""
     known: tuple[BasinTable, ...] = () if before is None else before.store.basins
     for name, kind in listener_kinds().items():
         if getattr(config.listeners, name) and not (before and getattr(before.listeners, name)):
@@ -42,6 +45,23 @@ async def apply_basins(back: Back, config: Config, before: Config | None = None)
             ensured = await back.perform(EnsureBasin(table.name, _basin_config(table)))
             if ensured.result is ProvisionResult.UPDATED:
                 log.info("basin_reconfigured", basin=table.name, streams="those that exist keep their configuration")
+    known_streams: tuple[StreamTable, ...] = () if before is None else before.store.streams
+    for stream in config.store.streams:
+        if stream not in known_streams:
+            await _apply_stream(back, stream)
+
+
+async def _apply_stream(back: Back, table: StreamTable) -> None:
+    """Create or configure a stream. Raises CannotStart if there is no such basin."""
+    stream = StreamRef(table.basin, table.name)
+    try:
+        made = await back.perform(EnsureStream(stream, _stream_config(table)))
+    except OperationFailed as error:
+        if error.failure.code is not FailureCode.BASIN_NOT_FOUND:
+            raise
+        raise CannotStart(f"[[store.streams]]: stream {table.name!r} needs a basin {table.basin!r}") from None
+    if made.result is ProvisionResult.UPDATED:
+        log.info("stream_reconfigured", stream=str(stream))
 
 
 def store_settings(config: Config) -> StoreSettings:
@@ -56,6 +76,17 @@ def store_settings(config: Config) -> StoreSettings:
         reader_threads=store.reader_threads,
         sweep_interval_seconds=store.sweep_interval_seconds,
         envelopes=config.listeners.envelopes,
+    )
+
+
+def _stream_config(table: StreamTable) -> StreamConfig:
+    mode = table.timestamping_mode
+    return StreamConfig(
+        storage_class=table.storage_class,
+        retention=None if table.retention_seconds is None else Retention(table.retention_seconds or None),
+        timestamping_mode=None if mode is None else TimestampingMode(mode),
+        timestamping_uncapped=table.timestamping_uncapped,
+        delete_on_empty_seconds=table.delete_on_empty_seconds,
     )
 
 

@@ -15,6 +15,7 @@ from penstock.app.config.schema import (
     LogTable,
     ReloadTable,
     StoreTable,
+    StreamTable,
     default_config,
     view_of,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "ReloadTable",
     "RouteTable",
     "StoreTable",
+    "StreamTable",
     "default_config",
     "kind_of_back",
     "listener_kind_of",

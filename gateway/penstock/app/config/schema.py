@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from penstock.app.config.access import Access
 from penstock.app.config.backs import AnyBack, BackTable
@@ -21,7 +22,7 @@ from penstock.app.config.recorder import RecorderTable
 from penstock.app.config.references import check_faults, check_recorder, check_references
 from penstock.app.config.routes import IdentityTable, RouteTable
 from penstock.app.config.tracing import Tracing
-from penstock.core.config_fields import DEFAULT_BASIN, Table, check_basin, key
+from penstock.core.config_fields import DEFAULT_BASIN, Table, check_basin, check_stream, key
 from penstock.net.limits.settings import Limits
 from penstock.protocols.plugin import listener_kinds
 from penstock.protocols.tables import ConfigView
@@ -34,6 +35,7 @@ __all__ = [
     "LogTable",
     "ReloadTable",
     "StoreTable",
+    "StreamTable",
     "check_workers",
     "default_config",
     "view_of",
@@ -128,13 +130,43 @@ class BasinTable(Table, frozen=True, kw_only=True):
     stream_cipher: Annotated[
         Literal["none", "aes-256-gcm", "aegis-256"],
         key(
-            "Cipher of new streams' records at rest. Clients present the key with each append and read; only S2's can "
-            "(docs/protocols/s2.md)."
+            "Cipher of new streams' records at rest. Clients present the key with each append and read; those whose "
+            "protocol has no place for one are refused."
         ),
     ] = "none"
 
     def __post_init__(self) -> None:
         check_basin("name", self.name)
+
+
+_Seconds = Annotated[int, Meta(ge=0)]
+_StorageClass = Annotated[str, Meta(min_length=1, max_length=64)]
+
+
+class StreamTable(Table, frozen=True, kw_only=True):
+    """A stream that is created at the start, in a basin that exists then. Its settings here replace earlier ones; those
+    left out are the basin's. Its records and its cipher stay."""
+
+    basin: Annotated[str, key("Name of its basin.", example="penstock")]
+    name: Annotated[str, key("Name of the stream: 1 to 512 bytes.", example="events")]
+    storage_class: Annotated[_StorageClass | None, key("Any text; clients read it back.", example="express")] = None
+    retention_seconds: Annotated[
+        _Seconds | None, key("Time that it keeps its records; 0: unlimited.", example=604_800)
+    ] = None
+    timestamping_mode: Annotated[
+        Literal["client-prefer", "client-require", "arrival"] | None,
+        key("Timestamps of its records, as in [[store.basins]].", example="arrival"),
+    ] = None
+    timestamping_uncapped: Annotated[bool | None, key("Let clients' timestamps lie in the future.", example=True)] = (
+        None
+    )
+    delete_on_empty_seconds: Annotated[
+        _Seconds | None, key("Time after which it is deleted if it is empty; 0: never.", example=3600)
+    ] = None
+
+    def __post_init__(self) -> None:
+        check_basin("basin", self.basin)
+        check_stream("name", self.name)
 
 
 class StoreTable(Table, frozen=True, kw_only=True):
@@ -167,8 +199,13 @@ class StoreTable(Table, frozen=True, kw_only=True):
         ),
     ] = 30.0
     basins: tuple[BasinTable, ...] = ()
+    streams: tuple[StreamTable, ...] = ()
 
     def __post_init__(self) -> None:
+        streams = [(stream.basin, stream.name) for stream in self.streams]
+        for basin, name in streams:
+            if streams.count((basin, name)) > 1:
+                raise ValueError(f"stream {name} of basin {basin} is defined twice in [[store.streams]]")
         names = [basin.name for basin in self.basins]
         for name in names:
             if names.count(name) > 1:

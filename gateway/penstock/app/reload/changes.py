@@ -15,7 +15,7 @@ __all__ = ["changes", "check_changes"]
 
 RELOADABLE: Final = (
     *("access", "backs", "drain", "faults", "identities", "limits", "listeners", "log.level", "management", "reload"),
-    *("routes", "recorder.redact", "store.basins"),
+    *("routes", "recorder.redact", "store.basins", "store.streams"),
 )
 """Keys that may change at a reload; all others are fixed at the start."""
 

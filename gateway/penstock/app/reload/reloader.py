@@ -12,7 +12,7 @@ import trio
 from penstock.app.bootstrap import (
     RouterPlan,
     Routing,
-    apply_basins,
+    apply_resources,
     backs_of_routes,
     check_files,
     fault_settings,
@@ -99,7 +99,7 @@ class Reloader:
                 if not parts.places.has(listener):
                     opened.append(await parts.places.open(listener))
                     undo.callback(parts.places.abandon, opened[-1])
-            await apply_basins(parts.embedded, config, self.config)
+            await apply_resources(parts.embedded, config, self.config)
             self._check_open()
             undo.pop_all()
             self._commit(config, plan, listeners, opened)

@@ -21,6 +21,7 @@ from penstock.protocols.tables import (
     Recover,
 )
 from penstock_codecs.limits import KIB, MIB
+from penstock_codecs.s2.locations import DEFAULT_LOCATION, LOCATION_PATTERN
 
 __all__ = ["S2BackTable", "S2Listener", "S2ListenerLimits", "S2SseBackTable"]
 
@@ -72,6 +73,10 @@ class S2Listener(ListenerTable, frozen=True, kw_only=True):
         "127.0.0.1:8080"
     )
     default_basin: Annotated[str | None, key("Basin of requests that name none.", example="penstock")] = None
+    location: Annotated[
+        str,
+        key("Name of the gateway as S2's location, in which all basins are: up to 64 letters, digits and `:.-`."),
+    ] = DEFAULT_LOCATION
     basin_host_suffixes: Annotated[
         tuple[_HostSuffix, ...],
         key(
@@ -111,6 +116,8 @@ class S2Listener(ListenerTable, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_address("bind", self.bind)
+        if re.fullmatch(LOCATION_PATTERN, self.location) is None:
+            raise ValueError(f"location: {self.location!r:.80} is not 1 to 64 letters, digits and :.-")
         if self.default_basin is not None:
             check_basin("default_basin", self.default_basin)
         self.check_tls()

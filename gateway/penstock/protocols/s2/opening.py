@@ -52,6 +52,7 @@ def s2_settings(
     """Return the settings of the S2 front."""
     return S2Settings(
         default_basin=listener.default_basin,
+        location=listener.location,
         basin_host_suffixes=listener.basin_host_suffixes,
         cors_origins=frozenset(listener.cors_origins),
         hosts=_hosts(listener, access),

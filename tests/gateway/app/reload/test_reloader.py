@@ -62,7 +62,7 @@ async def test_what_was_opened_for_a_reload_that_fails_is_closed(
         ports.extend(address.port for place in running._parts.places._listening for address in place.addresses)
         raise fail(FailureCode.STORAGE, "the disk is full")
 
-    monkeypatch.setattr(reloader, "apply_basins", break_down)
+    monkeypatch.setattr(reloader, "apply_resources", break_down)
     with pytest.raises(CannotReload, match="the disk is full"):
         await running.reload(config(tmp_path, MORE))
     ((address,),) = running.addresses.values()
@@ -91,7 +91,7 @@ async def test_a_drain_that_comes_meanwhile_goes_first(tmp_path: Path, monkeypat
                 running.drain()
                 await trio.sleep(0.05)
 
-            monkeypatch.setattr(reloader, "apply_basins", drain)
+            monkeypatch.setattr(reloader, "apply_resources", drain)
             with pytest.raises(CannotReload, match="the gateway is draining"):
                 await running.reload(config(tmp_path, MORE))
 

@@ -1,4 +1,4 @@
-"""Basins and streams: create, ensure, list, configure, delete (S2 fact sheet 1.3)."""
+"""Basins and streams: create, ensure, list, configure, delete; and locations (S2 fact sheet 1.3)."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from penstock_codecs.operations import (
     ReconfigureStream,
 )
 from penstock_codecs.s2 import json_config as spelled
+from penstock_codecs.s2.locations import decode_location, encode_location, encode_locations
 from penstock_codecs.s2.media import Media
 from penstock_codecs.s2.names import validate_request_token
 
@@ -43,19 +44,20 @@ class ControlEndpoints:
         """GET /v1/basins"""
         await call.exchange.room()
         page = await self._back.perform(ListBasins(*listing(call.query(), S2_MAX_BASIN_NAME)))
-        await call.respond(200, spelled.encode_basin_page(page), JSON)
+        await call.respond(200, spelled.encode_basin_page(page, call.settings.location), JSON)
 
     async def create_basin(self, call: S2Call) -> None:
         """POST /v1/basins"""
-        basin, config = spelled.decode_create_basin(await json_body(call))
+        basin, config = spelled.decode_create_basin(await json_body(call), call.settings.location)
         made = await self._back.perform(CreateBasin(basin, config, _request_token(call)))
-        await call.respond(201, spelled.encode_basin_info(made.info), JSON, _provision(made.result))
+        body = spelled.encode_basin_info(made.info, call.settings.location)
+        await call.respond(201, body, JSON, _provision(made.result))
 
     async def ensure_basin(self, call: S2Call) -> None:
         """PUT /v1/basins/{basin}"""
-        config = spelled.decode_ensure_basin(await json_body(call, optional=True))
+        config = spelled.decode_ensure_basin(await json_body(call, optional=True), call.settings.location)
         made = await self._back.perform(EnsureBasin(call.basin(), config))
-        body = spelled.encode_basin_info(made.info)
+        body = spelled.encode_basin_info(made.info, call.settings.location)
         await call.respond(_CREATED_OR_OK[made.result], body, JSON, _provision(made.result))
 
     async def get_basin(self, call: S2Call) -> None:
@@ -109,6 +111,19 @@ class ControlEndpoints:
         """DELETE /v1/streams/{stream}"""
         await self._back.perform(DeleteStream(call.stream()))
         await call.respond_empty(202)
+
+    async def list_locations(self, call: S2Call) -> None:
+        """GET /v1/locations"""
+        await call.respond(200, encode_locations(call.settings.location), JSON)
+
+    async def get_default_location(self, call: S2Call) -> None:
+        """GET /v1/locations/default"""
+        await call.respond(200, encode_location(call.settings.location), JSON)
+
+    async def set_default_location(self, call: S2Call) -> None:
+        """PUT /v1/locations/default"""
+        decode_location(await json_body(call), call.settings.location)
+        await self.get_default_location(call)
 
 
 async def json_body(call: S2Call, *, optional: bool = False) -> bytes:

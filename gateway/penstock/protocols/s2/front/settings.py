@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from penstock.core.identity import NO_IDENTITIES, Identities
 from penstock.routing.access.authority import Authority
 from penstock_codecs.limits import S2_HEARTBEAT_SECONDS
+from penstock_codecs.s2.locations import DEFAULT_LOCATION
 
 __all__ = ["S2Settings"]
 
@@ -17,6 +18,8 @@ class S2Settings:
 
     default_basin: str | None = None
     """The basin of requests that name none."""
+    location: str = DEFAULT_LOCATION
+    """The name of the gateway's location, in which all basins are."""
     basin_host_suffixes: tuple[str, ...] = (".localhost",)
     """A host `<basin><suffix>` names its basin."""
     cors_origins: frozenset[str] = frozenset()
