@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from penstock.core.address import Address
-from penstock.core.config_fields import check_address, key
+from penstock.core.config_fields import Table, check_address, key
 from penstock.protocols.segment.config import SegmentListener
 from penstock.protocols.tables import (
     MAX_CONNECTIONS,
@@ -17,7 +17,7 @@ from penstock.protocols.tables import (
     ListenerTable,
 )
 
-__all__ = ["ControllerListener", "ControllerListenerLimits", "segment_listener_of"]
+__all__ = ["ControllerListener", "ControllerListenerLimits", "ControllerScaling", "segment_listener_of"]
 
 
 class ControllerListenerLimits(ListenerLimits, frozen=True, kw_only=True):
@@ -36,6 +36,31 @@ class ControllerListenerLimits(ListenerLimits, frozen=True, kw_only=True):
     ] = 60.0
     max_streams: Annotated[int, key("Most concurrent calls on one connection.", least=1)] = 1000
     max_streams_before_auth: Annotated[int, STREAMS_BEFORE_AUTH] = 100
+
+
+class ControllerScaling(Table, frozen=True, kw_only=True):
+    """Automatic scaling of streams by their rates: averages over four windows are compared with the target rate of a
+    stream's policy (docs/protocols/controller.md)."""
+
+    sample_seconds: Annotated[
+        float, key("Time between the samples of how much the segments hold.", least=0.1, most=3600)
+    ] = 5.0
+    cooldown_seconds: Annotated[float, key("Time for which a new segment is neither split nor merged.", least=0.1)] = (
+        600.0
+    )
+    burst_seconds: Annotated[
+        float, key("Window over which a segment is split if it gets five times the target rate.", least=0.1)
+    ] = 120.0
+    busy_seconds: Annotated[
+        float, key("Window over which a segment is split if it gets twice the target rate.", least=0.1)
+    ] = 300.0
+    steady_seconds: Annotated[
+        float, key("Window over which a segment is split if it gets more than the target rate.", least=0.1)
+    ] = 600.0
+    idle_seconds: Annotated[
+        float,
+        key("Window over which neighbours are merged if each gets less than half of the target rate.", least=0.1),
+    ] = 1200.0
 
 
 class ControllerListener(ListenerTable, frozen=True, kw_only=True):
@@ -75,6 +100,7 @@ class ControllerListener(ListenerTable, frozen=True, kw_only=True):
         ),
     ] = 1800.0
     anonymous: Anonymous = False
+    scaling: ControllerScaling = ControllerScaling()
     limits: ControllerListenerLimits = ControllerListenerLimits()
 
     def __post_init__(self) -> None:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from penstock.core.address import Address
 from penstock.core.segment_names import SegmentNames
 from penstock.net.http.front_server import refuse_http
 from penstock.net.http.serving import HttpSettings
 from penstock.protocols.controller.config import ControllerListener, ControllerListenerLimits, segment_listener_of
-from penstock.protocols.controller.controller.settings import Advertised, ControllerSettings, SegmentsMode
+from penstock.protocols.controller.controller.settings import (
+    Advertised,
+    ControllerSettings,
+    ScalingSettings,
+    SegmentsMode,
+)
 from penstock.protocols.controller.front import ControllerFront
 from penstock.protocols.opening import ListenerContext, OpenListener
 from penstock.protocols.segment.config import SegmentListener
@@ -52,6 +59,7 @@ def controller_settings(
         segments=SegmentsMode(controller.segments),
         advertise=advertise,
         retention_seconds=controller.retention_seconds,
+        scaling=ScalingSettings(**msgspec.structs.asdict(controller.scaling)),
         delegation=delegation,
         passwords=passwords,
     )

@@ -136,10 +136,13 @@ async def test_retention_by_time_is_the_streams(
         assert (await back.perform(GetStreamConfig(StreamRef(BASIN_SCOPE, name)))).retention == Retention(age)
 
 
-async def test_what_is_not_enforced_is_said_once(controller: Controller) -> None:
+async def test_what_is_not_enforced_is_said_once(back: EmbeddedBack, controller: Controller, wall: Wall) -> None:
+    """A gateway whose streams have one segment each cannot scale them."""
+    single = Controller(back, settings(SegmentsMode.SINGLE), wall)
     with capture_logs() as logs:
-        await controller.streams.create(SCOPE, "stream", segments(1, scale_type=ScaleType.EVENTS))
-        await controller.streams.create(SCOPE, "other", segments(1, retention_type=RetentionType.TIME, retention=1))
+        await single.streams.create(SCOPE, "stream", segments(1, scale_type=ScaleType.EVENTS))
+        await single.streams.create(SCOPE, "other", segments(1, retention_type=RetentionType.SIZE, retention=1))
+        await controller.streams.create(SCOPE, "third", segments(1, scale_type=ScaleType.EVENTS))
     [line] = [line for line in logs if line["event"] == "not_enforced"]
     assert line["log_level"] == "warning"
     assert line["stream"] == "tiny/stream"

@@ -2,6 +2,7 @@
 //
 // scope NAME                                       stream SCOPE STREAM SEGMENTS
 // retained SCOPE STREAM LEAST MOST                 a stream of one segment with retention by so many bytes
+// rated SCOPE STREAM EVENTS FACTOR LEAST            a stream that is scaled by events per second
 // acknowledge SCOPE GROUP STREAM SEGMENT=OFFSET... what a group has read, which decides what is retained
 // head SCOPE STREAM                                SEGMENT=OFFSET of the first segments
 // seal SCOPE STREAM                                truncate SCOPE STREAM SEGMENT=OFFSET...
@@ -128,6 +129,7 @@ public class Peer {
             case "scope":
             case "stream":
             case "retained":
+            case "rated":
             case "seal":
             case "truncate":
             case "delete":
@@ -199,6 +201,9 @@ public class Peer {
                     return manager.createStream(words[1], words[2], StreamConfiguration.builder()
                         .scalingPolicy(ScalingPolicy.fixed(1)).retentionPolicy(
                             RetentionPolicy.bySizeBytes(Long.parseLong(words[3]), Long.parseLong(words[4]))).build());
+                case "rated":
+                    return manager.createStream(words[1], words[2], StreamConfiguration.builder().scalingPolicy(
+                        ScalingPolicy.byEventRate(number(words[3]), number(words[4]), number(words[5]))).build());
                 case "seal":
                     return manager.sealStream(words[1], words[2]);
                 case "delete":

@@ -12,6 +12,7 @@ import trio
 from penstock.core.back import Back
 from penstock.core.clock import Clock, wall_clock
 from penstock.core.identity import CLIENT
+from penstock.protocols.controller.controller.autoscaling import AutomaticScaling
 from penstock.protocols.controller.controller.catalog import Catalog, CatalogStream, cuts_in, streams_in
 from penstock.protocols.controller.controller.groups import Groups
 from penstock.protocols.controller.controller.key_value_tables import KeyValueTables
@@ -23,7 +24,7 @@ from penstock.protocols.controller.controller.retention import StreamRetention
 from penstock.protocols.controller.controller.scaling import Scaling
 from penstock.protocols.controller.controller.scopes import Scopes
 from penstock.protocols.controller.controller.segments import SegmentStore
-from penstock.protocols.controller.controller.settings import ControllerSettings
+from penstock.protocols.controller.controller.settings import ControllerSettings, SegmentsMode
 from penstock.protocols.controller.controller.streams import StreamOperations
 from penstock.protocols.controller.controller.table import ControllerTable, Prefix
 from penstock.protocols.controller.controller.topology import Segment, before, between, followers, of_epoch
@@ -214,6 +215,7 @@ class Controller:
         self.tables = KeyValueTables(catalog, self.scopes)
         self.listing = StreamListing(back, catalog, self.scopes, settings.names)
         self.retention = StreamRetention(catalog, self.streams, self.groups, clock)
+        self.autoscaling = AutomaticScaling(catalog, self.scaling, settings.scaling)
         self.recovery = StreamRecovery(catalog, self.streams, self.scaling)
         self.deletion = Deletion(
             back, catalog, self.scopes, self.streams, self.groups, self.tables, self.listing, self.recovery
@@ -221,7 +223,7 @@ class Controller:
 
     async def run(self) -> None:
         """Finish what was begun before the start, then carry out the controller's duties until cancelled: end
-        transactions whose time is over, forget old ones, enforce retention."""
+        transactions whose time is over, forget old ones, enforce retention, scale by rate."""
         CLIENT.set(replace(CLIENT.get(), gateway=True))
         await self._attempt(self.recovery.finish_all)
         await self._attempt(self.tables.finish_all)
@@ -229,6 +231,8 @@ class Controller:
             nursery.start_soon(self._repeat, self.transactions.sweep, SWEEP_SECONDS)
             nursery.start_soon(self._repeat, self.transactions.forget_old, FORGET_SECONDS)
             nursery.start_soon(self._repeat, self.retention.enforce, self._settings.retention_seconds)
+            if self._settings.segments is SegmentsMode.SEPARATE:
+                nursery.start_soon(self._repeat, self.autoscaling.sample, self._settings.scaling.sample_seconds)
 
     async def _repeat(self, duty: Callable[[], Awaitable[None]], seconds: float) -> None:
         while True:

@@ -19,6 +19,7 @@ from penstock_codecs.byte_operations import GetSegmentInfo, Merge, Seal, Segment
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
+    CheckTail,
     CreateBasin,
     CreateStream,
     DeleteStream,
@@ -122,6 +123,14 @@ class SegmentStore:
     async def info(self, name: SegmentName) -> SegmentInfo | None:
         """Return the segment's offsets and state, or None if it does not exist."""
         return await self._if_there(GetSegmentInfo(self._ref(name)))
+
+    async def written(self, name: SegmentName, *, by_records: bool) -> int | None:
+        """Return how many bytes, or records, have been written to the segment, or None if it does not exist."""
+        if not by_records:
+            info = await self.info(name)
+            return None if info is None else info.length
+        tail = await self._if_there(CheckTail(self._ref(name), create_if_missing=False))
+        return None if tail is None else tail.seq_num
 
     async def create(self, name: SegmentName, age_seconds: int | None = None) -> None:
         """Create the segment if it does not exist, and the basin that scopes share. Events are kept for `age_seconds`;

@@ -11,7 +11,7 @@ from penstock.core.segment_names import SegmentNames
 from penstock.protocols.segment.delegation import Delegation
 from penstock.routing.access.passwords import Passwords
 
-__all__ = ["Advertised", "ControllerSettings", "SegmentsMode"]
+__all__ = ["Advertised", "ControllerSettings", "ScalingSettings", "SegmentsMode"]
 
 
 class SegmentsMode(Enum):
@@ -34,6 +34,18 @@ class Advertised(NamedTuple):
     port: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingSettings:
+    """Settings of scaling by rate, in seconds; see `penstock.protocols.controller.controller.autoscaling`."""
+
+    sample_seconds: float = 5.0
+    cooldown_seconds: float = 600.0
+    burst_seconds: float = 120.0
+    busy_seconds: float = 300.0
+    steady_seconds: float = 600.0
+    idle_seconds: float = 1200.0
+
+
 @dataclass(slots=True, kw_only=True)
 class ControllerSettings:
     """Settings of one controller."""
@@ -45,6 +57,8 @@ class ControllerSettings:
     """Called for each answer, since the system may choose the listener's port when it is bound."""
     retention_seconds: float = 1800.0
     """Seconds between the turns at which streams are truncated by their retention policies."""
+    scaling: ScalingSettings = ScalingSettings()
+    """When streams are scaled by rate."""
     delegation: Delegation | None = None
     """Issues the delegation tokens that the segment listener requires, and clients need a password. None: neither
     tokens nor passwords are checked."""

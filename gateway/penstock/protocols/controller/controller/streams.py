@@ -81,7 +81,7 @@ class StreamOperations:
                     extra = [one for one in left.record.segments[1:] if one not in segments]
                     await at_once(lambda segment: catalog.segments.delete(stream.name_of(segment)), extra)
                 await self.finish_creation(stream)
-        _warn_of_what_is_not_done(stream)
+        _warn_of_what_is_not_done(stream, self._mode)
 
     async def finish_creation(self, stream: CatalogStream) -> None:
         """Create the segments in the stream's record. The caller holds the stream's lock."""
@@ -113,7 +113,7 @@ class StreamOperations:
             if count > len(stream.current):
                 everything = [segment.id for segment in stream.current]
                 await self._scaling.replace(stream, everything, equal_ranges(count))
-        _warn_of_what_is_not_done(stream)
+        _warn_of_what_is_not_done(stream, self._mode)
 
     async def truncate(self, scope: str, name: str, cut: Mapping[int, int]) -> None:
         """Remove the events before a cut, given as offsets by segments' ids. Raises STREAM_NOT_FOUND, INVALID_CUT."""
@@ -209,7 +209,7 @@ class StreamOperations:
         return 1 if self._mode is SegmentsMode.SINGLE else config.segments
 
 
-def _warn_of_what_is_not_done(stream: CatalogStream) -> None:
+def _warn_of_what_is_not_done(stream: CatalogStream, mode: SegmentsMode) -> None:
     """Log policies that are stored but not enforced, so that operators do not rely on them."""
-    if stream.record.config.scale_type is not ScaleType.FIXED:
+    if stream.record.config.scale_type is not ScaleType.FIXED and mode is not SegmentsMode.SEPARATE:
         log.warning("not_enforced", stream=str(stream), policies=["automatic scaling"])
