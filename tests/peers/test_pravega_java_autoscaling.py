@@ -1,4 +1,4 @@
-"""Scaling by rate, with Pravega's Java client 0.13.0: it writes on while its stream is split, and reads all in order."""
+"""Scaling by rate, with Pravega's Java client 0.13.0: its stream is split while it writes, and is read in order."""
 
 from __future__ import annotations
 
