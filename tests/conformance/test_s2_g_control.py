@@ -344,9 +344,6 @@ def test_item_84_stream_names_in_bodies(s2: S2Client) -> None:
         ("GET", "/v1/access-tokens"),
         ("POST", "/v1/access-tokens"),
         ("DELETE", "/v1/access-tokens/id"),
-        ("GET", "/v1/metrics"),
-        ("GET", "/v1/metrics/conf-basin-01"),
-        ("GET", "/v1/metrics/conf-basin-01/s"),
     ],
 )
 def test_item_85_not_implemented(s2: S2Client, method: str, path: str) -> None:

@@ -210,7 +210,6 @@ def test_errors_carry_status_and_code(connect: Connect, basin: str, stream: str)
                 (404, "basin_not_found", lambda: client.get_basin_config("no-such-basin")),
                 (422, "invalid", lambda: home.create_stream("z", config=s2.StreamConfig(retention_policy=0))),
                 (501, "not_implemented", lambda: client.list_access_tokens()),
-                (501, "not_implemented", lambda: client.account_metrics(set=s2.AccountMetricSet.ACTIVE_BASINS)),
             ]
             for status, code, attempt in refused:
                 with pytest.raises(s2.S2ServerError) as caught:

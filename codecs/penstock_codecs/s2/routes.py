@@ -16,7 +16,6 @@ class S2Endpoint(Enum):
     """The endpoints of the API."""
 
     HEALTH = auto()
-    NOT_IMPLEMENTED = auto()
     LIST_BASINS = auto()
     CREATE_BASIN = auto()
     ENSURE_BASIN = auto()
@@ -32,6 +31,9 @@ class S2Endpoint(Enum):
     LIST_ACCESS_TOKENS = auto()
     ISSUE_ACCESS_TOKEN = auto()
     REVOKE_ACCESS_TOKEN = auto()
+    ACCOUNT_METRICS = auto()
+    BASIN_METRICS = auto()
+    STREAM_METRICS = auto()
     LIST_LOCATIONS = auto()
     GET_DEFAULT_LOCATION = auto()
     SET_DEFAULT_LOCATION = auto()
@@ -49,10 +51,6 @@ class RouteMatch(NamedTuple):
 
 
 _RECORDS = {"GET": S2Endpoint.READ, "POST": S2Endpoint.APPEND}
-
-
-def _absent(*methods: str) -> dict[str, S2Endpoint]:
-    return dict.fromkeys(methods, S2Endpoint.NOT_IMPLEMENTED)
 
 
 _ROUTES: dict[str, Mapping[str, S2Endpoint]] = {
@@ -78,9 +76,9 @@ _ROUTES: dict[str, Mapping[str, S2Endpoint]] = {
     "v1/access-tokens/{id}": {"DELETE": S2Endpoint.REVOKE_ACCESS_TOKEN},
     "v1/locations": {"GET": S2Endpoint.LIST_LOCATIONS},
     "v1/locations/default": {"GET": S2Endpoint.GET_DEFAULT_LOCATION, "PUT": S2Endpoint.SET_DEFAULT_LOCATION},
-    "v1/metrics": _absent("GET"),
-    "v1/metrics/{basin}": _absent("GET"),
-    "v1/metrics/{basin}/{stream}": _absent("GET"),
+    "v1/metrics": {"GET": S2Endpoint.ACCOUNT_METRICS},
+    "v1/metrics/{basin}": {"GET": S2Endpoint.BASIN_METRICS},
+    "v1/metrics/{basin}/{stream}": {"GET": S2Endpoint.STREAM_METRICS},
     # The seeds' pages put the basin into the path.
     "v1/basins/{basin}/streams/{stream}/records": _RECORDS,
     "v1/basins/{basin}/streams/{stream}/records/tail": {"GET": S2Endpoint.CHECK_TAIL},

@@ -58,6 +58,7 @@ from penstock_codecs.table_operations import (
     RemoveTableKeys,
     UpdateTable,
 )
+from penstock_codecs.usage_operations import GetStorage, GetUsage, ListActiveBasins
 
 __all__ = ["EmbeddedBack", "EmbeddedSettings", "open_embedded"]
 
@@ -106,6 +107,9 @@ class EmbeddedBack(Back):
             ReadTable: partial(read_items, store.reader),
             ListTable: partial(list_items, store.reader),
             ReadTableDelta: partial(read_delta, store.reader),
+            GetUsage: store.usage.sums,
+            GetStorage: store.usage.storage,
+            ListActiveBasins: store.usage.active_basins,
         }
 
     @property
@@ -122,6 +126,7 @@ class EmbeddedBack(Back):
         handler = self._handlers.get(type(operation))
         if handler is None:
             raise fail(FailureCode.NOT_IMPLEMENTED, f"the embedded store cannot {type(operation).__name__}")
+        self._store.usage.performed(operation)
         result: R = await handler(operation)
         return result
 

@@ -54,6 +54,7 @@ from penstock_codecs.operations import (
 )
 from penstock_codecs.streams import BasinInfo, StreamConfig, StreamInfo
 from penstock_codecs.table_operations import GetTableInfo, ListTable, ReadTable, ReadTableDelta
+from penstock_codecs.usage_operations import GetStorage, GetUsage, ListActiveBasins
 
 __all__ = ["EMBEDDED", "Router", "View", "about_basin", "carry_out", "list_basins", "list_streams"]
 
@@ -337,6 +338,28 @@ async def _merge(view: View, operation: Merge) -> Any:
         return await metered_operation(decision.meter, operation, _on(decision.holder, there))
 
 
+async def _usage(view: View, operation: GetUsage | GetStorage | ListActiveBasins) -> Any:
+    """Ask the embedded store. Streams on other servers are in their servers' accounts, and unknown here."""
+    there, holder = operation, view.embedded
+    try:
+        if isinstance(operation, GetStorage) and operation.stream.stream:
+            decision = view.decide(operation.stream)
+            there, holder = replace(operation, stream=decision.there), decision.holder
+        elif isinstance(operation, GetStorage):
+            place = _basin(view, operation.stream.basin)
+            there, holder = replace(operation, stream=StreamRef(place.there, "")), place.holder
+        elif isinstance(operation, GetUsage) and operation.basin:
+            place = _basin(view, operation.basin)
+            there, holder = replace(operation, basin=place.there), place.holder
+    except OperationFailed as error:
+        if error.failure.code not in (FailureCode.BASIN_NOT_FOUND, FailureCode.STREAM_NOT_FOUND):
+            raise
+        return {} if isinstance(operation, GetUsage) else ()
+    if holder.target.back is not view.embedded.target.back:
+        return {} if isinstance(operation, GetUsage) else ()
+    return await holder.target.back.perform(there)
+
+
 _ABOUT_MANY: Final[Mapping[type, Callable[[Any, Any], Awaitable[Any]]]] = {
     ListStreams: list_streams,
     ListBasins: list_basins,
@@ -345,6 +368,9 @@ _ABOUT_MANY: Final[Mapping[type, Callable[[Any, Any], Awaitable[Any]]]] = {
     GetBasinConfig: about_basin,
     ReconfigureBasin: about_basin,
     DeleteBasin: about_basin,
+    GetUsage: _usage,
+    GetStorage: _usage,
+    ListActiveBasins: _usage,
 }
 
 

@@ -28,6 +28,7 @@ from penstock.store.registry import unknown_stream
 from penstock.store.sequencer import Sequenced, check_bytes, sequence, sequence_bytes, validate
 from penstock.store.settings import Clock
 from penstock.store.tail_cache import TailCaches
+from penstock.store.usage import Usage
 from penstock_codecs.byte_layout import Layout, Run, runs_of
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
@@ -75,6 +76,9 @@ class _AppendChange(BatchesChange):
         self._request.ticket.resolve(Appended(start, end, tail, head.last_id, head.next_offset))
         super().publish()
         self._appends.admission.leave(self._request.size)
+        stream, metered = self.stream, parts[0].row.metered if len(parts) == 1 else sum(p.row.metered for p in parts)
+        storage_class = stream.durable.config.storage_class or ""
+        self._appends.usage.appended(stream.basin.name, storage_class, metered, head.last_modified)
         if self.commands:
             self._appends.on_trim()
 
@@ -100,12 +104,14 @@ class StoreAppends:
         inflight_bytes: int,
         envelopes: Layout,
         on_trim: Callable[[], None],
+        usage: Usage,
     ) -> None:
         self.committer = committer
         self.tail_caches = tail_caches
         self.admission = ByteBudget(inflight_bytes)
         self.envelopes = envelopes
         self.on_trim = on_trim
+        self.usage = usage
         self._catalog = catalog
         self._attributes = attributes
         self._clock = clock

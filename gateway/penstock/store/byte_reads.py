@@ -203,6 +203,8 @@ class ByteReads:
             found = await self._cut(stream, operation)
             head = stream.durable
             if found.data:
+                self._reads.usage.read(stream.basin.name, "unary")
+                self._reads.usage.delivered(stream.basin.name, len(found.data))
                 at_tail = found.end_offset >= head.next_offset
                 return BytesRead(offset, found.data, at_tail, False, found.dropped, stream.incarnation)
             if found.refused is not None:

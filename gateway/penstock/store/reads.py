@@ -19,6 +19,7 @@ from penstock.store.heads import StoredStream
 from penstock.store.positions import find_position, is_beyond, next_id
 from penstock.store.reader import ReaderThreads
 from penstock.store.registry import unknown_stream
+from penstock.store.usage import Usage
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition, StreamRef
@@ -31,8 +32,9 @@ __all__ = ["OwnReads", "StoreReadSession", "StoreReads"]
 class StoreReads(ABC):
     """Opens read sessions, and reads ahead for them."""
 
-    def __init__(self, reader: ReaderThreads, read_ahead_batches: int) -> None:
+    def __init__(self, reader: ReaderThreads, read_ahead_batches: int, usage: Usage) -> None:
         self.reader = reader
+        self.usage = usage
         self.nursery: trio.Nursery  # runs the reads of batches; set when the store starts
         self._ahead_left = read_ahead_batches
 
@@ -51,6 +53,8 @@ class StoreReads(ABC):
         cipher = record_cipher(stream.durable.cipher, CLIENT.get().encryption_key, stream.ref)
         with self.holding(stream):
             session = StoreReadSession(self, stream, read, await self._start(stream, read), cipher)
+            unary = read.count is not None and read.max_bytes is not None and read.wait is not None
+            self.usage.read(read.stream.basin, "unary" if unary else "streaming")
             try:
                 yield session
             finally:
@@ -131,9 +135,14 @@ class OwnReads(StoreReads):
     """Reads of streams in the process of the store."""
 
     def __init__(
-        self, catalog: StoreCatalog, committer: Committer, reader: ReaderThreads, read_ahead_batches: int
+        self,
+        catalog: StoreCatalog,
+        committer: Committer,
+        reader: ReaderThreads,
+        read_ahead_batches: int,
+        usage: Usage,
     ) -> None:
-        super().__init__(reader, read_ahead_batches)
+        super().__init__(reader, read_ahead_batches, usage)
         self._catalog = catalog
         self._committer = committer
 
@@ -315,6 +324,7 @@ class StoreReadSession(ReadSession):
             return None
         self._position = delivered.next_seq_num
         self._deadline = None
+        self._reads.usage.delivered(stream.basin.name, delivered.metered)
         self._read_ahead()
         return delivered
 

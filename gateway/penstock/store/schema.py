@@ -155,7 +155,17 @@ _CIPHERS: Final = """
 ALTER TABLE streams ADD COLUMN cipher TEXT;  -- of the records' bodies and headers (penstock.store.encryption)
 """
 
-_MIGRATIONS: Final = (_TABLES, _RESOLVED_CONFIGS, _ONE_INDEX, _CIPHERS)
+_USAGE: Final = """
+CREATE TABLE usage (              -- what was done (penstock.store.usage)
+  minute INTEGER NOT NULL,        -- since the epoch; of older rows, the first of an hour
+  basin TEXT NOT NULL,            -- '' for operations that concern no stream
+  series TEXT NOT NULL,
+  value INTEGER NOT NULL,
+  PRIMARY KEY (minute, basin, series)
+) WITHOUT ROWID;
+"""
+
+_MIGRATIONS: Final = (_TABLES, _RESOLVED_CONFIGS, _ONE_INDEX, _CIPHERS, _USAGE)
 """Entry n migrates a file from version n to n + 1. Released entries never change; new ones are added."""
 
 _OPTIONS: Final[Any] = {"isolation_level": None, "check_same_thread": False, "timeout": 10.0}

@@ -36,6 +36,7 @@ from penstock.store.sweeper import Sweeper
 from penstock.store.tables import StoreTables
 from penstock.store.tail_cache import TailCaches
 from penstock.store.trims import Trims
+from penstock.store.usage import StoreUsage
 from penstock.store.wal import WriteAheadLog, is_failed_sync
 
 __all__ = ["Store", "open_store"]
@@ -55,6 +56,7 @@ class Store:
         tail_caches = TailCaches(settings.tail_cache_bytes)
         self.catalog = StoreCatalog(self.registry, self.committer, clock, self._nudge)
         attributes = StoreAttributes(self._look_ups)
+        self.usage = StoreUsage(self.committer, self.reader, clock)
         self.attributes = AttributeOperations(self.registry, self.committer, attributes)
         self.appends = StoreAppends(
             self.catalog,
@@ -65,6 +67,7 @@ class Store:
             settings.append_inflight_bytes,
             settings.envelopes,
             self._nudge,
+            self.usage,
         )
         self.merges = StoreMerges(
             self.catalog,
@@ -77,7 +80,7 @@ class Store:
             settings.envelopes,
             settings.append_inflight_bytes,
         )
-        self.reads = OwnReads(self.catalog, self.committer, self.reader, settings.read_ahead_batches)
+        self.reads = OwnReads(self.catalog, self.committer, self.reader, settings.read_ahead_batches, self.usage)
         self.byte_reads = ByteReads(self.reads)
         self.trims = Trims(self.registry, self.committer, self.reader, clock, self._nudge)
         self.tables = StoreTables(self.committer, self.reader)
@@ -111,6 +114,7 @@ class Store:
         nursery.start_soon(self.committer.run)
         nursery.start_soon(self._checkpointer.run)
         nursery.start_soon(self.sweeper.run)
+        nursery.start_soon(self.usage.run)
 
     def samples(self) -> Iterator[Sample]:
         """Yield gauges of waiting work and of file sizes; see `penstock.observe.metrics.series.Source`."""
@@ -182,6 +186,7 @@ async def open_store(settings: StoreSettings, clock: Clock) -> AsyncIterator[Sto
                         yield store
                 except BaseException as raised:
                     error = raised  # raised below: in here it would be wrapped in an exception group
+                store.usage.flush()
                 nursery.cancel_scope.cancel()
         finally:
             with trio.CancelScope(shield=True):

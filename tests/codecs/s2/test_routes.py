@@ -17,7 +17,7 @@ from penstock_codecs.s2.routes import S2Endpoint, match_route
         ("GET", "/v1/basins/b/streams/s/read", S2Endpoint.READ, {"basin": "b", "stream": "s"}),
         ("POST", "/v1/basins/b/streams/s/append", S2Endpoint.APPEND, {"basin": "b", "stream": "s"}),
         ("DELETE", "/v1/access-tokens/t", S2Endpoint.REVOKE_ACCESS_TOKEN, {"id": "t"}),
-        ("GET", "/v1/metrics/b/s", S2Endpoint.NOT_IMPLEMENTED, {"basin": "b", "stream": "s"}),
+        ("GET", "/v1/metrics/b/s", S2Endpoint.STREAM_METRICS, {"basin": "b", "stream": "s"}),
         ("PUT", "/v1/locations/default", S2Endpoint.SET_DEFAULT_LOCATION, {}),
     ],
 )

@@ -27,6 +27,7 @@ _BY_WORKERS_TOO = frozenset(
         "reads",
         "seal",
         "truncate",
+        "usage",
     )
 )
 

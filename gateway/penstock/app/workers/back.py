@@ -43,7 +43,9 @@ class RemoteBack(Back):
     def __init__(self, channel: Channel, settings: StoreSettings, reader: ReaderThreads, clock: Clock) -> None:
         self._calls = PendingCalls(channel)
         self._appends = RemoteAppends(channel, self._calls, clock, settings.append_inflight_bytes, settings.envelopes)
-        self.reads = RemoteReads(channel, self._calls, reader, settings.read_ahead_batches, settings.tail_cache_bytes)
+        self.reads = RemoteReads(
+            channel, self._calls, reader, settings.read_ahead_batches, settings.tail_cache_bytes, clock
+        )
         byte_reads = ByteReads(self.reads)
         self._here: dict[type[Operation[Any]], Callable[[Any], Awaitable[Any]]] = {
             Append: self._appends.append,
@@ -122,6 +124,7 @@ async def open_remote(
         async with trio.open_nursery() as nursery:
             back = RemoteBack(channel, settings, reader, clock)
             back.reads.nursery = nursery
+            nursery.start_soon(back.reads.report_usage)
             try:
                 yield back
             except BaseException as raised:

@@ -24,6 +24,7 @@ from penstock.app.workers.messages import (
     Reconfigured,
     SessionOpened,
     StreamFound,
+    Used,
 )
 from penstock.app.workers.stream_feeds import StreamFeeds
 from penstock.backends.embedded import EmbeddedBack
@@ -89,6 +90,7 @@ class Hub:
             Find: self._find,
             Leave: self._leave,
             Cancel: self._cancel,
+            Used: self._used,
         }
 
     async def run(self, otherwise: Callable[[Any], None]) -> None:
@@ -195,6 +197,9 @@ class Hub:
             self._feeds.refresh(message.stream)
         self._feeds.add(stream)
         return StreamFound(stream.id)
+
+    def _used(self, message: Used) -> None:
+        self._store.usage.put_back(message.sums)
 
     def _leave(self, message: Leave) -> None:
         self._feeds.leave(message.stream)

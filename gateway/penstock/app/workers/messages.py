@@ -6,7 +6,7 @@ with it. Append sessions are numbered by the worker.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock.app.config import Config
@@ -14,6 +14,7 @@ from penstock.core.encryption import EncryptionKey
 from penstock.store.append_sessions import KeyedAppend
 from penstock.store.batches import BatchRow, ByteSpan
 from penstock.store.heads import StreamHead
+from penstock.store.usage import UsageRow
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure
 from penstock_codecs.model import StreamRef
@@ -40,6 +41,7 @@ __all__ = [
     "StartRefused",
     "StreamFound",
     "StreamUpdate",
+    "Used",
     "Welcome",
 ]
 
@@ -129,6 +131,12 @@ class Leave(NamedTuple):
     """Stop sending the changes of a stream: this worker has no readers of it any more."""
 
     stream: int
+
+
+class Used(NamedTuple):
+    """Reads of this worker since the last report, for the store's account of its use."""
+
+    sums: Mapping[UsageRow, int]
 
 
 class Ready(NamedTuple):

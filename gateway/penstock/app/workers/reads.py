@@ -12,14 +12,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import trio
+
 from penstock.app.workers.calls import PendingCalls
 from penstock.app.workers.channel import Channel
-from penstock.app.workers.messages import Find, Leave, StreamFound, StreamUpdate
+from penstock.app.workers.messages import Find, Leave, StreamFound, StreamUpdate, Used
 from penstock.store.batches import batch_of_rows
 from penstock.store.heads import BasinHead, Creation, StoredBasin, StoredStream
 from penstock.store.reader import ReaderThreads
 from penstock.store.reads import StoreReads
+from penstock.store.settings import Clock
 from penstock.store.tail_cache import TailCache, TailCaches
+from penstock.store.usage import Usage
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.streams import BasinConfig, StreamConfig
@@ -43,8 +47,9 @@ class RemoteReads(StoreReads):
         reader: ReaderThreads,
         read_ahead_batches: int,
         tail_cache_bytes: int,
+        clock: Clock,
     ) -> None:
-        super().__init__(reader, read_ahead_batches)
+        super().__init__(reader, read_ahead_batches, Usage(clock))
         self._channel = channel
         self._calls = calls
         self._tail_caches = TailCaches(tail_cache_bytes)
@@ -109,6 +114,13 @@ class RemoteReads(StoreReads):
         stream = self._streams.get(found.stream)
         if stream is not None:
             self._leave(stream)
+
+    async def report_usage(self) -> None:
+        """Send the parent what was read here, now and then."""
+        while True:
+            await trio.sleep(self.usage.FLUSH_SECONDS)
+            if sums := self.usage.take():
+                self._channel.post(Used(sums))
 
     def update(self, state: StreamUpdate) -> None:
         """Apply the parent's news of a stream."""

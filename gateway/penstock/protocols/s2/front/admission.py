@@ -27,7 +27,6 @@ __all__ = ["OPS", "RequestAdmission"]
 
 OPS: Final[dict[S2Endpoint, tuple[Op, ...]]] = {
     S2Endpoint.HEALTH: (),
-    S2Endpoint.NOT_IMPLEMENTED: (),
     S2Endpoint.LIST_BASINS: (Op.LIST_BASINS,),
     S2Endpoint.CREATE_BASIN: (Op.CREATE_BASIN,),
     S2Endpoint.ENSURE_BASIN: (Op.CREATE_BASIN, Op.RECONFIGURE_BASIN),
@@ -43,6 +42,9 @@ OPS: Final[dict[S2Endpoint, tuple[Op, ...]]] = {
     S2Endpoint.LIST_ACCESS_TOKENS: (Op.LIST_ACCESS_TOKENS,),
     S2Endpoint.ISSUE_ACCESS_TOKEN: (Op.ISSUE_ACCESS_TOKEN,),
     S2Endpoint.REVOKE_ACCESS_TOKEN: (Op.REVOKE_ACCESS_TOKEN,),
+    S2Endpoint.ACCOUNT_METRICS: (Op.ACCOUNT_METRICS,),
+    S2Endpoint.BASIN_METRICS: (Op.BASIN_METRICS,),
+    S2Endpoint.STREAM_METRICS: (Op.STREAM_METRICS,),
     S2Endpoint.LIST_LOCATIONS: (Op.LIST_LOCATIONS,),
     S2Endpoint.GET_DEFAULT_LOCATION: (Op.GET_DEFAULT_LOCATION,),
     S2Endpoint.SET_DEFAULT_LOCATION: (Op.SET_DEFAULT_LOCATION,),
@@ -55,7 +57,7 @@ OPS: Final[dict[S2Endpoint, tuple[Op, ...]]] = {
 _ABOUT_BASIN: Final = frozenset(
     {
         *(S2Endpoint.ENSURE_BASIN, S2Endpoint.GET_BASIN, S2Endpoint.RECONFIGURE_BASIN, S2Endpoint.DELETE_BASIN),
-        *(S2Endpoint.LIST_STREAMS, S2Endpoint.CREATE_STREAM),
+        *(S2Endpoint.LIST_STREAMS, S2Endpoint.CREATE_STREAM, S2Endpoint.BASIN_METRICS),
     }
 )
 """Endpoints whose head names a basin and no stream."""
@@ -128,6 +130,6 @@ def _check(grant: Grant, call: S2Call, endpoint: S2Endpoint) -> None:
     grant.check(OPS[endpoint])
     if endpoint in _ABOUT_BASIN:
         grant.check((), call.basin())
-    elif "stream" in call.path_parameters and endpoint is not S2Endpoint.NOT_IMPLEMENTED:
+    elif "stream" in call.path_parameters:
         stream = grant.place(call.stream())
         grant.check((), stream.basin, stream.stream)

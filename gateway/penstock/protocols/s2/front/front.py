@@ -11,12 +11,13 @@ from penstock.protocols.s2.front.admission import RequestAdmission
 from penstock.protocols.s2.front.call import S2Call, UnsupportedCoding
 from penstock.protocols.s2.front.control import ControlEndpoints
 from penstock.protocols.s2.front.events import EventStreams
+from penstock.protocols.s2.front.metrics import MetricsEndpoints
 from penstock.protocols.s2.front.parameters import accepted, media_of
 from penstock.protocols.s2.front.records import RecordEndpoints
 from penstock.protocols.s2.front.sessions import S2SSessions
 from penstock.protocols.s2.front.settings import S2Settings
 from penstock.protocols.s2.front.tokens import Tokens
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
+from penstock_codecs.failures import OperationFailed
 from penstock_codecs.s2.media import Media
 from penstock_codecs.s2.routes import S2Endpoint, match_route
 
@@ -33,10 +34,9 @@ class S2Front:
         self._sessions = S2SSessions(back, self._draining)
         self._events = EventStreams(back, self._draining)
         self._admission = RequestAdmission(settings)
-        control, tokens = ControlEndpoints(back), Tokens(settings)
+        control, tokens, metrics = ControlEndpoints(back), Tokens(settings), MetricsEndpoints(back)
         self._endpoints: dict[S2Endpoint, Callable[[S2Call], Awaitable[None]]] = {
             S2Endpoint.HEALTH: _health,
-            S2Endpoint.NOT_IMPLEMENTED: _not_implemented,
             S2Endpoint.LIST_BASINS: control.list_basins,
             S2Endpoint.CREATE_BASIN: control.create_basin,
             S2Endpoint.ENSURE_BASIN: control.ensure_basin,
@@ -52,6 +52,9 @@ class S2Front:
             S2Endpoint.LIST_ACCESS_TOKENS: tokens.list,
             S2Endpoint.ISSUE_ACCESS_TOKEN: tokens.issue,
             S2Endpoint.REVOKE_ACCESS_TOKEN: tokens.revoke,
+            S2Endpoint.ACCOUNT_METRICS: metrics.account,
+            S2Endpoint.BASIN_METRICS: metrics.basin,
+            S2Endpoint.STREAM_METRICS: metrics.stream,
             S2Endpoint.LIST_LOCATIONS: control.list_locations,
             S2Endpoint.GET_DEFAULT_LOCATION: control.get_default_location,
             S2Endpoint.SET_DEFAULT_LOCATION: control.set_default_location,
@@ -113,10 +116,6 @@ class S2Front:
 
 async def _health(call: S2Call) -> None:
     await call.respond(200, b"OK", "text/plain; charset=utf-8")
-
-
-async def _not_implemented(call: S2Call) -> None:
-    await call.respond_failure(Failure(FailureCode.NOT_IMPLEMENTED, "Not implemented"))
 
 
 def _allow(endpoints: Iterable[str]) -> str:

@@ -50,7 +50,7 @@ def query_of(request: Request) -> dict[str, str]:
 
 _ONCE: Final = (
     *("seq_num", "timestamp", "tail_offset", "clamp", "count", "bytes", "until", "wait"),
-    *("prefix", "start_after", "limit", "s2-basin"),
+    *("prefix", "start_after", "limit", "s2-basin", "set", "start", "end", "interval"),
 )
 
 
