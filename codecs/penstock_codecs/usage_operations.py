@@ -19,7 +19,7 @@ Points = Sequence[tuple[int, int]]
 
 
 class UsageKind(Enum):
-    """What is counted. Each kind has a series for each name: the storage class, the kind of read, the operation."""
+    """Kinds of sums. Each has a series for each name: the storage class, the kind of read, the operation."""
 
     APPENDS = "append_ops"
     APPENDED_BYTES = "append_bytes"

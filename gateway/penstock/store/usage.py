@@ -76,7 +76,7 @@ class Usage:
         return self._clock() // 60_000
 
     def take(self) -> Mapping[UsageRow, int]:
-        """Return the sums, and begin anew."""
+        """Return the sums, and start from nothing."""
         for (basin, storage_class, minute), (appends, size) in self._appends.items():
             self._sums[basin, _APPENDS + storage_class, minute] += appends
             self._sums[basin, _APPENDED_BYTES + storage_class, minute] += size
