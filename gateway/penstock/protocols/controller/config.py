@@ -99,6 +99,12 @@ class ControllerListener(ListenerTable, frozen=True, kw_only=True):
             least=1,
         ),
     ] = 1800.0
+    watermark_seconds: Annotated[
+        float,
+        key(
+            "Time between the turns at which the controller makes watermarks of the times that writers note.", least=0.1
+        ),
+    ] = 10.0
     anonymous: Anonymous = False
     scaling: ControllerScaling = ControllerScaling()
     limits: ControllerListenerLimits = ControllerListenerLimits()

@@ -59,6 +59,7 @@ def controller_settings(
         segments=SegmentsMode(controller.segments),
         advertise=advertise,
         retention_seconds=controller.retention_seconds,
+        watermark_seconds=controller.watermark_seconds,
         scaling=ScalingSettings(**msgspec.structs.asdict(controller.scaling)),
         delegation=delegation,
         passwords=passwords,

@@ -108,8 +108,16 @@ async def test_writers_times_are_taken(client: Client) -> None:
     await client.createStream(config(1))
     noted = await client.noteTimestampFromWriter(pb.TimestampFromWriter(writer="w", position=cut(s0=0), timestamp=7))
     assert noted == pb.TimestampResponse(result=pb.TimestampResponse.SUCCESS)
+    for time, position, result in (
+        (6, cut(s0=0), pb.TimestampResponse.INVALID_TIME),
+        (8, cut(s1=0), pb.TimestampResponse.INVALID_POSITION),
+    ):
+        request = pb.TimestampFromWriter(writer="w", position=position, timestamp=time)
+        assert await client.noteTimestampFromWriter(request) == pb.TimestampResponse(result=result)
     removed = await client.removeWriter(pb.RemoveWriterRequest(writer="w", stream=STREAM))
     assert removed == pb.RemoveWriterResponse(result=pb.RemoveWriterResponse.SUCCESS)
+    removed = await client.removeWriter(pb.RemoveWriterRequest(writer="another", stream=STREAM))
+    assert removed == pb.RemoveWriterResponse(result=pb.RemoveWriterResponse.UNKNOWN_WRITER)
     removed = await client.removeWriter(pb.RemoveWriterRequest(writer="w", stream=MISSING))
     assert removed == pb.RemoveWriterResponse(result=pb.RemoveWriterResponse.STREAM_DOES_NOT_EXIST)
 

@@ -3,6 +3,8 @@
 // scope NAME                                       stream SCOPE STREAM SEGMENTS
 // retained SCOPE STREAM LEAST MOST                 a stream of one segment with retention by so many bytes
 // rated SCOPE STREAM EVENTS FACTOR LEAST            a stream that is scaled by events per second
+// times SCOPE STREAM COUNT MILLIS                  writes COUNT events, each after noting 1000, 2000 ..., with pauses;
+//                                                  the LOWER-UPPER windows that a reader then has after each event
 // acknowledge SCOPE GROUP STREAM SEGMENT=OFFSET... what a group has read, which decides what is retained
 // head SCOPE STREAM                                SEGMENT=OFFSET of the first segments
 // seal SCOPE STREAM                                truncate SCOPE STREAM SEGMENT=OFFSET...
@@ -62,6 +64,7 @@ import io.pravega.client.stream.ScalingPolicy;
 import io.pravega.client.stream.Stream;
 import io.pravega.client.stream.StreamConfiguration;
 import io.pravega.client.stream.StreamCut;
+import io.pravega.client.stream.TimeWindow;
 import io.pravega.client.stream.Transaction;
 import io.pravega.client.stream.TransactionalEventStreamWriter;
 import io.pravega.client.stream.TruncatedDataException;
@@ -138,6 +141,8 @@ public class Peer {
             case "head":
             case "scale":
                 return control(words);
+            case "times":
+                return times(words[1], words[2], number(words[3]), number(words[4]));
             case "acknowledge":
                 return acknowledge(words);
             case "keep":
@@ -246,6 +251,35 @@ public class Peer {
         } finally {
             executor.shutdownNow();
         }
+    }
+
+    static String times(String scope, String stream, int count, int pause) throws Exception {
+        String group = "times-" + UUID.randomUUID();
+        StringJoiner windows = new StringJoiner(" ", " ", "");
+        try (EventStreamClientFactory factory = events(scope);
+             ReaderGroupManager groups = ReaderGroupManager.withScope(scope, config)) {
+            try (EventStreamWriter<String> writer = factory.createEventWriter(stream, new UTF8StringSerializer(),
+                    EventWriterConfig.builder().build())) {
+                for (int index = 0; index < count; index++) {
+                    writer.writeEvent("key", "event" + index).get(SECONDS, TimeUnit.SECONDS);
+                    writer.noteTime(1000L * (index + 1));
+                    Thread.sleep(pause);
+                }
+            }
+            groups.createReaderGroup(group, ReaderGroupConfig.builder().stream(scope + "/" + stream)
+                .groupRefreshTimeMillis(500).build());
+            try (EventStreamReader<String> reader = factory.createReader(group + "-r", group,
+                    new UTF8StringSerializer(), ReaderConfig.builder().build())) {
+                for (int index = 0; index < count; index++) {
+                    reader.readNextEvent(SECONDS * 1000L);
+                    Thread.sleep(1000);
+                    reader.readNextEvent(0); // without an event it makes its position known
+                    TimeWindow window = reader.getCurrentTimeWindow(Stream.of(scope, stream));
+                    windows.add(window.getLowerTimeBound() + "-" + window.getUpperTimeBound());
+                }
+            }
+        }
+        return windows.toString();
     }
 
     static String acknowledge(String[] words) {

@@ -28,6 +28,8 @@ from penstock.protocols.controller.controller.records import (
     RetentionType,
     StreamRecord,
     StreamStatus,
+    Watermarks,
+    WriterMark,
 )
 from penstock.protocols.controller.controller.segments import SegmentStore
 from penstock.protocols.controller.controller.table import ControllerTable, Key, Prefix
@@ -36,7 +38,16 @@ from penstock_codecs.byte_operations import SegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.table_operations import NOT_EXISTS
 
-__all__ = ["Catalog", "CatalogStream", "acknowledged_of", "cuts_in", "groups_in", "streams_in"]
+__all__ = [
+    "Catalog",
+    "CatalogStream",
+    "acknowledged_of",
+    "cuts_in",
+    "groups_in",
+    "streams_in",
+    "watermarks_in",
+    "writers_of",
+]
 
 _NAMES_TRIED: Final = 20
 """Attempts to create an internal stream, at a back that never forgets names."""
@@ -60,6 +71,16 @@ def cuts_in(scope: str) -> Prefix[RecordedCuts]:
 def acknowledged_of(scope: str, stream: str) -> Prefix[AcknowledgedCut]:
     """Return the prefix of the cuts that subscribers of a stream have acknowledged."""
     return Prefix(f"acknowledged/{scope}/{stream}/", AcknowledgedCut)
+
+
+def writers_of(scope: str, stream: str) -> Prefix[WriterMark]:
+    """Return the prefix of the times that a stream's writers have noted."""
+    return Prefix(f"writer/{scope}/{stream}/", WriterMark)
+
+
+def watermarks_in(scope: str) -> Prefix[Watermarks]:
+    """Return the prefix of the last watermarks of a scope's streams."""
+    return Prefix(f"watermark/{scope}/", Watermarks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from penstock.core.back import Back
 from penstock.core.clock import Clock, wall_clock
 from penstock.core.identity import CLIENT
 from penstock.protocols.controller.controller.autoscaling import AutomaticScaling
-from penstock.protocols.controller.controller.catalog import Catalog, CatalogStream, cuts_in, streams_in
+from penstock.protocols.controller.controller.catalog import Catalog, CatalogStream, cuts_in, streams_in, watermarks_in
 from penstock.protocols.controller.controller.groups import Groups
 from penstock.protocols.controller.controller.key_value_tables import KeyValueTables
 from penstock.protocols.controller.controller.listing import StreamListing
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
-from penstock.protocols.controller.controller.records import AcknowledgedCut, Configuration
+from penstock.protocols.controller.controller.records import AcknowledgedCut, Configuration, WriterMark
 from penstock.protocols.controller.controller.recovery import StreamRecovery
 from penstock.protocols.controller.controller.retention import StreamRetention
 from penstock.protocols.controller.controller.scaling import Scaling
@@ -29,6 +29,7 @@ from penstock.protocols.controller.controller.streams import StreamOperations
 from penstock.protocols.controller.controller.table import ControllerTable, Prefix
 from penstock.protocols.controller.controller.topology import Segment, before, between, followers, of_epoch
 from penstock.protocols.controller.controller.transactions import Transactions
+from penstock.protocols.controller.controller.watermarks import WriterTimes
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.operations import DeleteBasin
 
@@ -186,7 +187,12 @@ class Deletion:
             entry = await self._catalog.table.get(self._catalog.key(scope, name))
             if entry is not None:
                 await self._catalog.table.remove(self._catalog.key(scope, name), entry.version)
-        for left in (cuts_in(scope), Prefix(f"acknowledged/{scope}/", AcknowledgedCut)):
+        for left in (
+            cuts_in(scope),
+            watermarks_in(scope),
+            Prefix(f"acknowledged/{scope}/", AcknowledgedCut),
+            Prefix(f"writer/{scope}/", WriterMark),
+        ):
             await self._catalog.table.discard_all(left)
         await self._catalog.segments.delete_internal(scope)
         await self._catalog.numbers.forget(scope)
@@ -216,6 +222,7 @@ class Controller:
         self.listing = StreamListing(back, catalog, self.scopes, settings.names)
         self.retention = StreamRetention(catalog, self.streams, self.groups, clock)
         self.autoscaling = AutomaticScaling(catalog, self.scaling, settings.scaling)
+        self.times = WriterTimes(catalog, clock)
         self.recovery = StreamRecovery(catalog, self.streams, self.scaling)
         self.deletion = Deletion(
             back, catalog, self.scopes, self.streams, self.groups, self.tables, self.listing, self.recovery
@@ -223,7 +230,7 @@ class Controller:
 
     async def run(self) -> None:
         """Finish what was begun before the start, then carry out the controller's duties until cancelled: end
-        transactions whose time is over, forget old ones, enforce retention, scale by rate."""
+        transactions whose time is over, forget old ones, enforce retention, scale by rate, write watermarks."""
         CLIENT.set(replace(CLIENT.get(), gateway=True))
         await self._attempt(self.recovery.finish_all)
         await self._attempt(self.tables.finish_all)
@@ -231,6 +238,7 @@ class Controller:
             nursery.start_soon(self._repeat, self.transactions.sweep, SWEEP_SECONDS)
             nursery.start_soon(self._repeat, self.transactions.forget_old, FORGET_SECONDS)
             nursery.start_soon(self._repeat, self.retention.enforce, self._settings.retention_seconds)
+            nursery.start_soon(self._repeat, self.times.enforce, self._settings.watermark_seconds)
             if self._settings.segments is SegmentsMode.SEPARATE:
                 nursery.start_soon(self._repeat, self.autoscaling.sample, self._settings.scaling.sample_seconds)
 

@@ -32,6 +32,9 @@ class ControllerProblem(Enum):
     GROUP_NOT_FOUND = "there is no such reader group", FailureCode.STREAM_NOT_FOUND
     TABLE_NOT_FOUND = "there is no such key-value table", FailureCode.STREAM_NOT_FOUND
     TABLE_EXISTS = "the key-value table exists", FailureCode.RESOURCE_ALREADY_EXISTS
+    WRITER_NOT_FOUND = "no writer of this name has noted a time", FailureCode.STREAM_NOT_FOUND
+    TOO_MANY_WRITERS = "too many writers note times", FailureCode.QUOTA_EXHAUSTED
+    INVALID_TIME = "the writer has noted a later time", FailureCode.INVALID
     GENERATION_MISMATCH = "the reader group has another generation", FailureCode.INVALID
     INVALID_NAME = "the name is not legal", FailureCode.INVALID
     INVALID_CUT = "this is not a stream cut of the stream", FailureCode.INVALID

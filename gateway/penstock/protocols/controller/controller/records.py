@@ -11,6 +11,7 @@ from penstock.protocols.controller.controller.topology import Segments, of_epoch
 
 __all__ = [
     "NO_LIMIT",
+    "WINDOW",
     "AcknowledgedCut",
     "Completed",
     "Configuration",
@@ -27,10 +28,18 @@ __all__ = [
     "StreamStatus",
     "Transaction",
     "TransactionState",
+    "Watermarks",
+    "WriterMark",
 ]
 
 NO_LIMIT: Final = 2**63 - 1
 """The value that clients of Pravega send for "unlimited"."""
+
+
+WINDOW: Final = 2
+"""Watermarks from the one that tells active writers from silent ones to the last one."""
+BEGINNING: Final = -(2**63)
+"""A time before all that writers note."""
 
 
 class ScaleType(IntEnum):
@@ -253,3 +262,37 @@ class AcknowledgedCut(msgspec.Struct, frozen=True):
 
     group_id: str
     cut: dict[int, int]
+
+
+class WriterMark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The time that a writer noted last, in a unit of its own, with its position as offsets by segments' ids.
+    `noted_at`: in ms; `closed`: the writer has ended."""
+
+    time: int
+    cut: dict[int, int]
+    noted_at: int
+    closed: bool = False
+
+
+class Watermarks(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The lower times of a stream's last watermarks, at most `WINDOW` + 1, and the cut of the last one. `narrowed`: the
+    first of them is the window, although they are fewer."""
+
+    times: tuple[int, ...] = ()
+    cut: dict[int, int] = {}
+    narrowed: bool = False
+
+    @property
+    def newest(self) -> int:
+        """The lower time of the last watermark."""
+        return self.times[-1] if self.times else BEGINNING
+
+    @property
+    def window(self) -> int | None:
+        """The time that active writers are beyond; None: all writers are active."""
+        return self.times[0] if self.times and (self.narrowed or len(self.times) > WINDOW) else None
+
+    def without_news(self) -> Watermarks:
+        """Return these after a turn without a new watermark: the window is one further on."""
+        further = self.times[1:] if self.window is not None and len(self.times) > 1 else self.times
+        return Watermarks(further, self.cut, narrowed=bool(self.times))

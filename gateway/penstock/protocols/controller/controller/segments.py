@@ -15,7 +15,7 @@ from penstock.core.back import Back
 from penstock.core.permissions import ANY_PERMISSION, Permission
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentName, SegmentNames
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
-from penstock_codecs.byte_operations import GetSegmentInfo, Merge, Seal, SegmentInfo, Truncate
+from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, Merge, Seal, SegmentInfo, Truncate
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
@@ -162,6 +162,10 @@ class SegmentStore:
         ) is not None and page.items:
             await at_once(lambda info: self._if_there(DeleteStream(StreamRef(INTERNAL_BASIN, info.name))), page.items)
             after = page.items[-1].name
+
+    async def append(self, name: SegmentName, data: bytes) -> None:
+        """Append bytes to the segment."""
+        await self._back.perform(AppendBytes(self._ref(name), data))
 
     async def seal(self, name: SegmentName) -> None:
         """Seal the segment if it exists."""

@@ -57,6 +57,8 @@ class ControllerSettings:
     """Called for each answer, since the system may choose the listener's port when it is bound."""
     retention_seconds: float = 1800.0
     """Seconds between the turns at which streams are truncated by their retention policies."""
+    watermark_seconds: float = 10.0
+    """Seconds between the turns at which watermarks are made of the times that writers note."""
     scaling: ScalingSettings = ScalingSettings()
     """When streams are scaled by rate."""
     delegation: Delegation | None = None

@@ -13,7 +13,14 @@ import structlog
 
 from penstock.core.permissions import MANAGE
 from penstock.core.segment_names import MARK_PREFIX, SegmentName
-from penstock.protocols.controller.controller.catalog import Catalog, CatalogStream, acknowledged_of, cuts_in
+from penstock.protocols.controller.controller.catalog import (
+    Catalog,
+    CatalogStream,
+    acknowledged_of,
+    cuts_in,
+    watermarks_in,
+    writers_of,
+)
 from penstock.protocols.controller.controller.names import is_stream
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import (
@@ -184,6 +191,8 @@ class StreamOperations:
                 await numbers.retire(stream.scope, mark)
         await self._catalog.table.discard_all(acknowledged_of(stream.scope, stream.name))
         await self._catalog.table.discard(cuts_in(stream.scope).key(stream.name))
+        await self._catalog.table.discard_all(writers_of(stream.scope, stream.name))
+        await self._catalog.table.discard(watermarks_in(stream.scope).key(stream.name))
         await self._catalog.numbers.retire(stream.scope, stream.name, stream.record)
         await self._catalog.table.remove(self._catalog.key(stream.scope, stream.name), stream.version)
 

@@ -26,6 +26,7 @@ __all__ = [
     "covering",
     "equal_ranges",
     "followers",
+    "greatest",
     "initial",
     "is_cut",
     "least",
@@ -201,6 +202,28 @@ def least(segments: Segments, cuts: Iterable[Mapping[int, int]]) -> dict[int, in
         if lowest[segment.id] < 0 and not _covered(segment.keys, (one.keys for one in begun))
     ]
     return {segment.id: lowest[segment.id] for segment in (*begun, *waiting)}
+
+
+def greatest(segments: Segments, cuts: Iterable[Mapping[int, int]]) -> dict[int, int]:
+    """Return a cut that is at or after all these positions, for all keys, given as offsets by segments' ids. Keys that
+    no position has come from the beginnings of segments of the latest epoch among them."""
+    highest: dict[int, int] = {}
+    for cut in cuts:
+        for segment_id, offset in cut.items():
+            highest[segment_id] = max(offset, highest.get(segment_id, 0))
+    found: list[Segment] = []
+
+    def take(candidates: Iterable[Segment]) -> None:
+        for segment in sorted(candidates, key=lambda one: -one.number):
+            if not any(one.keys.overlaps(segment.keys) and one.number >= segment.number for one in found):
+                found[:] = [one for one in found if not one.keys.overlaps(segment.keys)]
+                found.append(segment)
+
+    take(one for one in segments if one.id in highest)
+    while not _covered(KeyRange(0.0, 1.0), (one.keys for one in found)):
+        latest = of_epoch(segments, max(one.epoch for one in found))
+        take(one for one in latest if not _covered(one.keys, (other.keys for other in found)))
+    return {segment.id: highest.get(segment.id, 0) for segment in found}
 
 
 def covering(segments: Iterable[Segment], keys: KeyRange) -> Segment | None:

@@ -43,6 +43,17 @@ _COMPLETED: Final = {
     TransactionState.ABORTED: pb.TxnResponse.ABORTED,
 }
 
+_NOTED: Final = pb.TimestampResponse(result=pb.TimestampResponse.SUCCESS)
+_NOT_NOTED: Final = {
+    ControllerProblem.INVALID_TIME: pb.TimestampResponse(result=pb.TimestampResponse.INVALID_TIME),
+    ControllerProblem.INVALID_CUT: pb.TimestampResponse(result=pb.TimestampResponse.INVALID_POSITION),
+}
+_REMOVED: Final = pb.RemoveWriterResponse(result=pb.RemoveWriterResponse.SUCCESS)
+_NOT_REMOVED: Final = {
+    ControllerProblem.STREAM_NOT_FOUND: pb.RemoveWriterResponse(result=pb.RemoveWriterResponse.STREAM_DOES_NOT_EXIST),
+    ControllerProblem.WRITER_NOT_FOUND: pb.RemoveWriterResponse(result=pb.RemoveWriterResponse.UNKNOWN_WRITER),
+}
+
 
 async def _create(call: CallContext, request: pb.CreateTxnRequest) -> pb.CreateTxnResponse:
     stream = request.streamInfo
@@ -95,17 +106,14 @@ async def _list_completed(call: CallContext, request: pb.ListCompletedTxnRequest
 
 
 async def _note_timestamp(call: CallContext, request: pb.TimestampFromWriter) -> pb.TimestampResponse:
-    """Accept the timestamp and ignore it: there are no watermarks."""
-    stream = request.position.streamInfo
-    await call.controller.queries.current(stream.scope, stream.stream)
-    return pb.TimestampResponse(result=pb.TimestampResponse.SUCCESS)
+    stream, cut = request.position.streamInfo, dict(request.position.cut)
+    work = call.controller.times.note(stream.scope, stream.stream, request.writer, request.timestamp, cut)
+    return await status_of(work, _NOTED, _NOT_NOTED)
 
 
 async def _remove_writer(call: CallContext, request: pb.RemoveWriterRequest) -> pb.RemoveWriterResponse:
-    """Report success: no writer is remembered."""
-    if await call.controller.queries.exists(request.stream.scope, request.stream.stream):
-        return pb.RemoveWriterResponse(result=pb.RemoveWriterResponse.SUCCESS)
-    return pb.RemoveWriterResponse(result=pb.RemoveWriterResponse.STREAM_DOES_NOT_EXIST)
+    work = call.controller.times.remove(request.stream.scope, request.stream.stream, request.writer)
+    return await status_of(work, _REMOVED, _NOT_REMOVED)
 
 
 TRANSACTIONS: Final[Calls] = {
