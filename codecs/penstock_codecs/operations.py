@@ -193,6 +193,11 @@ class Read:
         return self.count is not None or self.max_bytes is not None or self.until is not None
 
     @property
+    def exhausted(self) -> bool:
+        """True if the bounds permit no record: then any start is satisfiable, as in s2-lite since 0.43."""
+        return self.count == 0 or self.max_bytes == 0
+
+    @property
     def may_follow(self) -> bool:
         """True if a start at the tail is satisfiable (fact sheet 5.4)."""
         return not self.bounded or (self.wait is not None and self.wait > 0)

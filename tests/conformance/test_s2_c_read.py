@@ -222,3 +222,21 @@ def test_the_seeds_format_names(s2: S2Client, stream: str) -> None:
     assert answer.json()["records"][0]["body"] == "x"
     answer = s2.request("GET", stream_path(stream) + "/records", None, {"s2-format": "json-binsafe"}, seq_num=0)
     assert answer.json()["records"][0]["body"] == "eA=="
+
+
+@pytest.mark.parametrize("bound", ["count", "bytes"])
+def test_a_read_of_nothing_is_complete_wherever_it_starts(s2: S2Client, stream: str, bound: str) -> None:
+    """As in s2-lite since 0.43: the bounds are met before the start is looked at."""
+    for start in ({"seq_num": 0}, {"seq_num": 9}, {"tail_offset": 0}, {"timestamp": 10**15}):
+        assert s2.read(stream, **start, **{bound: 0}).json()["records"] == []
+        with s2.events(stream, **start, **{bound: 0}) as events:
+            assert [event.data for event in events.rest()] == ["[DONE]"]
+        with s2.read_session(stream, **start, **{bound: 0}) as session:
+            assert session.rest() == []
+
+
+def test_a_resumed_read_that_had_all_it_asked_for_is_complete(s2: S2Client, stream: str) -> None:
+    s2.append(stream, "x")
+    for last in ("0,1,9", "7,1,9"):
+        with s2.events(stream, headers={"last-event-id": last}, seq_num=0, count=1) as events:
+            assert [event.data for event in events.rest()] == ["[DONE]"]

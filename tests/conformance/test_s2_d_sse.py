@@ -150,7 +150,7 @@ def test_item_52_resume_at_the_tail(s2: S2Client, stream: str) -> None:
         s2.append(stream, "c")
         assert events.batch().json()["records"][0]["seq_num"] == 2
     head = {"accept": "text/event-stream", "last-event-id": "2,3,27"}
-    assert s2.read(stream, head, seq_num=0, count=3).json(416) == {"tail": s2.tail(stream)}
+    assert s2.read(stream, head, seq_num=0, count=3).body == b"data: [DONE]\n\n", "416 before s2-lite 0.43"
 
 
 @pytest.mark.parametrize("value", ["x", "1:2:3", "1,2", "1,2,3,4", "-1,2,3", "1,2,x", "", "18446744073709551616,1,1"])

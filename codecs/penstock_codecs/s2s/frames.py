@@ -40,7 +40,7 @@ _TERMINAL: Final = 0x80
 _COMPRESSION_SHIFT: Final = 5
 _COMPRESSION_MASK: Final = 3
 _RECONNECT_ADVISED: Final = 0x10
-_REFUSED: Final = re.compile(r"\s*q=0(\.0*)?\s*")
+_REFUSED: Final = re.compile(r"\s*q\s*=\s*0(\.0*)?\s*")
 _head: Final = Struct(">I").pack
 _COMPRESSIONS: Final = {compression.value: compression for compression in Compression}
 
@@ -85,8 +85,8 @@ def choose_compression(accepted: Iterable[str]) -> Compression:
     """
     codings = set()
     for value in accepted:
-        coding, _, weight = value.lower().partition(";")
-        if not _REFUSED.fullmatch(weight):
+        coding, *parameters = value.lower().split(";")
+        if not any(map(_REFUSED.fullmatch, parameters)):
             codings.add(coding.strip())
     if "zstd" in codings:
         return Compression.ZSTD

@@ -64,6 +64,8 @@ class StoreReads(ABC):
         """Return the start of a read: a sequence number, or an identifier that lies in the future."""
         head = stream.durable
         tail = head.tail
+        if read.exhausted:
+            return tail.seq_num
         match read.start:
             case FromRecordId(record_id):
                 if is_beyond(read.start, head):

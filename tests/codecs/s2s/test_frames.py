@@ -218,6 +218,7 @@ def test_a_frame_in_many_pieces_costs_no_more_than_its_bytes() -> None:
         (["gzip2", "xzstd"], Compression.NONE),
         (["zstd;q=0", "gzip; Q=0.5"], Compression.GZIP),
         (["zstd;q=0.000", "gzip; q=0 "], Compression.NONE),
+        (["zstd;level=1;q=0", "gzip ; q = 0.0"], Compression.NONE),
     ],
 )
 def test_choice_of_compression(accepted: list[str], chosen: Compression) -> None:

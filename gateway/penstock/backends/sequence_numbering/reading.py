@@ -58,7 +58,7 @@ async def _start(stream: IndexedStream, asked: Read) -> tuple[ScanStart, RecordI
             past = offset > end.offset
         case FromTimestamp():
             past = True
-    if (past and not asked.clamp) or not asked.may_follow:
+    if not asked.exhausted and ((past and not asked.clamp) or not asked.may_follow):
         raise fail(
             FailureCode.RANGE_NOT_SATISFIABLE,
             f"the read starts at or after the tail {end.seq_num}",
