@@ -108,6 +108,12 @@ measure: $(VENV)/.dev  ## sizes, import cycles and five traced operations of the
 bench: $(VENV)/.dev  ## the benchmark beside redis-server and haproxy (bench/README.md)
 	$(BIN)/python bench/run.py $(ARGS)
 
+judges: $(VENV)/.dev  ## ask outside judges about a running gateway, and write docs/judges.md (ARGS="--only sslyze" asks one)
+	@test -x $(VENV)/judges/bin/pip || $(BIN)/python -m venv $(VENV)/judges
+	$(VENV)/judges/bin/pip install --quiet --requirement tests/judges/requirements.txt
+	-npm ci --prefix tests/judges --no-audit --no-fund --loglevel=error
+	PYTHONPATH=tests $(BIN)/python tests/judges/run.py $(ARGS)
+
 soak: $(VENV)/.dev  ## ten minutes of heavy traffic while all is recorded (ARGS="--seconds 60" for less)
 	$(BIN)/python bench/soak.py $(ARGS)
 

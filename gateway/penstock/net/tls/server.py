@@ -150,10 +150,16 @@ def _by_name(names: Mapping[str, ssl.SSLContext]) -> Callable[[ssl.SSLObject, st
     return choose
 
 
+_TLS_1_2_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""Ciphers with forward secrecy and authenticated encryption, as in Mozilla's profile `intermediate`; in TLS 1.3 all are
+like that."""
+
+
 def tls_context(certificate: str, key: str | None = None, protocols: Sequence[str] = HTTP_ALPN) -> ssl.SSLContext:
     """Return a server's TLS context that offers these protocols. Raises OSError or ssl.SSLError for unusable files."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_TLS_1_2_CIPHERS)
     context.options |= ssl.OP_NO_RENEGOTIATION  # a client of TLS 1.2 could keep a core busy with it
     context.load_cert_chain(certificate, key, password=no_password)
     context.set_alpn_protocols(protocols)
