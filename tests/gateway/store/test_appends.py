@@ -114,6 +114,9 @@ async def test_appends_take_their_place_before_the_first_checkpoint(back: Embedd
             await trio.lowlevel.checkpoint()
             order.append(f"sent {number}")
             await session.send(appending(order[-1].encode()))
+        acknowledged = 0
+        while acknowledged < 20:
+            acknowledged += len(await session.receive())
     assert await bodies(back, FromSeqNum(0)) == [name.encode() for name in order]
 
 

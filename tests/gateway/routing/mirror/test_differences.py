@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+from dataclasses import replace
+
 import pytest
 import trio
 import trio.testing
 from support.bridges.mirror import Two, append, running, settled
 from support.store import BASIN, STREAM, Unwritable, appending
 
+from penstock.core.encryption import EncryptionKey
+from penstock.core.identity import CLIENT
 from penstock.routing.mirror.comparison import compare_records
 from penstock.routing.mirror.settings import OnRefused
 from penstock.routing.mirror.state import MirrorDifference, MirroredStream
 from penstock_codecs.model import Header, Record, StreamRef
 from penstock_codecs.operations import CreateBasin, CreateStream, DeleteStream
+from penstock_codecs.streams import BasinConfig, Cipher
 
 Clock = trio.testing.MockClock
 FRESH = MirroredStream.fresh("here", "there", timestamps=True)
@@ -265,3 +271,21 @@ async def test_what_failed_on_the_primary_is_looked_at_all_the_same(two: Two) ->
         assert mirror._queue.waiting or STREAM in mirror._queue.working
         await settled(mirror)
     assert (await two.state()).equal
+
+
+async def test_an_encrypted_stream_stops_and_no_other(two: Two) -> None:
+    """The mirror has no key, and the secondary gets nothing in plain text."""
+    mirror = two.mirror()
+    secret = StreamRef("basin-secret", "stream")
+    key = EncryptionKey(base64.b64encode(bytes(32)).decode())
+    async with running(mirror):
+        await mirror.tap.perform(CreateBasin(secret.basin, BasinConfig(stream_cipher=Cipher.AES_256_GCM)))
+        await mirror.tap.perform(CreateStream(secret))
+        before = CLIENT.set(replace(CLIENT.get(), encryption_key=key))
+        await append(mirror.tap, b"in private", stream=secret)
+        CLIENT.reset(before)
+        await append(mirror.tap, b"for all")
+        await settled(mirror)
+        assert (await two.state()).equal
+        assert "missing encryption key for stream cipher 'aes-256-gcm'" in (await two.state(secret)).stopped
+        assert (mirror.status()["streams_stopped"], mirror.status()["last_failure"]) == (1, "")
