@@ -19,7 +19,7 @@ BIN := $(VENV)/bin
 export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help measure setup serve pipeline test test-all test-long test-newest check lock docs bench soak hostile node-peers peers proto clean
+.PHONY: help measure setup serve pipeline test test-all test-long test-newest check lock docs bench soak hostile simulate node-peers peers proto clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -116,6 +116,9 @@ judges: $(VENV)/.dev  ## ask outside judges about a running gateway, and write d
 
 soak: $(VENV)/.dev  ## ten minutes of heavy traffic while all is recorded (ARGS="--seconds 60" for less)
 	$(BIN)/python bench/soak.py $(ARGS)
+
+simulate: $(VENV)/.dev  ## a thousand runs of the store on a disk that loses power (ARGS="--seeds 100000 --start 0" for more)
+	PYTHONPATH=tests $(BIN)/python -m simulation.run $(ARGS)
 
 hostile: $(VENV)/.dev  ## how much slower others are served beside hostile clients (ARGS="--only 'rapid reset'")
 	$(BIN)/python bench/hostile.py $(ARGS)

@@ -192,6 +192,7 @@ def _prepare(path: Path) -> None:
         # Accessible to its owner only. SQLite gives the log and the shared memory the file's permissions.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     db = sqlite3.connect(path, isolation_level=None)
+    _pragma(db, "user_version")  # rolls back a change that a crash interrupted, which a reader cannot
     # The reader is closed last, so that the log stays: SQLite does not report a sync that fails while it closes a file.
     with contextlib.closing(connect_reader(path.parent)) as guard, contextlib.closing(db):
         if _pragma(db, "application_id") == _pragma(db, "user_version") == 0:

@@ -1,0 +1,190 @@
+"""Linearizability of the history of one log: is there an order of its calls, each between its beginning and its end,
+in which a log that does one thing at a time gives every answer that was given?
+
+The method is that of Wing and Gong: try every call that could come next, and remember which sets of calls led to which
+log. The histories are short (a few clients, some dozens of calls), so it needs nothing more. A call without an answer,
+as a crash leaves it, may have been done at any time since it began, or never.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+__all__ = ["EMPTY", "Call", "Log", "Lost", "NotLinearizable", "Refused", "outcomes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The state of a log."""
+
+    bodies: tuple[bytes, ...] = ()
+    trim_point: int = 0
+    token: str = ""
+    sealed: bool = False
+
+
+EMPTY: Final = Log()
+MOST_STATES: Final = 100_000
+"""Bound on the search. Histories of a store without defects need some hundreds; one that fits no order may need all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The answer to a call that changed nothing."""
+
+    reason: str
+
+
+class _Unknown:
+    def __repr__(self) -> str:
+        return "no answer"
+
+
+Lost: Final = _Unknown()
+"""The answer that did not come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a client. `did`: "append", "fence", "merge", "trim", "seal", "tail" or "read".
+
+    `answer`: for append, fence: the first sequence number; merge, seal: None; trim: the trim point; tail: the tail;
+    read: the records, each as sequence number and body; or `Refused` or `Lost`.
+    """
+
+    did: str
+    begun: float
+    ended: float
+    answer: Any
+    bodies: tuple[bytes, ...] = ()
+    match: int | None = None
+    token: str | None = None
+    new_token: str = ""
+    to: int = 0
+    client: str = ""
+
+    def __str__(self) -> str:
+        shown = ("bodies", "match", "token", "new_token", "to")
+        more = {name: value for name in shown if (value := getattr(self, name)) not in ((), None, "", 0)}
+        return f"{self.begun:9.4f} {self.ended:9.4f} {self.client:12} {self.did} {more or ''} -> {self.answer}"
+
+
+class NotLinearizable(AssertionError):
+    """No order of the calls explains their answers."""
+
+
+def done(log: Log, call: Call) -> tuple[Log, Any]:
+    """Return the log after a call, and the answer."""
+    match call.did:
+        case "append" | "fence" | "merge":
+            if log.sealed:
+                return log, Refused("sealed")
+            if call.token is not None and call.token != log.token:
+                return log, Refused("token")
+            if call.match is not None and call.match != len(log.bodies):
+                return log, Refused("match")
+            token = call.new_token if call.did == "fence" else log.token
+            after = replace(log, bodies=log.bodies + call.bodies, token=token)
+            return after, None if call.did == "merge" else len(log.bodies)
+        case "trim":
+            after = replace(log, trim_point=max(log.trim_point, min(call.to, len(log.bodies))))
+            return after, after.trim_point
+        case "seal":
+            return replace(log, sealed=True), None
+        case "tail":
+            return log, len(log.bodies)
+        case "read":
+            return log, tuple(enumerate(log.bodies))[log.trim_point :]
+    raise AssertionError(call.did)
+
+
+def _explains(log: Log, call: Call, answer: Any) -> bool:
+    """Return whether a call's answer is right where the log would give `answer`."""
+    if call.answer is Lost:
+        return True
+    if call.did == "read" and not isinstance(call.answer, Refused):
+        # Its first batches may be from before a trim, and its last one from after it.
+        early = len(call.answer) - len(answer)
+        return bool(early >= 0 and call.answer[early:] == answer and _are_of(log, call.answer[:early]))
+    return bool(call.answer == answer)
+
+
+def _places(calls: Iterable[Call]) -> dict[int, bytes]:
+    """Return the records whose places are known from answers: a search that puts another one there is given up."""
+    found: dict[int, bytes] = {}
+    for call in calls:
+        if call.answer is Lost or isinstance(call.answer, Refused):
+            continue
+        match call.did:
+            case "append" | "fence":
+                found.update(enumerate(call.bodies, call.answer))
+            case "read":
+                found.update(call.answer)
+    return found
+
+
+def _fits(log: Log, after: Log, places: dict[int, bytes]) -> bool:
+    begin = len(log.bodies)
+    return all(places.get(begin + index, body) == body for index, body in enumerate(after.bodies[begin:]))
+
+
+def _known(log: Log, begin: int, places: dict[int, bytes]) -> Log:
+    """Forget the bodies from `begin` on that no answer shows: logs that differ in these alone are one."""
+    kept = (places.get(number, b"") for number in range(begin, len(log.bodies)))
+    return replace(log, bodies=(*log.bodies[:begin], *kept))
+
+
+def _are_of(log: Log, records: tuple[tuple[int, bytes], ...]) -> bool:
+    return all(number < len(log.bodies) and log.bodies[number] == body for number, body in records)
+
+
+def outcomes(calls: Sequence[Call], before: Iterable[Log], last: Call | None = None) -> frozenset[Log]:
+    """Return all logs that these calls may have left, begun on one of those `before`. Raises NotLinearizable.
+
+    `last`, if given, is a read of all after the end of these calls, when those without an answer do nothing any more.
+    """
+    places = _places((*calls, last) if last is not None else calls)
+    calls = sorted(calls, key=lambda call: call.begun)
+    ends = [math.inf if call.answer is Lost else call.ended for call in calls]
+    required = sum(1 << number for number, call in enumerate(calls) if call.answer is not Lost)
+    open_ones = [(0, log) for log in before]
+    seen = set(open_ones)
+    left: set[Log] = set()
+    furthest = 0
+    while open_ones:
+        if len(seen) > MOST_STATES:
+            raise NotLinearizable(f"{MOST_STATES} states were tried: {len(calls)} calls have too many orders, or none")
+        mask, log = open_ones.pop()
+        furthest = max(furthest, mask & required, key=int.bit_count)
+        if mask & required == required and (last is None or _explains(log, last, done(log, last)[1])):
+            left.add(log)
+        earliest = math.inf  # end of those not done yet
+        possible = []
+        for number, call in enumerate(calls):
+            if call.begun > earliest:
+                break
+            if not mask >> number & 1:
+                earliest = min(earliest, ends[number])
+                possible.append(number)
+        for number in possible:
+            if calls[number].begun > earliest:
+                continue
+            after, answer = done(log, calls[number])
+            if calls[number].answer is Lost and after == log:
+                continue  # as if it had never been made
+            if not (_explains(log, calls[number], answer) and _fits(log, after, places)):
+                continue
+            if last is not None:
+                after = _known(after, len(log.bodies), places)
+            following = (mask | 1 << number, after)
+            if following not in seen:
+                seen.add(following)
+                open_ones.append(following)
+    if not left:
+        missing = [call for number, call in enumerate(calls) if required & ~furthest & 1 << number] or [last]
+        story = "\n".join(map(str, calls if last is None else [*calls, last]))
+        raise NotLinearizable(f"no order explains these calls; the longest leaves out\n{missing[0]}\n{story}")
+    return frozenset(left)

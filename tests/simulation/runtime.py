@@ -1,0 +1,70 @@
+"""One process in which all that is otherwise a matter of luck follows from a seed.
+
+Trio's clock jumps ahead whenever all tasks wait. Its scheduler shuffles tasks that are ready by dice of ours. Work for
+threads is done by trio's own thread, after a while of virtual time, and its result arrives after another while: so
+tasks go on before and after it, and the pieces of work of several threads come in any order, each whole. Code that
+yields by the processor's time uses the virtual clock instead.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final, TypeVar
+from unittest.mock import patch
+
+import trio
+import trio._core._run as scheduler
+import trio.testing
+
+__all__ = ["deterministic", "run"]
+
+T = TypeVar("T")
+THREAD_SECONDS: Final = 0.002
+"""Mean of the virtual time that work waits for a thread, and of the time that its result is on its way."""
+
+
+@contextmanager
+def deterministic(dice: random.Random) -> Iterator[None]:
+    """Take all chances from `dice` until the block ends."""
+    before, module = scheduler._r.getstate(), random.getstate()
+    scheduler._r.seed(dice.random())
+    random.seed(dice.random())
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(scheduler, "_ALLOW_DETERMINISTIC_SCHEDULING", True))
+        stack.enter_context(patch.object(trio.to_thread, "run_sync", _by_dice(dice)))
+        for name, loaded in list(sys.modules.items()):
+            if name.startswith("penstock") and getattr(loaded, "perf_counter", None) is time.perf_counter:
+                stack.enter_context(patch.object(loaded, "perf_counter", trio.current_time))
+        try:
+            yield
+        finally:
+            scheduler._r.setstate(before)
+            random.setstate(module)
+
+
+def run(main: Callable[[], Awaitable[T]]) -> T:
+    """Run a program in virtual time, which begins at 0."""
+    return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def _by_dice(dice: random.Random) -> Callable[..., Awaitable[Any]]:
+    async def run_sync(
+        function: Callable[..., T],
+        *given: Any,
+        limiter: trio.CapacityLimiter | None = None,
+        abandon_on_cancel: bool = False,
+    ) -> T:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        async with limiter or trio.CapacityLimiter(1):
+            with trio.CancelScope(shield=True):
+                await trio.sleep(dice.expovariate(1 / THREAD_SECONDS))
+                try:
+                    return function(*given)
+                finally:
+                    await trio.sleep(dice.expovariate(1 / THREAD_SECONDS))
+
+    return run_sync
