@@ -19,7 +19,7 @@ BIN := $(VENV)/bin
 export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help measure setup serve pipeline test test-all test-long test-newest check lock docs bench soak hostile simulate node-peers peers proto clean
+.PHONY: help measure setup serve pipeline test test-all test-long test-newest check lock docs bench judges soak hostile simulate fuzz node-peers peers proto clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -117,8 +117,14 @@ judges: $(VENV)/.dev  ## ask outside judges about a running gateway, and write d
 soak: $(VENV)/.dev  ## ten minutes of heavy traffic while all is recorded (ARGS="--seconds 60" for less)
 	$(BIN)/python bench/soak.py $(ARGS)
 
-simulate: $(VENV)/.dev  ## a thousand runs of the store on a disk that loses power (ARGS="--seeds 100000 --start 0" for more)
+simulate: $(VENV)/.dev  ## a thousand runs of the store or the whole gateway on a disk that loses power (ARGS="--seeds 100000 --start 0" for more)
 	PYTHONPATH=tests $(BIN)/python -m simulation.run $(ARGS)
+
+# In an environment of its own, as the fuzzer has no wheel for some versions of Python.
+fuzz:  ## a minute of coverage-guided fuzzing for each codec, captures and the configuration (ARGS="--only s3p --seconds 600")
+	@$(MAKE) --no-print-directory VENV=$(VENV)/fuzz $(VENV)/fuzz/.run
+	$(VENV)/fuzz/bin/python -m pip install --quiet $(LOCK) --group test --requirement tests/fuzz/requirements.txt
+	PYTHONPATH=tests $(VENV)/fuzz/bin/python -m fuzz.run $(ARGS)
 
 hostile: $(VENV)/.dev  ## how much slower others are served beside hostile clients (ARGS="--only 'rapid reset'")
 	$(BIN)/python bench/hostile.py $(ARGS)

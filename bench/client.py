@@ -22,6 +22,7 @@ import segments
 import wire
 from followers import FOLLOWERS, Follower
 from lanes import LANES, Lane, Refused
+from spread import SPREAD
 
 STALL_SECONDS = 30.0
 _BUFFER = 1 << 20
@@ -67,14 +68,32 @@ def append(job: dict[str, Any]) -> dict[str, Any]:
     The time ends with the last acknowledgement.
     """
     body = wire.body_of(job["size"])
-    lanes = [LANES[job["protocol"]](job["port"], stream, body, job["count"]) for stream in job["streams"]]
+    return _append(job, [LANES[job["protocol"]](job["port"], stream, body, job["count"]) for stream in job["streams"]])
+
+
+def append_spread(job: dict[str, Any]) -> dict[str, Any]:
+    """Like `append`, but each of `connections` appends single records to its share of the streams in turn.
+
+    Everything is acknowledged in order, so that the share's first streams have one record more at most.
+    """
+    body = wire.body_of(job["size"])
+    shares = [job["streams"][index :: job["connections"]] for index in range(job["connections"])]
+    answer = _append({**job, "count": 1}, [SPREAD[job["protocol"]](job["port"], share, body) for share in shares])
+    acked = {}
+    for share in shares:
+        rounds, more = divmod(answer["acked"][share[0]], len(share))
+        acked |= {stream: rounds + (index < more) for index, stream in enumerate(share)}
+    return {**answer, "acked": acked}
+
+
+def _append(job: dict[str, Any], lanes: Sequence[Lane]) -> dict[str, Any]:
     selector = selectors.DefaultSelector()
     events = dict.fromkeys(lanes, selectors.EVENT_READ)
     left = dict.fromkeys(lanes, job.get("batches", sys.maxsize))
     for lane in lanes:
         selector.register(lane.socket, selectors.EVENT_READ, lane)
     latencies: list[float] = []
-    acked = dict.fromkeys(job["streams"], 0)
+    acked = {lane.stream: 0 for lane in lanes}
     begin = end = perf_counter()
     deadline = begin + job["seconds"]
 
@@ -149,8 +168,9 @@ class _Reading:
         if pieces:
             self.socket.send(b"".join(pieces))
 
-    def took(self, count: int) -> bool:
+    def took(self, data: memoryview) -> bool:
         """Notes received bytes; whether the reading is complete."""
+        count = len(data)
         self.left -= count
         if self.script.varies:
             return count == 0
@@ -174,15 +194,35 @@ class _Reading:
         self._start()
 
 
+class _H2Reading(_Reading):
+    """The same over HTTP/2, on one connection."""
+
+    def _connect(self) -> socket.socket:
+        connection = super()._connect()
+        self._frames = scripts.H2Frames(connection)
+        return connection
+
+    def _ask(self) -> None:
+        (block, _) = self.unsent.popleft()
+        self._frames.ask(block)
+
+    def took(self, data: memoryview) -> bool:
+        self._frames.feed(data)
+        self.left = self.script.answer_bytes - self._frames.data_bytes
+        if self._frames.ended and self.left:
+            raise Refused(f"ended {self.left} bytes before the end")
+        return self._frames.ended
+
+
 def read(job: dict[str, Any]) -> dict[str, Any]:
     """Plays each stream's script on a connection of its own, again and again, for `seconds`."""
     plans = [_SCRIPTS[key] for key in job["scripts"]]
-    buffer = bytearray(_BUFFER)
+    buffer = memoryview(bytearray(_BUFFER))
     selector = selectors.DefaultSelector()
     begin = end = perf_counter()
     deadline = begin + job["seconds"]
     for plan in plans:
-        reading = _Reading(job["port"], plan, job["depth"])
+        reading = (_H2Reading if plan.multiplexed else _Reading)(job["port"], plan, job["depth"])
         selector.register(reading.socket, selectors.EVENT_READ, reading)
     readings = 0
     records = size = 0
@@ -192,7 +232,7 @@ def read(job: dict[str, Any]) -> dict[str, Any]:
             count = reading.socket.recv_into(buffer)
             if not count and not (reading.script.varies and abs(reading.left) < reading.script.answer_bytes // 100):
                 raise Refused(f"closed {reading.left} bytes before the end")
-            if not reading.took(count):
+            if not reading.took(buffer[:count]):
                 continue
             end = perf_counter()
             readings += 1
@@ -210,7 +250,9 @@ def read(job: dict[str, Any]) -> dict[str, Any]:
 _SCRIPTS: dict[str, scripts.Script] = {}
 _WRITERS: dict[str, Callable[[int, str, int], scripts.Script]] = {
     "S2S h1": scripts.s2s_script,
+    "S2S h2": scripts.s2s_h2_script,
     "SSE": scripts.sse_script,
+    "SSE h2": scripts.sse_h2_script,
     "S3P": scripts.s3p_script,
     "redis": scripts.redis_script,
     **segments.SCRIPTS,
@@ -238,23 +280,24 @@ def capture(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def deliver(job: dict[str, Any]) -> dict[str, Any]:
-    """Per stream one writer, who appends one record every `interval` seconds, and one follower."""
+    """Per stream one writer, who appends one record every `interval` seconds, and `followers`, one if not said."""
     body = wire.body_of(job["size"])
     selector = selectors.DefaultSelector()
     lanes: list[Lane] = []
     sent: dict[Follower, deque[float]] = {}
+    pairs: dict[Lane, list[Follower]] = {}
     due: dict[Lane, float] = {}
     now = perf_counter()
     for index, stream in enumerate(job["streams"]):
         lane = LANES[job["writer"]](job["port"], stream, body, 1)
         lanes.append(lane)
-        follower = FOLLOWERS[job["protocol"]](job["port"], stream)
-        sent[follower] = deque()
+        pairs[lane] = [FOLLOWERS[job["protocol"]](job["port"], stream) for _ in range(job.get("followers", 1))]
         # Writers are spread over the interval, as clients that know nothing of each other are.
         due[lane] = now + 0.2 + job["interval"] * index / len(job["streams"])
         selector.register(lane.socket, selectors.EVENT_READ, lane)
-        selector.register(follower.socket, selectors.EVENT_READ, follower)
-    pairs = dict(zip(lanes, sent, strict=True))
+        for follower in pairs[lane]:
+            sent[follower] = deque()
+            selector.register(follower.socket, selectors.EVENT_READ, follower)
     latencies: list[float] = []
     deadline = now + 0.2 + job["seconds"]
     while True:
@@ -265,7 +308,9 @@ def deliver(job: dict[str, Any]) -> dict[str, Any]:
             raise Refused(f"{sum(map(len, sent.values()))} records were never delivered")
         for lane, moment in due.items():
             if now >= moment and now < deadline and not lane.pending and lane.may_send():
-                sent[pairs[lane]].append(perf_counter())
+                moment_sent = perf_counter()
+                for follower in pairs[lane]:
+                    sent[follower].append(moment_sent)
                 lane.submit()
                 due[lane] = moment + job["interval"]
         rest = max(0.0, min(due.values()) - perf_counter()) if now < deadline else 0.05
@@ -279,10 +324,101 @@ def deliver(job: dict[str, Any]) -> dict[str, Any]:
                     key.data.sent_at.popleft()
     for end in (*lanes, *sent):
         end.close()
-    return _milliseconds(latencies)
+    return {"records": len(latencies), **_milliseconds(latencies)}
 
 
-JOBS = {"append": append, "read": read, "prepare": prepare, "capture": capture, "deliver": deliver}
+# ---- requests ------------------------------------------------------------------------------------------------
+
+
+class _Asking:
+    """One connection that asks the same again and again, and waits for each answer."""
+
+    def __init__(self, port: int, request: bytes) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._request = request
+        self._held = b""
+        self.ask()
+
+    def ask(self) -> None:
+        self.asked_at = perf_counter()
+        self.socket.send(self._request)  # it fits into an empty buffer: never cut
+
+    def answered(self, data: bytes) -> bool:
+        """Takes received bytes; whether they complete the answer."""
+        self._held += data
+        head, found, body = self._held.partition(b"\r\n\r\n")
+        if not found:
+            return False
+        if not head.startswith(b"HTTP/1.1 200"):
+            raise Refused(self._held[:500])
+        at = head.lower().index(b"content-length:") + 15
+        if len(body) < int(head[at:].partition(b"\r\n")[0]):
+            return False
+        self._held = b""
+        return True
+
+
+def ask(job: dict[str, Any]) -> dict[str, Any]:
+    """One request in flight on each connection, for `seconds`."""
+    selector = selectors.DefaultSelector()
+    begin = end = perf_counter()
+    deadline = begin + job["seconds"]
+    for stream in job["streams"]:
+        asking = _Asking(job["port"], wire.small_request(job["request"], stream, wire.body_of(job["size"])))
+        selector.register(asking.socket, selectors.EVENT_READ, asking)
+    latencies = []
+    acked = dict.fromkeys(job["streams"], 0)
+    streams = {key.data: stream for stream, key in zip(job["streams"], list(selector.get_map().values()), strict=True)}
+    while selector.get_map():
+        for key, _ in _wait(selector):
+            asking = key.data
+            if not asking.answered(_receive(asking.socket)):
+                continue
+            end = perf_counter()
+            latencies.append(end - asking.asked_at)
+            acked[streams[asking]] += 1
+            if end < deadline:
+                asking.ask()
+            else:
+                selector.unregister(asking.socket)
+                asking.socket.close()
+    return {"records": len(latencies), "acked": acked, "seconds": end - begin, **_milliseconds(latencies)}
+
+
+# ---- connections that wait -----------------------------------------------------------------------------------
+
+_HELD: list[socket.socket] = []
+
+
+def hold(job: dict[str, Any]) -> dict[str, Any]:
+    """Opens what waits: followers of one stream, or connections that ask nothing (without `protocol`)."""
+    for _ in range(job["count"]):
+        if job.get("protocol"):
+            _HELD.append(FOLLOWERS[job["protocol"]](job["port"], job["stream"]).socket)
+        else:
+            _HELD.append(socket.create_connection(("127.0.0.1", job["port"]), timeout=20))
+    return {"count": len(_HELD)}
+
+
+def drop(_job: dict[str, Any]) -> dict[str, Any]:
+    """Closes what `hold` opened."""
+    while _HELD:
+        _HELD.pop().close()
+    return {}
+
+
+JOBS = {
+    "append": append,
+    "append_spread": append_spread,
+    "read": read,
+    "prepare": prepare,
+    "capture": capture,
+    "deliver": deliver,
+    "ask": ask,
+    "hold": hold,
+    "drop": drop,
+}
 
 
 def main() -> None:

@@ -55,10 +55,20 @@ class Scale:
     rounds: int
     seconds: float
     read_bytes: int
+    streams: tuple[int, ...]
+    followers: tuple[int, ...]
 
 
-FULL = Scale((100, 1024, 16 * 1024), (1, 8), rounds=3, seconds=0.8, read_bytes=32 << 20)
-QUICK = Scale((1024,), (1, 8), rounds=3, seconds=0.25, read_bytes=16 << 20)
+FULL = Scale(
+    (100, 1024, 16 * 1024),
+    (1, 8),
+    3,
+    seconds=0.8,
+    read_bytes=32 << 20,
+    streams=(100, 1000, 10_000),
+    followers=(1, 10, 100, 1000),
+)
+QUICK = Scale((1024,), (1, 8), 3, seconds=0.25, read_bytes=16 << 20, streams=(100, 1000), followers=(1, 100))
 
 
 def batch_count(size: int) -> int:
@@ -293,7 +303,7 @@ class Bench:
         streams = self._streams(connections)
         records = self._fill("S2S h1", size, streams)
         self.gateway.restart()
-        plans = {name: self._scripts(name, streams, records) for name in ("S2S h1", "SSE", "S3P")}
+        plans = {name: self._scripts(name, streams, records) for name in ("S2S h1", "S2S h2", "SSE", "SSE h2", "S3P")}
         servers = {name: self._server(name)[:2] for name in plans}
         if EVERYSEC in self.redis:
             self._fill(EVERYSEC, size, streams)
@@ -346,7 +356,7 @@ class Bench:
                 ask_redis(port, b"FLUSHALL", b"ASYNC")
             return {key: answer[key] for key in ("p50_ms", "p99_ms", "samples")}
 
-        names = ["S2S h1", "SSE", "S3P", *(name for name in (ALWAYS,) if name in self.redis)]
+        names = ["S2S h1", "S2S h2", "SSE", "S3P", *(name for name in (ALWAYS,) if name in self.redis)]
         yield from self._rows(DELIVERY, size, connections, {name: lambda n=name: measure(n) for name in names})
 
 

@@ -59,6 +59,22 @@ class SSEFollower(_Pushed):
         return wire.event_stream_head(self.stream, "seq_num=0")
 
 
+class S2SFollowerH2(Follower):
+    """Over HTTP/2, on a connection of its own."""
+
+    def open(self) -> None:
+        block = wire.h2_read_head(self.stream, "seq_num=0")
+        settled = wire.h2_frame(0x4, 1, 0, b"")
+        self.socket.sendall(wire.h2_opening() + wire.h2_frame(0x1, 0x4 | 0x1, 1, block) + settled)
+        answer = b""
+        while b"\x88" not in answer:  # :status 200 of the static table (RFC 7541, appendix A)
+            data = self.socket.recv(65536)
+            if not data:
+                raise Refused("the connection was closed")
+            answer += data
+        self.feed(answer)
+
+
 class _Polled(Follower):
     """The client asks again after each answer: a blocking read from behind the last record it saw."""
 
@@ -117,6 +133,7 @@ class RedisFollower(_Polled):
 
 FOLLOWERS: dict[str, type[Follower]] = {
     "S2S h1": S2SFollower,
+    "S2S h2": S2SFollowerH2,
     "SSE": SSEFollower,
     "S3P": S3PFollower,
     "redis": RedisFollower,

@@ -8,8 +8,10 @@ does as little as tells the truth, so that the client is not what is measured. A
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 from collections import deque
+from collections.abc import Iterator, Sequence
 from time import perf_counter
 
 import wire
@@ -31,11 +33,11 @@ class Lane:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.pending = memoryview(b"")  # bytes that the socket did not take yet
         self.sent_at: deque[float] = deque()  # of the batches in flight
-        self.block = self.batch(body)
+        self.blocks: Iterator[bytes | bytearray] = itertools.repeat(self.batch(body))
         self.open()
         self.socket.setblocking(False)
 
-    def batch(self, body: bytes) -> bytes:
+    def batch(self, body: bytes) -> bytes | bytearray:
         """The bytes of one batch."""
         raise NotImplementedError
 
@@ -53,7 +55,7 @@ class Lane:
     def submit(self) -> None:
         """Send a batch, as far as the socket takes it."""
         self.sent_at.append(perf_counter())
-        self.pending = memoryview(self.block)
+        self.pending = memoryview(next(self.blocks))
         self.flush()
 
     def flush(self) -> None:
@@ -126,6 +128,10 @@ class S2SOverHttp1(Lane):
 class S2SOverHttp2(Lane):
     """S2S append session over HTTP/2 with prior knowledge, on stream 1."""
 
+    def streams(self) -> Sequence[str]:
+        """Return the streams that have sessions on this connection."""
+        return (self.stream,)
+
     def batch(self, body: bytes) -> bytes:
         frame = wire.append_frame(body, self.count)
         self._cost = len(frame)  # what flow control counts
@@ -137,9 +143,13 @@ class S2SOverHttp2(Lane):
         self._windows = {0: 65_535, 1: 65_535}
         self._initial = 65_535
         self._replies = b""
-        self._answered = False
-        self.socket.sendall(wire.h2_opening(self.stream))
-        while not self._answered:
+        self._answered = 0
+        heads = [
+            wire.h2_frame(0x1, 0x4, 2 * index + 1, wire.h2_session_head(stream))
+            for index, stream in enumerate(self.streams())
+        ]
+        self.socket.sendall(wire.h2_opening() + b"".join(heads))
+        while self._answered < len(heads):
             self.credit(self.socket.recv(65536) or self._closed())
 
     def _closed(self) -> bytes:
@@ -149,10 +159,10 @@ class S2SOverHttp2(Lane):
         return min(self._windows.values()) >= self._cost
 
     def submit(self) -> None:
-        for stream in self._windows:
-            self._windows[stream] -= self._cost
+        for number in self._windows:
+            self._windows[number] -= self._cost
         self.sent_at.append(perf_counter())
-        self.pending = memoryview(self._replies + self.block)
+        self.pending = memoryview(self._replies + next(self.blocks))
         self._replies = b""
         self.flush()
 
@@ -180,7 +190,7 @@ class S2SOverHttp2(Lane):
         if kind == 0x1:
             if not payload.startswith(b"\x88"):  # :status 200 of the static table (RFC 7541, appendix A)
                 raise Refused(payload)
-            self._answered = True
+            self._answered += 1
         elif kind == 0x4 and not flags & 1:
             for offset in range(0, len(payload), 6):
                 if payload[offset : offset + 2] == b"\x00\x04":
@@ -190,7 +200,7 @@ class S2SOverHttp2(Lane):
             self._replies += wire.h2_frame(0x4, 1, 0, b"")
         elif kind == 0x6 and not flags & 1:
             self._replies += wire.h2_frame(0x6, 1, 0, payload)
-        elif kind == 0x8:
+        elif kind == 0x8 and stream in self._windows:
             self._windows[stream] += int.from_bytes(payload, "big")
         elif kind in (0x3, 0x7):
             raise Refused(f"HTTP/2 frame of type {kind}: {payload!r}")

@@ -15,7 +15,7 @@ __all__ = ["RECORDED", "RECORD_APPEND", "RECORD_READ", "RecordBench"]
 RECORD_APPEND, RECORD_READ = "record append", "record read"
 RECORDED = ", recorded"
 """The end of a candidate's name."""
-PROTOCOLS = (S2S, "S3P")
+PROTOCOLS = (S2S, "S2S h2", "S3P")
 ROUNDS = 7
 """At the least: each gives a ratio, and what is told is their median and range."""
 

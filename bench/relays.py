@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from duties import HAPROXY, S2S, Bench, Row, largest_batch
 from servers import Bridge, Relay, Server, Source, Unavailable
 
-__all__ = ["DIRECT", "PENSTOCK", "RELAY_ACK", "RELAY_READ", "RelayBench"]
+__all__ = ["DIRECT", "PENSTOCK", "RELAY_ACK", "RELAY_READ", "SPLICE", "RelayBench"]
 
 RELAY_READ, RELAY_ACK = "relay read", "relay ack"
-PENSTOCK, DIRECT = "Penstock relay", "direct"
+PENSTOCK, PENSTOCK_H2, DIRECT, SPLICE = "Penstock relay", "Penstock relay h2", "direct", "haproxy splice"
 
 
 class RelayBench(Bench):
@@ -23,10 +23,11 @@ class RelayBench(Bench):
         found: dict[str, tuple[Server, int]] = {PENSTOCK: (bridge, bridge.s2_port)}
         try:
             relay = stack.enter_context(Relay(self._directory / f"haproxy-{name}", back))
+            splice = stack.enter_context(Relay(self._directory / f"splice-{name}", back, splice=True))
         except Unavailable as missing:
             self._say(str(missing))
         else:
-            found[HAPROXY] = (relay, relay.port)
+            found |= {HAPROXY: (relay, relay.port), SPLICE: (splice, splice.port)}
         return found
 
     def relay_reads(self, size: int, connections: int) -> Iterator[Row]:
@@ -40,12 +41,13 @@ class RelayBench(Bench):
         with ExitStack() as stack:
             source = stack.enter_context(Source(payload))
             relays = self._relays(stack, f"read-{connections}", source.port)
+            relays[PENSTOCK_H2] = relays[PENSTOCK]
             plans = {}
             for name, (_, port) in relays.items():
                 key = f"{name} {stream}"
-                self._client.do(
-                    "prepare", key=key, protocol=S2S, port=port, stream=stream, records=records, varies=True
-                )
+                plan = {"key": key, "port": port, "stream": stream, "records": records}
+                protocol = "S2S h2" if name == PENSTOCK_H2 else S2S
+                self._client.do("prepare", protocol=protocol, varies=protocol == S2S, **plan)
                 plans[name] = [key] * connections
 
             def measure(name: str) -> Callable[[], dict[str, float]]:

@@ -42,15 +42,18 @@ from recordings import RECORD_APPEND, RECORD_READ, RECORDED
 from relays import DIRECT, PENSTOCK, RELAY_ACK, RELAY_READ
 from report import against, number, size_name, table
 from servers import Client
+from small import FAN_OUT, HELD, IDLE, PROCESS, REQUESTS, SPREAD, START, SmallBench
 from tables import CAPTURE, LOOP, SINK, SMALL_RUN, SOURCE, SPARK
-from workers import ALONE, TWO, WORKERS_APPEND, WORKERS_LARGEST, WORKERS_READ, WorkersBench
+from workers import ALONE, TWO, WORKERS_APPEND, WORKERS_LARGEST, WORKERS_READ
 
 RESULTS = Path(__file__).parent / "results"
-SEGMENT, RELAY, RECORD, WORKERS, PIPELINE = "segment", "relay", "record", "workers", "pipeline"
-DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT, RELAY, RECORD, WORKERS, PIPELINE)
+SEGMENT, RELAY, RECORD, SMALL, WORKERS, PIPELINE = "segment", "relay", "record", "small", "workers", "pipeline"
+DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT, RELAY, RECORD, SMALL, WORKERS, PIPELINE)
 
-SMALL = 1024
-"""Bytes of the largest records that the pipeline is measured with."""
+SMALL_SIZE = 1024
+"""Bytes of the largest records that the pipeline and workers are measured with."""
+SMALL_THINGS_SIZE = 100
+"""Bytes of the records of small things."""
 
 
 def arguments() -> argparse.Namespace:
@@ -60,7 +63,7 @@ def arguments() -> argparse.Namespace:
         return tuple(int(part) for part in text.split(","))
 
     parser = argparse.ArgumentParser(description="The benchmark of Penstock; see bench/README.md.")
-    parser.add_argument("--quick", action="store_true", help="1 KiB records, short rounds: about two minutes")
+    parser.add_argument("--quick", action="store_true", help="1 KiB records, short rounds: about six minutes")
     parser.add_argument("--sizes", type=numbers, help="body sizes in bytes, as 100,1024")
     parser.add_argument("--connections", type=numbers, help="as 1,8")
     parser.add_argument("--duties", default=",".join(DUTIES), help=f"of {', '.join(DUTIES)}")
@@ -75,7 +78,7 @@ def arguments() -> argparse.Namespace:
 
 
 def cases(
-    bench: WorkersBench, duties: Sequence[str], *, smallest: bool, middle: bool, small: bool
+    bench: SmallBench, duties: Sequence[str], *, smallest: bool, middle: bool, small: bool
 ) -> list[Callable[[int, int], Iterator[Row]]]:
     """Return what to measure, in the order of DUTIES.
 
@@ -95,6 +98,18 @@ def cases(
     return [one for duty in DUTIES if duty in duties for one in known.get(duty, ())]
 
 
+def small_things(bench: SmallBench, scale: Scale, directory: Path) -> Iterator[Iterator[Row]]:
+    """Return what to measure of streams, requests, followers, and the start."""
+    for streams in scale.streams:
+        yield bench.spread_appends(SMALL_THINGS_SIZE, streams)
+    for connections in scale.connections:
+        yield bench.requests(SMALL_THINGS_SIZE, connections)
+    for followers in scale.followers:
+        yield bench.fan_outs(SMALL_THINGS_SIZE, followers)
+    yield bench.idle(SMALL_THINGS_SIZE)
+    yield bench.starts(directory)
+
+
 def measure(
     scale: Scale, duties: Sequence[str], scratch: Path, say: Callable[[str], None], gateway: tuple[str, ...]
 ) -> list[Row]:
@@ -104,14 +119,18 @@ def measure(
         for size in scale.sizes:
             directory = scratch / str(size)
             directory.mkdir()
-            with WorkersBench(scale, directory, client, say, gateway) as bench:
+            with SmallBench(scale, directory, client, say, gateway) as bench:
                 middle = sorted(scale.sizes)[len(scale.sizes) // 2]
                 smallest = size == min(scale.sizes)
-                for duty in cases(bench, duties, smallest=smallest, middle=size == middle, small=size <= SMALL):
+                for duty in cases(bench, duties, smallest=smallest, middle=size == middle, small=size <= SMALL_SIZE):
                     for connections in scale.connections:
                         rows += duty(size, connections)
                         say(f"{rows[-1].duty}, {size_name(size)}, {connections} connections")
-                if WORKERS in duties and size <= SMALL:
+                if SMALL in duties and smallest:
+                    for some in small_things(bench, scale, directory):
+                        rows += some
+                        say(f"{rows[-1].duty}, {rows[-1].connections}")
+                if WORKERS in duties and size <= SMALL_SIZE:
                     rows += bench.workers(size)
                     say(f"{WORKERS}, {size_name(size)}")
             shutil.rmtree(directory)
@@ -126,18 +145,63 @@ def group(rows: Sequence[Row], duty: str) -> Iterator[tuple[str, list[Row]]]:
         yield name, [r for r in rows if (r.duty, r.size, r.connections) == (duty, size, connections)]
 
 
-def rate_table(rows: Sequence[Row], duty: str, base: str, whose: str = "server") -> str:
-    """Throughput, with the ratio of rates and of processor time to `base`; `whose` time that is."""
+def rate_table(rows: Sequence[Row], duty: str, base: str, *, whose: str = "server", unit: str = "record") -> str:
+    """Processor time with its spread over the rounds, and throughput, with the ratios of both to `base`.
+
+    `whose` time that is, for which `unit`.
+    """
     lines = []
     for case, some in group(rows, duty):
         rates = {row.candidate: row.figures["records_s"] for row in some}
         costs = {row.candidate: row.figures["cpu_us"] for row in some}
         for row in some:
-            figures = (row.figures["records_s"], row.figures["mb_s"], row.figures["cpu_us"])
-            ratios = (against(rates, row.candidate, base), against(costs, row.candidate, base))
-            lines.append((case, row.candidate, *map(number, figures), *ratios))
-    head = ("case", "candidate", "records/s", "body MB/s", f"{whose} CPU us/record", f"rate / {base}", f"CPU / {base}")
-    return table(head, lines)
+            cost, rate, volume = (row.figures[key] for key in ("cpu_us", "records_s", "mb_s"))
+            per_gb = number(cost / volume * rate / 1000) if volume else "-"
+            ratios = (against(costs, row.candidate, base), against(rates, row.candidate, base))
+            figures = (number(cost), spread(row, "cpu_us"), ratios[0], per_gb, number(rate), ratios[1], number(volume))
+            lines.append((case, row.candidate, *figures))
+    head = ("case", "candidate", f"{whose} CPU us/{unit}", "of rounds", f"CPU / {base}", "CPU s/GB")
+    return table((*head, f"{unit}s/s", f"rate / {base}", "body MB/s"), lines)
+
+
+def spread(row: Row, figure: str) -> str:
+    """The least and the greatest of the rounds."""
+    found = [one[figure] for one in row.rounds]
+    return f"{number(min(found))} .. {number(max(found))}"
+
+
+def fan_out_table(rows: Sequence[Row], duty: str) -> str:
+    """Processor time of a delivery, and percentiles, by number of followers."""
+    lines = []
+    for case, some in group(rows, duty):
+        costs = {row.candidate: row.figures["cpu_us"] for row in some}
+        for row in some:
+            cost, p50, p99 = (row.figures[key] for key in ("cpu_us", "p50_ms", "p99_ms"))
+            ratio = against(costs, row.candidate, ALWAYS)
+            lines.append((case, row.candidate, number(cost), spread(row, "cpu_us"), ratio, number(p50), number(p99)))
+    return table(
+        ("case", "candidate", "server CPU us/delivery", "of rounds", f"CPU / {ALWAYS}", "p50 ms", "p99 ms"), lines
+    )
+
+
+def idle_table(rows: Sequence[Row], duty: str) -> str:
+    """Memory of each follower or connection, and the processor time of all."""
+    lines = [
+        (f"{row.connections:,}", row.candidate, number(row.figures["kib"]), number(row.figures["core_percent"]))
+        for row in rows
+        if row.duty == duty
+    ]
+    return table(("number", "waiting", "KiB each", "% of a core, all"), lines)
+
+
+def start_table(rows: Sequence[Row], duty: str) -> str:
+    """Processor time until a server listens, and the time."""
+    lines = [
+        (row.candidate, number(row.figures["cpu_s"]), spread(row, "cpu_s"), number(row.figures["seconds"]))
+        for row in rows
+        if row.duty == duty
+    ]
+    return table(("server", "CPU s", "of rounds", "s"), lines)
 
 
 def latency_table(rows: Sequence[Row], duty: str) -> str:
@@ -216,19 +280,16 @@ def targets(rows: Sequence[Row]) -> str:
     """The figures to work towards, with what this run shows."""
     found = {(row.duty, row.size, row.connections, row.candidate): row.figures for row in rows}
 
-    def ratio(duty: str, connections: int, base: str) -> float | None:
-        ours, theirs = found.get((duty, 1024, connections, "S2S h1")), found.get((duty, 1024, connections, base))
-        return ours["records_s"] / theirs["records_s"] if ours and theirs else None
+    def figure(duty: str, size: int, connections: int, candidate: str, name: str) -> float | None:
+        return found.get((duty, size, connections, candidate), {}).get(name)
 
-    def relayed(connections: int) -> float | None:
-        case = (RELAY_READ, 1024, connections)
-        ours, theirs = found.get((*case, PENSTOCK)), found.get((*case, HAPROXY))
-        return ours["records_s"] / theirs["records_s"] if ours and theirs else None
+    def ratio(name: str, duty: str, size: int, connections: int, ours: str, base: str) -> float | None:
+        pair = [figure(duty, size, connections, one, name) for one in (ours, base)]
+        return pair[0] / pair[1] if all(pair) else None
 
-    def beyond_fdatasync(connections: int) -> float | None:
-        case = (ACK, 1024, connections)
-        ours, disk = found.get((*case, "S2S h1")), found.get((*case, DISK))
-        return ours["p50_ms"] - disk["p50_ms"] if ours and disk else None
+    def beyond(duty: str, connections: int, candidate: str, base: str) -> float | None:
+        pair = [figure(duty, 1024, connections, one, "p50_ms") for one in (candidate, base)]
+        return pair[0] - pair[1] if None not in pair else None
 
     def recorded(duty: str, candidate: str) -> float | None:
         """The worst of the cases."""
@@ -242,37 +303,76 @@ def targets(rows: Sequence[Row]) -> str:
         pairs = [(alone, two) for duty in duties for _, alone, two in crews(rows, duty)]
         return max((ratios(alone, two, "records_s")[1] for alone, two in pairs), default=None)
 
-    def delivery(connections: int) -> float | None:
-        return found.get((DELIVERY, 1024, connections, "S2S h1"), {}).get("p99_ms")
+    def of_streams(candidate: str) -> float | None:
+        pair = [figure(SPREAD, SMALL_THINGS_SIZE, streams, candidate, "records_s") for streams in (10_000, 100)]
+        return pair[0] / pair[1] if all(pair) else None
 
-    def tables(size: int) -> float | None:
-        case = (SOURCE, size, 1)
-        ours, theirs = found.get((*case, SPARK)), found.get((*case, LOOP))
-        return ours["records_s"] / theirs["records_s"] if ours and theirs else None
-
-    def small_run() -> float | None:
-        return next((row.figures["cpu_s"] for row in rows if row.duty == SMALL_RUN), None)
-
-    asked = (
-        ("append 1 KiB x 100, 8 connections: S2S h1 / redis always", ratio(APPEND, 8, ALWAYS), ">= 1"),
-        ("catch-up 1 KiB, 1 connection: S2S h1 / haproxy relay", ratio(READ, 1, HAPROXY), ">= 0.5"),
-        ("catch-up 1 KiB, 8 connections: S2S h1 / haproxy relay", ratio(READ, 8, HAPROXY), ">= 0.5"),
-        ("ack p50 - fdatasync, 1 KiB, S2S h1, 1 connection, ms", beyond_fdatasync(1), "<= 2"),
-        ("ack p50 - fdatasync, 1 KiB, S2S h1, 8 connections, ms", beyond_fdatasync(8), "<= 2"),
-        ("append -> delivery p99, 1 KiB, S2S h1, 1 pair, ms", delivery(1), "< 10"),
-        ("append -> delivery p99, 1 KiB, S2S h1, 8 pairs, ms", delivery(8), "< 10"),
-        ("relay, batches of 1 MiB, 1 connection: Penstock / haproxy", relayed(1), ">= 0.5"),
-        ("relay, batches of 1 MiB, 8 connections: Penstock / haproxy", relayed(8), ">= 0.5"),
-        ("append, S2S h1: recorded / not recorded, worst case", recorded(RECORD_APPEND, "S2S h1"), ">= 0.85"),
-        ("append, S3P: recorded / not recorded, worst case", recorded(RECORD_APPEND, "S3P"), ">= 0.85"),
-        ("catch-up, S2S h1: recorded / not recorded, worst case", recorded(RECORD_READ, "S2S h1"), ">= 0.85"),
-        ("catch-up, S3P: recorded / not recorded, worst case", recorded(RECORD_READ, "S3P"), ">= 0.85"),
+    cpu, rate = "cpu_us", "records_s"
+    h1, h2 = "S2S h1", "S2S h2"
+    asked: list[tuple[str, float | None, str]] = [
+        ("append 1 KiB x 100, 8 connections: S2S h2 / redis always", ratio(rate, APPEND, 1024, 8, h2, ALWAYS), ">= 1"),
+        ("the same, CPU", ratio(cpu, APPEND, 1024, 8, h2, ALWAYS), "<= 1.2"),
+    ]
+    for connections in (1, 8):
+        case = (READ, 1024, connections)
+        asked += [
+            (f"catch-up 1 KiB x {connections}: S2S h1 / haproxy relay", ratio(rate, *case, h1, HAPROXY), ">= 0.9"),
+            ("the same, CPU", ratio(cpu, *case, h1, HAPROXY), "<= 0.8"),
+            (f"catch-up 1 KiB x {connections}: CPU, S2S h2 / haproxy relay", ratio(cpu, *case, h2, HAPROXY), "<= 1.5"),
+            (f"catch-up 1 KiB x {connections}: CPU, SSE / haproxy relay", ratio(cpu, *case, "SSE", HAPROXY), "<= 2.5"),
+        ]
+    for connections in (1, 8):
+        case = (RELAY_READ, 1024, connections)
+        asked += [
+            (f"relay, 1 MiB x {connections}: CPU, Penstock / haproxy", ratio(cpu, *case, PENSTOCK, HAPROXY), "<= 0.8"),
+            (f"relay ack x {connections}: added, p50, ms", beyond(RELAY_ACK, connections, PENSTOCK, DIRECT), "< 0.3"),
+        ]
+    asked += [
+        (f"catch-up 100 B x 1: CPU, {name} / redis XRANGE", ratio(cpu, READ, 100, 1, name, "redis"), bound)
+        for name, bound in ((h1, "<= 1"), ("SSE", "<= 2"), ("S3P", "<= 2"))
+    ]
+    asked += [
+        ("appends, 10,000 streams / 100 streams, S2S h2", of_streams(h2), ">= 0.8"),
+        ("appends, 10,000 streams / 100 streams, S3P", of_streams("S3P"), ">= 0.8"),
+    ]
+    asked += [
+        (
+            f"unary {kind}, 8 connections: Penstock / uvicorn h11",
+            ratio(rate, REQUESTS, SMALL_THINGS_SIZE, 8, kind, "uvicorn h11"),
+            ">= 1",
+        )
+        for kind in ("append", "read")
+    ]
+    asked += [
+        ("ack p50 - fdatasync, 1 KiB, S2S h1, 1 connection, ms", beyond(ACK, 1, h1, DISK), "<= 2"),
+        ("ack p50 - fdatasync, 1 KiB, S2S h1, 8 connections, ms", beyond(ACK, 8, h1, DISK), "<= 2"),
+        ("append -> delivery p99, 1 KiB, S2S h1, 1 pair, ms", figure(DELIVERY, 1024, 1, h1, "p99_ms"), "< 10"),
+        ("append -> delivery p99, 1 KiB, S2S h1, 8 pairs, ms", figure(DELIVERY, 1024, 8, h1, "p99_ms"), "< 10"),
+    ]
+    asked += [
+        (f"{what}, {name}: recorded / not recorded, worst case", recorded(duty, name), ">= 0.9")
+        for what, duty in (("append", RECORD_APPEND), ("catch-up", RECORD_READ))
+        for name in (h1, h2, "S3P")
+    ]
+    asked += [
         ("append, S2S h1: two workers / one process, best case", workers(WORKERS_APPEND, WORKERS_LARGEST), ">= 1.6"),
         ("catch-up, S2S h1: two workers / one process, best case", workers(WORKERS_READ), ">= 1.6"),
-        ("spark source, 100 B: Spark / loop", tables(100), ">= 0.5"),
-        ("spark source, 1 KiB: Spark / loop", tables(1024), ">= 0.5"),
-        ("`penstock pipeline run` on 90 records, CPU s of all processes", small_run(), "< 30"),
-    )
+        ("idle follower, SSE, KiB", figure(IDLE, SMALL_THINGS_SIZE, HELD, "SSE", "kib"), "<= 15"),
+        ("idle follower, S2S h2, KiB", figure(IDLE, SMALL_THINGS_SIZE, HELD, h2, "kib"), "<= 10"),
+        (
+            "heartbeats of 1,000 followers, SSE, % of a core",
+            figure(IDLE, SMALL_THINGS_SIZE, HELD, "SSE", "core_percent"),
+            "<= 0.3",
+        ),
+        ("start to ready, CPU s", figure(START, 0, 0, PROCESS, "cpu_s"), "<= 0.6"),
+        ("spark source, 100 B: Spark / loop", ratio(rate, SOURCE, 100, 1, SPARK, LOOP), ">= 0.5"),
+        ("spark source, 1 KiB: Spark / loop", ratio(rate, SOURCE, 1024, 1, SPARK, LOOP), ">= 0.5"),
+        (
+            "`penstock pipeline run` on 90 records, CPU s of all processes",
+            next((row.figures["cpu_s"] for row in rows if row.duty == SMALL_RUN), None),
+            "< 30",
+        ),
+    ]
     lines = []
     for name, value, wanted in asked:
         relation, _, bound = wanted.partition(" ")
@@ -306,6 +406,15 @@ def report(rows: Sequence[Row], seconds: float) -> str:
         (RELAY_ACK, "Append to acknowledgement through a relay", lambda: added_table(rows, RELAY_ACK)),
         (RECORD_APPEND, "Durable appends while all is recorded", lambda: record_table(rows, RECORD_APPEND)),
         (RECORD_READ, "Catch-up reads while all is recorded", lambda: record_table(rows, RECORD_READ)),
+        (SPREAD, "Durable appends of single records to many streams", lambda: rate_table(rows, SPREAD, ALWAYS)),
+        (
+            REQUESTS,
+            "Requests of one record over HTTP/1.1",
+            lambda: rate_table(rows, REQUESTS, "uvicorn h11", unit="request"),
+        ),
+        (FAN_OUT, "One stream, many followers", lambda: fan_out_table(rows, FAN_OUT)),
+        (IDLE, "What waits", lambda: idle_table(rows, IDLE)),
+        (START, "From the start to listening", lambda: start_table(rows, START)),
         (WORKERS_APPEND, "Durable appends by two workers", lambda: workers_table(rows, WORKERS_APPEND)),
         (
             WORKERS_LARGEST,
@@ -319,7 +428,7 @@ def report(rows: Sequence[Row], seconds: float) -> str:
         (SINK, "Tables of Spark into streams, one core"),
         (CAPTURE, "Records of captures as tables of Spark, one core"),
     )
-    titles += tuple((duty, title, lambda d=duty: rate_table(rows, d, LOOP, "client")) for duty, title in spark)
+    titles += tuple((duty, title, lambda d=duty: rate_table(rows, d, LOOP, whose="client")) for duty, title in spark)
     for duty, title, text in titles:
         if any(row.duty == duty for row in rows):
             parts.append(f"## {title}\n\n{text()}")

@@ -13,7 +13,17 @@ from dataclasses import dataclass
 import wire
 from lanes import Refused
 
-__all__ = ["Script", "read_all", "redis_script", "s2s_script", "s3p_script", "sse_script"]
+__all__ = [
+    "H2Frames",
+    "Script",
+    "read_all",
+    "redis_script",
+    "s2s_h2_script",
+    "s2s_script",
+    "s3p_script",
+    "sse_h2_script",
+    "sse_script",
+]
 
 PAGE = 1000
 """Records per READ and per XRANGE: the most that both allow by default."""
@@ -26,6 +36,7 @@ class Script:
     `closes`: the server ends the connection after the answer, so that every reading takes a new connection.
     `opening`: what is said once on each connection, and the number of bytes that answer it. `varies`: how the answer
     is cut into chunks does, so that its end is that of the connection, and its length only nearly known.
+    `multiplexed`: the request is a header block for HTTP/2, and the answer's bytes are those of its DATA frames.
     """
 
     steps: tuple[tuple[bytes, int], ...]
@@ -33,6 +44,7 @@ class Script:
     closes: bool
     opening: tuple[bytes, int] | None = None
     varies: bool = False
+    multiplexed: bool = False
 
     @property
     def answer_bytes(self) -> int:
@@ -73,16 +85,90 @@ def _check(body: bytes, records: int) -> None:
         raise Refused(f"{records} records were appended, {found} came back")
 
 
-def s2s_script(port: int, stream: str, records: int) -> Script:
-    """An S2S read session over HTTP/1.1, bounded to what is there."""
-    request = wire.read_session_head(stream, f"seq_num=0&count={records}")
-    answer = read_all(port, request)
-    body = _body(answer)
+class H2Frames:
+    """The answer to one request over HTTP/2 after the other, as received bytes bring it.
+
+    `block`: the request's header block. Payloads are skipped, unless `keep` collects those of DATA frames.
+    """
+
+    def __init__(self, connection: socket.socket, *, keep: bool = False) -> None:
+        self._socket = connection
+        self._head = b""
+        self._skip = 0
+        self._stream = -1
+        self._keep = keep
+        self.body = bytearray()
+        self.data_bytes = 0
+        self.ended = False
+        connection.sendall(wire.h2_opening() + wire.h2_frame(0x4, 1, 0, b""))
+
+    def ask(self, block: bytes) -> None:
+        """Send the next request, on a new stream."""
+        self._stream += 2
+        self.data_bytes, self.ended = 0, False
+        self._socket.sendall(wire.h2_frame(0x1, 0x4 | 0x1, self._stream, block))
+
+    def feed(self, data: memoryview) -> None:
+        """Take received bytes. Raises Refused for an answer that is no 200, and for the end of the connection."""
+        at, end = 0, len(data)
+        while at < end:
+            if self._skip:
+                step = min(self._skip, end - at)
+                if self._keep and self._kind == 0x0:
+                    self.body += data[at : at + step]
+                at += step
+                self._skip -= step
+                continue
+            step = min(9 - len(self._head), end - at)
+            self._head += data[at : at + step]
+            at += step
+            if len(self._head) == 9:
+                self._begin(self._head)
+                self._head = b""
+
+    def _begin(self, head: bytes) -> None:
+        self._skip = int.from_bytes(head[:3], "big")
+        self._kind, flags = head[3], head[4]
+        if self._kind == 0x0:
+            self.data_bytes += self._skip
+        elif self._kind in (0x3, 0x7):
+            raise Refused(f"HTTP/2 frame of type {self._kind}")
+        if self._kind in (0x0, 0x1) and flags & 0x1:
+            self.ended = True  # no payload follows that matters
+
+
+def read_all_h2(port: int, block: bytes) -> bytes:
+    """The whole body of an answer over HTTP/2."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        frames = H2Frames(connection, keep=True)
+        frames.ask(block)
+        while not frames.ended:
+            data = connection.recv(1 << 20)
+            if not data:
+                raise Refused("the connection was closed")
+            frames.feed(memoryview(data))
+        return bytes(frames.body)
+
+
+def _check_frames(body: bytes) -> None:
     at = 0
     while at < len(body):
         if body[at + 3] != 0:
             raise Refused(f"a frame with flag {body[at + 3]:#x}")
         at += 3 + int.from_bytes(body[at : at + 3], "big")
+
+
+def _check_events(body: bytes) -> None:
+    if not body.endswith(b"data: [DONE]\n\n"):
+        raise Refused(body[-300:])
+
+
+def s2s_script(port: int, stream: str, records: int) -> Script:
+    """An S2S read session over HTTP/1.1, bounded to what is there."""
+    request = wire.read_session_head(stream, f"seq_num=0&count={records}")
+    answer = read_all(port, request)
+    body = _body(answer)
+    _check_frames(body)
     _check(body, records)
     return Script(((request, len(answer)),), records, closes=True)
 
@@ -92,10 +178,27 @@ def sse_script(port: int, stream: str, records: int) -> Script:
     request = wire.event_stream_head(stream, f"seq_num=0&count={records}")
     answer = read_all(port, request)
     body = _body(answer)
-    if not body.endswith(b"data: [DONE]\n\n"):
-        raise Refused(body[-300:])
+    _check_events(body)
     _check(body, records)
     return Script(((request, len(answer)),), records, closes=True)
+
+
+def s2s_h2_script(port: int, stream: str, records: int) -> Script:
+    """An S2S read session over HTTP/2."""
+    block = wire.h2_read_head(stream, f"seq_num=0&count={records}")
+    body = read_all_h2(port, block)
+    _check_frames(body)
+    _check(body, records)
+    return Script(((block, len(body)),), records, closes=False, multiplexed=True)
+
+
+def sse_h2_script(port: int, stream: str, records: int) -> Script:
+    """The same as server-sent events."""
+    block = wire.h2_read_head(stream, f"seq_num=0&count={records}", events=True)
+    body = read_all_h2(port, block)
+    _check_events(body)
+    _check(body, records)
+    return Script(((block, len(body)),), records, closes=False, multiplexed=True)
 
 
 class _Counting:

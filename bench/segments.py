@@ -91,15 +91,15 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 class _Segment(Lane):
-    """A batch is one block of whole events. `block` is a template: numbers are put into it before it is sent."""
+    """A batch is one block of whole events: a template, into which numbers are put before it is sent."""
 
-    def batch(self, body: bytes) -> bytes:
+    def batch(self, body: bytes) -> bytearray:
         self._events = _message(_EVENT, body) * self.count
         self._writer = uuid4().bytes
         self._sent = self._acked = 0
         self._messages = _Messages()
         self._template = bytearray(self.spell())
-        return b""
+        return self._template
 
     def spell(self) -> bytes:
         """The bytes of a block."""
@@ -112,7 +112,6 @@ class _Segment(Lane):
     def submit(self) -> None:
         self.number()
         self._sent += 1
-        self.block = self._template  # type: ignore[assignment]  # any bytes will do
         super().submit()
 
     def credit(self, data: bytes) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -26,7 +27,9 @@ __all__ = [
     "Source",
     "Spark",
     "Unavailable",
+    "Uvicorn",
     "processor_seconds",
+    "resident_bytes",
     "session_seconds",
 ]
 
@@ -43,6 +46,11 @@ def processor_seconds(pid: int) -> float:
     """Processor time, user and system, that a process used so far in all its threads (ticks of 10 ms)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory that a process keeps in RAM."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def session_seconds(command: Sequence[str], directory: Path) -> float:
@@ -241,6 +249,20 @@ class Redis(Server):
         wait_for(self.port, self.process)
 
 
+class Uvicorn(Server):
+    """`uvicorn` with a parser of HTTP/1.1, and an application that reads a body and answers (`asgi.py`)."""
+
+    def __init__(self, parser: str) -> None:
+        for name in {"uvicorn", parser}:
+            if importlib.util.find_spec(name) is None:
+                raise Unavailable(f"{name} is not installed (pip install --group bench): its rows are left out")
+        self.port = free_port()
+        flags = ("--http", parser, "--loop", "asyncio", "--no-access-log", "--log-level", "warning")
+        command = (sys.executable, "-m", "uvicorn", "asgi:application", *flags, "--port", str(self.port))
+        self.process = subprocess.Popen(command, cwd=_HERE, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        wait_for(self.port, self.process)
+
+
 class Source(Server):
     """Answers every connection with the bytes of `payload`, whatever is asked."""
 
@@ -273,18 +295,22 @@ defaults
     timeout client 60s
     timeout server 60s
 listen relay
+    {option}
     bind 127.0.0.1:{port}
     server back 127.0.0.1:{back}
 """
 
-    def __init__(self, directory: Path, back: int) -> None:
+    def __init__(self, directory: Path, back: int, *, splice: bool = False) -> None:
+        """`splice`: the kernel moves the bytes between the sockets, without haproxy's buffers."""
         program = shutil.which("haproxy")
         if program is None:
             raise Unavailable("haproxy is not installed (apt-get install haproxy): its rows are left out")
         directory.mkdir()
         self.port = free_port()
         config = directory / "haproxy.cfg"
-        config.write_text(self._CONFIG.format(port=self.port, back=back))
+        config.write_text(
+            self._CONFIG.format(port=self.port, back=back, option="option splice-response" if splice else "")
+        )
         self.process = subprocess.Popen([program, "-q", "-db", "-f", str(config)], stdin=subprocess.DEVNULL)
         wait_for(self.port, self.process)
 

@@ -17,10 +17,14 @@ __all__ = [
     "event_stream_head",
     "h2_data",
     "h2_frame",
+    "h2_head",
     "h2_opening",
+    "h2_read_head",
+    "h2_session_head",
     "read_session_head",
     "resp",
     "session_head",
+    "small_request",
     "xadd",
 ]
 
@@ -79,6 +83,15 @@ def event_stream_head(stream: str, query: str) -> bytes:
     return _head("GET", f"/v1/streams/{stream}/records?{query}", "accept: text/event-stream", "connection: close")
 
 
+def small_request(kind: str, stream: str, body: bytes) -> bytes:
+    """A request with one answer over HTTP/1.1: "append" of one record as JSON, or "read" of a stream's first record."""
+    if kind == "read":
+        return _head("GET", f"/v1/streams/{stream}/records?seq_num=0&count=1", "accept: application/json")
+    content = b'{"records":[{"body":"%s"}]}' % body
+    words = ("content-type: application/json", f"content-length: {len(content)}")
+    return _head("POST", f"/v1/streams/{stream}/records", *words) + content
+
+
 def h2_frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     """One HTTP/2 frame."""
     return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
@@ -95,24 +108,29 @@ def _literal(name: str, value: str) -> bytes:
     return b"\x00" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode()
 
 
-def h2_opening(stream: str) -> bytes:
-    """Preface, settings with the widest windows, and the head of an append session on stream 1."""
+def h2_opening() -> bytes:
+    """The preface of a client, with settings and a connection window that are as wide as they may be."""
     settings = (0x4).to_bytes(2, "big") + _H2_WINDOW.to_bytes(4, "big")
-    fields = {
-        ":method": "POST",
-        ":scheme": "http",
-        ":authority": "localhost",
-        ":path": f"/v1/streams/{stream}/records",
-        "s2-basin": BASIN,
-        "content-type": "s2s/proto",
-    }
-    block = b"".join(_literal(name, value) for name, value in fields.items())
-    return (
-        _H2_PREFACE
-        + h2_frame(0x4, 0, 0, settings)
-        + h2_frame(0x8, 0, 0, (_H2_WINDOW - 65_535).to_bytes(4, "big"))
-        + h2_frame(0x1, 0x4, 1, block)
-    )
+    window = (_H2_WINDOW - 65_535).to_bytes(4, "big")
+    return _H2_PREFACE + h2_frame(0x4, 0, 0, settings) + h2_frame(0x8, 0, 0, window)
+
+
+def h2_head(method: str, path: str, name: str, value: str) -> bytes:
+    """The header block of a request with one header of its own, for any stream."""
+    fields = {":method": method, ":scheme": "http", ":authority": "localhost", ":path": path}
+    fields |= {"s2-basin": BASIN, name: value}
+    return b"".join(_literal(name, value) for name, value in fields.items())
+
+
+def h2_session_head(stream: str) -> bytes:
+    """The header block that opens an append session."""
+    return h2_head("POST", f"/v1/streams/{stream}/records", "content-type", "s2s/proto")
+
+
+def h2_read_head(stream: str, query: str, *, events: bool = False) -> bytes:
+    """The header block of a read session, or of a read by server-sent events."""
+    kind = ("accept", "text/event-stream") if events else ("content-type", "s2s/proto")
+    return h2_head("GET", f"/v1/streams/{stream}/records?{query}", *kind)
 
 
 def resp(*arguments: bytes | Sequence[bytes]) -> bytes:

@@ -31,12 +31,14 @@ SECTOR: Final = 512
 
 @dataclass(frozen=True)
 class Fates:
-    """The probability of each trouble at a call. `full`: that the disk is full from that write on, for a while."""
+    """The probability of each trouble at a call. `full`: that the disk is full from that write on, for a while.
+    `fails`: the name of the only file whose syncs fail; "" if those of all do."""
 
     write_fails: float = 0.0
     sync_fails: float = 0.0
     read_fails: float = 0.0
     full: float = 0.0
+    fails: str = ""
 
 
 @dataclass
@@ -314,9 +316,9 @@ class Disk:
         if not self._call(f"sync {file.name} {len(file.changes)}"):
             return False
         count = len(file.changes)
-        if self._dice.random() < self.fates.sync_fails:
+        if self.fates.fails in ("", file.name) and self._dice.random() < self.fates.sync_fails:
             self._fails(f"sync {file.name}", errno.EIO)
-            self._survive(file, "sectors")
+            self._survive(file, self._dice.choice(("none", "sectors")))
             return False
         file.apply(lambda _sector: count, count)
         return True

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import trio
-from simulation.checker import EMPTY, Call, Log, Lost, Refused, outcomes
-from support.store import appending, fence
+from simulation.checker import COMMAND, EMPTY, Call, Done, Log, Lost, Refused, View, outcomes
+from support.store import appending, fence, trim_record
 
 from penstock.core.back import AppendSession, Back, Following
 from penstock_codecs.byte_operations import AppendBytes, Merge, Seal
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import Record, StreamRef
+from penstock_codecs.model import Record, StreamRef, is_command
 from penstock_codecs.operations import (
+    Append,
     Appended,
     CheckTail,
     CreateStream,
@@ -34,12 +35,14 @@ __all__ = [
     "BASIN",
     "DIRECT",
     "LOGS",
+    "MOST_CLIENTS",
     "STUCK_SECONDS",
     "Client",
     "Follower",
     "Histories",
     "Stuck",
     "Talks",
+    "content",
     "prepare",
     "read_all",
 ]
@@ -49,13 +52,16 @@ LOGS: Final = tuple(StreamRef(BASIN, name) for name in ("alpha", "beta"))
 STUCK_SECONDS: Final = 90.0
 """Virtual seconds after which a call has no answer any more, or a follower is not woken. Nothing takes that long."""
 AGAIN_SECONDS: Final = 0.1
+MOST_CLIENTS: Final = 5
 _REASONS: Final = {
     FailureCode.STREAM_SEALED: "sealed",
     FailureCode.FENCING_TOKEN_MISMATCH: "token",
     FailureCode.SEQ_NUM_MISMATCH: "match",
+    FailureCode.OFFSET_MISMATCH: "match",
 }
+_SEALED: Final = "is sealed"
 FAILED: Final = Refused("failed")
-"""The answer of a store that cannot write: the call was not done, unless the process ended."""
+"""The answer of a store that cannot write: the call was not done, but the next start may do it."""
 _NO_ANSWER: Final = frozenset({FailureCode.STORAGE, FailureCode.SERVER_DRAINING})
 _LOST: Final = frozenset({FailureCode.UNAVAILABLE, FailureCode.HOT_SERVER, FailureCode.UPSTREAM_TIMEOUT})
 
@@ -69,13 +75,18 @@ class Talks:
     """The way in which a client talks to the gateway: its calls with their weights."""
 
     name: str
-    weights: dict[str, float]
+    weights: Mapping[str, float]
 
 
 DIRECT: Final = Talks(
     "direct",
     {"append": 8, "bytes": 4, "session": 4, "fence": 1, "trim": 2, "tail": 3, "read": 3, "merge": 2, "seal": 0.15},
 )
+
+
+def content(record: Record) -> bytes:
+    """Return the body of a record as the model has it."""
+    return COMMAND + record.body if is_command(record.headers) else record.body
 
 
 class Place(NamedTuple):
@@ -101,6 +112,8 @@ class Histories:
     trace: Callable[[str], object] = lambda _line: None
     logs: dict[StreamRef, frozenset[Log]] = field(default_factory=lambda: dict.fromkeys(LOGS, frozenset({EMPTY})))
     places: dict[StreamRef, dict[int, Place]] = field(default_factory=lambda: {log: {} for log in LOGS})
+    identifiers: dict[StreamRef, dict[Any, bytes]] = field(default_factory=lambda: {log: {} for log in LOGS})
+    """Bodies by identifiers of other protocols, which never change either."""
     calls: dict[StreamRef, list[Call]] = field(default_factory=lambda: {log: [] for log in LOGS})
     under_way: dict[int, _Open] = field(default_factory=dict)
     transactions: dict[str, tuple[StreamRef, tuple[bytes, ...]]] = field(default_factory=dict)
@@ -131,13 +144,20 @@ class Histories:
         """Check records against what others saw at their places, ever."""
         places = self.places[stream]
         for record in records:
-            found = places.setdefault(record.seq_num, Place(record.body, record.timestamp))
-            assert found == (record.body, record.timestamp), f"{client}: {stream} at {record.seq_num} was {found}"
+            seen = Place(content(record), record.timestamp)
+            found = places.setdefault(record.seq_num, seen)
+            assert found == seen, f"{client}: {stream} at {record.seq_num} was {found}, and is {seen}"
 
-    async def check(self, back: Back, *, ended_in_failure: bool) -> None:
+    def identified(self, stream: StreamRef, identifier: Any, body: bytes, client: str) -> None:
+        """Check a record against what others saw under its identifier, ever."""
+        found = self.identifiers[stream].setdefault(identifier, body)
+        assert found == body, f"{client}: {identifier} of {stream} was {found!r}, and is {body!r}"
+
+    async def check(self, back: Back, *, may_be_done: bool) -> None:
         """Check the calls since the last check against the logs as they are now, where no client is at work.
 
-        `ended_in_failure`: the process ended in between, so calls that failed or were not answered may have been done.
+        `may_be_done`: the process was started again after it failed or the disk did, so that calls answered with that
+        failure may have been done: what a failed write left in the log is read at the start.
         """
         for number in list(self.under_way):
             self.end(number, Lost)
@@ -153,13 +173,18 @@ class Histories:
             for call in self.calls[stream]:
                 if call.answer != FAILED:
                     calls.append(call)
-                elif ended_in_failure:
+                elif may_be_done:
                     calls.append(replace(call, answer=Lost))
-            last = Call("read", next(self._ticks), next(self._ticks), tuple((one.seq_num, one.body) for one in records))
+            last = Call(
+                "read", next(self._ticks), next(self._ticks), tuple((one.seq_num, content(one)) for one in records)
+            )
             self.checked += len(calls)
-            self.logs[stream] = outcomes(calls, self.logs[stream], last)
+            bodies = {number: place.body for number, place in self.places[stream].items()}
+            self.logs[stream] = outcomes(calls, self.logs[stream], last, seen=bodies, tail=tail)
             self.calls[stream] = []
-            there = {record.body for record in records}
+            if not self.transactions:
+                continue
+            there = set(map(content, records))
             left = {info.name for info in (await back.perform(ListStreams(BASIN, prefix="tx-"))).items}
             for name, (target, bodies) in self.transactions.items():
                 if target == stream and there & set(bodies):
@@ -186,7 +211,10 @@ async def prepare(back: Back) -> None:
 class Client:
     """A client that calls a number of times, one call after the other, but for its sessions."""
 
-    def __init__(self, name: str, talks: Talks, back: Back, histories: Histories, dice: random.Random) -> None:
+    view: View = "records"
+
+    def __init__(self, name: str, talks: Talks, back: Any, histories: Histories, dice: random.Random) -> None:
+        """`back`: a `Back`, or what a subclass calls instead."""
         self.name = name
         self._talks = talks
         self._back = back
@@ -201,6 +229,7 @@ class Client:
             "session": self._session,
             "fence": self._fence,
             "trim": self._trim,
+            "command": self._trim_by_command,
             "tail": self._tail,
             "read": self._read,
             "merge": self._merge,
@@ -222,7 +251,7 @@ class Client:
     @asynccontextmanager
     async def _calling(self, stream: StreamRef, call: Call) -> AsyncIterator[list[Any]]:
         """Write a call down, and the answer that the block appends to the list, or its failure."""
-        number = self._histories.begin(stream, replace(call, client=self.name))
+        number = self._histories.begin(stream, replace(call, client=self.name, view=self.view))
         answer: list[Any] = []
         try:
             yield answer
@@ -238,6 +267,8 @@ class Client:
             return FAILED
         if code in _LOST:
             return Lost
+        if _SEALED in error.failure.message:  # S2 and S3P have no code for it
+            return Refused("sealed")
         if code not in _REASONS:
             raise error
         return Refused(_REASONS[code])
@@ -247,70 +278,102 @@ class Client:
         filler = b"." * self._dice.choice((0, 10, 600, 9000))
         return tuple(f"{self.name} {next(self._numbers)} ".encode() + filler for _ in range(count))
 
+    # ---- what protocols do in different ways ---------------------------------------------------------------------
+
     def _new_append(self, stream: StreamRef) -> Call:
         chance = self._dice.random()
         match = self._tails[stream] if chance < 0.3 else None
         token = self._tokens[stream] if 0.2 < chance < 0.4 else None
-        return Call("append", 0, 0, Lost, self._bodies(), match, token, client=self.name)
+        return Call("append", 0, 0, Lost, self._bodies(), match, token, client=self.name, view=self.view)
 
-    def _appended(self, stream: StreamRef, appended: Appended) -> int:
+    def _message(self, stream: StreamRef, call: Call) -> Append | AppendBytes:
+        return appending(*call.bodies, stream=stream, match=call.match, token=call.token)
+
+    def _appended(self, stream: StreamRef, call: Call, appended: Any) -> Any:
+        """Return the answer in the words of the checker."""
+        assert isinstance(appended, Appended) and call.bodies
         self._tails[stream] = appended.tail.seq_num
         return appended.start.seq_num
+
+    async def _all(self, stream: StreamRef) -> tuple[Any, ...]:
+        """Read all from the first record on, as far as it goes, and return the answer."""
+        records = await read_all(self._back, stream)
+        self._histories.saw(stream, records, self.name)
+        return tuple((record.seq_num, content(record)) for record in records)
+
+    # ---- calls ---------------------------------------------------------------------------------------------------
 
     async def _append(self, stream: StreamRef) -> None:
         call = self._new_append(stream)
         async with self._calling(stream, call) as answer:
-            append = appending(*call.bodies, stream=stream, match=call.match, token=call.token)
-            answer.append(self._appended(stream, await self._back.perform(append)))
+            done = await self._back.perform(self._message(stream, call))
+            answer.append(self._appended(stream, call, done))
 
     async def _append_bytes(self, stream: StreamRef) -> None:
         call = Call("append", 0, 0, Lost, self._bodies())
         async with self._calling(stream, call) as answer:
             done = await self._back.perform(AppendBytes(stream, join_events(call.bodies)))
-            answer.append(self._appended(stream, done))
+            answer.append(self._appended(stream, call, done))
 
     async def _session(self, stream: StreamRef) -> None:
         """Several appends in flight."""
-        sent: list[int] = []
-        async with self._back.append_session(stream) as session, trio.open_nursery() as nursery:
-            nursery.start_soon(self._acknowledgements, stream, session, sent)
-            for _ in range(self._dice.randint(2, 5)):
-                call = self._new_append(stream)
-                append = appending(*call.bodies, stream=stream, match=call.match, token=call.token)
-                sent.append(self._histories.begin(stream, call))
-                try:
-                    await session.send(append)
-                except OperationFailed:  # the other task gets the reason too
-                    break
-                await trio.sleep(self._dice.choice((0, 0, 0.002)))
-            session.close()
+        sent: list[tuple[int, Call]] = []
+        try:
+            async with self._back.append_session(stream) as session, trio.open_nursery() as nursery:
+                nursery.start_soon(self._acknowledgements, stream, session, sent)
+                for _ in range(self._dice.randint(2, 5)):
+                    call = self._new_append(stream)
+                    sent.append((self._histories.begin(stream, call), call))
+                    try:
+                        await session.send(self._message(stream, call))
+                    except OperationFailed:  # the other task gets the reason too
+                        break
+                    await trio.sleep(self._dice.choice((0, 0, 0.002)))
+                session.close()
+        except OperationFailed as error:
+            self._refusal(error)
 
-    async def _acknowledgements(self, stream: StreamRef, session: AppendSession, sent: list[int]) -> None:
+    async def _acknowledgements(self, stream: StreamRef, session: AppendSession, sent: list[tuple[int, Call]]) -> None:
         try:
             while acknowledged := await session.receive():
                 for one in acknowledged:
-                    self._histories.end(sent.pop(0), self._appended(stream, one))
+                    number, call = sent.pop(0)
+                    self._histories.end(number, self._appended(stream, call, one))
                     self._histories.answered += 1
         except OperationFailed as error:
             answer = self._refusal(error)
             # The first that is not acknowledged is the one that failed; those after it were not done, unless the
-            # process ends.
-            for index, number in enumerate(sent):
-                self._histories.end(number, FAILED if index and isinstance(answer, Refused) else answer)
+            # process ends. Protocols of bodies do not promise that.
+            rest = FAILED if isinstance(answer, Refused) and self.view == "records" else Lost
+            for index, (number, _) in enumerate(sent):
+                self._histories.end(number, rest if index else answer)
             sent.clear()
 
     async def _fence(self, stream: StreamRef) -> None:
         new = f"{self.name} {next(self._numbers)}"[:36]
-        call = Call("fence", 0, 0, Lost, (new.encode(),), new_token=new)
+        call = Call("fence", 0, 0, Lost, (COMMAND + new.encode(),), new_token=new)
         async with self._calling(stream, call) as answer:
             done = await self._back.perform(fence(new.encode(), stream=stream))
             self._tokens[stream] = new
-            answer.append(self._appended(stream, done))
+            answer.append(self._appended(stream, call, done))
+
+    def _to(self, stream: StreamRef) -> int:
+        return max(self._tails[stream] - self._dice.randint(0, 12), 0)
 
     async def _trim(self, stream: StreamRef) -> None:
-        to = max(self._tails[stream] - self._dice.randint(0, 12), 0)
+        to = self._to(stream)
         async with self._calling(stream, Call("trim", 0, 0, Lost, to=to)) as answer:
             answer.append((await self._back.perform(Trim(stream, FromSeqNum(to)))).seq_num)
+
+    async def _trim_by_command(self, stream: StreamRef) -> None:
+        """Append the command. No two clients append the same: see docs/guarantees.md, of lost acknowledgements."""
+        to = self._to(stream)
+        to += int(self.name.rpartition(".")[2]) - to % MOST_CLIENTS
+        token = self._tokens[stream] if self._dice.random() < 0.2 else None
+        call = Call("trim", 0, 0, Lost, (COMMAND + to.to_bytes(8, "big"),), token=token, to=to)
+        async with self._calling(stream, call) as answer:
+            command = trim_record(to, stream=stream, token=token)
+            answer.append(self._appended(stream, call, await self._back.perform(command)))
 
     async def _tail(self, stream: StreamRef) -> None:
         async with self._calling(stream, Call("tail", 0, 0, Lost)) as answer:
@@ -318,16 +381,15 @@ class Client:
             answer.append(self._tails[stream])
 
     async def _read(self, stream: StreamRef) -> None:
-        """Read all from a place on, as far as it goes."""
-        number = self._histories.begin(stream, Call("read", 0, 0, Lost, client=self.name))
+        number = self._histories.begin(stream, Call("read", 0, 0, Lost, client=self.name, view=self.view))
         try:
-            records = await read_all(self._back, stream)
+            found = await self._all(stream)
         except OperationFailed as error:
             self._refusal(error)
             self._histories.drop(number)
             return
-        self._histories.saw(stream, records, self.name)
-        self._histories.end(number, tuple((record.seq_num, record.body) for record in records))
+        self._histories.end(number, found)
+        self._histories.answered += 1
 
     async def _seal(self, stream: StreamRef) -> None:
         async with self._calling(stream, Call("seal", 0, 0, Lost)) as answer:
@@ -349,18 +411,19 @@ class Client:
         self._histories.transactions[name] = (stream, bodies)
         async with self._calling(stream, Call("merge", 0, 0, Lost, bodies)) as answer:
             await self._back.perform(Merge(stream, (source,)))
-            answer.append(None)
+            answer.append(Done)
 
 
 class Follower:
     """A reader of one log that follows its tail."""
 
-    def __init__(self, name: str, stream: StreamRef, back: Back, histories: Histories) -> None:
+    def __init__(self, name: str, stream: StreamRef, back: Any, histories: Histories) -> None:
         self.name = name
         self.stream = stream
         self.next = 0
         self._back = back
         self._histories = histories
+        self._seen: set[Any] = set()
         self._moved = trio.Event()
 
     async def run(self) -> None:
@@ -375,21 +438,27 @@ class Follower:
     async def _read(self) -> None:
         async with self._back.read_session(Read(self.stream, FromSeqNum(self.next), clamp=True)) as session:
             while (batch := await session.next()) is not None:
-                if isinstance(batch, Following):
+                if isinstance(batch, Following) or not (records := list(batch.records())):
                     continue
-                records = list(batch.records())
                 assert records[0].seq_num >= self.next, f"{self.name}: {records[0].seq_num} after {self.next}"
                 self._histories.saw(self.stream, records, self.name)
-                self.next = records[-1].seq_num + 1
-                self._moved.set()
-                self._moved = trio.Event()
+                self._seen.update(record.seq_num for record in records)
+                self._at(records[-1].seq_num + 1)
 
-    async def reach(self, tail: int) -> None:
-        """Wait until everything before `tail` is read. Raises Stuck."""
+    def _at(self, number: int) -> None:
+        self.next = number
+        self._moved.set()
+        self._moved = trio.Event()
+
+    async def reach(self, there: Sequence[Record]) -> None:
+        """Wait until the last of these records is read, and see that all were. Raises Stuck."""
+        await self._reach([record.seq_num for record in there])
+
+    async def _reach(self, there: Sequence[Any]) -> None:
         with trio.move_on_after(STUCK_SECONDS):
-            while self.next < tail:
+            while there[-1] not in self._seen:
                 await self._moved.wait()
-        if self.next < tail:
-            raise Stuck(
-                f"{self.name} is at {self.next} of {self.stream}, which has records up to {tail}, and is not woken"
-            )
+        if there[-1] not in self._seen:
+            raise Stuck(f"{self.name} of {self.stream} has not read its last, {there[-1]!r:.60}, and is not woken")
+        missed = [one for one in there if one not in self._seen]
+        assert not missed, f"{self.name} of {self.stream} has missed {missed!r:.200}"

@@ -8,17 +8,23 @@ yields by the processor's time uses the virtual clock instead.
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any, Final, TypeVar
 from unittest.mock import patch
 
 import trio
 import trio._core._run as scheduler
 import trio.testing
+
+from penstock import protocols
 
 __all__ = ["deterministic", "run"]
 
@@ -28,14 +34,20 @@ THREAD_SECONDS: Final = 0.002
 
 
 @contextmanager
-def deterministic(dice: random.Random) -> Iterator[None]:
-    """Take all chances from `dice` until the block ends."""
+def deterministic(dice: random.Random, wall: Callable[[], int] = lambda: 0) -> Iterator[None]:
+    """Take all chances from `dice`, and the time of day from `wall` (in ms), until the block ends."""
+    _load_protocols()
     before, module = scheduler._r.getstate(), random.getstate()
     scheduler._r.seed(dice.random())
     random.seed(dice.random())
     with ExitStack() as stack:
         stack.enter_context(patch.object(scheduler, "_ALLOW_DETERMINISTIC_SCHEDULING", True))
         stack.enter_context(patch.object(trio.to_thread, "run_sync", _by_dice(dice)))
+        stack.enter_context(patch.object(time, "time", lambda: wall() / 1000))
+        stack.enter_context(patch.object(time, "time_ns", lambda: wall() * 1_000_000))
+        for module_with_chances in (os, random):  # uuid and secrets
+            name = "urandom" if module_with_chances is os else "_urandom"
+            stack.enter_context(patch.object(module_with_chances, name, dice.randbytes))
         for name, loaded in list(sys.modules.items()):
             if name.startswith("penstock") and getattr(loaded, "perf_counter", None) is time.perf_counter:
                 stack.enter_context(patch.object(loaded, "perf_counter", trio.current_time))
@@ -44,6 +56,13 @@ def deterministic(dice: random.Random) -> Iterator[None]:
         finally:
             scheduler._r.setstate(before)
             random.setstate(module)
+
+
+@cache
+def _load_protocols() -> None:
+    """Import what a gateway imports once it is used, so that the first run is as the later ones."""
+    for module in walk_packages(protocols.__path__, f"{protocols.__name__}."):
+        import_module(module.name)
 
 
 def run(main: Callable[[], Awaitable[T]]) -> T:

@@ -1,4 +1,4 @@
-"""Defects that are planted in the store must be found: a simulation that misses them proves nothing.
+"""Defects that are planted in the store and the fronts must be found: a simulation that misses them proves nothing.
 
 Each test runs seeds until one fails, and checks that it fails for the right reason.
 """
@@ -6,28 +6,40 @@ Each test runs seeds until one fails, and checks that it fails for the right rea
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from simulation.checker import NotLinearizable
 from simulation.disk import Fates
 from simulation.histories import Stuck
 from simulation.simulation import NO_FAULTS, Simulation
 
+from penstock.core.back import AppendSession, AppendSessionWrapper, Back, BackWrapper
 from penstock.core.errors import CannotStart
-from penstock.store import checkpointer, schema, store
+from penstock.protocols.s2.front.following import FollowingSession
+from penstock.protocols.s2.front.sessions import S2SSessions
+from penstock.protocols.s3p.front import front as s3p_front
+from penstock.protocols.segment.front.writers import ClientWriter
+from penstock.store import checkpointer, committer, schema, store
 from penstock.store.append_changes import BatchesChange
+from penstock.store.schema import FILE_NAME
+from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import OperationFailed
+from penstock_codecs.model import RecordBatch, StreamPosition
+from penstock_codecs.operations import Append, Appended, CheckTail
 
-SEEDS = 60
+SEEDS = 300
 
 
-def first_failure(fates: Fates = NO_FAULTS) -> BaseException:
-    """Return the error of the first seed that fails."""
+def first_failure(fates: Fates = NO_FAULTS, *, fronts: bool = False) -> BaseException:
+    """Return the error of the first seed that fails, of the store alone or of the gateway with its fronts."""
     for seed in range(SEEDS):
         try:
-            Simulation(seed, fates).run()
+            Simulation(seed, fates, fronts=fronts).run()
         except BaseExceptionGroup as group:
             error: BaseException = group
             while isinstance(error, BaseExceptionGroup):
@@ -67,3 +79,104 @@ def test_a_reader_that_is_not_woken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BatchesChange, "publish", lambda _change: None)
     error = first_failure()
     assert isinstance(error, Stuck), error
+
+
+def test_a_tail_ahead_of_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = BatchesChange.__init__
+
+    def begin_ahead(change: BatchesChange, caches: Any, stream: Any, sequenced: Any, *more: Any) -> None:
+        begin(change, caches, stream, sequenced, *more)
+        stream.durable = sequenced.head
+
+    monkeypatch.setattr(BatchesChange, "__init__", begin_ahead)
+    error = first_failure()
+    assert isinstance(error, NotLinearizable) or "was seen, and the tail is" in str(error), error
+
+
+@pytest.mark.slow
+def test_a_log_that_restarts_after_a_failed_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sync of what a checkpoint moved as far as a reader lets it: SQLite does not sync it then."""
+    for module in (checkpointer, committer):
+        monkeypatch.setattr(module, "is_failed_sync", lambda _error: False)
+    error = first_failure(Fates(sync_fails=0.5, fails=FILE_NAME))
+    assert isinstance(error, AssertionError | OperationFailed | CannotStart), error
+
+
+class Hasty(AppendSessionWrapper):
+    """Acknowledges each append when it is handed over, at the place that it gets if nothing else is appended."""
+
+    def __init__(self, inner: AppendSession, back: Back) -> None:
+        super().__init__(inner)
+        self._back = back
+        self._next = 0
+        self._telling, self._told = trio.open_memory_channel[Appended](100)
+
+    async def send(self, append: Append | AppendBytes) -> None:
+        assert isinstance(append, Append)
+        tail = await self._back.perform(CheckTail(append.stream))
+        start = max(tail.seq_num, self._next)
+        self._next = start + len(append.bodies)
+        end = tail._replace(seq_num=self._next)
+        await self._inner.send(append)
+        self._telling.send_nowait(Appended(tail._replace(seq_num=start), end, end))
+
+    def close(self) -> None:
+        self._inner.close()
+        self._telling.close()
+
+    async def receive(self) -> list[Appended]:
+        try:
+            return [await self._told.receive()]
+        except trio.EndOfChannel:
+            return []
+
+
+def test_an_s2_front_acknowledges_before_the_back_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    class HastyBack(BackWrapper):
+        @asynccontextmanager
+        async def append_session(self, *given: Any, **options: Any) -> AsyncIterator[AppendSession]:
+            async with super().append_session(*given, **options) as session:
+                yield Hasty(session, self)
+
+        def passthrough(self, *_given: Any) -> None:
+            return None
+
+    begin = S2SSessions.__init__
+    monkeypatch.setattr(S2SSessions, "__init__", lambda self, back, *more: begin(self, HastyBack(back), *more))
+    error = first_failure(fronts=True)
+    assert isinstance(error, NotLinearizable), error
+
+
+def test_an_s2_follower_misses_the_batch_that_wakes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    following = FollowingSession.next
+
+    async def missing(session: FollowingSession) -> Any:
+        event = await following(session)
+        waits = isinstance(event, StreamPosition)
+        if getattr(session, "waits", False) and isinstance(event, RecordBatch):
+            event = await following(session)
+        session.waits = waits  # type: ignore[attr-defined]
+        return event
+
+    monkeypatch.setattr(FollowingSession, "next", missing)
+    error = first_failure(fronts=True)
+    assert isinstance(error, AssertionError | OperationFailed), error
+
+
+def test_s3p_answers_in_the_wrong_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    append_some = s3p_front.append_some
+
+    async def backwards(back: Back, appends: Sequence[Append]) -> Any:
+        return list(reversed(await append_some(back, appends)))
+
+    monkeypatch.setattr(s3p_front, "append_some", backwards)
+    error = first_failure(fronts=True)
+    assert isinstance(error, AssertionError | OperationFailed), error
+
+
+@pytest.mark.slow
+def test_a_segment_front_forgets_the_positions_of_writers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a client that connects again appends what was stored before."""
+    monkeypatch.setattr(ClientWriter, "_position", lambda _writer, _sent: None)
+    error = first_failure(fronts=True)
+    assert isinstance(error, AssertionError | OperationFailed), error

@@ -12,7 +12,7 @@ from support.process import CONFIG, GatewayProcess, running_gateway
 
 from penstock.core.scopes import FULL_SCOPE
 from penstock.routing.access.token_file import TokenFile
-from penstock_codecs.s2.access_tokens import AccessTokenInfo, Op, ResourceSet, Scope
+from penstock_codecs.s2.access_tokens import AccessTokenInfo, Op, ResourceSet, Scope, utc_time
 
 __all__ = ["ALL", "CLOSED", "TokensOf", "closed_gateway", "scope"]
 
@@ -45,7 +45,7 @@ class TokensOf:
     ) -> str:
         """Return a new token. `seconds`: how long it lasts, from now; less than none: it has expired."""
         now = time.time()
-        ends = None if seconds is None else datetime.fromtimestamp(now + seconds, UTC)
+        ends = None if seconds is None else utc_time(datetime.fromtimestamp(now + seconds, UTC).isoformat())
         info = AccessTokenInfo(id=token_id, scope=allowed, expires_at=ends, auto_prefix_streams=auto_prefix)
         with closing(TokenFile(self.path)) as file:
             self.texts[token_id] = file.issue(info, int(now * 1000))

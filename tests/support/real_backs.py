@@ -231,7 +231,7 @@ class PravegaStandalone(RealServer):
     def __init__(self) -> None:
         super().__init__()
         self.name = f"Pravega {real_peers.PRAVEGA_VERSION}"
-        self._zookeeper, segments, rpc = free_ports(3)
+        self._zookeeper, segments, rpc, self.rest_port, self._segments_rest = free_ports(5)
         self.address = (LOOPBACK, segments)
         self.controller = (LOOPBACK, rpc)
 
@@ -246,11 +246,13 @@ class PravegaStandalone(RealServer):
             "zookeeper.admin.enableServer": "false",
             "pravegaservice.service.published.host.nameOrIp": LOOPBACK,
             "pravegaservice.service.listener.host.nameOrIp": LOOPBACK,
+            "pravegaservice.rest.listener.port": self._segments_rest,
             "pravegaservice.cache.size.max": 256 << 20,
             "singlenode.zk.port": self._zookeeper,
             "singlenode.segmentStore.port": self.address[1],
             "singlenode.controller.rpc.port": self.controller[1],
-            "singlenode.controller.rest.enable": "false",
+            "singlenode.controller.rest.enable": "true",
+            "singlenode.controller.rest.port": self.rest_port,
             "singlenode.admin.gateway.enable": "false",
             "singlenode.configurationFile": properties,
         }
@@ -259,7 +261,8 @@ class PravegaStandalone(RealServer):
             *(java, "-Xmx1500m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
             *(part for package in opened for part in ("--add-opens", package)),
             *(f"-D{name}={value}" for name, value in settings.items()),
-            *("-cp", f"{library}/*", "io.pravega.local.LocalPravegaEmulator"),
+            # Jersey 1, which is in the folder too, has older classes of the names that Jersey 2 needs for REST.
+            *("-cp", f"{library / 'jersey-server-2.35.jar'}:{library}/*", "io.pravega.local.LocalPravegaEmulator"),
         ]
 
     def ready(self) -> bool:
@@ -269,6 +272,7 @@ class PravegaStandalone(RealServer):
         self._call("createScope", controller.ScopeInfo(scope="ready"))
         made = self._call("createStream", controller.StreamConfig(streamInfo=stream, scalingPolicy=scaling))
         status = controller.CreateStreamStatus
+        socket.create_connection((LOOPBACK, self.rest_port), timeout=5).close()  # REST starts last
         return made.status in (status.SUCCESS, status.STREAM_EXISTS)
 
     def prepare(self) -> None:

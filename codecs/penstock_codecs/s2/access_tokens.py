@@ -6,6 +6,7 @@ another shape.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import Enum
@@ -29,12 +30,16 @@ __all__ = [
     "encode_info",
     "encode_issued",
     "encode_page",
+    "utc_time",
     "validate_token_id",
     "with_expiry",
 ]
 
 MAX_ID_BYTES: Final = 96
 """Longest token id in bytes (S2 fact sheet, 1.4)."""
+_TIME: Final = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
 
 
 class Op(Enum):
@@ -140,24 +145,32 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AccessTokenInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A token without its secret. `expires_at`: None if it lasts until it is revoked. `auto_prefix_streams`: its
-    client's stream names are prefixed with the prefix of its scope."""
+    """A token without its secret. `expires_at`: a time as `utc_time` returns it; None if it lasts until it is revoked.
+    `auto_prefix_streams`: its client's stream names are prefixed with the prefix of its scope."""
 
     id: str
-    expires_at: datetime | None = None
+    expires_at: str | None = None
     auto_prefix_streams: bool = False
     scope: Scope
 
     @property
+    def expires_ns(self) -> int | None:
+        """`expires_at` in ns since the Unix epoch."""
+        if self.expires_at is None:
+            return None
+        seconds, _, fraction = self.expires_at.removesuffix("Z").partition(".")
+        return int(datetime.fromisoformat(f"{seconds}Z").timestamp()) * 10**9 + int(fraction.ljust(9, "0"))
+
+    @property
     def expires_ms(self) -> int | None:
         """`expires_at` in ms since the Unix epoch."""
-        return None if self.expires_at is None else int(self.expires_at.timestamp() * 1000)
+        return None if self.expires_ns is None else self.expires_ns // 10**6
 
 
 class _Issue(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     scope: Scope
-    expires_at: datetime | None = None
+    expires_at: str | None = None
     auto_prefix_streams: bool | None = None
 
 
@@ -176,7 +189,7 @@ def decode_issue(body: bytes) -> AccessTokenInfo:
     asked = decode_request(_issue, body)
     info = AccessTokenInfo(
         id=validate_token_id(asked.id, FailureCode.BAD_JSON),
-        expires_at=_in_utc(asked.expires_at),
+        expires_at=_utc_time(asked.expires_at),
         auto_prefix_streams=bool(asked.auto_prefix_streams),
         scope=asked.scope,
     )
@@ -188,17 +201,33 @@ def decode_issue(body: bytes) -> AccessTokenInfo:
     return info
 
 
-def with_expiry(info: AccessTokenInfo, most: datetime | None) -> AccessTokenInfo:
+def with_expiry(info: AccessTokenInfo, most: str | None) -> AccessTokenInfo:
     """Return `info`, expiring at `most` (its issuer's expiry) if it has no expiry of its own."""
     return info if info.expires_at is not None or most is None else msgspec.structs.replace(info, expires_at=most)
 
 
-def _in_utc(moment: datetime | None) -> datetime | None:
-    if moment is None:
-        return None
-    if moment.tzinfo is None:
-        raise fail(FailureCode.BAD_JSON, "expires_at: a time needs its offset from UTC, as in 2030-01-01T00:00:00Z")
-    return moment.astimezone(UTC)
+def utc_time(text: str) -> str:
+    """Return a time (RFC 3339) in UTC, to the nanosecond, without zeros at the end of its fraction.
+
+    Raises ValueError if it is no such time, has more than 9 digits of a second, or is outside the years 1 to 9999.
+    """
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise ValueError("a time has a date, a time of day and its offset from UTC, as in 2030-01-01T00:00:00Z")
+    day, time, fraction, offset = found.groups(default="")
+    try:
+        moment = datetime.fromisoformat(f"{day}T{time}{offset.upper()}").astimezone(UTC)
+    except OverflowError:
+        raise ValueError("a time outside the years 1 to 9999 of UTC") from None
+    fraction = fraction.rstrip("0").removesuffix(".")
+    return f"{moment.replace(tzinfo=None).isoformat()}{fraction}Z"
+
+
+def _utc_time(text: str | None) -> str | None:
+    try:
+        return None if text is None else utc_time(text)
+    except ValueError as error:
+        raise fail(FailureCode.BAD_JSON, f"expires_at: {error}") from None
 
 
 def validate_token_id(token_id: str, where: FailureCode) -> str:

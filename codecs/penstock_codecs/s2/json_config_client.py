@@ -6,14 +6,14 @@ Answers of another shape raise RemoteProtocolError (S2 fact sheet, 1.3 "Shapes")
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TypeVar
 
 import msgspec
 import orjson
 from msgspec import UnsetType
 
-from penstock_codecs.failures import OperationFailed, RemoteProtocolError
+from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.operations import Page
 from penstock_codecs.s2.config_shapes import (
     EPOCH,
@@ -36,7 +36,7 @@ from penstock_codecs.s2.config_shapes import (
     to_stream_config,
 )
 from penstock_codecs.s2.json_config import encode_basin_config, encode_stream_config
-from penstock_codecs.s2.json_values import decode_answer
+from penstock_codecs.s2.json_values import decode_answer, remote_error
 from penstock_codecs.streams import (
     BasinConfig,
     BasinConfigPatch,
@@ -167,7 +167,11 @@ def _to_stream_info(given: StreamInfoShape) -> StreamInfo:
 
 
 def _to_ms(time: datetime) -> int:
-    return (time - EPOCH) // MS
+    """Return a time in ms. Raises RemoteProtocolError(BAD_JSON) if it could not be spelled in UTC again."""
+    try:
+        return (time.astimezone(UTC) - EPOCH) // MS
+    except OverflowError:
+        raise remote_error(FailureCode.BAD_JSON, f"a time outside the years 1 to 9999 of UTC: {time}") from None
 
 
 def _to_ms_or_none(time: datetime | None) -> int | None:

@@ -21,8 +21,8 @@ __all__ = [
     "encode_label",
 ]
 
-MOST_SECONDS: Final = 90 * 86_400
-"""Longest time range of a request."""
+MOST_SECONDS: Final = 30 * 86_400
+"""Longest time range of a request (the API's test matrix in the Go SDK, metrics)."""
 MOST_AHEAD: Final = 60
 """Seconds for which the end may lie in the future."""
 U32_MAX: Final = 2**32 - 1
@@ -97,7 +97,7 @@ def decode_metrics_query(query: Mapping[str, str], sets: type[S], now: int) -> t
     if end > now + MOST_AHEAD:
         raise _invalid(f"end {end} is more than {MOST_AHEAD} seconds in the future")
     if end - start > MOST_SECONDS:
-        raise _invalid("the time range must not exceed 90 days")
+        raise _invalid("the time range must not exceed 30 days")
     if only is not None and interval not in (None, only):
         raise _invalid(f"{wanted.value} supports only the interval {only}")
     return wanted, MetricsRequest(start, end, interval or only or "hour")

@@ -25,6 +25,7 @@ from penstock_codecs.s2.access_tokens import (
     ReadWrite,
     ResourceSet,
     Scope,
+    utc_time,
     validate_token_id,
 )
 
@@ -131,7 +132,7 @@ def _issue(place: _TokenFile, /, token_id: str, expires: str | None, as_json: bo
         click.echo(json.dumps({**msgspec.to_builtins(info), "access_token": token}))
     else:
         click.echo(token)
-        until = "until it is revoked" if info.expires_at is None else f"until {info.expires_at.isoformat()}"
+        until = "until it is revoked" if info.expires_at is None else f"until {info.expires_at}"
         click.echo(f"access token {info.id} is valid {until}; it is not shown again", err=True)
 
 
@@ -170,7 +171,15 @@ def _names(what: str, exact: str | None, prefix: str | None) -> ResourceSet:
     return ResourceSet(exact=exact) if exact is not None else ResourceSet(prefix=prefix or "")
 
 
-def _expiry(text: str, now_ms: int) -> datetime:
+def _expiry(text: str, now_ms: int) -> str:
+    try:
+        return utc_time(_moment(text, now_ms).isoformat())
+    except OverflowError:
+        raise click.UsageError(f"--expires: {text!r} is outside the years 1 to 9999 of UTC") from None
+
+
+def _moment(text: str, now_ms: int) -> datetime:
+    """Return the time that a lifetime or a time names. Raises OverflowError for one that cannot be expressed."""
     found = _LENGTH.fullmatch(text)
     if found is not None:
         now = datetime.fromtimestamp(now_ms // 1000, UTC)
@@ -214,8 +223,8 @@ def _in_words(info: AccessTokenInfo, now: int) -> Iterator[str]:
             yield f"{what} {names.exact if names.prefix is None else names.prefix + '*'}"
     ops = ops_of(info.scope)
     yield "everything" if ops == set(Op) else ",".join(sorted(op.value for op in ops))
-    if info.expires_ms is not None and info.expires_at is not None:
-        yield f"{'expired' if info.expires_ms <= now else 'until'} {info.expires_at.isoformat()}"
+    if info.expires_ms is not None:
+        yield f"{'expired' if info.expires_ms <= now else 'until'} {info.expires_at}"
 
 
 @token_commands.command("revoke")

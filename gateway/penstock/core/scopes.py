@@ -86,8 +86,8 @@ def excess(wanted: AccessTokenInfo, issuer: AccessTokenInfo) -> str | None:
         asked, held = getattr(wanted.scope, name), getattr(issuer.scope, name)
         if asked is not None and not asked.within(held or ResourceSet(exact="")):
             return f"{name.replace('_', ' ')} {asked.exact if asked.prefix is None else asked.prefix + '...'!r}"
-    if issuer.expires_at is not None and (wanted.expires_at is None or wanted.expires_at > issuer.expires_at):
-        return f"a lifetime beyond {issuer.expires_at.isoformat()}"
+    if issuer.expires_ns is not None and (wanted.expires_ns is None or wanted.expires_ns > issuer.expires_ns):
+        return f"a lifetime beyond {issuer.expires_at}"
     if issuer.auto_prefix_streams and not wanted.auto_prefix_streams:
         return "stream names without its prefix"
     return None

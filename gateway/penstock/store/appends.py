@@ -223,13 +223,10 @@ class StoreAppends:
         except OperationFailed as error:
             await self.committer.settle(error.failure)
             raise
-        stream.users += 1
-        try:
+        with stream.held():
             if created is not None:
                 await created.wait()
             yield stream
-        finally:
-            stream.users -= 1
 
     @asynccontextmanager
     async def session(

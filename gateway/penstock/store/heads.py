@@ -7,7 +7,9 @@ failed one sets `head` back to `durable`.
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Generic, NamedTuple, Self, TypeVar
 
 import trio
 
@@ -73,6 +75,15 @@ class Entity(Generic[H]):
         self.head: H = head
         self.durable: H = durable
         self.users = 0
+
+    @contextmanager
+    def held(self) -> Iterator[Self]:
+        """Keep it in memory until the block ends."""
+        self.users += 1
+        try:
+            yield self
+        finally:
+            self.users -= 1
 
     @property
     def idle(self) -> bool:

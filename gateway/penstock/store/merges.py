@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import accumulate
 from typing import Final
@@ -31,6 +32,7 @@ from penstock_codecs.attributes import updated
 from penstock_codecs.byte_layout import Layout, Run, runs_of
 from penstock_codecs.byte_operations import Attribute, Merge, Merged
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.model import StreamRef
 
 __all__ = ["StoreMerges"]
 
@@ -66,17 +68,13 @@ class StoreMerges:
 
     async def merge(self, operation: Merge) -> Merged:
         """Carry out `Merge`. If it fails after a source was sealed, that source stays sealed."""
-        try:
-            target = self._catalog.find(operation.target)
-            sources = [self._catalog.find(source) for source in operation.sources]
-            self._check(operation, target, sources)
-        except OperationFailed as error:
-            await self._committer.settle(error.failure)
-            raise
-        streams = (target, *sources)
-        for stream in streams:
-            stream.users += 1
-        try:
+        with ExitStack() as held:
+            try:
+                target, *sources = (self._find(ref, held) for ref in (operation.target, *operation.sources))
+                self._check(operation, target, sources)
+            except OperationFailed as error:
+                await self._committer.settle(error.failure)
+                raise
             for source in sources:
                 self._catalog.decide_seal(source)
             size = sum(source.head.next_offset + _RECORD_BYTES * source.head.next_seq for source in sources)
@@ -84,9 +82,12 @@ class StoreMerges:
                 await self._committer.settle(None)  # after this, all bytes to be read are in the file
                 runs = [await self._read(source) for source in sources]
                 return await self._decide(operation, target, sources, runs)
-        finally:
-            for stream in streams:
-                stream.users -= 1
+
+    def _find(self, ref: StreamRef, held: ExitStack) -> StoredStream:
+        """Find a stream and hold it: finding another one may drop from memory what has no holder."""
+        stream = self._catalog.find(ref)
+        held.enter_context(stream.held())
+        return stream
 
     def _check(self, operation: Merge, target: StoredStream, sources: Sequence[StoredStream]) -> dict[Attribute, int]:
         """Check the conditions of a merge, first and again when it is decided; return the target's new attributes.

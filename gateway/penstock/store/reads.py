@@ -98,11 +98,8 @@ class StoreReads(ABC):
     @contextmanager
     def holding(self, stream: StoredStream) -> Iterator[None]:
         """Keep the stream in memory, and its state current, until the block ends."""
-        stream.users += 1
-        try:
+        with stream.held():
             yield
-        finally:
-            stream.users -= 1
 
     def fetch(
         self, stream: StoredStream, position: int, max_records: int, max_bytes: int, ahead: bool
@@ -159,14 +156,11 @@ class OwnReads(StoreReads):
         except OperationFailed as error:
             await self._committer.settle(error.failure)
             raise
-        stream.users += 1  # else it might be dropped from memory when durable, before this task goes on
-        try:
+        with stream.held():  # else it might be dropped from memory when durable, before this task goes on
             if created is not None:
                 await created.wait()
             elif not stream.durably_alive:  # another task's creation is not durable yet
                 await self._committer.settle(None)
-        finally:
-            stream.users -= 1
         if not stream.durably_alive:
             raise unknown_stream(stream.ref)
         return stream

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from penstock.store.changes import HeadChange, head_statement
 from penstock.store.committer import Committer
@@ -73,7 +73,7 @@ class Trims:
         if stream is None:
             await self._committer.settle(unknown_stream(ref).failure)
             raise AssertionError("unreachable")
-        return _use(stream)
+        return stream.held()
 
     async def _seq_num(self, stream: StoredStream, start: FromSeqNum | FromRecordId | FromTimestamp) -> int:
         if isinstance(start, FromSeqNum):
@@ -106,13 +106,3 @@ class Trims:
         change = HeadChange(self._registry, stream, [head_statement(stream, stream.head, now)], None, self._on_trim)
         self._committer.add(change)
         return change
-
-
-@contextmanager
-def _use(stream: StoredStream) -> Iterator[StoredStream]:
-    """Keep the stream in memory until the block ends."""
-    stream.users += 1
-    try:
-        yield stream
-    finally:
-        stream.users -= 1

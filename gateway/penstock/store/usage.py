@@ -27,7 +27,7 @@ __all__ = ["StoreUsage", "Usage", "UsageRow"]
 
 MINUTES_KEPT: Final = 2 * 24 * 60
 HOURS_KEPT: Final = 91 * 24 * 60
-"""Both in minutes. S2's clients may ask for the last 90 days."""
+"""Both in minutes."""
 
 UsageRow = tuple[str, str, int]
 """A basin, a series, and a minute since the epoch."""
@@ -214,17 +214,16 @@ def _storage(db: sqlite3.Connection, operation: GetStorage) -> Points:
     if not streams or not times:
         return []
     total = 0
-    later: Counter[int] = Counter()  # bytes that came after each time and before the next
-    oldest = times[0] * 1000
+    later: Counter[int] = Counter()  # bytes that came after each time and before the next, or ever after the last
+    oldest, last = times[0] * 1000, len(times) - 1
     for stream, trim_point in streams:
         total += db.execute(_STORED, (stream, trim_point)).fetchone()[0]
         for arrived_at, metered in db.execute(_NEWER, (stream, trim_point)):
             if arrived_at < oldest:
                 break
-            later[(arrived_at // 1000 - times[0]) // interval] += metered
+            later[min((arrived_at // 1000 - times[0]) // interval, last)] += metered
     points = []
-    for index in range(max(max(later, default=0), len(times) - 1), -1, -1):
+    for index in range(last, -1, -1):
         total -= later[index]
-        if index < len(times):
-            points.append((times[index], total))
+        points.append((times[index], total))
     return points[::-1]

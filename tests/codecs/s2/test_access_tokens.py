@@ -78,3 +78,54 @@ def test_names_are_prefixed_with_a_prefix(streams: dict[str, str] | None) -> Non
     failure = refused.value.failure
     assert failure.code is FailureCode.INVALID
     assert failure.message == "Auto prefixing is only allowed for streams with prefix matching"
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59-00:01"])
+def test_an_expiry_before_year_1_or_after_9999_in_utc_is_refused(time: str) -> None:
+    with pytest.raises(OperationFailed, match=r"expires_at.* year") as caught:
+        issue({"ops": ["append"]}, expires_at=time)
+    assert caught.value.failure.code is FailureCode.BAD_JSON
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("2030-01-01T00:00:00Z", "2030-01-01T00:00:00Z"),
+        ("2030-01-01t01:30:00.123456789+01:30", "2030-01-01T00:00:00.123456789Z"),
+        ("0001-01-01T00:00:00.500z", "0001-01-01T00:00:00.5Z"),
+        ("9999-12-31T23:59:59.999999999-00:00", "9999-12-31T23:59:59.999999999Z"),
+    ],
+)
+def test_an_expiry_keeps_its_nanoseconds(said: str, kept: str) -> None:
+    info = issue({"ops": ["append"]}, expires_at=said)
+    assert info.expires_at == kept
+    assert decode_info(encode_info(info)) == info
+
+
+def test_an_expiry_as_a_number() -> None:
+    info = issue({"ops": ["append"]}, expires_at="1970-01-01T00:00:01.000000007Z")
+    assert (info.expires_ns, info.expires_ms) == (1_000_000_007, 1000)
+    assert issue({"ops": ["append"]}).expires_ns is None
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "2030-01-01",
+        "2030-01-01T00:00:00",
+        "2030-01-01 00:00:00Z",
+        "2030-01-01T00:00Z",
+        "2030-01-01T00:00:00.Z",
+        "2030-01-01T00:00:00.1234567891Z",
+        "2030-02-29T00:00:00Z",
+        "2030-01-01T24:00:00Z",
+        "2030-01-01T00:00:60Z",
+        "2030-01-01T00:00:00+24:00",
+        "٢٠٣٠-01-01T00:00:00Z",
+        "",
+    ],
+)
+def test_what_is_no_time_is_refused(time: str) -> None:
+    with pytest.raises(OperationFailed, match="expires_at: ") as caught:
+        issue({"ops": ["append"]}, expires_at=time)
+    assert caught.value.failure.code is FailureCode.BAD_JSON

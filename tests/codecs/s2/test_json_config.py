@@ -384,6 +384,15 @@ def test_a_server_that_answers_nonsense(body: bytes) -> None:
     assert caught.value.failure.code is C.BAD_JSON
 
 
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59-00:01"])
+def test_a_server_with_a_time_before_year_1_or_after_9999(time: str) -> None:
+    """In UTC, in which it could not be said again."""
+    for decode in (client.decode_remote_stream_info, client.decode_remote_basin_info):
+        with pytest.raises(RemoteProtocolError, match=r"outside .* year") as caught:
+            decode(b'{"name":"some-basin","created_at":"%b"}' % time.encode())
+        assert caught.value.failure.code is C.BAD_JSON
+
+
 def test_a_server_with_an_unknown_cipher_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="rot13"):
         client.decode_remote_basin_config(b'{"stream_cipher":"rot13"}')

@@ -48,7 +48,7 @@ def test_sets_and_their_intervals(sets: type, query: dict[str, str], interval: s
         ({"end": None}, "start and end params required for storage"),
         ({"start": str(NOW), "end": str(NOW - 1)}, "is after end"),
         ({"end": str(NOW + 61)}, "in the future"),
-        ({"start": str(NOW - 90 * DAY - 1)}, "must not exceed 90 days"),
+        ({"start": str(NOW - 30 * DAY - 1)}, "must not exceed 30 days"),
         ({"interval": "minute"}, "storage supports only the interval hour"),
     ],
 )
@@ -71,7 +71,7 @@ def test_malformed_queries(query: dict[str, str]) -> None:
 
 
 def test_the_widest_range() -> None:
-    query = {"set": "storage", "start": str(NOW - 90 * DAY + 60), "end": str(NOW + 60)}
+    query = {"set": "storage", "start": str(NOW - 30 * DAY + 60), "end": str(NOW + 60)}
     assert decode_metrics_query(query, StreamMetricSet, NOW)[1].interval == "minute"
 
 

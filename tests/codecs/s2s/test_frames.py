@@ -21,6 +21,7 @@ from penstock_codecs.s2s.frames import (
     compress_payload,
     encode_frame,
     encode_terminal,
+    is_plain,
 )
 
 MAX_LENGTH = 2_097_152
@@ -272,3 +273,23 @@ def test_the_beginning_of_a_frame_keeps_no_more_than_itself() -> None:
     found = reader.next()
     assert isinstance(found, Frame) and bytes(found.payload) == b"x" * 100_000
     assert reader.held == 0
+
+
+@pytest.mark.parametrize(
+    ("head", "plain"),
+    [
+        ("00000100", True),
+        ("20000000", True),
+        ("00000110", True),  # it advises to reconnect
+        ("00000000", False),
+        ("20000100", False),
+        ("00000120", False),
+        ("00000140", False),
+        ("00000160", False),
+        ("00000380", False),
+        ("000003a0", False),
+    ],
+)
+def test_heads_of_plain_messages(head: str, plain: bool) -> None:
+    """Not compressed, not terminal, and of a length that a frame may have."""
+    assert is_plain(bytes.fromhex(head)) is plain

@@ -190,3 +190,12 @@ def test_as_the_standard_has_it_however_it_is_cut(stream: bytes, cuts: list[int]
     expected = by_the_book(stream)
     assert parse(stream) == expected
     assert parse(*pieces_of(stream, cuts)) == expected
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+def test_a_line_end_of_two_bytes_is_not_a_blank_line(end: bytes) -> None:
+    """Two line ends in it would end the event after its first field."""
+    parser = EventParser(100)
+    parser.receive(end.join([b"event: x", b"id: 1", b"data: y", b"", b""]))
+    assert parser.next_event() == RawEvent("x", b"y", "1", True)
+    assert parser.next_event() is None

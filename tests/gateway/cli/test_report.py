@@ -29,8 +29,8 @@ FILES = "tls_certificate = 'c.pem'\ntls_key = 'k.pem'\n"
         (SEGMENT + "[listeners.segment.loss]\nempty_body = 'envelope'", "records with an empty body: carried whole"),
         (SEGMENT + FILES, "by TLS on 127.0.0.1:12345"),
         ("[listeners.s3p]", "Segments: off"),
-        (CONTROLLER, "Pravega's controller (gRPC by HTTP/2) on 127.0.0.1:9090"),
-        (CONTROLLER + FILES, "Pravega's controller (gRPC by HTTPS/2) on 127.0.0.1:9090"),
+        (CONTROLLER, "Pravega's controller (gRPC by HTTP/2, REST) on 127.0.0.1:9090"),
+        (CONTROLLER + FILES, "Pravega's controller (gRPC by HTTPS/2, REST) on 127.0.0.1:9090"),
         (CONTROLLER + FILES, "only one of them has TLS"),
         (CONTROLLER, "sends its clients to the segment listener, on the host by which they reached the controller"),
         (CONTROLLER + "advertise = 'gateway.example:1'", "sends its clients to gateway.example:1"),
@@ -58,8 +58,8 @@ FILES = "tls_certificate = 'c.pem'\ntls_key = 'k.pem'\n"
         ),
         (SEGMENT + "delegation_tokens = true\n" + ANA, "issue for the password of ana"),
         (SEGMENT + "delegation_tokens = true\n" + ANA, "Clients of segments: clients with a delegation token"),
-        (GUARDED, "(gRPC by HTTP/2) on 127.0.0.1:9090, for clients with a user name and password"),
-        (CONTROLLER, "(gRPC by HTTP/2) on 127.0.0.1:9090, for any client"),
+        (GUARDED, "(gRPC by HTTP/2, REST) on 127.0.0.1:9090, for clients with a user name and password"),
+        (CONTROLLER, "(gRPC by HTTP/2, REST) on 127.0.0.1:9090, for any client"),
     ],
 )
 def test_what_is_said(text: str, said: str) -> None:

@@ -1,6 +1,7 @@
 """Merges: the bytes of some streams in another, all or nothing (segment fact sheet 3.1: large events, transactions)."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -139,6 +140,20 @@ class TestWhole:
         await back.perform(Merge(STREAM, (SOURCE,)))
         found = await records(back, FromSeqNum(1))
         assert [(record.headers, record.body) for record in found] == [((), b"x"), ((), b"y")]
+
+    async def test_the_target_stays_in_memory(self, settings: EmbeddedSettings, wall: Wall) -> None:
+        """Otherwise an append in between would be numbered by a second copy of it."""
+        async with open_embedded(replace(settings, cached_streams=1), wall) as back:
+            await prepare(back)
+            await back.perform(sending(b"merged", stream=SOURCE))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(back.perform, Merge(STREAM, (SOURCE,)))
+                await trio.testing.wait_all_tasks_blocked()
+                await back.perform(appending(b"appended"))
+            found = await records(back, FromSeqNum(0))
+            assert sorted(record.body for record in found) == [b"appended", b"before", b"merged"]
+            assert [record.seq_num for record in found] == [0, 1, 2]
+            assert (await back.perform(CheckTail(STREAM))).seq_num == 3
 
     async def test_it_survives_a_restart(self, settings: EmbeddedSettings, wall: Wall) -> None:
         async with open_embedded(settings, wall) as back:

@@ -122,6 +122,8 @@ async def test_storage_is_what_was_there_of_what_is_there_now(back: EmbeddedBack
 
     assert await stored(STREAM, -60, 180) == [(-60, 0), (0, 0), (60, 100), (120, 200), (180, 200)]
     assert await stored(STREAM, 4020, 4080) == [(4020, 300), (4080, 300)]
+    long_ago = await back.perform(GetStorage(STREAM, 0, 2, 1))
+    assert long_ago == [(0, 0), (1, 0), (2, 0)], "without a step for each second since"
     assert await stored(other, 100, 130) == [(120, 100)]
     whole = StreamRef(BASIN, "")
     assert await stored(whole, -3600, 7200, 3600) == [(-3600, 0), (0, 0), (3600, 300), (7200, 400)]

@@ -18,6 +18,7 @@ const s2 = new S2({
   accessToken: "a-token",
   endpoints: { account: origin, basin: origin },
   retry: { maxAttempts: 100, minBaseDelayMillis: 50, maxBaseDelayMillis: 200, appendRetryPolicy: "all" },
+  requestTimeoutMillis: 60_000, // over fetch it includes the wait behind earlier appends; an applied one sent again fails
 });
 const basin = s2.basin(basinName);
 const name = `restart-${transport}/${process.pid}`;

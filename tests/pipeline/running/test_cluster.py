@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 from collections import Counter
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -56,7 +57,7 @@ def submitted(cluster: SparkCluster, directory: Path, *program: object, **enviro
         check=False,
         timeout=240,
     )
-    assert done.returncode == 0, done.stderr[-5000:]
+    assert done.returncode == 0, f"{done.stdout[-5000:]}\n{done.stderr[-5000:]}"
     return done.stdout
 
 
@@ -118,8 +119,9 @@ def archive(path: Path) -> None:
             for one in distribution(name).files or ():
                 if ".." not in one.parts and "tests" not in one.parts:
                     file.add(one.locate(), str(one))
-        for room in ("proto/penstock_proto", "codecs/penstock_codecs", "pipeline/penstock_spark"):  # editable here
-            file.add(TESTS.parent / room, room.partition("/")[2])
+        build = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+        for package in build["targets"]["wheel"]["packages"]:  # editable here
+            file.add(TESTS.parent / package, package.partition("/")[2])
 
 
 @pytest.mark.long

@@ -149,7 +149,8 @@ def tell(seed: int, faults: float, deaths: float, foreign: bool, ledger: str) ->
 
 
 @pytest.mark.long
-@settings(max_examples=5000)
+@pytest.mark.timeout(1800)
+@settings(max_examples=2000)
 @given(st.integers(0, 2**64))
 def test_each_row_once_for_long(seed: int) -> None:
     random = Random(seed)

@@ -68,6 +68,24 @@ def tell(codec: HttpCodec, pieces: Iterable[bytes], answer: Answer = no_answer) 
     return story(events), "open"
 
 
+def tells_the_same(
+    make: Callable[[], HttpCodec], received: bytes, cuts: Iterable[Iterable[bytes]], answer: Answer = no_answer
+) -> list[HttpCodec]:
+    """Check that the events do not depend on how the bytes are cut, and that preludes can be asked for at each; return
+    the codecs that had the pieces."""
+
+    def with_preludes(codec: HttpCodec, event: Received) -> None:
+        codec.preludes()
+        answer(codec, event)
+
+    whole, codecs = tell(make(), [received, b""], answer), []
+    for pieces in cuts:
+        codecs.append(make())
+        cut = tell(codecs[-1], [*pieces, b""], with_preludes)
+        assert cut == whole, f"whole gave {whole}, {pieces} gave {cut}"
+    return codecs
+
+
 def said(codec: HttpCodec) -> bytes:
     """Return the bytes that a codec wants written now."""
     out = b""

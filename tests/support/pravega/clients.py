@@ -159,8 +159,8 @@ class PravegaClient:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._process.kill()
+        self._listener.join()  # before the pipe that it reads is closed
         self._process.communicate()
-        self._listener.join()
         self._errors.close()
 
 

@@ -155,7 +155,11 @@ class ReleasedSocket(SegmentSocket):
 
     def __init__(self, address: Address, timeout: float = 20, version: int = 16) -> None:
         super().__init__(address, timeout)
-        self.hello = self.expect(released.Hello, released.Hello(version, 5))
+        try:
+            self.hello = self.expect(released.Hello, released.Hello(version, 5))
+        except BaseException:
+            self.socket.close()
+            raise
 
     # ---- appends -------------------------------------------------------------------------------------------------
 

@@ -64,8 +64,8 @@ class ControllerScaling(Table, frozen=True, kw_only=True):
 
 
 class ControllerListener(ListenerTable, frozen=True, kw_only=True):
-    """Pravega's controller, gRPC over HTTP/2: it manages scopes and streams, and sends clients to the segment listener
-    for all segments. Omit the table to switch the listener off."""
+    """Pravega's controller, gRPC over HTTP/2, and its REST API on the same port: it manages scopes and streams, and
+    sends clients to the segment listener for all segments. Omit the table to switch the listener off."""
 
     name: ListenerName = None
     segment_listener: Annotated[

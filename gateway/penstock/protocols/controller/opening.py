@@ -63,6 +63,7 @@ def controller_settings(
         scaling=ScalingSettings(**msgspec.structs.asdict(controller.scaling)),
         delegation=delegation,
         passwords=passwords,
+        local=delegation is None and Address.parse(controller.bind).is_loopback,
     )
 
 

@@ -31,8 +31,8 @@ class _Listener(ListenerKind[ControllerListener]):
     proofs = "delegation_tokens of [listeners.segment], or tls_client_ca"
     refusals = {
         "max_connections": "HTTP 503",
-        "max_inflight_bytes": "RESOURCE_EXHAUSTED",
-        "requests_per_second": "RESOURCE_EXHAUSTED",
+        "max_inflight_bytes": "RESOURCE_EXHAUSTED, REST: 429",
+        "requests_per_second": "RESOURCE_EXHAUSTED, REST: 429",
     }
     at_limits = (
         ("keep_alive_seconds", "the connection is closed", ""),

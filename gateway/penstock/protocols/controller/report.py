@@ -25,7 +25,7 @@ def describe(listener: ControllerListener, config: ConfigView) -> Iterator[str]:
     carrier = "HTTPS" if listener.tls_certificate else "HTTP"
     guarded = segment_listener_of(listener, config)[1].delegation_tokens
     needed = listener.clients("clients with a user name and password" if guarded else "any client")
-    yield f"Pravega's controller (gRPC by {carrier}/2) on {listener.bind}, for {needed}"
+    yield f"Pravega's controller (gRPC by {carrier}/2, REST) on {listener.bind}, for {needed}"
     where = listener.advertise or "the segment listener, on the host by which they reached the controller"
     yield f"The controller sends its clients to {where}"
     yield f"A stream created with several segments: {_SEGMENTS[listener.segments]}"

@@ -41,6 +41,13 @@ async def position(back: Back) -> int:
     return await back.perform(GetAttribute(STREAM, bytes(16)))
 
 
+async def _has(server: EmbeddedBack, count: int) -> None:
+    """Wait until the server has so many records; until then, what was sent to it may still come late."""
+    with trio.fail_after(10):
+        while (await server.perform(CheckTail(STREAM))).seq_num < count:  # noqa: ASYNC110  (a server tells of no event)
+            await trio.sleep(0.01)
+
+
 async def test_what_says_the_same_as_before_is_not_taken_for_that(gateway: Reopen, records: RecordsOnly) -> None:
     """Two were made durable together; the first is there and acknowledged, and the second says the same."""
     async with gateway() as back:
@@ -76,13 +83,14 @@ async def test_what_was_acknowledged_but_cannot_be_counted(
 
 
 async def test_an_intent_that_cannot_be_written_says_nothing_of_what_was_sent(
-    back: BytesOnRecords, records: RecordsOnly, monkeypatch: pytest.MonkeyPatch
+    back: BytesOnRecords, records: RecordsOnly, server: EmbeddedBack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await back.perform(sending(b"a", position=1))
     records.mute = trio.Event()
     async with back.append_session(STREAM, create_if_missing=False) as session:
         await session.send(sending(b"b", position=2))
         await eventually(lambda: len(records.sent) == 2)
+        await _has(server, 2)
 
         async def drained(*_: object) -> None:
             raise fail(FailureCode.SERVER_DRAINING, "the store is about to end")

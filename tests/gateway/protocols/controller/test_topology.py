@@ -21,6 +21,7 @@ from penstock.protocols.controller.controller.topology import (
     covering,
     equal_ranges,
     followers,
+    history,
     initial,
     is_cut,
     least,
@@ -63,8 +64,8 @@ def test_new_streams_share_all_keys_equally(count: int) -> None:
 
 @enough
 @given(histories())
-def test_every_epoch_shares_all_keys(history: tuple[Segments, int]) -> None:
-    segments, epoch = history
+def test_every_epoch_shares_all_keys(found: tuple[Segments, int]) -> None:
+    segments, epoch = found
     for each in range(epoch + 1):
         assert is_cut(segments, {segment.id: 0 for segment in of_epoch(segments, each)})
     assert [segment.number for segment in segments] == list(range(len(segments)))
@@ -182,6 +183,14 @@ def test_what_was_replaced_is_not_replaced_again() -> None:
     assert replaced(segments, 1, [0], equal_ranges(2)) is None
 
 
+@pytest.mark.parametrize("number", range(5))
+def test_each_segment_splits_at_edges_that_clients_compute(number: int) -> None:
+    size = 1.0 / 5
+    low, high = number * size, (number + 1) * size
+    middle = (low + high) / 2
+    assert replaced(initial(5), 0, [number], [KeyRange(low, middle), KeyRange(middle, high)]) is not None
+
+
 def test_ranges_may_come_in_any_order_and_apart() -> None:
     new = [KeyRange(0.75, 1.0), KeyRange(0.0, 0.25)]
     segments = replaced(initial(4), 0, [3, 0], new)
@@ -201,6 +210,22 @@ def histories_with_cuts(draw: DrawFn) -> tuple[Segments, list[dict[int, int]]]:
         at = draw(st.integers(0, epoch))
         cuts.append({segment.id: draw(st.integers(0, 3)) for segment in of_epoch(segments, at)})
     return segments, cuts
+
+
+@enough
+@given(histories())
+def test_the_history_of_a_stream(found: tuple[Segments, int]) -> None:
+    segments, last = found
+    epochs = list(history(segments, last + 1))
+    assert [sorted(epoch.segments, key=lambda one: one.low) for epoch in epochs] == [
+        of_epoch(segments, number) for number in range(last + 1)
+    ]
+    for number, epoch in enumerate(epochs):
+        old = [segment for segment in segments if segment.until == number]
+        new = [segment for segment in segments if segment.epoch == number]
+        assert epoch.segments == sorted(epoch.segments, key=lambda one: one.number)
+        assert epoch.splits == sum(sum(one.keys.overlaps(each.keys) for each in new) > 1 for one in old)
+        assert epoch.merges == sum(sum(one.keys.overlaps(each.keys) for each in old) > 1 for one in new)
 
 
 @enough

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -12,7 +11,7 @@ from support.access import ALL, scope
 from penstock.core.scopes import FULL_SCOPE, GROUPS, common_prefix, excess, ops_of
 from penstock_codecs.s2.access_tokens import AccessTokenInfo, Op, OpGroups, ReadWrite, ResourceSet, Scope
 
-ENDS = datetime(2030, 1, 1, tzinfo=UTC)
+ENDS = "2030-01-01T00:00:00Z"
 ISSUER = AccessTokenInfo(
     id="issuer",
     expires_at=ENDS,
@@ -80,7 +79,7 @@ def test_what_is_within_may_be_given() -> None:
         wanted(streams=ResourceSet(exact="mine/a")),
         wanted(streams=None),
         wanted(ops=(Op.READ, Op.APPEND)),
-        wanted(expires_at=ENDS - timedelta(days=1)),
+        wanted(expires_at="2029-12-31T23:59:59.999999999Z"),
     ):
         assert excess(one, ISSUER) is None
 
@@ -95,7 +94,7 @@ def test_what_is_within_may_be_given() -> None:
         ({"streams": ResourceSet(exact="mine")}, "streams 'mine'"),
         ({"access_tokens": ResourceSet(prefix="x")}, "access tokens 'x...'"),
         ({"expires_at": None}, "a lifetime beyond"),
-        ({"expires_at": ENDS + timedelta(seconds=1)}, "a lifetime beyond"),
+        ({"expires_at": "2030-01-01T00:00:00.000000001Z"}, "a lifetime beyond"),
     ],
 )
 def test_more_is_not_given(said: dict[str, Any], why: str) -> None:

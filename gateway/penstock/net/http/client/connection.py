@@ -340,9 +340,14 @@ class HttpClientConnection:
                 self._flush()
                 await trio.lowlevel.checkpoint()
                 until = perf_counter() + _TURN_SECONDS
-        if event is PAUSED and self._codec.buffered:
-            self._end(_TOO_MUCH)
+        if (event is PAUSED or not self._is_waiting) and self._codec.buffered:
+            self._end(_TOO_MUCH)  # or it would be taken for the beginning of the next answer
         self._flush()
+
+    @property
+    def _is_waiting(self) -> bool:
+        """True if the server may say something: at any time, or in HTTP/1.1 until the answer is complete."""
+        return self._codec.version == "2" or not all(stream.over for stream in self._streams.values())
 
     def _deliver(self, event: Received) -> None:
         if isinstance(event, GoAway):

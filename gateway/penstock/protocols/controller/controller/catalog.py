@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 import msgspec
 import trio
 
+from penstock.core.clock import Clock
 from penstock.core.segment_names import MARK_PREFIX, SegmentName
 from penstock.protocols.controller.controller.names import READER_GROUP_PREFIX, is_internal, is_stream
 from penstock.protocols.controller.controller.numbers import FirstSegment, FirstSegments
@@ -131,9 +132,10 @@ class CatalogStream:
 class Catalog:
     """The streams, and the locks for changing them."""
 
-    def __init__(self, table: ControllerTable, segments: SegmentStore) -> None:
+    def __init__(self, table: ControllerTable, segments: SegmentStore, clock: Clock) -> None:
         self.table = table
         self.segments = segments
+        self.clock = clock
         self.numbers = FirstSegments(table)
         self._turns: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
 
@@ -226,10 +228,25 @@ class Catalog:
             Configuration() if age is None else Configuration(retention_type=RetentionType.TIME, retention=age * 1000)
         )
 
+    async def begun(self, stream: CatalogStream) -> list[int]:
+        """Return when each epoch of the stream began, in ms. For an epoch without a record of that, such as the first
+        one of a stream that a client of another protocol created, it is when one of its segments was created; 0 if that
+        is unknown too."""
+        found: list[int] = []
+        for epoch in range(stream.record.epoch + 1):
+            at = stream.record.began.get(epoch)
+            if at is None:
+                first = next(segment for segment in stream.record.segments if segment.epoch == epoch)
+                at = await self.segments.created_at(stream.name_of(first)) or (found[-1] if found else 0)
+            found.append(at)
+        return found
+
     async def save(self, stream: CatalogStream, **changes: object) -> CatalogStream:
-        """Change the stream's record, or create it if there is none."""
+        """Change the stream's record, or create it if there is none. Segments of another epoch begin now."""
         config = {} if stream.recorded else {"config": await self.configuration(stream)}
         record = msgspec.structs.replace(stream.record, **(config | changes))
+        if (newest := record.segments[-1].epoch) > stream.record.segments[-1].epoch:
+            record = msgspec.structs.replace(record, began={**record.began, newest: self.clock()})
         _, version = await self.table.put(self.key(stream.scope, stream.name), record, stream.version)
         return replace(stream, record=record, version=version, recorded=True)
 

@@ -27,7 +27,7 @@ from penstock.protocols.controller.controller.segments import SegmentStore
 from penstock.protocols.controller.controller.settings import ControllerSettings, SegmentsMode
 from penstock.protocols.controller.controller.streams import StreamOperations
 from penstock.protocols.controller.controller.table import ControllerTable, Prefix
-from penstock.protocols.controller.controller.topology import Segment, before, between, followers, of_epoch
+from penstock.protocols.controller.controller.topology import Segment, Segments, before, between, followers, of_epoch
 from penstock.protocols.controller.controller.transactions import Transactions
 from penstock.protocols.controller.controller.watermarks import WriterTimes
 from penstock_codecs.failures import OperationFailed
@@ -49,6 +49,12 @@ class Queries:
     async def configuration(self, scope: str, name: str) -> Configuration:
         """Return the stream's configuration."""
         return await self._catalog.configuration(await self._catalog.find(scope, name))
+
+    async def history(self, scope: str, name: str) -> tuple[Segments, list[int]]:
+        """Return all segments that the stream has had in epochs that have begun, and when each of these began, in
+        ms."""
+        stream = await self._catalog.find(scope, name)
+        return stream.record.segments, await self._catalog.begun(stream)
 
     async def current(self, scope: str, name: str) -> list[Segment]:
         """Return the segments that can be appended to, in the order of their keys; none for a sealed stream."""
@@ -211,7 +217,7 @@ class Controller:
     def __init__(self, back: Back, settings: ControllerSettings, clock: Clock = wall_clock) -> None:
         self._settings = settings
         table, segments = ControllerTable(back), SegmentStore(back, settings.names)
-        catalog = Catalog(table, segments)
+        catalog = Catalog(table, segments, clock)
         self.queries = Queries(catalog)
         self.scopes = Scopes(back, table, segments, settings.names, clock)
         self.scaling = Scaling(catalog, settings.segments)

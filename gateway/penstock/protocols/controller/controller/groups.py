@@ -1,6 +1,7 @@
 """Reader groups of the Java client: their configurations, and the internal stream that holds their readers' state.
 
-Clients decide which streams a group reads, and from which positions; the controller only stores that.
+Clients decide which streams a group reads, and from which positions; the controller only stores that. It reads the
+internal stream only to tell which readers are online.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import msgspec
 from penstock.core.permissions import ANY_PERMISSION, APPEND, MANAGE, Permission
 from penstock.protocols.controller.controller.catalog import Catalog, groups_in
 from penstock.protocols.controller.controller.names import READER_GROUP_PREFIX, is_stream
+from penstock.protocols.controller.controller.online import OnlineReaders
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import ReaderGroup
 from penstock.protocols.controller.controller.scopes import Scopes
 from penstock.protocols.controller.controller.table import Prefix
+from penstock_codecs.failures import FailureCode, OperationFailed
 
 __all__ = ["Groups"]
 
@@ -56,6 +59,25 @@ class Groups:
         if found is None:
             raise ControllerRefusal(ControllerProblem.GROUP_NOT_FOUND, f"{scope}/{name}")
         return found.value
+
+    async def online(self, scope: str, name: str) -> list[str]:
+        """Return the names of the readers that are online, in order, by the group's internal stream. Raises
+        GROUP_NOT_FOUND, and STORAGE if clients have written something else into it."""
+        self._require(scope, name, ANY_PERMISSION)
+        segments, readers = self._catalog.segments, OnlineReaders()
+        first = await self._catalog.numbers.first_segment(scope, READER_GROUP_PREFIX + name)
+        if (info := await segments.info(first)) is None:
+            return []
+        at = info.start_offset
+        try:
+            while at < info.length and (data := await segments.read(first, at)):
+                readers.receive(data)
+                at += len(data)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.OFFSET_TRUNCATED:
+                raise
+            return await self.online(scope, name)  # a reader has compacted the state in the meantime
+        return sorted(readers.names)
 
     async def update(self, scope: str, name: str, config: ReaderGroup) -> int:
         """Change a group's configuration. Returns its new generation.

@@ -95,7 +95,8 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     `head`: a cut, as offsets by segments' ids, before which everything is truncated; None: the stream's beginning. Its
     segments with an offset below 0 are read after the others (see `topology.is_cut`). `truncating`: data before `head`
     may not be removed yet. `named`: index in `segments` of the one that has the stream's own name in the back.
-    `consumed`: subscribers have acknowledged what they have read of a stream with retention by time.
+    `consumed`: subscribers have acknowledged what they have read of a stream with retention by time. `began`: when
+    epochs began.
     """
 
     state: StreamStatus
@@ -106,6 +107,7 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     truncating: bool = False
     named: int = 0
     consumed: bool = False
+    began: dict[int, int] = {}
 
     @property
     def age_seconds(self) -> int | None:

@@ -15,7 +15,7 @@ from penstock.core.back import Back
 from penstock.core.permissions import ANY_PERMISSION, Permission
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentName, SegmentNames
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
-from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, Merge, Seal, SegmentInfo, Truncate
+from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, Merge, ReadBytes, Seal, SegmentInfo, Truncate
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
@@ -42,6 +42,8 @@ automatically."""
 
 _AT_ONCE: Final = 50
 """Most concurrent operations on the segments of one stream: they share the store's commits."""
+_PIECE: Final = 1 << 20
+"""Most bytes of a segment that are read at once."""
 _MISSING: Final = frozenset({FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NOT_FOUND})
 
 
@@ -124,6 +126,13 @@ class SegmentStore:
         """Return the segment's offsets and state, or None if it does not exist."""
         return await self._if_there(GetSegmentInfo(self._ref(name)))
 
+    async def created_at(self, name: SegmentName) -> int | None:
+        """Return when the segment was created, in ms, or None if it does not exist."""
+        ref = self._ref(name)
+        page = await self._if_there(ListStreams(ref.basin, ref.stream, limit=1))
+        found = page.items[0] if page is not None and page.items else None
+        return None if found is None or found.name != ref.stream else found.created_at
+
     async def written(self, name: SegmentName, *, by_records: bool) -> int | None:
         """Return how many bytes, or records, have been written to the segment, or None if it does not exist."""
         if not by_records:
@@ -162,6 +171,10 @@ class SegmentStore:
         ) is not None and page.items:
             await at_once(lambda info: self._if_there(DeleteStream(StreamRef(INTERNAL_BASIN, info.name))), page.items)
             after = page.items[-1].name
+
+    async def read(self, name: SegmentName, offset: int) -> bytes:
+        """Return bytes of the segment from `offset` on; b"" at its tail. Fails as `ReadBytes`."""
+        return (await self._back.perform(ReadBytes(self._ref(name), offset, _PIECE))).data
 
     async def append(self, name: SegmentName, data: bytes) -> None:
         """Append bytes to the segment."""

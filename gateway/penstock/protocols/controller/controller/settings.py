@@ -66,3 +66,6 @@ class ControllerSettings:
     tokens nor passwords are checked."""
     passwords: Passwords | None = None
     """The passwords of clients."""
+    local: bool = False
+    """True if all clients on this machine are served, and no others: then REST refuses requests by a host's name, which
+    web pages with DNS rebinding send."""

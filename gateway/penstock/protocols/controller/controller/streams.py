@@ -80,7 +80,7 @@ class StreamOperations:
                         count, await catalog.numbers.following(scope, name, left.record if left else None)
                     )
                 catalog.segments.check(SegmentName(scope, name, one.number) for one in segments)
-                record = StreamRecord(StreamStatus.CREATING, config, segments)
+                record = StreamRecord(StreamStatus.CREATING, config, segments, began={0: catalog.clock()})
                 version = NOT_EXISTS if left is None else left.version
                 entry = await catalog.table.put(catalog.key(scope, name), record, version)
                 stream = CatalogStream(scope, name, *entry)

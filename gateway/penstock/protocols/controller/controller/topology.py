@@ -9,7 +9,10 @@ finished.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import itertools
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -17,6 +20,7 @@ import msgspec
 
 __all__ = [
     "CutOrder",
+    "Epoch",
     "KeyRange",
     "Segment",
     "Segments",
@@ -27,6 +31,7 @@ __all__ = [
     "equal_ranges",
     "followers",
     "greatest",
+    "history",
     "initial",
     "is_cut",
     "least",
@@ -79,8 +84,14 @@ Segments = tuple[Segment, ...]
 
 
 def equal_ranges(count: int) -> list[KeyRange]:
-    """Return all keys in `count` ranges of the same size. The last ends at exactly 1.0."""
-    return [KeyRange(index / count, (index + 1) / count) for index in range(count)]
+    """Return all keys in `count` ranges of the same size. The last ends at exactly 1.0.
+
+    The other edges are multiples of a rounded size, as in Pravega: its clients compute the ranges of segments that they
+    scale in the same way, and 3 * (1 / 5) is not 3 / 5.
+    """
+    size = 1.0 / count
+    edges = [index * size for index in range(count)] + [1.0]
+    return [KeyRange(low, high) for low, high in itertools.pairwise(edges)]
 
 
 def initial(count: int, first: int = 0) -> Segments:
@@ -108,6 +119,35 @@ def replaced(segments: Segments, epoch: int, old: Collection[int], new: Sequence
     number = segments[-1].number + 1
     made = (Segment(number + index, following, *keys) for index, keys in enumerate(sorted(new)))
     return (*kept, *made)
+
+
+class Epoch(NamedTuple):
+    """An epoch: its segments in the order of their numbers, how many segments before it were split, and how many of its
+    segments have the keys of several."""
+
+    segments: list[Segment]
+    splits: int
+    merges: int
+
+
+def history(segments: Segments, epochs: int) -> Iterator[Epoch]:
+    """Yield the first `epochs` epochs of a stream, in order."""
+    going: defaultdict[int | None, list[Segment]] = defaultdict(list)
+    coming: defaultdict[int, list[Segment]] = defaultdict(list)
+    for segment in segments:
+        going[segment.until].append(segment)
+        coming[segment.epoch].append(segment)
+    now: list[Segment] = []
+    for epoch in range(epochs):
+        old, new = going[epoch], coming[epoch]
+        now = [segment for segment in now if segment.until != epoch] + new
+        yield Epoch(now, _dividing(old, new), _dividing(new, old))
+
+
+def _dividing(segments: Iterable[Segment], others: Sequence[Segment]) -> int:
+    """Return how many of the segments have keys in common with several of the others, which do not overlap."""
+    lows, highs = sorted(one.low for one in others), sorted(one.high for one in others)
+    return sum(bisect_left(lows, one.high) - bisect_right(highs, one.low) > 1 for one in segments)
 
 
 def followers(segments: Segments, segment: Segment) -> list[tuple[Segment, list[Segment]]]:

@@ -1,45 +1,41 @@
-"""The controller's front: Pravega's ControllerService over gRPC, on any back.
+"""The controller's front, on any back: Pravega's ControllerService over gRPC, and its REST API on the same port.
 
-The handler of an HTTP/2 server is `handle`. Beside it `run` must run for as long as the gateway does: it finishes what
+The handler of an HTTP server is `handle`. Beside it `run` must run for as long as the gateway does: it finishes what
 the process before did not, and ends transactions whose time is over. `drain` begins to shut down.
 
-Clients are not authenticated, unless the front issues delegation tokens: then each call needs Basic credentials.
+Clients are not authenticated, unless the front issues delegation tokens: then each call needs Basic credentials. The
+path of a request tells gRPC and REST apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-import structlog
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from penstock.core.back import Back
 from penstock.core.clock import Clock, wall_clock
-from penstock.core.identity import CLIENT
-from penstock.net.grpc import Code, GrpcContext, GrpcError, GrpcService, Method
+from penstock.net.grpc import GrpcContext, GrpcService, Method
 from penstock.net.http.exchange import Exchange, Request
-from penstock.observe.taps.tap import note_identity
 from penstock.protocols.controller.controller.controller import Controller
 from penstock.protocols.controller.controller.settings import ControllerSettings
+from penstock.protocols.controller.front.admission import authenticate
 from penstock.protocols.controller.front.calls import CallContext, CallHandler, Calls
 from penstock.protocols.controller.front.groups import GROUPS
 from penstock.protocols.controller.front.key_value_tables import KEY_VALUE_TABLES
+from penstock.protocols.controller.front.rest import RestFront, is_rest
 from penstock.protocols.controller.front.scopes import SCOPES
 from penstock.protocols.controller.front.segments import SEGMENTS
 from penstock.protocols.controller.front.streams import STREAMS
 from penstock.protocols.controller.front.transactions import TRANSACTIONS
-from penstock.routing.access.passwords import basic_credentials
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.grpc import error_of
 from penstock_proto import pravega_controller_pb2 as pb
 
 __all__ = ["CALLS", "ControllerFront"]
-
-log = structlog.get_logger()
 
 CALLS: Final[Calls] = {**SCOPES, **STREAMS, **SEGMENTS, **TRANSACTIONS, **GROUPS, **KEY_VALUE_TABLES}
 """All calls of the schema."""
@@ -48,16 +44,18 @@ _SERVICE: Final = pb.DESCRIPTOR.services_by_name["ControllerService"]
 
 
 class ControllerFront:
-    """The server of Pravega's controller calls. `clock` returns the time of day in ms."""
+    """The server of Pravega's controller. `clock` returns the time of day in ms."""
 
     def __init__(self, back: Back, settings: ControllerSettings, clock: Clock = wall_clock) -> None:
         self._settings = settings
         self._controller = Controller(back, settings, clock)
         self._service = GrpcService(_SERVICE.full_name, self._methods(), admit=self._admit)
+        self._rest = RestFront(self._controller, settings)
 
     async def handle(self, exchange: Exchange) -> None:
         """Answer one call."""
-        await self._service.handle(exchange)
+        server = self._rest if is_rest(exchange.request.path) else self._service
+        await server.handle(exchange)
 
     async def run(self) -> None:
         """Run the controller's background work until cancelled."""
@@ -65,23 +63,15 @@ class ControllerFront:
 
     async def _admit(self, request: Request) -> None:
         """Authenticate the client, if delegation tokens are configured. Raises GrpcError(UNAUTHENTICATED)."""
-        if self._settings.delegation is None:
-            return
-        shown = basic_credentials(request.header("authorization"))
-        passwords = self._settings.passwords
         try:
-            identity = None if shown is None or passwords is None else await passwords.identity(*shown)
+            await authenticate(request, self._settings)
         except OperationFailed as error:
             raise error_of(error.failure) from None
-        if identity is None:
-            log.info("call_refused", path=request.path, reason="no valid user name and password")
-            raise GrpcError(Code.UNAUTHENTICATED, "a valid user name and password are required")
-        CLIENT.set(replace(CLIENT.get(), identity=identity))
-        note_identity(identity)
 
     def drain(self) -> None:
-        """Begin to shut down: new calls are refused as UNAVAILABLE."""
+        """Begin to shut down: new calls are refused as UNAVAILABLE, or with 503."""
         self._service.drain()
+        self._rest.drain()
 
     def _methods(self) -> Mapping[str, Method[Any]]:
         return {

@@ -186,6 +186,8 @@ class S2Writer:
         elif ending.kind is EndingKind.REFUSED and queue.in_flight and not failure.retryable:
             await self._refused(failure)
         else:
+            if ending.kind is EndingKind.REFUSED and not failure.retryable and failure.code not in _OF_ALL:
+                failure = self._shared.calls.broke(f"it refused while no append was in flight: {failure.message}")
             self._lost(failure)
             if not worth_retrying(failure):
                 queue.fail_all(lambda pending: _refused_all(pending, failure))

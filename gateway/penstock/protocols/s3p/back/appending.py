@@ -18,13 +18,14 @@ from penstock.backends.background import background
 from penstock.core.delivery import Delivery
 from penstock.core.native import NativeAck, NativeAppendSession
 from penstock.net.retries import RetryPolicy, worth_retrying
-from penstock.net.upstream import doubtful
+from penstock.net.upstream import broke, doubtful
 from penstock.protocols.s3p.back.bodies import to_bodies
 from penstock.protocols.s3p.back.connection import S3PConnection, failed
 from penstock.protocols.s3p.back.pool import S3PPool
 from penstock.protocols.s3p.back.settings import S3PBackSettings
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.limits import KIB
+from penstock_codecs.model import RecordId
 from penstock_codecs.operations import Append
 from penstock_codecs.s3p import AppendedId, AppendRecords, ErrorReply
 
@@ -102,6 +103,7 @@ class S3PAppendSession(NativeAppendSession):
         self._changed = trio.lowlevel.ParkingLot()
         self._turn = trio.Lock()
         self._due = trio.CancelScope()  # ends when an acknowledgement is overdue
+        self._newest_id: RecordId | None = None  # of the appends acknowledged since one was in flight alone
         self._lost: Failure | None = None  # why the connection cannot be used any more
         self._refused: OperationFailed | None = None  # the server's error for an append
         self._failures = 0  # since the last acknowledgement; retried until `_until`
@@ -226,6 +228,8 @@ class S3PAppendSession(NativeAppendSession):
             while True:
                 while not self._waiting:
                     await self._changed.park()
+                if not self._sent:
+                    self._newest_id = None
                 commands, size = [], 0
                 while self._waiting and size < _TOGETHER:
                     part = self._waiting.popleft()
@@ -261,6 +265,11 @@ class S3PAppendSession(NativeAppendSession):
         self._due.deadline = trio.current_time() + seconds if self._sent else math.inf
 
     def _acknowledge(self, reply: AppendedId) -> None:
+        """Raises UPSTREAM_FAULT for a reply that came twice: nothing but its identifier tells."""
+        if self._newest_id is not None and reply.record_id <= self._newest_id:
+            why = f"it answered an APPEND with {reply.record_id} after {self._newest_id}"
+            raise broke(self._pool.upstream.settings, why)
+        self._newest_id = reply.record_id
         part = self._sent.popleft()
         self._bytes -= part.size
         self._failures, self._until = 0, None

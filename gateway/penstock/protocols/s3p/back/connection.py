@@ -10,7 +10,7 @@ import trio
 
 from penstock.net.transport import Transport
 from penstock.net.upstream import Upstream, broke, lost, reason_of, too_late
-from penstock_codecs.codec import PAUSED, Pull
+from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.limits import MIB, S3PLimits
 from penstock_codecs.s3p import Command, ErrorReply, Reply, S3PClient, failure_of
@@ -127,8 +127,9 @@ class S3PConnection:
         return too_late(self._upstream.settings, what, seconds)
 
     async def is_open(self) -> bool:
-        """Return whether an idle connection still seems to be open."""
-        if self.broken:
+        """Return whether an idle connection still seems to be open. One on which more than the replies arrived is not
+        used: it would be taken for the reply to the next command."""
+        if self.broken or self._has_surplus():
             return False
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read_replies)
@@ -136,6 +137,12 @@ class S3PConnection:
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
         return not self.broken
+
+    def _has_surplus(self) -> bool:
+        try:
+            return self._codec.next_event() is not NEED_DATA or self._codec.buffered > 0
+        except RemoteProtocolError:
+            return True
 
     async def _read_replies(self) -> None:
         """Mark the idle connection as broken if anything arrives: it can only be its end."""

@@ -124,10 +124,20 @@ class UnsettledAppends:
         self._slots.append(slot)
         self._size += slot.cost
 
+    @property
+    def next_to_send(self) -> AppendInFlight | None:
+        """The next append to send, if any.
+
+        None follows a conditional one that is unsettled: if the connection is lost, the number of a stored append
+        tells that those before it are stored, unless one of them may have been refused.
+        """
+        if self.sent == len(self._slots) or (self.sent and self._slots[self.sent - 1].expected is not None):
+            return None
+        return self._slots[self.sent]
+
     def unsent(self) -> Iterator[AppendInFlight]:
-        """Yield the appends that were not sent yet, and count each as sent after that."""
-        while self.sent < len(self._slots):
-            slot = self._slots[self.sent]
+        """Yield the appends that are to be sent now, and count each as sent after that."""
+        while (slot := self.next_to_send) is not None:
             yield slot
             slot.sends += 1
             slot.sent_at = trio.current_time()
@@ -175,9 +185,10 @@ class UnsettledAppends:
         slot.failed(failure)
 
     def fail_all(self, failure: Failure) -> None:
-        """Settle all appends as failed."""
+        """Settle all appends as failed; the end is unknown then."""
         while self._slots:
             self._pop_first().failed(failure)
+        self.end = None
 
     def _pop_first(self) -> AppendInFlight:
         slot = self._slots.popleft()

@@ -8,7 +8,7 @@ the old connection are refused by the server, since each append is conditional o
 from __future__ import annotations
 
 from typing import Any, Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import structlog
 import trio
@@ -38,21 +38,23 @@ _LONGEST_PAUSE: Final = 1.0
 
 
 class StoreWriter(ReplyReceiver):
-    """Writer of one segment. `writer_id` identifies it to the server.
+    """Writer of one segment. `client_id` identifies a client's writer to the server; None: the gateway's own writer.
 
-    `knows_ends`: the segment's length is requested before the first append, so that one acknowledgement for several
-    appends tells the end of each.
+    The gateway's own writer takes a new identifier once appends were given up that the server may still receive: their
+    numbers would be taken for those of later appends. It requests the segment's length before the first append, so that
+    one acknowledgement for several appends tells the end of each.
     """
 
-    def __init__(self, stores: SegmentStores, segment: str, writer_id: UUID, *, knows_ends: bool = False) -> None:
+    def __init__(self, stores: SegmentStores, segment: str, client_id: UUID | None = None) -> None:
         self._stores = stores
         self._settings = stores.settings
         self._dialect: AppendDialect = APPEND_DIALECTS[stores.settings.dialect]
-        self._knows_ends = knows_ends
+        self._own = client_id is None
+        self._id = client_id or uuid4()
         self.segment = segment
-        self.id = writer_id
         self._pending = UnsettledAppends()
         self._handed: int | None = None  # number of the last append handed over; None: ask the server
+        self._refused = NO_ATTRIBUTE  # highest number of an append whose condition failed
         self._connection: StoreConnection | None = None
         self._pool: ConnectionPool | None = None
         self._key = DRAFT_KEY
@@ -63,8 +65,6 @@ class StoreWriter(ReplyReceiver):
         self._given_up: tuple[float, Failure] | None = None  # when it could not be set up, and the failure
         self._idle = trio.lowlevel.ParkingLot()
         self._news = trio.Event()
-        self.spoiled = False
-        """True once appends were given up that the server may still receive: their numbers must not be used again."""
 
     # ---- submitting --------------------------------------------------------------------------------------------------
 
@@ -116,12 +116,13 @@ class StoreWriter(ReplyReceiver):
 
     def _number(self, data: bytes, count: int, position: int | None, after: int | None) -> int:
         handed = NO_ATTRIBUTE if self._handed is None else self._handed
-        number = self._dialect.next_number(handed, len(data), count) if position is None else position
+        used = max(handed, self._refused)  # numbers rise on a connection, those of refused appends included
+        number = self._dialect.next_number(used, len(data), count) if position is None else position
         if number <= handed or (after is not None and after != handed):
             wanted = f"position {number}" + ("" if after is None else f" after {after}")
             raise fail(
                 FailureCode.STALE_WRITER_POSITION,
-                f"{self._where()}: writer {self.id} is at {handed}, and {wanted} does not follow",
+                f"{self._where()}: writer {self._id} is at {handed}, and {wanted} does not follow",
                 position=handed,
             )
         self._dialect.check(handed, number, data)
@@ -172,7 +173,7 @@ class StoreWriter(ReplyReceiver):
     async def _begin(self) -> None:
         try:
             await self._set_up()
-            if self._knows_ends and self._pending.end is None:
+            if self._own and self._pending.end is None:
                 self._pending.end = await self._stores.length(self.segment)
         except BaseException:
             self._drop_line()
@@ -198,7 +199,7 @@ class StoreWriter(ReplyReceiver):
         try:
             connection.set_up()
             seconds = self._pool.upstream.settings.request_seconds
-            reply = await connection.ask(lambda key: self._dialect.setup(key, self.id, self.segment, token), seconds)
+            reply = await connection.ask(lambda key: self._dialect.setup(key, self._id, self.segment, token), seconds)
             failure = self._stores.failure_of(reply, self._pool, self.segment)
             if failure is not None:
                 raise OperationFailed(failure)
@@ -208,7 +209,7 @@ class StoreWriter(ReplyReceiver):
         self._key = connection.next_id()
         connection.listen(self._key, self)
         if not connection.exclusive:
-            connection.listen(self.id, self)
+            connection.listen(self._id, self)
         await self._stand_at(self._dialect.level(reply))
 
     async def _stand_at(self, level: int) -> None:
@@ -222,7 +223,7 @@ class StoreWriter(ReplyReceiver):
             self._handed = pending.stored = level
             return
         if not self._dialect.resume(pending.stored, level, pending.first):
-            message = f"{self._where()}: writer {self.id} is at {level}, not at {pending.stored}"
+            message = f"{self._where()}: writer {self._id} is at {level}, not at {pending.stored}"
             self._fail_all(Failure(FailureCode.STALE_WRITER_POSITION, message, {"position": level}))
             return
         for slot in pending.mismatched():
@@ -261,7 +262,7 @@ class StoreWriter(ReplyReceiver):
         if connection is None or self._pool is None:
             return
         connection.forget(self._key)
-        connection.forget(self.id)
+        connection.forget(self._id)
         if self._using:
             self._using = False
             if connection.exclusive:
@@ -330,7 +331,7 @@ class StoreWriter(ReplyReceiver):
             if self._fault is not None:
                 return
             try:
-                connection.send(*self._dialect.append(self.id, slot, self._key))
+                connection.send(*self._dialect.append(self._id, slot, self._key))
             except LocalProtocolError as error:
                 connection.give_up("a message was not complete")
                 raise fail(FailureCode.NOT_REPRESENTABLE, f"{self._where()}: {error}") from None
@@ -338,7 +339,7 @@ class StoreWriter(ReplyReceiver):
     async def _wait(self) -> None:
         """Wait for something to do. Raises UPSTREAM_TIMEOUT if the oldest append is not acknowledged in time."""
         pending = self._pending
-        if self._fault is not None or not pending or pending.sent < len(pending):
+        if self._fault is not None or not pending or pending.next_to_send is not None:
             return
         assert self._pool is not None, "it was set up"
         oldest, settings = pending.first, self._pool.upstream.settings
@@ -393,17 +394,21 @@ class StoreWriter(ReplyReceiver):
         self._refuse(slot)
 
     def _refuse(self, slot: AppendInFlight) -> None:
-        """Fail an append whose condition does not hold, and reuse its number."""
+        """Fail an append whose condition does not hold: the writer is where it was before."""
         message = f"{self._where()} does not end at {slot.expected}"
         self._pending.refuse(slot, Failure(FailureCode.OFFSET_MISMATCH, message))
+        self._refused = max(self._refused, slot.number)
         if self._handed == slot.number:
             self._handed = self._pending.last_number
 
     def _fail_all(self, failure: Failure) -> None:
-        self.spoiled = self.spoiled or self._pending.any_sent
+        renewed = self._own and self._pending.any_sent
         self._pending.fail_all(failure)
         self._drop_line()
         self._handed = None
+        if renewed:
+            self._id = uuid4()
+            self._refused = NO_ATTRIBUTE
 
     def _where(self) -> str:
         upstream = self._settings.upstream if self._pool is None else self._pool.upstream.settings

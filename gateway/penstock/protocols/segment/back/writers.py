@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from itertools import islice
 from typing import Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from penstock.protocols.segment.back.stores import SegmentStores
 from penstock.protocols.segment.back.writer import StoreWriter
@@ -24,30 +24,21 @@ class StoreWriters:
 
     def __init__(self, stores: SegmentStores) -> None:
         self._stores = stores
-        self._writers: OrderedDict[UUID, StoreWriter] = OrderedDict()  # most recently used last
-        self._own: dict[str, UUID] = {}
+        self._writers: OrderedDict[str | UUID, StoreWriter] = OrderedDict()
+        """The gateway's own by their segments, clients' by their identifiers; most recently used last."""
 
     def own(self, segment: str) -> StoreWriter:
         """Return the gateway's own writer of a segment."""
-        known = self._own.get(segment)
-        writer = None if known is None else self._writers.get(known)
-        if writer is None or writer.spoiled:
-            writer_id = self._own[segment] = uuid4()
-            writer = self._keep(StoreWriter(self._stores, segment, writer_id, knows_ends=True))
-        self._writers.move_to_end(writer.id)
-        return writer
+        return self._used(segment) or self._keep(segment, StoreWriter(self._stores, segment))
 
     async def of(self, segment: str, writer_id: UUID) -> StoreWriter:
         """Return a client's writer. Waits while it appends to another segment."""
         while (writer := self._writers.get(writer_id)) is not None and writer.segment != segment:
             if not writer.busy:
-                writer.forget()
-                del self._writers[writer_id]
+                self._drop(writer_id)
                 break
             await writer.settled()
-        writer = self._writers.get(writer_id) or self._keep(StoreWriter(self._stores, segment, writer_id))
-        self._writers.move_to_end(writer_id)
-        return writer
+        return self._used(writer_id) or self._keep(writer_id, StoreWriter(self._stores, segment, writer_id))
 
     async def over_so_far(self, *segments: str) -> None:
         """Wait until the appends handed over so far for these segments are settled."""
@@ -56,25 +47,26 @@ class StoreWriters:
 
     def forget(self, segment: str) -> None:
         """Drop the gateway's own writer of a deleted segment."""
-        writer_id = self._own.pop(segment, None)
-        if writer_id is not None and (writer := self._writers.pop(writer_id, None)) is not None:
-            writer.forget()
+        if segment in self._writers:
+            self._drop(segment)
 
     def known(self, segment: str, writer_id: UUID) -> StoreWriter | None:
         """Return a client's writer if it has appended to this segment."""
         writer = self._writers.get(writer_id)
         return writer if writer is not None and writer.segment == segment else None
 
-    def _keep(self, writer: StoreWriter) -> StoreWriter:
-        self._writers[writer.id] = writer
+    def _used(self, key: str | UUID) -> StoreWriter | None:
+        if key in self._writers:
+            self._writers.move_to_end(key)
+        return self._writers.get(key)
+
+    def _keep(self, key: str | UUID, writer: StoreWriter) -> StoreWriter:
+        self._writers[key] = writer
         excess = max(0, len(self._writers) - MOST_IDLE)
-        for found in list(islice(self._writers.values(), excess)):
+        for some, found in list(islice(self._writers.items(), excess)):
             if not found.busy:
-                self._drop(found)
+                self._drop(some)
         return writer
 
-    def _drop(self, writer: StoreWriter) -> None:
-        writer.forget()
-        del self._writers[writer.id]
-        if self._own.get(writer.segment) == writer.id:
-            del self._own[writer.segment]
+    def _drop(self, key: str | UUID) -> None:
+        self._writers.pop(key).forget()

@@ -273,11 +273,12 @@ async def test_a_server_that_breaks_the_protocol(settings: HttpClientSettings, a
         assert far.open == 0
 
 
-async def test_h1_more_than_the_answer(autojump_clock: Clock) -> None:
+@pytest.mark.parametrize("more", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 20", b"ok"])
+async def test_h1_more_than_the_answer(autojump_clock: Clock, more: bytes) -> None:
     async def too_much(script: Script) -> None:
         while not isinstance(await script.next(), End):
             pass
-        await script.stream.send_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n\r\n")
+        await script.stream.send_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok" + more)
         await ignores(script)
 
     async with client_of(Scripted(H1, too_much), H1) as (client, far):

@@ -19,11 +19,11 @@ from penstock.protocols.s2.back.pending import PendingAppend, S2AppendChain
 from penstock.protocols.s2.back.places import PlaceCache
 from penstock.protocols.s2.back.settings import S2BackSettings
 from penstock.store.admission import ByteBudget
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamPosition
-from penstock_codecs.operations import Appended, FromSeqNum, Read
-from penstock_codecs.s2s.sessions import ReadServer
+from penstock_codecs.operations import Append, Appended, FromSeqNum, Read
+from penstock_codecs.s2s.sessions import AppendServer, ReadServer
 
 Clock = trio.testing.MockClock
 
@@ -63,6 +63,32 @@ async def test_a_server_that_ends_each_read_after_a_beat_is_not_asked_without_a_
                 while True:
                     await session.next()
         assert 5 < asked < 100
+
+
+async def test_a_refusal_while_nothing_is_in_flight_is_not_that_of_the_next_append(autojump_clock: Clock) -> None:
+    acknowledgement = Appended(StreamPosition(0, 1), StreamPosition(1, 1), StreamPosition(1, 1))
+
+    async def handler(exchange: Exchange) -> None:
+        if exchange.request.method == "GET":
+            await exchange.respond(200, [], b'{"tail": {"seq_num": 0, "timestamp": 0}}')
+            return
+        session = AppendServer(STREAM)
+        await exchange.start(200, [("content-type", "s2s/proto")])
+        while not isinstance(session.next_event(), Append):
+            session.receive(await exchange.receive())
+        mismatch = Failure(FailureCode.SEQ_NUM_MISMATCH, "the next is 1", {"seq_num_mismatch": 1})
+        await exchange.send([*session.send(acknowledgement), *session.send(mismatch)])
+        await exchange.finish()
+
+    async with far_server(by(handler)) as far, open_s2(S2BackSettings(), far.upstream()) as back:
+        async with back.append_session(STREAM) as session:
+            await session.send(appending(b"acknowledged"))
+            await session.send(replace(appending(b"not sent yet"), exact_timestamp=5))
+            assert len(await session.receive()) == 1
+            with pytest.raises(OperationFailed) as failed:
+                await session.receive()
+        assert failed.value.failure.code is FailureCode.UPSTREAM_FAULT
+        assert "while no append was in flight" in failed.value.failure.message
 
 
 async def test_an_acknowledgement_is_not_lost_while_its_identifier_is_looked_for(autojump_clock: Clock) -> None:

@@ -13,7 +13,7 @@ from support.store import appending, records
 from trio.testing import MockClock
 
 from penstock.backends.sequence_numbering import open_indexed
-from penstock.core.marks import START
+from penstock.core.marks import START, Mark
 from penstock.net.upstream import Upstream, UpstreamSettings
 from penstock.protocols.s3p.back import open_s3p
 from penstock_codecs.codec import NEED_DATA, PAUSED
@@ -23,16 +23,18 @@ from penstock_codecs.operations import CheckTail, FromSeqNum
 from penstock_codecs.s3p import AppendedId, AppendRecords, Records, Reply, S3PServer
 
 STREAM = StreamRef("penstock", "orders")
+NOTHING = Records([], [], [])
 Answer = Callable[[Any], Reply]
 
 
 class Scripted:
-    """A server that answers with what `answer` gives."""
+    """A server that answers with what `answer` gives; `more` follows each answer."""
 
     def __init__(self, answer: Answer, nursery: trio.Nursery) -> None:
         self._answer = answer
         self._nursery = nursery
         self.asked = 0
+        self.more: Callable[[bytes], bytes] = lambda _answer: b""
 
     async def dial(self, *_: object) -> trio.abc.Stream:
         ours, theirs = trio.testing.memory_stream_pair()
@@ -49,7 +51,8 @@ class Scripted:
                 if event is PAUSED:
                     return
                 self.asked += 1
-                await stream.send_all(b"".join(codec.send(self._answer(event))))
+                said = b"".join(codec.send(self._answer(event)))
+                await stream.send_all(said + self.more(said))
 
 
 @pytest.fixture
@@ -104,3 +107,32 @@ async def test_identifiers_of_appends_that_cannot_be(autojump_clock: MockClock, 
             assert error.failure.code is FailureCode.UNAVAILABLE
         with trio.fail_after(60):
             assert (await back.perform(CheckTail(STREAM))).seq_num >= 1
+
+
+@pytest.mark.parametrize("size", [0, 2, 5, None])
+async def test_a_reply_that_comes_twice(autojump_clock: MockClock, serving: Any, size: int | None) -> None:
+    """The copy, or as much of it as came, is not taken for the reply to the next command on the connection."""
+    server = serving(lambda command: Records([9], [0], [b"there"]) if command.min_id < RecordId(9, 1) else NOTHING)
+    server.more = lambda said: said[:size]
+    async with opened(server) as native:
+        for _ in range(3):
+            there = await native.scan(STREAM, START, max_records=10, max_bytes=1000, wait=0)
+            assert there.bodies == [b"there"]
+            after = Mark(0, 9, 1, 0)
+            assert (await native.scan(STREAM, after, max_records=10, max_bytes=1000, wait=0)).bodies == []
+
+
+async def test_a_reply_that_comes_twice_acknowledges_no_other_append(autojump_clock: MockClock, serving: Any) -> None:
+    places = iter(range(100))
+    server = serving(lambda _: AppendedId(RecordId(9, next(places))))
+    server.more = lambda said: said
+    async with opened(server) as native, native.append_session(STREAM) as session:
+        for body in (b"a", b"b", b"c"):
+            await session.send(appending(body, stream=STREAM))
+        acknowledged = []
+        with pytest.raises(OperationFailed) as caught:
+            while True:
+                acknowledged += await session.receive()
+        assert caught.value.failure.code is FailureCode.UPSTREAM_FAULT
+        assert "it answered an APPEND with 9-0 after 9-0" in caught.value.failure.message
+        assert [ack.last for ack in acknowledged] == [(9, 0)]

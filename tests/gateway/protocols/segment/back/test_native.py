@@ -64,3 +64,15 @@ async def test_appends_on_a_condition(front: SegmentFront, clock: MockClock) -> 
         assert (await native.append_at(STREAM, append_of(b"d"), at(11))).end_offset == 20
         scanned = await native.scan(STREAM, START, max_records=10, max_bytes=1 << 20, wait=0)
         assert join_events(scanned.bodies) == join_events([b"abc", b"d"])
+
+
+async def test_an_append_follows_a_larger_one_whose_condition_failed(front: SegmentFront, clock: MockClock) -> None:
+    """The writer's numbers rise on a connection, those of refused appends included."""
+    async with opened(front) as (back, _):
+        native = back.native
+        await native.create(STREAM)
+        await native.append_at(STREAM, append_of(b"abc"), START)
+        with pytest.raises(OperationFailed) as caught:
+            await native.append_at(STREAM, append_of(b"d", b"e", b"f"), START)
+        assert caught.value.failure.code is FailureCode.OFFSET_MISMATCH
+        assert (await native.append_at(STREAM, append_of(b"g"), at(11))).end_offset == 20

@@ -113,6 +113,40 @@ def test_conditions_hold_however_often_they_are_asked(cuts: list[tuple[str, int]
     run(main)
 
 
+@settings(max_examples=20, deadline=None)
+@given(CUTS, st.lists(st.booleans(), min_size=2, max_size=8))
+def test_failed_conditions_among_appends_in_flight(cuts: list[tuple[str, int]], holds: list[bool]) -> None:
+    """An append whose condition fails is refused, also if later ones of the same writer are stored."""
+    bodies = [b"%d" % number for number in range(len(holds))]
+    answers: dict[bytes, FailureCode | None] = {}
+
+    async def main() -> None:
+        async with over_a_new_store() as (back, wires):
+            await append_all(back, [[b"first"]])
+            wires.cuts = list(cuts)
+
+            async def append(body: bytes, fails: bool) -> None:
+                answers[body] = None
+                try:
+                    if fails:
+                        await back.native.append_at(STREAM, append_of(body), START)
+                    else:
+                        await append_all(back, [[body]])
+                except OperationFailed as error:
+                    answers[body] = error.failure.code
+
+            async with trio.open_nursery() as nursery:
+                for body, fine in zip(bodies, holds, strict=True):
+                    nursery.start_soon(append, body, not fine)
+            wires.cuts.clear()
+            stored = [body for body, fine in zip(bodies, holds, strict=True) if fine]
+            assert sorted(await scan_all(back)) == sorted([b"first", *stored])
+
+    run(main)
+    expected = {body: None if fine else FailureCode.OFFSET_MISMATCH for body, fine in zip(bodies, holds, strict=True)}
+    assert answers == expected
+
+
 async def test_a_store_that_is_not_there(front: SegmentFront, clock: MockClock) -> None:
     async with opened(front, recover_seconds=2) as (back, wires):
         await back.native.create(STREAM)
@@ -133,6 +167,64 @@ async def test_a_store_that_is_not_there(front: SegmentFront, clock: MockClock) 
         await trio.sleep(5)
         assert [ack.end_offset for ack in await append_all(back, [[b"two"]])] == [11]
         assert await scan_all(back) == [b"two"]
+
+
+class _Late(trio.abc.HalfCloseableStream):
+    """A server's end of a connection, on which some bodies arrive late."""
+
+    def __init__(self, stream: Any, late: dict[bytes, trio.Event]) -> None:
+        self._stream = stream
+        self._late = late
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        data: bytes = await self._stream.receive_some(max_bytes)
+        for body, arrives in self._late.items():
+            if body in data:
+                await arrives.wait()
+        return data
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def send_eof(self) -> None:
+        await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+@pytest.mark.parametrize("waiting", [b"short", b"longer than the one before"])
+@pytest.mark.parametrize("dialect", list(Dialect))
+async def test_an_append_that_was_given_up_comes_late(
+    front: SegmentFront, clock: MockClock, dialect: Dialect, waiting: bytes
+) -> None:
+    """Its number says nothing of the append that waited behind it: that one is stored too."""
+    late = {b"given up": trio.Event(), waiting: trio.Event()}
+
+    async def serve(stream: Any) -> None:
+        await front.serve(_Late(stream, late))
+
+    async with opened(serve, dialect=dialect, recover_seconds=0.1, append_inflight_bytes=1) as (back, wires):
+        await back.native.create(STREAM)
+        async with trio.open_nursery() as nursery, back.native.append_session(STREAM) as session:
+            await session.send(append_of(b"given up"))
+            nursery.start_soon(append_all, back, [[waiting]])
+            await trio.testing.wait_all_tasks_blocked()
+            listens = wires.listeners.popitem()
+            await wires.cut_all()
+            with pytest.raises(OperationFailed) as caught:
+                await session.receive()
+            assert caught.value.failure.code is FailureCode.UNAVAILABLE
+            wires.listeners.update([listens])
+            await trio.sleep(1)
+            late[b"given up"].set()
+            await trio.sleep(1)
+            assert await scan_all(back) == [b"given up"]
+            late[waiting].set()
+        assert await scan_all(back) == [b"given up", waiting]
 
 
 async def test_what_may_have_been_stored_is_not_sent_again_where_that_is_wanted(

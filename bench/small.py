@@ -1,0 +1,147 @@
+"""Duties of many small things: streams, requests, followers, connections that wait, and the start."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from duties import ALWAYS, S2S, Row
+from servers import Gateway, Redis, Unavailable, Uvicorn, resident_bytes
+from workers import WorkersBench
+
+__all__ = ["FAN_OUT", "HELD", "IDLE", "PROCESS", "REQUESTS", "SPREAD", "START", "SmallBench"]
+
+SPREAD, REQUESTS, FAN_OUT, IDLE, START = "spread append", "requests", "fan-out", "idle", "start"
+PROCESS = "Penstock"
+SPREAD_CONNECTIONS = 16
+"""Each has its share of the streams: S2S may have a thousand on one."""
+SPREAD_DEPTH = 32
+"""Appends in flight on each connection, for every candidate alike."""
+HEARTBEATS_SECONDS = 16.0
+"""Every idle follower gets a heartbeat or more in this time (S2 fact sheet, 2.6: after 5 to 15 s)."""
+SETTLE_SECONDS = 2.0
+"""Until the server has accepted the last connections."""
+HELD = 1000
+"""Followers, or connections, that wait."""
+IDLE_KINDS = {"connection": None, "SSE": "SSE", "S2S h1": "S2S h1", "S2S h2": "S2S h2"}
+
+
+class SmallBench(WorkersBench):
+    """See `Bench`."""
+
+    def spread_appends(self, size: int, streams: int) -> Iterator[Row]:
+        """Durable appends of single records to many streams in turn, which the store commits together."""
+        names = ["S2S h2", "S3P", *(name for name in (ALWAYS,) if name in self.redis)]
+        targets = {name: self._streams(streams) for name in names}
+
+        def run(candidate: str, by: str, seconds: float, **more: int) -> tuple[dict[str, float], float]:
+            server, port, protocol = self._server(by)
+            job = {"protocol": protocol, "port": port, "streams": targets[candidate], "size": size, "seconds": seconds}
+            before = server.cpu()
+            answer = self._client.do("append_spread", **job, connections=SPREAD_CONNECTIONS, depth=SPREAD_DEPTH, **more)
+            return answer, server.cpu() - before
+
+        def measure(candidate: str) -> dict[str, float]:
+            answer, cpu = run(candidate, candidate, max(self._scale.seconds, streams / 5000))
+            return self._rates(answer, size, cpu)
+
+        for name in names:  # so that no stream is created in the time that counts; S3P never creates any by an append
+            run(name, ALWAYS if name == ALWAYS else names[0], 60, batches=-(-streams // SPREAD_CONNECTIONS))
+        yield from self._rows(SPREAD, size, streams, {name: lambda n=name: measure(n) for name in names})
+
+    def requests(self, size: int, connections: int) -> Iterator[Row]:
+        """One append, or one read, with one record to a request over HTTP/1.1: one in flight on each connection."""
+        with ExitStack() as stack:
+            ports = {"append": (self.gateway, self.gateway.s2_port), "read": (self.gateway, self.gateway.s2_port)}
+            for parser in ("h11", "httptools"):
+                try:
+                    server = stack.enter_context(Uvicorn(parser))
+                except Unavailable as missing:
+                    self._say(str(missing))
+                else:
+                    ports[f"uvicorn {parser}"] = (server, server.port)
+            filled = self._streams(connections)
+            self._fill(S2S, size, filled)
+
+            def measure(candidate: str) -> dict[str, float]:
+                server, port = ports[candidate]
+                streams = filled if candidate == "read" else self._streams(connections)
+                before = server.cpu()
+                kind = "read" if candidate == "read" else "append"
+                answer = self._client.do(
+                    "ask", request=kind, port=port, streams=streams, size=size, seconds=self._scale.seconds
+                )
+                figures = self._rates(answer, size, server.cpu() - before)
+                if candidate == "append":
+                    self._check(candidate, answer["acked"])
+                return figures
+
+            yield from self._rows(REQUESTS, size, connections, {name: lambda n=name: measure(n) for name in ports})
+
+    def fan_outs(self, size: int, followers: int) -> Iterator[Row]:
+        """One stream with many followers, 5,000 deliveries a second in all."""
+
+        def measure(candidate: str) -> dict[str, float]:
+            server, port, protocol = self._server(candidate)
+            before = server.cpu()
+            answer = self._client.do(
+                "deliver",
+                protocol=protocol,
+                writer={"SSE": S2S}.get(protocol, protocol),
+                port=port,
+                streams=self._streams(1),
+                size=size,
+                followers=followers,
+                interval=max(0.004, followers / 5000),
+                seconds=2 * self._scale.seconds + followers / 1000,
+            )
+            cpu = server.cpu() - before
+            figures = {key: answer[key] for key in ("p50_ms", "p99_ms", "samples")}
+            return {"cpu_us": cpu / answer["records"] * 1e6, **figures}
+
+        names = ["SSE", "S2S h1", *(name for name in (ALWAYS,) if name in self.redis)]
+        yield from self._rows(FAN_OUT, size, followers, {name: lambda n=name: measure(n) for name in names})
+
+    def idle(self, size: int) -> Iterator[Row]:
+        """Memory and processor time of followers at the tail, and of connections that ask nothing."""
+
+        def measure(kind: str | None) -> Callable[[], dict[str, float]]:
+            def run() -> dict[str, float]:
+                self.gateway.restart()
+                stream = self._streams(1)[0]
+                self._fill(S2S, size, [stream], 1)
+                pid = self.gateway.process.pid
+                job = {"protocol": kind, "port": self.gateway.s2_port, "stream": stream}
+                self._client.do("hold", count=100, **job)  # so that what is made once is there
+                before = resident_bytes(pid)
+                self._client.do("hold", count=HELD, **job)
+                time.sleep(SETTLE_SECONDS)
+                kib = (resident_bytes(pid) - before) / HELD / 1024
+                used = self.gateway.cpu()
+                time.sleep(HEARTBEATS_SECONDS)
+                share = (self.gateway.cpu() - used) / HEARTBEATS_SECONDS * 100
+                self._client.do("drop")
+                return {"kib": kib, "core_percent": share}
+
+            return run
+
+        candidates = {name: measure(kind) for name, kind in IDLE_KINDS.items()}
+        yield from self._rows(IDLE, size, HELD, candidates, rounds=1)
+
+    def starts(self, directory: Path) -> Iterator[Row]:
+        """From the start of the process to the moment when it listens."""
+
+        def gateway() -> dict[str, float]:
+            begin = time.perf_counter()
+            with Gateway(directory / f"start-{time.monotonic_ns()}", self._command) as started:
+                return {"seconds": time.perf_counter() - begin, "cpu_s": started.cpu()}
+
+        def redis() -> dict[str, float]:
+            begin = time.perf_counter()
+            with Redis(directory / f"start-{time.monotonic_ns()}", "always") as started:
+                return {"seconds": time.perf_counter() - begin, "cpu_s": started.cpu()}
+
+        candidates = {PROCESS: gateway} | ({ALWAYS: redis} if ALWAYS in self.redis else {})
+        yield from self._rows(START, 0, 0, candidates, rounds=max(5, self._scale.rounds))

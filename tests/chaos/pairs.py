@@ -1,0 +1,261 @@
+"""Histories through a bridge: clients, a gateway, and the server behind it, whose connections something happens to.
+
+The gateway is put together from a configuration, as a process does it, and runs in virtual time with the second
+gateway that it has as its server. Dice decide all that is otherwise a matter of luck, so two runs have the same
+messages up to where something is done to one of them.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import sqlite3
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+from unittest.mock import patch
+
+import structlog
+import trio
+import trio.testing
+from chaos.wire import Act, Chaos, Direction
+from simulation import runtime
+from simulation.checker import Call, Lost
+from simulation.histories import BASIN, FAILED, LOGS, Client, Follower, Histories, Talks, read_all
+from support.store import NOW
+
+from penstock.app.bootstrap import open_listeners, open_router, open_store
+from penstock.app.config import parse_config
+from penstock.core import clock
+from penstock.core.back import Back
+from penstock.net import upstream
+from penstock.net.upstream import Watch, unwatched
+from penstock.routing.router import Router
+from penstock.store import store
+from penstock.store.schema import connect_writer
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.model import Record, StreamRef
+from penstock_codecs.operations import Capability, CreateBasin, CreateStream
+
+__all__ = ["PAIRS", "Pair", "Run", "run"]
+
+PORTS: Final = {"s2": 1001, "s3p": 1002, "segment": 1003, "controller": 1004}
+LISTENERS: Final = "\n".join(
+    f'[listeners.{kind}]\nbind = "127.0.0.1:{port}"\n{more}'
+    for kind, port, more in (
+        ("s2", PORTS["s2"], ""),
+        ("s3p", PORTS["s3p"], f'basin = "{BASIN}"\n'),
+        ("segment", PORTS["segment"], f'basin = "{BASIN}"\n'),
+        ("controller", PORTS["controller"], f'advertise = "127.0.0.1:{PORTS["segment"]}"\n'),
+    )
+)
+CONFIG: Final = f"""
+{LISTENERS}
+[management]
+enabled = false
+
+[store]
+directory = "{{data}}"
+"""
+BACK: Final = f"""
+[backs.far]
+{{back}}
+
+[[routes]]
+name = "all"
+basin = "{BASIN}"
+back = "far"
+"""
+WEIGHTS: Final = {"append": 6, "session": 4, "tail": 2, "read": 2}
+CLIENTS: Final = 2
+CALLS: Final = 4
+_LOST: Final = {FailureCode.UNAVAILABLE, FailureCode.UPSTREAM_TIMEOUT, FailureCode.UPSTREAM_FAULT}
+"""Failures after which the call may have had an effect (docs/guarantees.md)."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A protocol to the server. `back`: the back's table. `more`: calls that it can do beside those of all."""
+
+    name: str
+    back: str
+    more: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def talks(self) -> Talks:
+        """The calls of its clients."""
+        return Talks(self.name, {**WEIGHTS, **self.more})
+
+
+PAIRS: Final = {
+    pair.name: pair
+    for pair in (
+        Pair("s2 over http/2", f'kind = "s2"\naddress = "127.0.0.1:{PORTS["s2"]}"\nhttp = "h2"', {"fence": 1}),
+        Pair("s2 over http/1.1", f'kind = "s2"\naddress = "127.0.0.1:{PORTS["s2"]}"\nhttp = "h1"', {"fence": 1}),
+        Pair("s3p", f'kind = "s3p"\naddress = "127.0.0.1:{PORTS["s3p"]}"\nbasin = "{BASIN}"'),
+        Pair("segment", f'kind = "segment"\naddress = "127.0.0.1:{PORTS["segment"]}"\nbasin = "{BASIN}"'),
+        Pair(
+            "segment by a controller",
+            f'kind = "segment"\ncontroller = "127.0.0.1:{PORTS["controller"]}"\nbasin = "{BASIN}"',
+        ),
+    )
+}
+
+
+class BridgeClient(Client):
+    """A client of a gateway: it asks for what the back can do, and is told of lost servers."""
+
+    def _new_append(self, stream: StreamRef) -> Call:
+        """At most one condition: a server that checks two may name either."""
+        call, able = super()._new_append(stream), self._back.capabilities
+        match = call.match if Capability.MATCH_SEQ_NUM in able else None
+        return replace(call, match=match, token=call.token if match is None and Capability.FENCING in able else None)
+
+    def _refusal(self, error: OperationFailed) -> Any:
+        if error.failure.code is FailureCode.HOT_SERVER:
+            return FAILED  # which promises that nothing was done
+        return Lost if error.failure.code in _LOST else super()._refusal(error)
+
+
+class BridgeFollower(Follower):
+    """A reader of one log through a gateway, which goes on after a server that broke its protocol, too."""
+
+    async def _read(self) -> None:
+        try:
+            await super()._read()
+        except OperationFailed as error:
+            if error.failure.code not in _LOST:
+                raise
+
+
+@dataclass
+class Run:
+    """The messages of a run in each direction, and its answers."""
+
+    messages: dict[Direction, list[bytes]]
+    acted: bool
+    answered: int
+    lines: list[str]
+
+
+def run(pair: Pair, act: Act | None = None, seed: int = 0) -> Run:
+    """Run a history, and check it. Raises AssertionError with what went wrong."""
+    dice = random.Random(f"chaos {seed}")
+    with (
+        tempfile.TemporaryDirectory(prefix="chaos-") as place,
+        structlog.testing.capture_logs(),
+        runtime.deterministic(dice),
+        patch.object(store, "connect_writer", _connect_without_sync),
+        patch.object(clock, "time", SimpleNamespace(time_ns=_time_ns)),
+    ):
+        return runtime.run(lambda: _run(pair, act, dice, Path(place)))
+
+
+def _time_ns() -> int:
+    return NOW * 1_000_000 + int(trio.current_time() * 1e9)
+
+
+def _connect_without_sync(directory: Path) -> sqlite3.Connection:
+    """As the store connects, but fast: no power is lost here."""
+    db = connect_writer(directory)
+    db.execute("PRAGMA synchronous=OFF")
+    return db
+
+
+async def _run(pair: Pair, act: Act | None, dice: random.Random, place: Path) -> Run:
+    lines: list[str] = []
+    histories = Histories(trio.current_time, lines.append)
+    async with trio.open_nursery() as nursery:
+        chaos = Chaos(nursery, act)
+        network = Network(nursery)
+        with patch.object(upstream, "_dial_tcp", network.dial):
+            async with (
+                gateway(CONFIG.format(data=place / "server")) as (server, far),
+                gateway(CONFIG.format(data=place / "bridge") + BACK.format(back=pair.back), chaos.watch) as (bridge, _),
+            ):
+                network.listen(far)
+                await prepare(server.for_listener("s2"))
+                back = bridge.for_listener("s2")
+                await talk(pair, back, histories, dice)
+                await chaos.settle()
+                await check(back, server.for_listener("s2"), histories)
+        nursery.cancel_scope.cancel()
+    return Run(chaos.messages, chaos.acted, histories.answered, lines)
+
+
+class Network:
+    """The listeners by port, and connections in memory to them."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._listeners: dict[int, Callable[[trio.abc.Stream], Awaitable[None]]] = {}
+
+    def listen(self, listeners: Mapping[int, Callable[[trio.abc.Stream], Awaitable[None]]]) -> None:
+        """Accept connections at these ports."""
+        self._listeners.update(listeners)
+
+    async def dial(self, _host: str, port: int) -> trio.abc.Stream:
+        """See `penstock.net.upstream.Dial`."""
+        await trio.lowlevel.checkpoint()
+        if port not in self._listeners:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+        near, far = trio.testing.memory_stream_pair()
+        self._nursery.start_soon(self._listeners[port], far)
+        return near
+
+
+@asynccontextmanager
+async def gateway(text: str, watch: Watch = unwatched) -> AsyncIterator[tuple[Router, dict[int, Any]]]:
+    """A gateway by its configuration: its router, and the function that serves a connection, by port."""
+    config = parse_config(text)
+    async with open_store(config) as own, open_router(config, own, watch) as router, trio.open_nursery() as nursery:
+        listeners = open_listeners(config, router)
+        for listener in listeners:
+            if listener.duties is not None:
+                nursery.start_soon(listener.duties)
+        yield router, {listener.address.port: listener.serve for listener in listeners}
+        nursery.cancel_scope.cancel()
+
+
+async def prepare(server: Back) -> None:
+    """Create the logs."""
+    await server.perform(CreateBasin(BASIN))
+    for stream in LOGS:
+        await server.perform(CreateStream(stream))
+
+
+async def talk(pair: Pair, back: Back, histories: Histories, dice: random.Random) -> None:
+    """Let clients call until they are ready, and see that followers get everything."""
+    followers = [BridgeFollower(f"follower-{stream.stream}", stream, back, histories) for stream in LOGS]
+    async with trio.open_nursery() as nursery:
+        for follower in followers:
+            nursery.start_soon(follower.run)
+        async with trio.open_nursery() as clients:
+            for number in range(CLIENTS):
+                client = BridgeClient(f"c{number}", pair.talks, back, histories, dice)
+                clients.start_soon(client.run, CALLS)
+        for follower in followers:
+            if there := await all_of(back, follower.stream):
+                await follower.reach(there)
+        nursery.cancel_scope.cancel()
+
+
+async def all_of(back: Back, stream: StreamRef) -> list[Record]:
+    """Return all records, and ask a second time if the server was lost."""
+    try:
+        return await read_all(back, stream)
+    except OperationFailed as error:
+        assert error.failure.code in _LOST, error
+        return await read_all(back, stream)
+
+
+async def check(back: Back, server: Back, histories: Histories) -> None:
+    """Check all answers against the logs, as they are seen through the bridge, and at the server itself."""
+    await histories.check(back, may_be_done=False)
+    for stream in LOGS:
+        seen, there = await read_all(back, stream), await read_all(server, stream)
+        assert [record.body for record in seen] == [record.body for record in there], stream

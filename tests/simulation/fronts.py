@@ -1,0 +1,307 @@
+"""Clients that talk to the gateway's fronts, in each protocol that can append: the gateway's own backs, and what they
+are made of, so that both ends of each connection are the gateway's code.
+
+Each protocol carries some of the calls only. S3P and segments see no numbers, and no commands: their answers are
+checked by the bodies, and segments' by the bytes, that they read.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from simulation.checker import Call, Done, Lost
+from simulation.histories import BASIN, Client, Follower, Talks
+
+from penstock.core.delivery import Delivery
+from penstock.core.marks import Mark
+from penstock.core.native import Native
+from penstock.net.http.client import HttpVersion
+from penstock.net.upstream import Upstream, UpstreamSettings
+from penstock.protocols.s2.back.back import open_s2
+from penstock.protocols.s2.back.settings import S2BackSettings
+from penstock.protocols.s2.back.sse import open_s2_sse
+from penstock.protocols.s3p.back import S3PBackSettings, open_s3p
+from penstock.protocols.s3p.names import s3p_names
+from penstock.protocols.segment.back import SegmentBackSettings, open_segment
+from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes
+from penstock_codecs.compression import Compression
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.limits import MIB
+from penstock_codecs.model import Record, RecordId, StreamRef
+from penstock_codecs.segment import Dialect, join_events
+
+__all__ = ["FRONTS", "PORTS", "Front"]
+
+HOST: Final = "127.0.0.1"
+PORTS: Final = {"s2": 8080, "s3p": 7500, "segment": 12345}
+RECOVER_SECONDS: Final = 10.0
+WAIT_SECONDS: Final = 5.0
+Clock = Callable[[], int]
+
+
+def _server(protocol: str) -> UpstreamSettings:
+    return UpstreamSettings(name="gateway", host=HOST, port=PORTS[protocol], protocol=protocol)
+
+
+# ---- S2 --------------------------------------------------------------------------------------------------------------
+
+
+def _s2_settings(dice: random.Random) -> S2BackSettings:
+    return S2BackSettings(
+        http=dice.choice((HttpVersion.H1, HttpVersion.H2)),
+        delivery=dice.choice((Delivery.EXACTLY_ONCE, Delivery.EXACTLY_ONCE, Delivery.REFUSE)),
+        compression=dice.choice((Compression.NONE, Compression.NONE, Compression.ZSTD, Compression.GZIP)),
+        recover_seconds=RECOVER_SECONDS,
+    )
+
+
+@asynccontextmanager
+async def _s2(dice: random.Random, clock: Clock) -> AsyncIterator[Any]:
+    async with open_s2(_s2_settings(dice), Upstream(_server("s2")), clock) as back:
+        yield back
+
+
+@asynccontextmanager
+async def _sse(dice: random.Random, _clock: Clock) -> AsyncIterator[Any]:
+    settings = replace(_s2_settings(dice), delivery=Delivery.REFUSE, compression=Compression.NONE)
+    async with open_s2_sse(settings, Upstream(_server("s2"))) as back:
+        yield back
+
+
+# ---- protocols of bodies ---------------------------------------------------------------------------------------------
+
+
+class _S2Client(Client):
+    """A client of S2, with one condition at most: where two fail, a connection that broke may change which is named."""
+
+    def _new_append(self, stream: StreamRef) -> Call:
+        call = super()._new_append(stream)
+        return call if call.match is None else replace(call, token=None)
+
+
+class _Bodies(Client):
+    """A client that reads bodies, without numbers."""
+
+    view = "bodies"
+
+    def _new_append(self, stream: StreamRef) -> Call:
+        return Call("append", 0, 0, Lost, self._bodies(), client=self.name, view=self.view)
+
+
+class _BodyFollower(Follower):
+    """A follower of bodies: it has reached a record when it has read its body."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._cursor = self._new_cursor()
+
+    def _new_cursor(self) -> Any:
+        raise NotImplementedError
+
+    async def _read(self) -> None:
+        while True:
+            for body in await self._cursor.next(WAIT_SECONDS):
+                assert body not in self._seen, f"{self.name} reads {body[:40]!r} of {self.stream} twice"
+                self._seen.add(body)
+            self._at(self.next + 1)
+
+    async def reach(self, there: Sequence[Record]) -> None:
+        if bodies := [record.body for record in there if not record.headers]:
+            await self._reach(bodies)
+
+
+class _S3PCursor:
+    """Reads a stream from an identifier on."""
+
+    def __init__(self, native: Native, stream: StreamRef, saw: Callable[[Any, bytes], None]) -> None:
+        self._native, self._stream, self._saw = native, stream, saw
+        self.at = RecordId(0, 0)
+
+    async def next(self, wait: float = 0.0) -> list[bytes]:
+        """Return the next bodies; none if there are none in `wait` seconds."""
+        mark = Mark(0, *self.at, 0)
+        found = await self._native.scan(self._stream, mark, max_records=1000, max_bytes=MIB, wait=wait)
+        assert found.timestamps is not None and found.places is not None
+        for identifier, body in zip(zip(found.timestamps, found.places, strict=True), found.bodies, strict=True):
+            assert identifier >= self.at, f"{identifier} of {self._stream} after {self.at}"
+            self.at = RecordId(identifier[0], identifier[1] + 1)
+            self._saw(identifier, body)
+        return found.bodies
+
+
+class _S3PClient(_Bodies):
+    """A client of S3P. Its records have identifiers, by which it trims."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._known: dict[StreamRef, list[tuple[Any, bytes]]] = {}
+
+    async def _append(self, stream: StreamRef) -> None:
+        call = self._new_append(stream)
+        async with self._calling(stream, call) as answer, self._back.append_session(stream) as session:
+            await session.send(self._message(stream, call))
+            session.close()
+            (ack,) = await session.receive()
+            answer.append(self._appended(stream, call, ack))
+
+    def _appended(self, stream: StreamRef, call: Call, appended: Any) -> Any:
+        assert appended.count == len(call.bodies), f"{appended} for {len(call.bodies)} records"
+        self._histories.identified(stream, appended.last, call.bodies[-1], self.name)
+        return Done
+
+    async def _all(self, stream: StreamRef) -> tuple[Any, ...]:
+        known: list[tuple[Any, bytes]] = []
+
+        def saw(identifier: Any, body: bytes) -> None:
+            self._histories.identified(stream, identifier, body, self.name)
+            known.append((identifier, body))
+
+        cursor = _S3PCursor(self._back, stream, saw)
+        while await cursor.next():
+            pass
+        self._known[stream] = known
+        return tuple(body for _, body in known)
+
+    async def _trim(self, stream: StreamRef) -> None:
+        if not (known := self._known.get(stream)):
+            return
+        (ms, place), body = known[max(len(known) - 1 - self._dice.randint(0, 8), 0)]
+        async with self._calling(stream, Call("trim", 0, 0, Lost, (body,))) as answer:
+            await self._back.trim(stream, Mark(0, ms, place, 0))
+            answer.append(Done)
+
+
+class _S3PFollower(_BodyFollower):
+    def _new_cursor(self) -> _S3PCursor:
+        return _S3PCursor(self._back, self.stream, self._saw_identified)
+
+    def _saw_identified(self, identifier: Any, body: bytes) -> None:
+        self._histories.identified(self.stream, identifier, body, self.name)
+
+
+@asynccontextmanager
+async def _s3p(_dice: random.Random, _clock: Clock) -> AsyncIterator[Any]:
+    settings = S3PBackSettings(names=s3p_names("fixed", BASIN), recover_seconds=RECOVER_SECONDS)
+    async with open_s3p(Upstream(_server("s3p")), settings) as native:
+        yield native
+
+
+# ---- segments --------------------------------------------------------------------------------------------------------
+
+
+class _SegmentCursor:
+    """Reads a stream from an offset on, in pieces that may end inside an event."""
+
+    def __init__(self, back: Any, stream: StreamRef, size: int) -> None:
+        self._back, self._stream, self._size = back, stream, size
+        self._offset: int | None = None
+        self._rest = b""
+        self.at_tail = False
+
+    async def next(self, wait: float = 0.0) -> list[bytes]:
+        """Return the next bodies; none if there are no whole ones."""
+        if self._offset is None:
+            self._offset = (await self._back.perform(GetSegmentInfo(self._stream))).start_offset
+        try:
+            found = await self._back.perform(ReadBytes(self._stream, self._offset, self._size, wait=wait))
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.OFFSET_TRUNCATED:
+                raise
+            self._offset, self._rest = None, b""
+            return []
+        self._offset += len(found.data)
+        self._rest += found.data
+        self.at_tail = found.at_tail or found.end_of_segment
+        bodies = []
+        while len(self._rest) >= 8 and len(self._rest) >= (end := 8 + int.from_bytes(self._rest[4:8], "big")):
+            assert self._rest[:4] == bytes(4), f"{self._rest[:8]!r} of {self._stream} begins no event"
+            bodies.append(self._rest[8:end])
+            self._rest = self._rest[end:]
+        return bodies
+
+
+class _SegmentClient(_Bodies):
+    """A client of segments. Its appends and tails are numbers of bytes."""
+
+    view = "bytes"
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._calls["match"] = self._append_if
+
+    def _message(self, stream: StreamRef, call: Call) -> AppendBytes:
+        return AppendBytes(stream, join_events(call.bodies), match_offset=call.match)
+
+    def _appended(self, stream: StreamRef, _call: Call, appended: Any) -> Any:
+        if appended.offset is None:
+            return Done
+        self._tails[stream] = appended.offset
+        return appended.offset
+
+    async def _append_if(self, stream: StreamRef) -> None:
+        call = replace(self._new_append(stream), match=self._tails[stream])
+        async with self._calling(stream, call) as answer:
+            answer.append(self._appended(stream, call, await self._back.perform(self._message(stream, call))))
+
+    async def _tail(self, stream: StreamRef) -> None:
+        async with self._calling(stream, Call("tail", 0, 0, Lost)) as answer:
+            self._tails[stream] = (await self._back.perform(GetSegmentInfo(stream))).length
+            answer.append(self._tails[stream])
+
+    async def _all(self, stream: StreamRef) -> tuple[Any, ...]:
+        cursor = _SegmentCursor(self._back, stream, self._dice.choice((100, 5000, MIB)))
+        found: list[bytes] = []
+        while not cursor.at_tail:
+            found += await cursor.next()
+        return tuple(found)
+
+
+class _SegmentFollower(_BodyFollower):
+    def _new_cursor(self) -> _SegmentCursor:
+        return _SegmentCursor(self._back, self.stream, MIB)
+
+
+def _segment(dialect: Dialect) -> Callable[[random.Random, Clock], AbstractAsyncContextManager[Any]]:
+    @asynccontextmanager
+    async def opened(_dice: random.Random, _clock: Clock) -> AsyncIterator[Any]:
+        settings = SegmentBackSettings(store=_server("segment"), dialect=dialect, recover_seconds=RECOVER_SECONDS)
+        async with open_segment(settings) as back:
+            yield back.direct
+
+    return opened
+
+
+# ---- all -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Front:
+    """A way to talk to the gateway. `open`: makes what its clients and followers call."""
+
+    talks: Talks
+    open: Callable[[random.Random, Clock], AbstractAsyncContextManager[Any]]
+    client: type[Client] = Client
+    follower: type[Follower] = Follower
+
+
+FRONTS: Final = (
+    Front(Talks("s2", {"append": 6, "session": 6, "fence": 1, "command": 2, "tail": 2, "read": 3}), _s2, _S2Client),
+    Front(Talks("sse", {"read": 3, "tail": 1}), _sse),
+    Front(Talks("s3p", {"append": 5, "session": 5, "read": 3, "trim": 2}), _s3p, _S3PClient, _S3PFollower),
+    Front(
+        Talks("segment", {"match": 3, "append": 4, "session": 5, "tail": 2, "read": 3, "merge": 2, "seal": 0.1}),
+        _segment(Dialect.RELEASED),
+        _SegmentClient,
+        _SegmentFollower,
+    ),
+    Front(
+        Talks("draft", {"append": 4, "session": 5, "tail": 2, "read": 3}),
+        _segment(Dialect.DRAFT),
+        _SegmentClient,
+        _SegmentFollower,
+    ),
+)

@@ -1,0 +1,5 @@
+"""The boundaries between the messages of a connection: those of HTTP."""
+
+from support.http.boundaries import Boundaries
+
+__all__ = ["Boundaries"]
