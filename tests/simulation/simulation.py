@@ -198,17 +198,19 @@ class Simulation:
 
         inside, over = trio.CancelScope(), trio.Event()
         network = Network(self._dice, self.report.add)
-        with network.connected():
-            async with trio.open_nursery() as nursery:
-                await nursery.start(serve_to_the_end)
-                if self._dice.random() < 0.7:
-                    nursery.start_soon(network.break_some, self._dice.choice((0.02, 0.2, 1.0)))
-                with inside:
-                    yield stores[0]
-                if inside.cancel_called:  # and the gateway is about to raise the reason
-                    await over.wait()
-                nursery.cancel_scope.cancel()
-        self.report.broken_connections += network.broken
+        try:
+            with network.connected():
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(serve_to_the_end)
+                    if self._dice.random() < 0.7:
+                        nursery.start_soon(network.break_some, self._dice.choice((0.02, 0.2, 1.0)))
+                    with inside:
+                        yield stores[0]
+                    if inside.cancel_called:  # and the gateway is about to raise the reason
+                        await over.wait()
+                    nursery.cancel_scope.cancel()
+        finally:
+            self.report.broken_connections += network.broken
 
     @asynccontextmanager
     async def _store(

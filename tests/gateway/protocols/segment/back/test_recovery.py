@@ -23,6 +23,7 @@ from penstock.core.delivery import Delivery
 from penstock.core.marks import START, Mark
 from penstock.core.native import NativeAck, NativeAppendSession
 from penstock.protocols.segment.back import SegmentBack
+from penstock.protocols.segment.back.stores import SegmentStores
 from penstock.protocols.segment.front import SegmentFront
 from penstock_codecs.byte_operations import AppendBytes, WriterPosition
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -225,6 +226,29 @@ async def test_an_append_that_was_given_up_comes_late(
             assert await scan_all(back) == [b"given up"]
             late[waiting].set()
         assert await scan_all(back) == [b"given up", waiting]
+
+
+async def test_a_connection_lost_while_the_writer_is_set_up(
+    front: SegmentFront, clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer asks for its number again: numbers that began anew would be those of stored appends."""
+    async with opened(front, dialect=Dialect.DRAFT) as (back, wires):
+        await back.native.create(STREAM)
+        length = SegmentStores.length
+
+        async def cut_then_length(stores: SegmentStores, segment: str) -> int:
+            monkeypatch.setattr(SegmentStores, "length", length)
+            await wires.cut_all()
+            await trio.testing.wait_all_tasks_blocked()
+            return await length(stores, segment)
+
+        async with back.native.append_session(STREAM) as session:
+            await session.send(append_of(b"one", b"two"))
+            await session.receive()
+            monkeypatch.setattr(SegmentStores, "length", cut_then_length)
+            await session.send(append_of(b"three"))
+            await session.receive()
+        assert await scan_all(back) == [b"one", b"two", b"three"]
 
 
 async def test_what_may_have_been_stored_is_not_sent_again_where_that_is_wanted(
