@@ -176,7 +176,7 @@ class StoreWriter(ReplyReceiver):
             if self._own and self._pending.end is None:
                 self._pending.end = await self._stores.length(self.segment)
             if self._handed is None:
-                raise fail(FailureCode.UNAVAILABLE, f"{self._where()}: the connection was lost as its writer was set up")
+                raise fail(FailureCode.UNAVAILABLE, f"{self._where()}: the connection of its new writer was lost")
         except BaseException:
             self._drop_line()
             self._handed = None
