@@ -2,7 +2,7 @@
 
 The gateway is put together from a configuration, as a process does it, and runs in virtual time with the second
 gateway that it has as its server. Dice decide all that is otherwise a matter of luck, so two runs have the same
-messages up to where something is done to one of them.
+messages up to where something is done to one of them. Real servers take real time, and two runs differ a little.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Record, StreamRef
 from penstock_codecs.operations import Capability, CreateBasin, CreateStream
 
-__all__ = ["PAIRS", "Pair", "Run", "run"]
+__all__ = ["PAIRS", "Pair", "Run", "run", "run_real"]
 
 PORTS: Final = {"s2": 1001, "s3p": 1002, "segment": 1003, "controller": 1004}
 LISTENERS: Final = "\n".join(
@@ -68,8 +68,15 @@ BACK: Final = f"""
 [[routes]]
 name = "all"
 basin = "{BASIN}"
+to_basin = "{{basin}}"
 back = "far"
 """
+DELAY_SECONDS: Final = 1.0
+STALL_SECONDS: Final = 8.0
+REAL_DELAY_SECONDS: Final = 0.2
+REAL_REQUEST_SECONDS: Final = 2.0
+REAL_STALL_SECONDS: Final = 3.0
+"""Of real time, which tests wait for."""
 WEIGHTS: Final = {"append": 6, "session": 4, "tail": 2, "read": 2}
 CLIENTS: Final = 2
 CALLS: Final = 4
@@ -79,10 +86,15 @@ _LOST: Final = {FailureCode.UNAVAILABLE, FailureCode.UPSTREAM_TIMEOUT, FailureCo
 
 @dataclass(frozen=True)
 class Pair:
-    """A protocol to the server. `back`: the back's table. `more`: calls that it can do beside those of all."""
+    """A protocol to the server. `keys`: those of the back's table beside its address.
+
+    `by`: the key of the address, "address" or "controller". `more`: calls that it can do beside those of all.
+    """
 
     name: str
-    back: str
+    kind: str
+    keys: str = ""
+    by: str = "address"
     more: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -90,18 +102,22 @@ class Pair:
         """The calls of its clients."""
         return Talks(self.name, {**WEIGHTS, **self.more})
 
+    def table(self, port: int, basin: str = BASIN) -> str:
+        """Return the configuration of the back for a server at this port, and of the route to it."""
+        keys = [f'kind = "{self.kind}"', f'{self.by} = "127.0.0.1:{port}"', self.keys]
+        if self.kind != "s2":
+            keys.append(f'basin = "{basin}"')
+        return BACK.format(back="\n".join(keys), basin=basin)
+
 
 PAIRS: Final = {
     pair.name: pair
     for pair in (
-        Pair("s2 over http/2", f'kind = "s2"\naddress = "127.0.0.1:{PORTS["s2"]}"\nhttp = "h2"', {"fence": 1}),
-        Pair("s2 over http/1.1", f'kind = "s2"\naddress = "127.0.0.1:{PORTS["s2"]}"\nhttp = "h1"', {"fence": 1}),
-        Pair("s3p", f'kind = "s3p"\naddress = "127.0.0.1:{PORTS["s3p"]}"\nbasin = "{BASIN}"'),
-        Pair("segment", f'kind = "segment"\naddress = "127.0.0.1:{PORTS["segment"]}"\nbasin = "{BASIN}"'),
-        Pair(
-            "segment by a controller",
-            f'kind = "segment"\ncontroller = "127.0.0.1:{PORTS["controller"]}"\nbasin = "{BASIN}"',
-        ),
+        Pair("s2 over http/2", "s2", 'http = "h2"', more={"fence": 1}),
+        Pair("s2 over http/1.1", "s2", 'http = "h1"', more={"fence": 1}),
+        Pair("s3p", "s3p"),
+        Pair("segment", "segment"),
+        Pair("segment by a controller", "segment", by="controller"),
     )
 }
 
@@ -167,24 +183,54 @@ def _connect_without_sync(directory: Path) -> sqlite3.Connection:
 
 
 async def _run(pair: Pair, act: Act | None, dice: random.Random, place: Path) -> Run:
-    lines: list[str] = []
-    histories = Histories(trio.current_time, lines.append)
+    port = PORTS[pair.kind if pair.by == "address" else pair.by]
     async with trio.open_nursery() as nursery:
-        chaos = Chaos(nursery, act)
         network = Network(nursery)
+        chaos = Chaos(nursery, act, DELAY_SECONDS, STALL_SECONDS)
         with patch.object(upstream, "_dial_tcp", network.dial):
             async with (
                 gateway(CONFIG.format(data=place / "server")) as (server, far),
-                gateway(CONFIG.format(data=place / "bridge") + BACK.format(back=pair.back), chaos.watch) as (bridge, _),
+                gateway(CONFIG.format(data=place / "bridge") + pair.table(port), chaos.watch) as (bridge, _),
             ):
                 network.listen(far)
-                await prepare(server.for_listener("s2"))
-                back = bridge.for_listener("s2")
-                await talk(pair, back, histories, dice)
-                await chaos.settle()
-                await check(back, server.for_listener("s2"), histories)
+                found = await _history(pair, bridge, server, chaos, dice)
         nursery.cancel_scope.cancel()
+    return found
+
+
+async def _history(pair: Pair, bridge: Router, server: Router, chaos: Chaos, dice: random.Random) -> Run:
+    lines: list[str] = []
+    histories = Histories(trio.current_time, lines.append)
+    await prepare(server.for_listener("s2"))
+    back = bridge.for_listener("s2")
+    await talk(pair, back, histories, dice)
+    await chaos.settle()
+    await check(back, server.for_listener("s2"), histories)
     return Run(chaos.messages, chaos.acted, histories.answered, lines)
+
+
+def run_real(pair: Pair, port: int, basin: str, act: Act | None = None, seed: int = 0) -> Run:
+    """Run a history with a real server at this port, in a new basin there, and check it: see `run`.
+
+    A second gateway, to whose connections nothing happens, tells what the server has.
+    """
+
+    async def main() -> Run:
+        with tempfile.TemporaryDirectory(prefix="chaos-") as place:
+            table = f"request_seconds = {REAL_REQUEST_SECONDS}"
+            table = replace(pair, keys=f"{pair.keys}\n{table}").table(port, basin)
+            async with trio.open_nursery() as nursery:
+                chaos = Chaos(nursery, act, REAL_DELAY_SECONDS, REAL_STALL_SECONDS)
+                async with (
+                    gateway(CONFIG.format(data=Path(place) / "server") + pair.table(port, basin)) as (server, _),
+                    gateway(CONFIG.format(data=Path(place) / "bridge") + table, chaos.watch) as (bridge, _),
+                ):
+                    found = await _history(pair, bridge, server, chaos, random.Random(f"chaos {seed}"))
+                nursery.cancel_scope.cancel()
+        return found
+
+    with structlog.testing.capture_logs():
+        return trio.run(main)
 
 
 class Network:

@@ -64,9 +64,9 @@ class Chaos:
     """
 
     nursery: trio.Nursery
-    act: Act | None = None
-    delay_seconds: float = 1.0
-    stall_seconds: float = 8.0
+    act: Act | None
+    delay_seconds: float
+    stall_seconds: float
     messages: dict[Direction, list[bytes]] = field(default_factory=lambda: {one: [] for one in Direction})
     """All messages so far."""
     acted: bool = False

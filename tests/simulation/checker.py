@@ -9,6 +9,7 @@ as a crash leaves it, may have been done at any time since it began, or never.
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
@@ -47,6 +48,8 @@ class Log:
 
 
 EMPTY: Final = Log()
+_SHORT: Final = reprlib.Repr()
+_SHORT.maxtuple, _SHORT.maxdict, _SHORT.maxother = 1000, 1000, 40
 MOST_STATES: Final = 100_000
 """Bound on the search. Histories of a store without defects need some hundreds; one that fits no order may need all."""
 
@@ -98,7 +101,8 @@ class Call:
     def __str__(self) -> str:
         shown = ("bodies", "match", "token", "new_token", "to")
         more = {name: value for name in shown if (value := getattr(self, name)) not in ((), None, "")}
-        return f"{self.begun:9.4f} {self.ended:9.4f} {self.client:12} {self.did} {more or ''} -> {self.answer}"
+        answer = _SHORT.repr(self.answer)
+        return f"{self.begun:9.4f} {self.ended:9.4f} {self.client:12} {self.did} {_SHORT.repr(more or '')} -> {answer}"
 
 
 class NotLinearizable(AssertionError):
