@@ -13,7 +13,7 @@ import pytest
 import s2_sdk as s2
 from click.testing import CliRunner
 from support.peers import Curl, finish, unique
-from support.pravega.clients import PravegaClient, need_pravega
+from support.pravega.clients import PravegaClient, need_pravega, wait_until
 from support.process import BASIN
 from support.s3p.client import encode
 from support.tls.authority import Authority, Issued
@@ -96,7 +96,7 @@ def test_curl_with_the_wrong_authority_sends_nothing(
     url = f"https://127.0.0.1:{secured.port('s2.tls')}/v1/streams/{name}/records"
     answer = curl("--cacert", stranger.ca, *JSON, "--data-binary", "@-", url, stdin=BODY)
     assert answer.returncode == 60 and b"certificate" in answer.stderr
-    assert "the client does not trust our certificate" in secured.refusals("s2.tls")
+    wait_until(lambda: "the client does not trust our certificate" in secured.refusals("s2.tls"))
 
 
 def test_curl_at_the_management_listener(curl: Curl, secured: SecuredGateway) -> None:

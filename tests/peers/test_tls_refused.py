@@ -123,7 +123,7 @@ def test_no_client_is_served(
     with context.wrap_socket(plain, server_hostname="localhost") as client, pytest.raises(ssl.SSLError, match=bad.told):
         client.sendall(request_of(stream))
         client.recv(1)
-    assert gateway.refusals(listener).count(bad.reason) == before + 1
+    wait_until(lambda: gateway.refusals(listener).count(bad.reason) == before + 1)
     assert ask(curl, place, stream, path="/tail")["tail"]["seq_num"] == 1
     assert not gateway.process.events("draining")
 
@@ -143,7 +143,7 @@ def test_s2_sdk_with_a_revoked_certificate(
 
     with pytest.raises(s2.S2Error):
         finish(append())
-    assert "the client's certificate is refused: certificate revoked" in gateway.refusals("s2.mutual")
+    wait_until(lambda: "the client's certificate is refused: certificate revoked" in gateway.refusals("s2.mutual"))
     assert ask(curl, place, stream, path="/tail")["tail"]["seq_num"] == 1
 
 
