@@ -27,7 +27,7 @@ from penstock.protocols.s2.back.sse import open_s2_sse
 from penstock.protocols.s3p.back import S3PBackSettings, open_s3p
 from penstock.protocols.s3p.names import s3p_names
 from penstock.protocols.segment.back import SegmentBackSettings, open_segment
-from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes
+from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, Truncate
 from penstock_codecs.compression import Compression
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.limits import MIB
@@ -196,8 +196,9 @@ async def _s3p(_dice: random.Random, _clock: Clock) -> AsyncIterator[Any]:
 class _SegmentCursor:
     """Reads a stream from an offset on, in pieces that may end inside an event."""
 
-    def __init__(self, back: Any, stream: StreamRef, size: int) -> None:
-        self._back, self._stream, self._size = back, stream, size
+    def __init__(self, back: Any, stream: StreamRef, size: int, saw: Callable[[int, bytes], None]) -> None:
+        """`saw`: told of each event, with its offset."""
+        self._back, self._stream, self._size, self._saw = back, stream, size, saw
         self._offset: int | None = None
         self._rest = b""
         self.at_tail = False
@@ -220,6 +221,7 @@ class _SegmentCursor:
         while len(self._rest) >= 8 and len(self._rest) >= (end := 8 + int.from_bytes(self._rest[4:8], "big")):
             assert self._rest[:4] == bytes(4), f"{self._rest[:8]!r} of {self._stream} begins no event"
             bodies.append(self._rest[8:end])
+            self._saw(self._offset - len(self._rest), bodies[-1])
             self._rest = self._rest[end:]
         return bodies
 
@@ -232,6 +234,7 @@ class _SegmentClient(_Bodies):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._calls["match"] = self._append_if
+        self._known: dict[StreamRef, list[tuple[int, bytes]]] = {}
 
     def _message(self, stream: StreamRef, call: Call) -> AppendBytes:
         return AppendBytes(stream, join_events(call.bodies), match_offset=call.match)
@@ -253,16 +256,33 @@ class _SegmentClient(_Bodies):
             answer.append(self._tails[stream])
 
     async def _all(self, stream: StreamRef) -> tuple[Any, ...]:
-        cursor = _SegmentCursor(self._back, stream, self._dice.choice((100, 5000, MIB)))
-        found: list[bytes] = []
+        known: list[tuple[int, bytes]] = []
+
+        def saw(offset: int, body: bytes) -> None:
+            self._histories.identified(stream, offset, body, self.name)
+            known.append((offset, body))
+
+        cursor = _SegmentCursor(self._back, stream, self._dice.choice((100, 5000, MIB)), saw)
         while not cursor.at_tail:
-            found += await cursor.next()
-        return tuple(found)
+            await cursor.next()
+        self._known[stream] = known
+        return tuple(body for _, body in known)
+
+    async def _trim(self, stream: StreamRef) -> None:
+        if not (known := self._known.get(stream)):
+            return
+        offset, body = known[max(len(known) - 1 - self._dice.randint(0, 8), 0)]
+        async with self._calling(stream, Call("trim", 0, 0, Lost, (body,))) as answer:
+            await self._back.perform(Truncate(stream, offset))
+            answer.append(Done)
 
 
 class _SegmentFollower(_BodyFollower):
     def _new_cursor(self) -> _SegmentCursor:
-        return _SegmentCursor(self._back, self.stream, MIB)
+        return _SegmentCursor(self._back, self.stream, MIB, self._saw_at)
+
+    def _saw_at(self, offset: int, body: bytes) -> None:
+        self._histories.identified(self.stream, offset, body, self.name)
 
 
 def _segment(dialect: Dialect) -> Callable[[random.Random, Clock], AbstractAsyncContextManager[Any]]:
@@ -293,7 +313,10 @@ FRONTS: Final = (
     Front(Talks("sse", {"read": 3, "tail": 1}), _sse),
     Front(Talks("s3p", {"append": 5, "session": 5, "read": 3, "trim": 2}), _s3p, _S3PClient, _S3PFollower),
     Front(
-        Talks("segment", {"match": 3, "append": 4, "session": 5, "tail": 2, "read": 3, "merge": 2, "seal": 0.1}),
+        Talks(
+            "segment",
+            {"match": 3, "append": 4, "session": 5, "tail": 2, "read": 3, "trim": 2, "merge": 2, "seal": 0.1},
+        ),
         _segment(Dialect.RELEASED),
         _SegmentClient,
         _SegmentFollower,
