@@ -19,11 +19,13 @@ from simulation.histories import BASIN, Client, Follower, Talks
 from penstock.core.delivery import Delivery
 from penstock.core.marks import Mark
 from penstock.core.native import Native
-from penstock.net.http.client import HttpVersion
+from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
 from penstock.net.upstream import Upstream, UpstreamSettings
 from penstock.protocols.s2.back.back import open_s2
+from penstock.protocols.s2.back.calls import S2Requests
 from penstock.protocols.s2.back.settings import S2BackSettings
-from penstock.protocols.s2.back.sse import open_s2_sse
+from penstock.protocols.s2.back.sse import S2SseBack, open_s2_sse
+from penstock.protocols.s2.back.unary import records_path
 from penstock.protocols.s3p.back import S3PBackSettings, open_s3p
 from penstock.protocols.s3p.names import s3p_names
 from penstock.protocols.segment.back import SegmentBackSettings, open_segment
@@ -32,6 +34,9 @@ from penstock_codecs.compression import Compression
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import Record, RecordId, StreamRef
+from penstock_codecs.operations import Append
+from penstock_codecs.s2.formats import BytesFormat
+from penstock_codecs.s2.json_records import decode_append_ack, encode_append_input
 from penstock_codecs.segment import Dialect, join_events
 
 __all__ = ["FRONTS", "PORTS", "Front"]
@@ -65,11 +70,35 @@ async def _s2(dice: random.Random, clock: Clock) -> AsyncIterator[Any]:
         yield back
 
 
+class _Json:
+    """S2's REST API in JSON, and reads as server-sent events."""
+
+    def __init__(self, back: S2SseBack, calls: S2Requests, data_format: BytesFormat) -> None:
+        self.read_session = back.read_session
+        self._back = back
+        self._calls = calls
+        self._format = data_format
+
+    async def perform(self, operation: Any) -> Any:
+        if not isinstance(operation, Append):
+            return await self._back.perform(operation)
+        data_format = BytesFormat.BASE64 if operation.headers else self._format  # a trim command is no text
+        body = encode_append_input(operation, data_format)
+        headers = [("s2-format", data_format.value)]
+        path = records_path(operation.stream)
+        answer = await self._calls.json("POST", path, operation.stream.basin, body, headers)
+        return answer.read(decode_append_ack)
+
+
 @asynccontextmanager
-async def _sse(dice: random.Random, _clock: Clock) -> AsyncIterator[Any]:
+async def _json(dice: random.Random, _clock: Clock) -> AsyncIterator[Any]:
     settings = replace(_s2_settings(dice), delivery=Delivery.REFUSE, compression=Compression.NONE)
-    async with open_s2_sse(settings, Upstream(_server("s2"))) as back:
-        yield back
+    upstream = Upstream(_server("s2"))
+    async with (
+        open_s2_sse(settings, upstream) as back,
+        HttpClient(upstream, HttpClientSettings(version=settings.http)) as http,
+    ):
+        yield _Json(back, S2Requests(http, settings), dice.choice(list(BytesFormat)))
 
 
 # ---- protocols of bodies ---------------------------------------------------------------------------------------------
@@ -310,7 +339,7 @@ class Front:
 
 FRONTS: Final = (
     Front(Talks("s2", {"append": 6, "session": 6, "fence": 1, "command": 2, "tail": 2, "read": 3}), _s2, _S2Client),
-    Front(Talks("sse", {"read": 3, "tail": 1}), _sse),
+    Front(Talks("json", {"append": 4, "command": 1, "tail": 1, "read": 3}), _json, _S2Client),
     Front(Talks("s3p", {"append": 5, "session": 5, "read": 3, "trim": 2}), _s3p, _S3PClient, _S3PFollower),
     Front(
         Talks(
