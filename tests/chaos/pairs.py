@@ -113,8 +113,8 @@ class Pair:
 PAIRS: Final = {
     pair.name: pair
     for pair in (
-        Pair("s2 over http/2", "s2", 'http = "h2"', more={"fence": 1}),
-        Pair("s2 over http/1.1", "s2", 'http = "h1"', more={"fence": 1}),
+        Pair("s2 over http/2", "s2", 'http = "h2"', more={"fence": 1, "command": 1}),
+        Pair("s2 over http/1.1", "s2", 'http = "h1"', more={"fence": 1, "command": 1}),
         Pair("s3p", "s3p"),
         Pair("segment", "segment"),
         Pair("segment by a controller", "segment", by="controller"),
@@ -282,7 +282,7 @@ async def talk(pair: Pair, back: Back, histories: Histories, dice: random.Random
             nursery.start_soon(follower.run)
         async with trio.open_nursery() as clients:
             for number in range(CLIENTS):
-                client = BridgeClient(f"c{number}", pair.talks, back, histories, dice)
+                client = BridgeClient(f"c.{number}", pair.talks, back, histories, dice)
                 clients.start_soon(client.run, CALLS)
         for follower in followers:
             if there := await all_of(back, follower.stream):
