@@ -221,15 +221,14 @@ async def _accept(place: Accepting, sockets: trio.SocketListener) -> list[tuple[
     """
     accepted: list[tuple[socket.socket, Address | None]] = []
     try:
-        if sockets.socket.fileno() < 0:
-            raise trio.ClosedResourceError
+        _descriptor(sockets)
         await trio.lowlevel.wait_readable(sockets.socket)
         with _same_socket(sockets) as listening:
             while len(accepted) < AT_ONCE:
                 one, name = listening.accept()
                 accepted.append((one, Address(*name[:2]) if isinstance(name, tuple) else None))
     except trio.ClosedResourceError:
-        return None  # closed after a client had made it readable
+        return None
     except OSError as error:
         if accepted or error.errno in _GONE:
             return accepted  # any error other than an empty queue comes again in the next pass
@@ -243,12 +242,19 @@ async def _accept(place: Accepting, sockets: trio.SocketListener) -> list[tuple[
 
 @contextlib.contextmanager
 def _same_socket(sockets: trio.SocketListener) -> Iterator[socket.socket]:
-    """Return the system's own socket, whose calls do not wait."""
-    own = socket.socket(fileno=sockets.socket.fileno())
+    """Return the system's own socket, whose calls do not wait. Raises trio.ClosedResourceError."""
+    own = socket.socket(fileno=_descriptor(sockets))
     try:
         yield own
     finally:
         own.detach()
+
+
+def _descriptor(sockets: trio.SocketListener) -> int:
+    """Return the descriptor. Raises trio.ClosedResourceError, also for a socket closed after it became readable."""
+    if (descriptor := sockets.socket.fileno()) < 0:
+        raise trio.ClosedResourceError
+    return descriptor
 
 
 async def _run_connection(

@@ -203,11 +203,22 @@ async def test_a_connection_that_ended_before_it_was_accepted_harms_no_other(
     assert place.limiter.connections == 0, "every quota was released"
 
 
-async def test_a_socket_that_is_closed_under_it_ends_it() -> None:
-    """Cancelled, too, but not asked yet: a client had woken it up."""
+@pytest.mark.parametrize("readable", [False, True])
+async def test_a_socket_that_is_closed_under_it_ends_it(readable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drain closes it, also after a client has made it readable and before the task goes on."""
     listener = Front(echo).listener
     (real,) = await open_sockets(listener)
-    await real.aclose()
+    wait_readable = trio.lowlevel.wait_readable
+
+    async def readable_then_closed(watched: trio.socket.SocketType) -> None:
+        with socket.create_connection(watched.getsockname()):
+            await wait_readable(watched)
+        real.socket.close()
+
+    if readable:
+        monkeypatch.setattr(trio.lowlevel, "wait_readable", readable_then_closed)
+    else:
+        await real.aclose()
     async with trio.open_nursery() as nursery:
         place = ListenerServer(listener, [], Limiter(), Connections())
         await accept_connections(place, real, nursery, Connections())
