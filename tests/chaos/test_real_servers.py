@@ -69,7 +69,7 @@ def test_some_boundaries(server: BackServer) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(6000)
-def test_all_boundaries(server: BackServer) -> None:
+def test_many_boundaries(server: BackServer) -> None:
     for name, port in pairs_of(server):
         messages = boundaries(name, port)
-        check(name, port, [Act(kind, one, at) for kind, one in TROUBLES[server.kind] for at in range(messages[one])])
+        check(name, port, [Act(kind, one, at) for kind, one in TROUBLES[server.kind] for at in range(0, messages[one], 3)])
