@@ -72,4 +72,5 @@ def test_some_boundaries(server: BackServer) -> None:
 def test_many_boundaries(server: BackServer) -> None:
     for name, port in pairs_of(server):
         messages = boundaries(name, port)
-        check(name, port, [Act(kind, one, at) for kind, one in TROUBLES[server.kind] for at in range(0, messages[one], 3)])
+        troubles = TROUBLES[server.kind]
+        check(name, port, [Act(kind, one, at) for kind, one in troubles for at in range(0, messages[one], 3)])
