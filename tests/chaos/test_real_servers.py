@@ -20,7 +20,7 @@ TROUBLES = {
     # Pravega 0.13 appends twice what comes twice on one connection, as nothing does over TCP.
     "segment": [one for one in itertools.product(Kind, Direction) if one != (Kind.DOUBLE, Direction.OUT)],
 }
-"""What happens to messages of each direction, by the kind of server."""
+"""Kinds and directions of trouble, by the kind of server."""
 
 
 @pytest.fixture(scope="module", params=["s2", "segment"])
