@@ -133,15 +133,12 @@ class SmallBench(WorkersBench):
     def starts(self, directory: Path) -> Iterator[Row]:
         """From the start of the process to the moment when it listens."""
 
-        def gateway() -> dict[str, float]:
+        def start(server: Callable[[Path], Gateway | Redis]) -> dict[str, float]:
             begin = time.perf_counter()
-            with Gateway(directory / f"start-{time.monotonic_ns()}", self._command) as started:
+            with server(directory / f"start-{time.monotonic_ns()}") as started:
                 return {"seconds": time.perf_counter() - begin, "cpu_s": started.cpu()}
 
-        def redis() -> dict[str, float]:
-            begin = time.perf_counter()
-            with Redis(directory / f"start-{time.monotonic_ns()}", "always") as started:
-                return {"seconds": time.perf_counter() - begin, "cpu_s": started.cpu()}
-
-        candidates = {PROCESS: gateway} | ({ALWAYS: redis} if ALWAYS in self.redis else {})
+        candidates = {PROCESS: lambda: start(lambda place: Gateway(place, self._command))}
+        if ALWAYS in self.redis:
+            candidates[ALWAYS] = lambda: start(lambda place: Redis(place, "always"))
         yield from self._rows(START, 0, 0, candidates, rounds=max(5, self._scale.rounds))

@@ -155,7 +155,6 @@ class Run:
     messages: dict[Direction, list[bytes]]
     acted: bool
     answered: int
-    lines: list[str]
 
 
 def run(pair: Pair, act: Act | None = None, seed: int = 0) -> Run:
@@ -186,51 +185,46 @@ async def _run(pair: Pair, act: Act | None, dice: random.Random, place: Path) ->
     port = PORTS[pair.kind if pair.by == "address" else pair.by]
     async with trio.open_nursery() as nursery:
         network = Network(nursery)
-        chaos = Chaos(nursery, act, DELAY_SECONDS, STALL_SECONDS)
         with patch.object(upstream, "_dial_tcp", network.dial):
-            async with (
-                gateway(CONFIG.format(data=place / "server")) as (server, far),
-                gateway(CONFIG.format(data=place / "bridge") + pair.table(port), chaos.watch) as (bridge, _),
-            ):
-                network.listen(far)
-                found = await _history(pair, bridge, server, chaos, dice)
+            async with gateway(CONFIG.format(data=place / "server")) as (server, listeners):
+                network.listen(listeners)
+                chaos = Chaos(nursery, act, DELAY_SECONDS, STALL_SECONDS)
+                found = await _history(pair, pair.table(port), server, chaos, dice, place)
         nursery.cancel_scope.cancel()
     return found
 
 
-async def _history(pair: Pair, bridge: Router, server: Router, chaos: Chaos, dice: random.Random) -> Run:
-    lines: list[str] = []
-    histories = Histories(trio.current_time, lines.append)
-    await prepare(server.for_listener("s2"))
-    back = bridge.for_listener("s2")
-    await talk(pair, back, histories, dice)
-    await chaos.settle()
-    await check(back, server.for_listener("s2"), histories)
-    return Run(chaos.messages, chaos.acted, histories.answered, lines)
-
-
-def run_real(pair: Pair, port: int, basin: str, act: Act | None = None, seed: int = 0) -> Run:
+def run_real(pair: Pair, port: int, basin: str, act: Act | None = None) -> Run:
     """Run a history with a real server at this port, in a new basin there, and check it: see `run`.
 
     A second gateway, to whose connections nothing happens, tells what the server has.
     """
 
     async def main() -> Run:
-        with tempfile.TemporaryDirectory(prefix="chaos-") as place:
-            table = f"request_seconds = {REAL_REQUEST_SECONDS}"
-            table = replace(pair, keys=f"{pair.keys}\n{table}").table(port, basin)
+        with tempfile.TemporaryDirectory(prefix="chaos-") as name:
+            place, dice = Path(name), random.Random("chaos")
             async with trio.open_nursery() as nursery:
-                chaos = Chaos(nursery, act, REAL_DELAY_SECONDS, REAL_STALL_SECONDS)
-                async with (
-                    gateway(CONFIG.format(data=Path(place) / "server") + pair.table(port, basin)) as (server, _),
-                    gateway(CONFIG.format(data=Path(place) / "bridge") + table, chaos.watch) as (bridge, _),
-                ):
-                    found = await _history(pair, bridge, server, chaos, random.Random(f"chaos {seed}"))
+                async with gateway(CONFIG.format(data=place / "server") + pair.table(port, basin)) as (server, _):
+                    chaos = Chaos(nursery, act, REAL_DELAY_SECONDS, REAL_STALL_SECONDS)
+                    impatient = replace(pair, keys=f"{pair.keys}\nrequest_seconds = {REAL_REQUEST_SECONDS}")
+                    found = await _history(pair, impatient.table(port, basin), server, chaos, dice, place)
                 nursery.cancel_scope.cancel()
         return found
 
     with structlog.testing.capture_logs():
         return trio.run(main)
+
+
+async def _history(pair: Pair, table: str, server: Router, chaos: Chaos, dice: random.Random, place: Path) -> Run:
+    """Run a history through a bridge whose back is configured by `table`; `server` is asked beside it."""
+    histories = Histories(trio.current_time)
+    await prepare(server.for_listener("s2"))
+    async with gateway(CONFIG.format(data=place / "bridge") + table, chaos.watch) as (bridge, _):
+        back = bridge.for_listener("s2")
+        await talk(pair, back, histories, dice)
+        await chaos.settle()
+        await check(back, server.for_listener("s2"), histories)
+    return Run(chaos.messages, chaos.acted, histories.answered)
 
 
 class Network:

@@ -18,7 +18,7 @@ BASINS = itertools.count()
 TROUBLES = {
     "s2": list(itertools.product(Kind, Direction)),
     # Pravega 0.13 appends twice what comes twice on one connection, as nothing does over TCP.
-    "segment": [one for one in itertools.product(Kind, Direction) if one != (Kind.DOUBLE, Direction.OUT)],
+    "segment": [each for each in itertools.product(Kind, Direction) if each != (Kind.DOUBLE, Direction.OUT)],
 }
 """Kinds and directions of trouble, by the kind of server."""
 
@@ -63,7 +63,7 @@ def test_some_boundaries(server: BackServer) -> None:
     dice = random.Random(server.kind)
     for name, port in pairs_of(server):
         messages = boundaries(name, port)
-        check(name, port, [Act(kind, one, dice.randrange(messages[one])) for kind, one in TROUBLES[server.kind]])
+        check(name, port, [Act(kind, way, dice.randrange(messages[way])) for kind, way in TROUBLES[server.kind]])
 
 
 @pytest.mark.slow
@@ -73,4 +73,4 @@ def test_many_boundaries(server: BackServer) -> None:
     for name, port in pairs_of(server):
         messages = boundaries(name, port)
         troubles = TROUBLES[server.kind]
-        check(name, port, [Act(kind, one, at) for kind, one in troubles for at in range(0, messages[one], 3)])
+        check(name, port, [Act(kind, way, at) for kind, way in troubles for at in range(0, messages[way], 3)])

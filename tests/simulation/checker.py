@@ -101,8 +101,8 @@ class Call:
     def __str__(self) -> str:
         shown = ("bodies", "match", "token", "new_token", "to")
         more = {name: value for name in shown if (value := getattr(self, name)) not in ((), None, "")}
-        answer = _SHORT.repr(self.answer)
-        return f"{self.begun:9.4f} {self.ended:9.4f} {self.client:12} {self.did} {_SHORT.repr(more or '')} -> {answer}"
+        asked, answer = _SHORT.repr(more) if more else "", _SHORT.repr(self.answer)
+        return f"{self.begun:9.4f} {self.ended:9.4f} {self.client:12} {self.did} {asked} -> {answer}"
 
 
 class NotLinearizable(AssertionError):

@@ -221,8 +221,7 @@ async def _accept(place: Accepting, sockets: trio.SocketListener) -> list[tuple[
     """
     accepted: list[tuple[socket.socket, Address | None]] = []
     try:
-        _descriptor(sockets)
-        await trio.lowlevel.wait_readable(sockets.socket)
+        await trio.lowlevel.wait_readable(_descriptor(sockets))
         with _same_socket(sockets) as listening:
             while len(accepted) < AT_ONCE:
                 one, name = listening.accept()

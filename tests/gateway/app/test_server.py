@@ -210,9 +210,9 @@ async def test_a_socket_that_is_closed_under_it_ends_it(readable: bool, monkeypa
     (real,) = await open_sockets(listener)
     wait_readable = trio.lowlevel.wait_readable
 
-    async def readable_then_closed(watched: trio.socket.SocketType) -> None:
-        with socket.create_connection(watched.getsockname()):
-            await wait_readable(watched)
+    async def readable_then_closed(descriptor: int) -> None:
+        with socket.create_connection(real.socket.getsockname()):
+            await wait_readable(descriptor)
         real.socket.close()
 
     if readable:

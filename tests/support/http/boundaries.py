@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from support.boundaries import MessageBoundaries
+
 from penstock_codecs.http import PREFACE
 
 __all__ = ["Boundaries"]
@@ -16,26 +18,19 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked\r\n", re.IGNORECASE)
 
 
-class Boundaries:
-    """Cuts the bytes of one direction into messages: HTTP/2's preface and frames, or HTTP/1.1's heads, chunks and
-    bodies with a length."""
+class Boundaries(MessageBoundaries):
+    """Those of HTTP/2's preface and frames, or of HTTP/1.1's heads, chunks, and bodies with a length."""
 
     def __init__(self) -> None:
-        self._rest = b""
-        self._size = self._head
+        super().__init__()
+        self._next = self._head
 
-    def take(self, data: bytes) -> list[bytes]:
-        """Return the messages that these bytes complete."""
-        self._rest += data
-        found = []
-        while (size := self._size()) and size <= len(self._rest):
-            found.append(self._rest[:size])
-            self._rest = self._rest[size:]
-        return found
+    def _size(self) -> int:
+        return self._next()
 
     def data(self, message: bytes) -> bytes:
         """Return what a message carries of a body: a DATA frame's or a chunk's; empty for another message."""
-        if self._size == self._frame:
+        if self._next == self._frame:
             return message[_FRAME_HEADER:] if message[3:4] == _DATA else b""
         chunk = _CHUNK.match(message)
         return b"" if chunk is None else message[chunk.end() : -2]
@@ -46,32 +41,31 @@ class Boundaries:
         Not HTTP/2's headers, which change the state that both ends compress the next ones with. Not HTTP/1.1's
         requests: each is answered, and nothing tells which answer belongs to which.
         """
-        if self._size == self._frame:
+        if self._next == self._frame:
             return message[3:4] != _HEADERS
         return not message.partition(b"\r\n")[0].endswith(b" HTTP/1.1")
 
     def _head(self) -> int:
-        """Return the size of the next message, 0 if it is not known yet."""
         rest = self._rest
         if len(rest) < _FRAME_HEADER:
             return 0
         if rest[:1] < b"A" or rest.startswith(PREFACE[:_FRAME_HEADER]):
-            self._size = self._frame
+            self._next = self._frame
             return len(PREFACE) if rest.startswith(b"P") else self._frame()
         end = rest.find(b"\r\n\r\n") + 4
         if end < 4:
             return 0
         head = rest[: end - 2]
         if _CHUNKED.search(head):
-            self._size = self._chunk
+            self._next = self._chunk
         elif (length := _LENGTH.search(head)) and int(length[1]):
             self._body = int(length[1])
-            self._size = self._whole_body
+            self._next = self._whole_body
         return end
 
     def _whole_body(self) -> int:
         if len(self._rest) >= self._body:
-            self._size = self._head
+            self._next = self._head
         return self._body
 
     def _chunk(self) -> int:
@@ -80,7 +74,7 @@ class Boundaries:
             return 0
         length = int(self._rest[: end - 2].partition(b";")[0], 16)
         if not length and len(self._rest) >= end + 2:
-            self._size = self._head
+            self._next = self._head
         return end + length + 2
 
     def _frame(self) -> int:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
+from support.boundaries import MessageBoundaries
+
 __all__ = ["Boundaries"]
 
 _COMMANDS = tuple(b"%s\r\n" % name for name in (b"CREATE", b"APPEND", b"READ", b"TRIM", b"DELETE"))
 
 
-class Boundaries:
-    """Cuts the bytes of one direction into messages."""
+class Boundaries(MessageBoundaries):
+    """Those of commands and replies, each whole with all that its arrays and bulk strings announce."""
 
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def take(self, data: bytes) -> list[bytes]:
-        """Return the messages that these bytes complete."""
-        self._rest += data
-        found = []
-        while end := self._end(0):
-            found.append(self._rest[:end])
-            self._rest = self._rest[end:]
-        return found
+    def _size(self) -> int:
+        return self._end(0)
 
     def _end(self, at: int) -> int:
         """Return the end of the item that begins there, 0 if it is not complete."""

@@ -115,7 +115,8 @@ class StoreWriter(ReplyReceiver):
             return slot
 
     def _number(self, data: bytes, count: int, position: int | None, after: int | None) -> int:
-        handed = NO_ATTRIBUTE if self._handed is None else self._handed
+        handed = self._handed
+        assert handed is not None, "a count from 0 would repeat the numbers of stored appends"
         used = max(handed, self._refused)  # numbers rise on a connection, those of refused appends included
         number = self._dialect.next_number(used, len(data), count) if position is None else position
         if number <= handed or (after is not None and after != handed):
@@ -175,8 +176,8 @@ class StoreWriter(ReplyReceiver):
             await self._set_up()
             if self._own and self._pending.end is None:
                 self._pending.end = await self._stores.length(self.segment)
-            if self._handed is None:
-                raise fail(FailureCode.UNAVAILABLE, f"{self._where()}: the connection of its new writer was lost")
+            if self._handed is None:  # `lost` was called meanwhile
+                raise fail(FailureCode.UNAVAILABLE, f"{self._where()}: the connection was lost during the setup")
         except BaseException:
             self._drop_line()
             self._handed = None
