@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import pytest
 from support.bridges.fronts import LOOPBACK, Front, JsonFront, Record, S2SFront, SseFront
 from support.bridges.plain_fronts import ReleasedFront, S3PFront
+from support.ports import free_ports
 from support.process import BASIN, CONFIG, LISTENERS, GatewayProcess, running_gateway
-from support.real_backs import SecondPenstock, free_ports
+from support.real_backs import SecondPenstock
 from support.s2.client import S2Client
 from support.tls.certificates import needs_openssl, self_signed
 

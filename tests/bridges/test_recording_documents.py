@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from support.captures import s3p_talk, written
 from support.peers import need
+from support.ports import free_ports
 from support.process import running_gateway
-from support.real_backs import free_ports
 from support.s3p.client import S3PClient, options
 
 DOCS = Path(__file__).parents[2] / "docs"

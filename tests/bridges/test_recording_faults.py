@@ -15,8 +15,8 @@ from urllib.request import urlopen
 
 import pytest
 from support.peers import need
+from support.ports import free_ports
 from support.process import CONFIG, GatewayProcess, running_gateway
-from support.real_backs import free_ports
 from support.rounds import each_number_of_rounds
 from support.s3p.client import S3PClient, options
 from support.store.disks import small_file_system

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from support.captures import written
 from support.captures.replay import Recording, append, create
 from support.peers import need
+from support.ports import free_ports
 from support.process import GatewayProcess
-from support.real_backs import free_ports
 from support.s3p.client import S3PClient
 
 from penstock.cli.main import main

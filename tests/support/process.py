@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from support.ports import free_ports
+
 __all__ = ["BASIN", "CONFIG", "GatewayFailed", "GatewayProcess", "running_gateway"]
 
 BASIN = "penstock"
@@ -83,11 +85,8 @@ class GatewayProcess:
         self.data = self.directory / "data"
         self.log_path = self.directory / "stderr.log"
         self.banner_path = self.directory / "stdout.log"
-        self.s2_port = 0
-        self.s3p_port = 0
-        self.segment_port = 0
-        self.controller_port = 0
-        self.management_port = 0
+        ports = free_ports(len(LISTENERS) + 1)  # which it has again after a restart
+        self.s2_port, self.s3p_port, self.segment_port, self.controller_port, self.management_port = ports
         self._log_from = 0
         self.process: subprocess.Popen[bytes] | None = None
 

@@ -7,10 +7,8 @@ here are ever stopped.
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import os
-import random
 import shutil
 import socket
 import subprocess
@@ -27,7 +25,8 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from support import real_peers
 from support.peers import need
-from support.process import BASIN, CONFIG, LISTENERS, GatewayProcess
+from support.ports import free_ports
+from support.process import BASIN, CONFIG, GatewayProcess
 from support.s2.client import S2Client
 
 from penstock_proto import pravega_controller_pb2 as controller
@@ -39,31 +38,15 @@ __all__ = [
     "S2Lite",
     "S3PReference",
     "SecondPenstock",
-    "free_ports",
 ]
 
 Address = tuple[str, int]
 LOOPBACK = "127.0.0.1"
-PORTS = range(20_000, 32_000)
-"""Below those that systems give to outgoing connections."""
 READY_SECONDS = 180.0
 _POLL_SECONDS = 0.02
 _STOP_SECONDS = 15.0
 SERVICE = controller.DESCRIPTOR.services_by_name["ControllerService"]
 REAL = Path(__file__).parents[1] / "peers" / "real"
-
-
-def free_ports(count: int) -> list[int]:
-    """Return free ports of loopback outside the range of ephemeral ports: a server that is restarted must find its
-    ports free.
-    """
-    found: list[int] = []
-    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
-        if len(found) == count:
-            break
-        with contextlib.suppress(OSError), socket.create_server((LOOPBACK, port)):
-            found.append(port)
-    return found
 
 
 class BackServer:
@@ -320,8 +303,6 @@ class SecondPenstock(BackServer):
         self.kind = kind
         self.name = "Penstock"
         self.process = GatewayProcess(CONFIG)
-        for listener, port in zip(LISTENERS, free_ports(len(LISTENERS)), strict=True):
-            setattr(self.process, f"{listener}_port", port)
 
     def start(self) -> Self:
         self.process.start()

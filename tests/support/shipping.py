@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from support.walking import free_ports, with_ports
+from support.walking import ports_for_usual, with_ports
 
 from penstock.app.config import Config, load_config
 from penstock.cli.overrides import overridden
@@ -69,7 +69,7 @@ def serving(
 ) -> Iterator[Served]:
     """`penstock serve` with the arguments of a shipped file, its configuration and its directory here. It must end well
     when it is told to. `config`: a file, or its text; `python`: of the environment that has it."""
-    ports = free_ports()
+    ports = ports_for_usual()
     text = config.read_text() if isinstance(config, Path) else config
     file = data.parent / "gateway.toml"
     file.write_text(with_ports(text.replace("/var/lib/penstock", str(data)), ports))

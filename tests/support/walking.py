@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,8 +15,9 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 import pytest
+from support.ports import free_ports
 
-__all__ = ["Block", "Walk", "blocks_of", "free_ports", "with_ports"]
+__all__ = ["Block", "Walk", "blocks_of", "ports_for_usual", "with_ports"]
 
 ROOT: Final = Path(__file__).parents[2]
 PORTS: Final = (8080, 8081, 8090, 7500, 7600, 9090, 12345, 9600, 9601)
@@ -49,7 +48,7 @@ class Walk:
         if shutil.which("bash") is None or shutil.which("curl") is None:
             pytest.skip("bash or curl is not installed")
         self.directory = directory
-        self._ports = free_ports()
+        self._ports = ports_for_usual()
         self._gateways: list[subprocess.Popen[bytes]] = []
         self._environment = {
             name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")
@@ -136,14 +135,6 @@ def with_ports(text: str, ports: dict[int, int]) -> str:
     return text
 
 
-def free_ports() -> dict[int, int]:
-    """Return a free port for each usual one, below the ephemeral ports."""
-    found: dict[int, int] = {}
-    with contextlib.ExitStack() as stack:
-        for usual in PORTS:
-            while usual not in found:
-                port = random.randrange(15_000, 32_000)
-                with contextlib.suppress(OSError):
-                    stack.enter_context(socket.create_server(("0.0.0.0", port)))
-                    found[usual] = port
-    return found
+def ports_for_usual() -> dict[int, int]:
+    """Return a free port for each usual one."""
+    return dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
