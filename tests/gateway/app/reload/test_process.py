@@ -148,7 +148,7 @@ def test_listeners_come_and_go(gateway: GatewayProcess) -> None:
         rewrite(
             gateway,
             ("[listeners.s2]", '[[listeners.s2]]\nname = "extra"\nbind = "127.0.0.1:0"\n[[listeners.s2]]'),
-            (f'[listeners.s3p]\nbind = "127.0.0.1:0"\nbasin = "{BASIN}"\n', ""),
+            (f'[listeners.s3p]\nbind = "127.0.0.1:{gateway.s3p_port}"\nbasin = "{BASIN}"\n', ""),
         )
         status, answer = ask_for_reload(gateway)
         assert (status, answer["changed"]) == (200, "changed: listeners.s2.extra, listeners.s3p")
