@@ -238,11 +238,15 @@ class Bench:
     # ---- reads ----
 
     def _fill(self, candidate: str, size: int, streams: list[str], count: int | None = None) -> int:
-        """Appends what is to be read, in batches of `count`; how many records each stream has now."""
+        """Appends what is to be read from each stream, in batches of `count`; how many records each has now.
+
+        As much for eight streams as for one: a reader that begins again after an eighth would pay for eight times as
+        many requests.
+        """
         count = count or batch_count(size)
         # Small records are as dear as larger ones, so that there are not more than a hundred thousand of them.
         total = min(self._scale.read_bytes // size, 100_000)
-        batches = max(1, total // count // len(streams))
+        batches = max(1, total // count)
         _, port, protocol = self._server(candidate)
         self._client.do(
             "append",

@@ -34,7 +34,6 @@ __all__ = [
 ]
 
 START_SECONDS = 30.0
-_TICKS = os.sysconf("SC_CLK_TCK")
 _HERE = Path(__file__).parent
 
 
@@ -43,9 +42,11 @@ class Unavailable(Exception):
 
 
 def processor_seconds(pid: int) -> float:
-    """Processor time, user and system, that a process used so far in all its threads (ticks of 10 ms)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    """Processor time, user and system, that a process used so far in all its threads, to the nanosecond.
+
+    Its clock has the number that clock_getcpuclockid(3) returns on Linux; /proc/PID/stat counts in ticks of 10 ms.
+    """
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 def resident_bytes(pid: int) -> int:

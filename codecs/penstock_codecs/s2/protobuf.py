@@ -28,7 +28,14 @@ from penstock_codecs.model import (
     metered_size,
 )
 from penstock_codecs.operations import Append, Appended
-from penstock_codecs.s2.record_bytes import append_records, bare_append_sizes, field, sequenced_records, varint
+from penstock_codecs.s2.record_bytes import (
+    append_records,
+    bare_append_sizes,
+    field,
+    sequenced_records,
+    uniform_records,
+    varint,
+)
 from penstock_proto import s2_columns_pb2 as columns_pb2
 from penstock_proto import s2_pb2
 
@@ -188,7 +195,8 @@ def encode_records(columns: Columns) -> bytes:
 
 def decode_records(payload: Payload) -> Columns:
     """Decode the records of a ReadBatch, ignoring its other fields. Raises OperationFailed(BAD_PROTO)."""
-    return _columns(_parse(columns_pb2.ReadBatch, payload), payload)
+    uniform = uniform_records(payload) if isinstance(payload, bytes) else None
+    return uniform or _columns(_parse(columns_pb2.ReadBatch, payload), payload)
 
 
 def decode_bodies(payload: Payload) -> list[bytes]:
@@ -226,6 +234,11 @@ def decode_read_batch(payload: Payload) -> RecordBatch | StreamPosition:
     with neither records nor tail.
     """
     data = bytes(payload)
+    uniform = uniform_records(data)
+    if uniform is not None:
+        batch = RecordBatch(uniform)
+        batch.wire = WireBytes(S2_RECORDS, data)
+        return batch
     probe = _parse(columns_pb2.ReadBatch, data)
     tail = _to_position(probe.tail) if probe.HasField("tail") else None
     if not probe.records:

@@ -6,6 +6,8 @@ and joined once. In us per record of CPU time, against the library's `records.ad
 
 Batches that are not uniform (headers on more than a few records, numbers whose varints differ in width, zeros that
 proto3 omits) are written record by record, at about the library's cost.
+
+`uniform_records` is the way back for batches whose records all have one length.
 """
 
 from __future__ import annotations
@@ -15,9 +17,17 @@ from functools import cache
 from itertools import pairwise
 from typing import Final, TypeVar
 
-from penstock_codecs.model import Headers
+from penstock_codecs.model import U64_MAX, Columns, Headers
 
-__all__ = ["append_records", "bare_append_sizes", "field", "sequenced_records", "varint", "varint_width"]
+__all__ = [
+    "append_records",
+    "bare_append_sizes",
+    "field",
+    "sequenced_records",
+    "uniform_records",
+    "varint",
+    "varint_width",
+]
 
 T = TypeVar("T")
 
@@ -28,6 +38,12 @@ _APPEND_HEADERS, _APPEND_BODY = b"\x12", b"\x1a"  # fields 2 and 3 of AppendReco
 _NAME, _VALUE = b"\x0a", b"\x12"  # fields 1 and 2 of Header
 _SEQUENCED_HEADERS, _SEQUENCED_BODY = b"\x1a", b"\x22"  # fields 3 and 4 of SequencedRecord
 
+_FEW: Final = 8
+"""Number of records below which `uniform_records` gains nothing; also of records for each timestamp."""
+_LEAST_TABLE: Final = 128
+"""More bytes than the numbers of its first record can take, and fewer than _FEW records with timestamps."""
+_END: Final = b"\0"
+"""Ends a varint that goes on too long."""
 _SPARSE: Final = 32
 """Least number of records per record with headers for which the records without headers are written as columns."""
 _TABLE_BITS: Final = 14
@@ -138,6 +154,71 @@ def sequenced_records(
         times, time_rest = _varints(timestamps, early, late)
         middle = [rest + time + time_rest for time in times]
     return _uniform_records(2 + width + time_width, numbers, middle, _SEQUENCED_BODY, bodies)
+
+
+def uniform_records(data: bytes) -> Columns | None:
+    """Decode the `records` field of a ReadBatch whose records all have one length, consecutive sequence numbers and no
+    headers; return None for any other payload.
+
+    Such a payload is a table: the bytes at one place of all its records are a column, which is one slice. Nothing is
+    taken for granted: the columns that must be constant are compared, and so are those of the sequence numbers with
+    what they must be. CPU us a record of 100 B and 1 KiB: 0.08 and 0.12; the library 0.30 and 0.4 to 0.7.
+    """
+    if len(data) < _LEAST_TABLE:
+        return None
+    length, seq_tag = _varint_at(data, 1)
+    stride = seq_tag + length
+    count, rest = divmod(len(data), stride)
+    first, time_tag = _varint_at(data, seq_tag + 1)
+    timestamp, body_tag = _varint_at(data, time_tag + 1)
+    length, body = _varint_at(data, body_tag + 1)
+    if rest or count < _FEW or body + length != stride or not 0 < first <= U64_MAX - count or timestamp > U64_MAX:
+        return None
+    if (data[0:1], data[seq_tag : seq_tag + 1]) != (_RECORDS, _FIRST_NUMBER):
+        return None
+    if (data[time_tag : time_tag + 1], data[body_tag : body_tag + 1]) != (_TIMESTAMP, _SEQUENCED_BODY):
+        return None
+    seq_nums = range(first, first + count)
+    if not varint_width(first) == varint_width(seq_nums[-1]) == time_tag - seq_tag - 1:
+        return None
+    beginnings, _ = _varints(seq_nums, first, seq_nums[-1])
+    spelled, width = b"".join(beginnings), len(beginnings[0])
+    after = seq_tag + 1 + width
+
+    def varying(start: int, stop: int) -> list[int]:
+        return [at for at in range(start, stop) if data[at::stride] != data[at : at + 1] * count]
+
+    if any(data[seq_tag + 1 + at :: stride] != spelled[at::width] for at in range(width)):
+        return None
+    if varying(0, seq_tag + 1) or varying(after, time_tag + 1) or varying(body_tag, body):
+        return None
+    timestamps = [timestamp] * count
+    if some := varying(time_tag + 1, body_tag):
+        texts = list(zip(*[data[at::stride] for at in some], strict=True))
+        known = dict.fromkeys(texts, 0)
+        if len(known) > count // _FEW:
+            return None
+        for text in known:
+            spelling = bytearray(data[time_tag + 1 : body_tag] + _END)
+            for at, byte in zip(some, text, strict=True):
+                spelling[at - time_tag - 1] = byte
+            known[text], end = _varint_at(spelling, 0)
+            if known[text] > U64_MAX or end != body_tag - time_tag - 1:
+                return None
+        timestamps = list(map(known.__getitem__, texts))
+    return Columns(seq_nums, timestamps, [data[at : at + length] for at in range(body, len(data), stride)])
+
+
+def _varint_at(data: bytes | bytearray, at: int) -> tuple[int, int]:
+    """Return the varint at this place and where it ends; a number beyond 64 bits if it is longer than ten bytes."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+    return U64_MAX + 1, at
 
 
 def _is_sparse(headers: Mapping[int, Headers], bodies: Sequence[bytes]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -19,12 +20,15 @@ from penstock.store.registry import could_not_read
 from penstock.store.schema import connect_reader
 from penstock.store.u64 import from_sql, to_sql
 from penstock_codecs.byte_layout import Layout
-from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
-from penstock_codecs.model import RecordBatch, RecordId
+from penstock_codecs.limits import MIB, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
+from penstock_codecs.model import U64_MAX, RecordBatch, RecordId
 
-__all__ = ["ReaderThreads", "read_batch", "row_from_sql"]
+__all__ = ["READ_BYTES", "ReaderThreads", "read_batches", "row_from_sql"]
 
 T = TypeVar("T")
+
+READ_BYTES: Final = 4 * MIB
+"""Metered bytes after which a read in a thread takes up no further batch."""
 
 _CHOOSE: Final = """
 SELECT last_seq, count, metered FROM batches INDEXED BY batches_by_seq
@@ -66,11 +70,9 @@ class ReaderThreads:
         for db in self._idle:
             db.close()
 
-    async def batch(self, stream: int, position: int, end: int, max_records: int, max_bytes: int) -> RecordBatch | None:
-        """Run `read_batch` in a thread."""
-        return await self.run(
-            partial(read_batch, stream=stream, position=position, end=end, max_records=max_records, max_bytes=max_bytes)
-        )
+    async def batches(self, stream: int, span: range, max_records: int, max_bytes: int, most: int) -> list[RecordBatch]:
+        """Run `read_batches` in a thread."""
+        return await self.run(partial(read_batches, stream, span, max_records, max_bytes, most))
 
 
 def row_from_sql(row: tuple[Any, ...]) -> BatchRow:
@@ -80,30 +82,40 @@ def row_from_sql(row: tuple[Any, ...]) -> BatchRow:
     return BatchRow(from_sql(last_seq), count, metered, first_id, Layout(layout), payload)
 
 
-def read_batch(
-    db: sqlite3.Connection, stream: int, position: int, end: int, max_records: int, max_bytes: int
-) -> RecordBatch | None:
-    """Return the stored records from `position` on: whole rows, as many as the limits allow, but at least one.
+def read_batches(
+    stream: int, span: range, max_records: int, max_bytes: int, most: int, db: sqlite3.Connection
+) -> list[RecordBatch]:
+    """Return the stored records from the beginning of `span` on, as up to `most` consecutive batches of whole rows.
 
-    A row that begins before `position` is cut, and returned alone. Rows that begin at `end` or later are left out,
-    since they are not published yet. Returns None if there are no records. If rows were purged meanwhile, the batch
-    begins later.
+    A batch has as many rows as its limits and those of the read (`max_records`, `max_bytes`) allow, but at least one.
+    No batch begins after READ_BYTES. A row that begins before `span` is cut, and alone in its batch; rows that begin
+    after it are left out, since they are not published yet. If rows were purged meanwhile, the first batch begins
+    later.
     """
-    max_records, max_bytes = min(max_records, S2_MAX_BATCH_RECORDS), min(max_bytes, S2_MAX_BATCH_BYTES)
-    chosen: list[int] = []
-    records = size = 0
-    for last_seq, count, metered in db.execute(_CHOOSE, (stream, to_sql(position), max(max_records, 1))):
+    most_records, most_bytes = min(max_records, S2_MAX_BATCH_RECORDS), min(max_bytes, S2_MAX_BATCH_BYTES)
+    chosen: list[list[int]] = []  # the last numbers of each batch's rows
+    records = size = all_records = all_bytes = 0
+    limit = max(min(max_records, most * S2_MAX_BATCH_RECORDS), 1)
+    for last_seq, count, metered in db.execute(_CHOOSE, (stream, to_sql(span.start), limit)):
         last = from_sql(last_seq)
         first = last - count + 1
+        if first >= span.stop:
+            break
         records += count
         size += metered
-        if first >= end or (chosen and (records > max_records or size > max_bytes)):
-            break
-        chosen.append(last)
-        if first < position:
-            break
+        if not chosen or records > most_records or size > most_bytes:
+            if len(chosen) == most or all_records >= max_records or all_bytes >= min(max_bytes, READ_BYTES):
+                break
+            chosen.append([])
+            records, size = count, metered
+        chosen[-1].append(last)
+        all_records += count
+        all_bytes += metered
+        if first < span.start:
+            records = U64_MAX  # alone in its batch
     if not chosen:
-        return None
-    rows = [row_from_sql(row) for row in db.execute(_FETCH, (stream, to_sql(chosen[0]), to_sql(chosen[-1])))]
-    batch = batch_of_rows(rows)
-    return batch.part(max(position - batch.first_seq_num, 0), batch.count)
+        return []
+    rows = map(row_from_sql, db.execute(_FETCH, (stream, to_sql(chosen[0][0]), to_sql(chosen[-1][-1]))))
+    batches = [batch_of_rows(list(islice(rows, len(some)))) for some in chosen]
+    batches[0] = batches[0].part(max(span.start - batches[0].first_seq_num, 0), batches[0].count)
+    return batches

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 import trio
 
@@ -27,6 +29,10 @@ from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum,
 from penstock_codecs.streams import StreamConfig
 
 __all__ = ["OwnReads", "StoreReadSession", "StoreReads"]
+
+MOST_BATCHES: Final = 16
+"""Most batches of one hop to a thread and back, which takes as long as reading 200 KiB; READ_BYTES bounds large
+ones."""
 
 
 class StoreReads(ABC):
@@ -102,25 +108,27 @@ class StoreReads(ABC):
             yield
 
     def fetch(
-        self, stream: StoredStream, position: int, max_records: int, max_bytes: int, ahead: bool
+        self, stream: StoredStream, position: int, max_records: int, max_bytes: int, most: int, ahead: bool
     ) -> ReadFetch | None:
-        """Start reading a batch from the file. Return None if `ahead` is true and too many batches are read ahead."""
-        if ahead and not self._ahead_left:
+        """Start reading up to `most` batches from the file: fewer if too many batches are read ahead, and None if the
+        first one would be among them too, because it is read `ahead`."""
+        needed = 0 if ahead else 1
+        reserved = min(most - needed, self._ahead_left)
+        if not needed + reserved:
             return None
-        fetch = ReadFetch(position, ahead)
-        self._ahead_left -= ahead
-        end = stream.durable.next_seq
-        self.nursery.start_soon(self._carry_out, fetch, stream.id, end, max_records, max_bytes)
+        self._ahead_left -= reserved
+        fetch = ReadFetch(position, needed + reserved, reserved)
+        span = range(position, stream.durable.next_seq)
+        self.nursery.start_soon(self._carry_out, fetch, stream.id, span, max_records, max_bytes)
         return fetch
 
-    def taken(self, fetch: ReadFetch) -> None:
-        """Give back the read-ahead room of a batch that its reader has taken or dropped."""
-        self._ahead_left += fetch.ahead
-        fetch.ahead = False
+    def give_back(self, reserved: int) -> None:
+        """Give back the read-ahead room of batches that their reader has taken or dropped."""
+        self._ahead_left += reserved
 
-    async def _carry_out(self, fetch: ReadFetch, stream: int, end: int, max_records: int, max_bytes: int) -> None:
+    async def _carry_out(self, fetch: ReadFetch, stream: int, span: range, max_records: int, max_bytes: int) -> None:
         try:
-            fetch.batch = await self.reader.batch(stream, fetch.position, end, max_records, max_bytes)
+            fetch.batches = await self.reader.batches(stream, span, max_records, max_bytes, fetch.most)
         except OperationFailed as error:
             fetch.failure = error.failure
         except trio.Cancelled:
@@ -179,14 +187,15 @@ class OwnReads(StoreReads):
 
 
 class ReadFetch:
-    """One batch being read from the file."""
+    """Up to `most` consecutive batches being read from the file; `reserved` of them take read-ahead room."""
 
-    __slots__ = ("ahead", "batch", "done", "failure", "position")
+    __slots__ = ("batches", "done", "failure", "most", "position", "reserved")
 
-    def __init__(self, position: int, ahead: bool) -> None:
+    def __init__(self, position: int, most: int, reserved: int) -> None:
         self.position = position
-        self.ahead = ahead
-        self.batch: RecordBatch | None = None
+        self.most = most
+        self.reserved = reserved
+        self.batches: list[RecordBatch] = []
         self.failure: Failure | None = None
         self.done = trio.Event()
 
@@ -239,6 +248,9 @@ class StoreReadSession(ReadSession):
         self._following = False
         self._ended = False
         self._fetch: ReadFetch | None = None
+        self._ready: deque[RecordBatch] = deque()  # read, and not delivered yet
+        self._reserved = 0  # the read-ahead room that they take
+        self._depth = 1  # batches of the next fetch: twice as many each time, for a client that reads on
 
     def behind(self) -> bool:
         wanted = not self._ended and self._bounds.count and self._bounds.max_bytes
@@ -248,9 +260,12 @@ class StoreReadSession(ReadSession):
         return self._stream.durable.tail
 
     def close(self) -> None:
-        """End the session: give back the room of a batch read ahead."""
+        """End the session: drop what was read ahead."""
+        self._ready.clear()
+        self._reserve(0)
         if self._fetch is not None:
-            self._reads.taken(self._fetch)
+            self._reads.give_back(self._fetch.reserved)
+            self._fetch = None
 
     async def next(self) -> RecordBatch | Following | None:
         await trio.lowlevel.checkpoint()
@@ -302,57 +317,87 @@ class StoreReadSession(ReadSession):
     async def _next_batch(self) -> RecordBatch | None:
         """Return the next records; None if they were trimmed meanwhile or lie beyond a bound."""
         stream = self._stream
-        batch = stream.recent.take(self._position, stream.durable.tail)
-        if batch is None:
+        whole = self._take_ready() or stream.recent.take(self._position, stream.durable.tail)
+        if whole is None:
             self._following = False
-            batch = await self._fetched()
-            if batch is None:
+            whole = await self._fetched()
+            if whole is None:
                 return None
-            if batch.next_seq_num == stream.durable.next_seq:
-                batch.tail = stream.durable.tail
+        batch = whole
         if self._cipher is not None:
-            batch = self._cipher.opened(batch.part(0, min(batch.count, self._bounds.count, S2_MAX_BATCH_RECORDS)))
+            batch = self._cipher.opened(whole.part(0, min(whole.count, self._bounds.count, S2_MAX_BATCH_RECORDS)))
         limited = _limited(batch)
         delivered = self._bounds.cut(limited)
         if delivered is None or delivered.count < limited.count:
             self._ended = True
         if delivered is None:
             return None
+        if delivered.count < whole.count and not self._ended:
+            self._ready.appendleft(whole.part(delivered.count, whole.count))
         self._position = delivered.next_seq_num
         self._deadline = None
         self._reads.usage.delivered(stream.basin.name, delivered.metered)
         self._read_ahead()
         return delivered
 
+    def _take_ready(self) -> RecordBatch | None:
+        """Return the next batch that was read already; None if there is none, or if records were trimmed meanwhile."""
+        ready = self._ready
+        if ready and ready[0].first_seq_num != self._position:
+            ready.clear()
+        batch = ready.popleft() if ready else None
+        self._reserve(len(ready))
+        if batch is not None and batch.next_seq_num == self._stream.durable.next_seq:
+            batch.tail = self._stream.durable.tail
+        return batch
+
+    def _reserve(self, most: int) -> None:
+        """Give back the read-ahead room for more than `most` batches."""
+        if self._reserved > most:
+            self._reads.give_back(self._reserved - most)
+            self._reserved = most
+
     async def _fetched(self) -> RecordBatch | None:
         fetch = self._fetch
         if fetch is None or fetch.position != self._position:
             self.close()
-            fetch = self._fetch = self._start_fetch(ahead=False)
+            fetch = self._fetch = self._start_fetch(self._position, ahead=False)
             assert fetch is not None
         await fetch.done.wait()
-        self._reads.taken(fetch)
         self._fetch = None
+        self._reserved += fetch.reserved
+        self._ready.extend(fetch.batches)
+        if len(self._ready) < fetch.most:  # as many as READ_BYTES allows
+            self._depth = max(len(self._ready), 1)
         if fetch.failure is not None:
+            self.close()
             raise OperationFailed(fetch.failure)
-        first = U64_MAX if fetch.batch is None else fetch.batch.first_seq_num
+        first = self._ready[0].first_seq_num if self._ready else U64_MAX
         if first > self._position >= self._stream.durable.trim_point:
             await self._reads.refresh(self._stream)
         if not self._stream.durably_alive:
             raise unknown_stream(self._stream.ref)
         if first > self._position >= self._stream.durable.trim_point:
             raise fail(FailureCode.STORAGE, f"record {self._position} of {self._stream.ref} is missing from the store")
-        return fetch.batch
+        return self._take_ready()
 
-    def _start_fetch(self, ahead: bool) -> ReadFetch | None:
-        return self._reads.fetch(self._stream, self._position, self._bounds.count, self._bounds.max_bytes, ahead)
+    def _start_fetch(self, position: int, ahead: bool) -> ReadFetch | None:
+        """Start reading from `position`, which follows the batches that are ready."""
+        max_records = self._bounds.count - sum([batch.count for batch in self._ready])
+        max_bytes = self._bounds.max_bytes - sum([batch.metered for batch in self._ready])
+        if max_records <= 0 or max_bytes <= 0:
+            return None
+        depth, self._depth = self._depth, min(2 * self._depth, MOST_BATCHES)
+        return self._reads.fetch(self._stream, position, max_records, max_bytes, depth, ahead)
 
     def _read_ahead(self) -> None:
-        """Start reading the next batch while this one is sent to the client."""
-        wanted = not self._ended and self._bounds.count and self._position < self._bounds.end
+        """Start reading the next batches while those before them are sent to the client."""
+        if self._fetch is not None or self._ended:
+            return
+        position = self._ready[-1].next_seq_num if self._ready else self._position
         oldest = self._stream.recent.first_seq_num
-        if wanted and self._position < min(oldest, self._stream.durable.next_seq):
-            self._fetch = self._start_fetch(ahead=True)
+        if position < min(self._bounds.end, oldest, self._stream.durable.next_seq):
+            self._fetch = self._start_fetch(position, ahead=True)
 
     # ---- the tail ----
 

@@ -34,9 +34,12 @@ _BY_WORKERS_TOO = frozenset(
 _LOOK_INSIDE = frozenset(
     f"test_{name}"
     for name in (
+        "a_client_that_reads_on_gets_more_batches_with_each_hop",
+        "a_hop_reads_a_bounded_number_of_bytes",
         "everything_that_was_decided_on_top_fails_too",
         "many_small_batches_are_given_in_several_reads",
         "purged_between_two_looks",
+        "readers_share_the_room_for_reading_ahead",
         "reads_that_are_given_up_leave_room_for_reading_ahead",
         "what_is_kept_of_rows_is_bounded",
     )

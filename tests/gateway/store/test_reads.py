@@ -1,11 +1,14 @@
 """Reads that catch up: starts, bounds, and what cannot be satisfied (S2 fact sheet 5.4, S3P 8.3)."""
 
+from typing import Any
+
 import pytest
 import trio
 from support.store import BASIN, NOW, STREAM, Fails, appending, batches, bodies, records, trim_record
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Following
+from penstock.store.reader import READ_BYTES
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition, StreamRef
@@ -290,7 +293,7 @@ async def test_reads_that_are_given_up_leave_room_for_reading_ahead(back: Embedd
             with trio.CancelScope() as scope:
                 scope.cancel()
                 await session.next()
-            assert reads._ahead_left == room - 1
+            assert reads._ahead_left == room - 2
     assert reads._ahead_left == room
     async with back.read_session(Read(STREAM, FromSeqNum(0), wait=0)) as session:
         seen = []
@@ -308,6 +311,91 @@ async def test_reads_that_are_given_up_leave_room_for_reading_ahead(back: Embedd
                 assert found is not None and not isinstance(found, Following)
                 seen.append(found.first_seq_num)
     assert seen == list(range(0, 20_000, 1000))
+
+
+class Hops:
+    """Counts what each hop to a thread asks for and gets."""
+
+    def __init__(self, back: EmbeddedBack, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[int] = []
+        self.found: list[int] = []
+        read = back._store.reader.batches
+
+        async def batches(*request: Any) -> list[RecordBatch]:
+            self.asked.append(request[-1])
+            found = await read(*request)
+            self.found.append(len(found))
+            return found
+
+        monkeypatch.setattr(back._store.reader, "batches", batches)
+
+
+async def test_a_client_that_reads_on_gets_more_batches_with_each_hop(
+    back: EmbeddedBack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(40):
+        await back.perform(appending(*[b"small"] * 1000))
+    forget_recent(back)
+    hops = Hops(back, monkeypatch)
+    found = await batches(back, FromSeqNum(500))
+    assert [batch.first_seq_num for batch in found] == [500, *range(1000, 40_000, 1000)]
+    assert hops.asked == [1, 2, 4, 8, 16, 16]
+    assert hops.found == [1, 2, 4, 8, 16, 9]
+    hops.asked.clear()
+    assert len(await bodies(back, FromSeqNum(0), count=2500)) == 2500
+    assert hops.asked == [1, 2]
+    assert back._store.reads._ahead_left == 64
+
+
+async def test_a_hop_reads_a_bounded_number_of_bytes(back: EmbeddedBack, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(30):
+        await back.perform(appending(*[bytes(MIB // 2 - 100)] * 2))
+    forget_recent(back)
+    hops = Hops(back, monkeypatch)
+    found = await batches(back, FromSeqNum(0))
+    assert [batch.first_seq_num for batch in found] == list(range(0, 60, 2))
+    most = READ_BYTES // MIB + 1
+    assert hops.asked[:4] == [1, 2, 4, 8] and max(hops.found) == most
+    assert max(hops.asked[4:]) <= 2 * most  # what it cannot get takes no room for reading ahead
+
+
+async def test_readers_share_the_room_for_reading_ahead(back: EmbeddedBack, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(20):
+        await back.perform(appending(*[b"small"] * 1000))
+    forget_recent(back)
+    reads = back._store.reads
+    monkeypatch.setattr(reads, "_ahead_left", 3)
+    hops = Hops(back, monkeypatch)
+    seen: list[list[int]] = [[], []]
+    async with (
+        back.read_session(Read(STREAM, FromSeqNum(0))) as first,
+        back.read_session(Read(STREAM, FromSeqNum(0))) as second,
+    ):
+        for _ in range(20):
+            for session, numbers_seen in zip((first, second), seen, strict=True):
+                batch = await session.next()
+                assert isinstance(batch, RecordBatch)
+                numbers_seen.append(batch.first_seq_num)
+    assert seen == [list(range(0, 20_000, 1000))] * 2
+    assert max(hops.asked) <= 4
+    assert reads._ahead_left == 3
+
+
+async def test_batches_read_ahead_are_dropped_if_they_are_trimmed(back: EmbeddedBack) -> None:
+    for _ in range(20):
+        await back.perform(appending(*[b"small"] * 1000))
+    forget_recent(back)
+    async with back.read_session(Read(STREAM, FromSeqNum(0))) as session:
+        for _ in range(3):
+            await session.next()
+        await back.perform(Trim(STREAM, FromSeqNum(5500)))
+        batch = await session.next()
+        assert isinstance(batch, RecordBatch)
+        assert batch.first_seq_num == 5500
+        after = await session.next()
+        assert isinstance(after, RecordBatch)
+        assert after.first_seq_num == 6000
+    assert back._store.reads._ahead_left == 64
 
 
 def test_joined_payloads_decode_as_one() -> None:
