@@ -121,10 +121,15 @@ class Columns:
 
 
 class WireBytes(NamedTuple):
-    """Bytes that a codec can send as they are. `encoding` names their encoding, `data` is the payload."""
+    """Bytes that a codec can send as they are: `pieces` of one payload, in the encoding of that name."""
 
     encoding: str
-    data: bytes
+    pieces: tuple[bytes, ...]
+
+    @property
+    def data(self) -> bytes:
+        """The payload in one piece."""
+        return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
 
 
 def id_at(timestamps: Sequence[int], first_id: RecordId, index: int) -> RecordId:

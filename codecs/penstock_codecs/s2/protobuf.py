@@ -208,12 +208,12 @@ def read_batch_pieces(batch: RecordBatch) -> list[bytes]:
     """Return a ReadBatch in pieces, uncopied: the batch's wire bytes are used if they are in this encoding."""
     wire = batch.wire
     if wire is not None and wire.encoding == S2_READ_BATCH:
-        return [wire.data]
+        return [*wire.pieces]
     if wire is not None and wire.encoding == S2_RECORDS:
-        records = wire.data
+        records = [*wire.pieces]
     else:
-        records = batch.encoded(S2_RECORDS, lambda some: encode_records(some.columns))
-    return [records] if batch.tail is None else [records, encode_heartbeat(batch.tail)]
+        records = [batch.encoded(S2_RECORDS, lambda some: encode_records(some.columns))]
+    return records if batch.tail is None else [*records, encode_heartbeat(batch.tail)]
 
 
 def encode_read_batch(batch: RecordBatch) -> bytes:
@@ -237,7 +237,7 @@ def decode_read_batch(payload: Payload) -> RecordBatch | StreamPosition:
     uniform = uniform_records(data)
     if uniform is not None:
         batch = RecordBatch(uniform)
-        batch.wire = WireBytes(S2_RECORDS, data)
+        batch.wire = WireBytes(S2_RECORDS, (data,))
         return batch
     probe = _parse(columns_pb2.ReadBatch, data)
     tail = _to_position(probe.tail) if probe.HasField("tail") else None
@@ -249,7 +249,7 @@ def decode_read_batch(payload: Payload) -> RecordBatch | StreamPosition:
     if not isinstance(columns.seq_nums, range):
         raise fail(FailureCode.BAD_PROTO, "ReadBatch's sequence numbers are not consecutive")
     batch = RecordBatch(columns, tail=tail)
-    batch.wire = WireBytes(S2_RECORDS if tail is None else S2_READ_BATCH, data)
+    batch.wire = WireBytes(S2_RECORDS if tail is None else S2_READ_BATCH, (data,))
     return batch
 
 

@@ -138,7 +138,7 @@ def accept_if_current(prepared: PreparedAppend, head: StreamHead, config: Stream
     first_id, last_id = RecordId(*prepared.first_id), RecordId(*prepared.last_id)
     next_seq = prepared.first_seq + prepared.records
     batch = RecordBatch.from_wire(
-        WireBytes(S2_RECORDS, prepared.payload),
+        WireBytes(S2_RECORDS, (prepared.payload,)),
         decode_stored,
         count=prepared.records,
         first_seq_num=prepared.first_seq,

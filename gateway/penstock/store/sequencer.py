@@ -159,9 +159,9 @@ def _part(
     first_id = next_record_id(head.last_id, columns.timestamps[0])
     length = byte_length(columns, layout) if data is None else len(data)
     if layout.is_exact:
-        wire = WireBytes(BYTES, to_bytes(columns, layout) if data is None else data)
+        wire = WireBytes(BYTES, (to_bytes(columns, layout) if data is None else data,))
     else:
-        wire = WireBytes(S2_RECORDS, encode_records(columns))
+        wire = WireBytes(S2_RECORDS, (encode_records(columns),))
     row = BatchRow(last_seq, count, metered, first_id, layout, wire.data)
     span = ByteSpan(head.next_offset, head.next_offset + length, layout)
     batch = RecordBatch(columns, first_id=first_id, metered=metered)

@@ -368,11 +368,11 @@ def test_acks_without_a_position(missing: str) -> None:
 def test_a_batch_that_came_in_this_spelling_goes_out_untouched() -> None:
     unknown = b"\x0a\x06\x08\x05\x10\x01\x78\x01"  # a record with a field that we do not know
     batch = decode_read_batch(unknown)
-    assert isinstance(batch, RecordBatch) and batch.wire == WireBytes(S2_RECORDS, unknown)
+    assert isinstance(batch, RecordBatch) and batch.wire == WireBytes(S2_RECORDS, (unknown,))
     assert encode_read_batch(batch) is unknown
     live = decode_read_batch(unknown + encode_heartbeat(StreamPosition(6, 1)))
     assert isinstance(live, RecordBatch) and live.wire == WireBytes(
-        S2_READ_BATCH, unknown + b"\x12\x04\x08\x06\x10\x01"
+        S2_READ_BATCH, (unknown + b"\x12\x04\x08\x06\x10\x01",)
     )
     assert encode_read_batch(live) == unknown + b"\x12\x04\x08\x06\x10\x01"
 
@@ -381,7 +381,7 @@ def test_a_stored_payload_is_sent_without_being_decoded() -> None:
     def decode(payload: bytes) -> Columns:
         raise AssertionError("looked inside")
 
-    wire = WireBytes(S2_RECORDS, encode_records(Columns(range(5, 7), [1, 1], [b"a", b"b"])))
+    wire = WireBytes(S2_RECORDS, (encode_records(Columns(range(5, 7), [1, 1], [b"a", b"b"])),))
     batch = RecordBatch.from_wire(wire, decode, count=2, first_seq_num=5, metered=18, tail=StreamPosition(7, 1))
     assert encode_read_batch(batch) == wire.data + encode_heartbeat(StreamPosition(7, 1))
 

@@ -1,5 +1,6 @@
 """Cutting batches, and positions within them: number to identifier to timestamp and back."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +30,7 @@ from penstock_codecs.model import (
     next_record_id,
 )
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
-from penstock_codecs.s2.protobuf import S2_RECORDS, encode_records
+from penstock_codecs.s2.protobuf import S2_RECORDS, encode_records, read_batch_pieces
 
 NEAR = st.integers(0, 6)
 
@@ -43,7 +44,7 @@ def stored(draw: st.DrawFn) -> RecordBatch:
     first = draw(st.integers(0, 50))
     columns = Columns(range(first, first + len(bodies)), timestamps, bodies, heads)
     batch = RecordBatch(columns, first_id=RecordId(timestamps[0], draw(NEAR)), tail=StreamPosition(99, U64_MAX))
-    batch.wire = WireBytes(S2_RECORDS, encode_records(columns))
+    batch.wire = WireBytes(S2_RECORDS, (encode_records(columns),))
     return batch
 
 
@@ -127,7 +128,7 @@ def test_what_was_cut_can_be_joined(batch: RecordBatch, data: st.DataObject) -> 
     at = data.draw(st.integers(0, batch.count))
     parts = [batch.part(start, stop) for start, stop in ((0, at), (at, batch.count)) if start < stop]
     for part in parts:
-        part.wire = WireBytes(S2_RECORDS, encode_records(part.columns))
+        part.wire = WireBytes(S2_RECORDS, (encode_records(part.columns),))
     if data.draw(st.booleans()):
         parts[0].wire = None
     joined = join(parts, batch.tail)
@@ -155,3 +156,16 @@ def test_rows_of_all_kinds_are_one_batch(kinds: list[tuple[Layout, list[bytes]]]
     assert list(batch.record_ids())[-1] == last
     assert (batch.count, batch.metered) == (len(expected), sum(row.metered for row in rows))
     assert (batch.first_seq_num, batch.tail) == (0, (9, 9))
+
+
+@pytest.mark.parametrize(("size", "pieces"), [(20_000, 3), (100, 1)])
+def test_large_payloads_are_sent_as_they_are_stored(size: int, pieces: int) -> None:
+    payloads = [encode_records(Columns([number], [7], [bytes(size)])) for number in range(1, 4)]
+    rows = [
+        BatchRow(number, 1, size + 8, RecordId(7, number - 1), Layout.PLAIN, payload)
+        for number, payload in enumerate(payloads, 1)
+    ]
+    batch = batch_of_rows(rows)
+    sent = read_batch_pieces(batch)
+    assert len(sent) == pieces and b"".join(sent) == b"".join(payloads)
+    assert batch.columns.bodies == [bytes(size)] * 3
