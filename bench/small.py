@@ -111,9 +111,11 @@ class SmallBench(WorkersBench):
             def run() -> dict[str, float]:
                 self.gateway.restart()
                 stream = self._streams(1)[0]
-                self._fill(S2S, size, [stream], 1)
-                pid = self.gateway.process.pid
-                job = {"protocol": kind, "port": self.gateway.s2_port, "stream": stream}
+                pid, port = self.gateway.process.pid, self.gateway.s2_port
+                # One record: what followers had still to read would not be waiting.
+                one = {"streams": [stream], "size": size, "count": 1, "batches": 1}
+                self._client.do("append", protocol=S2S, port=port, depth=1, seconds=60, **one)
+                job = {"protocol": kind, "port": port, "stream": stream}
                 self._client.do("hold", count=100, **job)  # so that what is made once is there
                 before = resident_bytes(pid)
                 self._client.do("hold", count=HELD, **job)

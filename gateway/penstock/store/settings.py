@@ -12,7 +12,7 @@ from penstock_codecs.limits import MIB
 
 __all__ = ["Clock", "StoreSettings", "wall_clock"]
 
-READER_THREADS: Final = 4
+READER_THREADS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

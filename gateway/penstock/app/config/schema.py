@@ -189,7 +189,7 @@ class StoreTable(Table, frozen=True, kw_only=True):
     reader_threads: Annotated[
         int,
         key("Most threads that read older records from the disk at the same time.", least=1, most=64),
-    ] = 4
+    ] = 2
     sweep_interval_seconds: Annotated[
         float,
         key(
