@@ -15,7 +15,7 @@ may carry the wire bytes that it arrived in, and then decodes only on access.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
@@ -32,6 +32,7 @@ __all__ = [
     "StreamPosition",
     "StreamRef",
     "WireBytes",
+    "equal_runs",
     "id_at",
     "is_command",
     "metered_size",
@@ -130,6 +131,15 @@ class WireBytes(NamedTuple):
     def data(self) -> bytes:
         """The payload in one piece."""
         return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+
+
+def equal_runs(timestamps: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield where each run of equal timestamps begins and ends; they never fall."""
+    start, count = 0, len(timestamps)
+    while start < count:
+        stop = bisect_right(timestamps, timestamps[start], start)
+        yield start, stop
+        start = stop
 
 
 def id_at(timestamps: Sequence[int], first_id: RecordId, index: int) -> RecordId:

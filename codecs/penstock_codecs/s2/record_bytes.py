@@ -12,6 +12,7 @@ proto3 omits) are written record by record, at about the library's cost.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
@@ -42,6 +43,7 @@ _FEW: Final = 8
 """Number of records below which `uniform_records` gains nothing; also of records for each timestamp."""
 _LEAST_TABLE: Final = 128
 """More bytes than the numbers of its first record can take, and fewer than _FEW records with timestamps."""
+_CHANGED: Final = re.compile(rb"[^\0]")
 _END: Final = b"\0"
 """Ends a varint that goes on too long."""
 _SPARSE: Final = 32
@@ -194,22 +196,25 @@ def uniform_records(data: bytes) -> Columns | None:
         return None
     timestamps = [timestamp] * count
     if some := varying(time_tag + 1, body_tag):
-        texts = list(zip(*[data[at::stride] for at in some], strict=True))
-        known = dict.fromkeys(texts, 0)
-        if len(known) > count // _FEW:
+        changes = 0  # a byte for each record but the first: 0 if it has the timestamp of the one before it
+        for at in some:
+            column = data[at::stride]
+            changes |= int.from_bytes(column[:-1], "little") ^ int.from_bytes(column[1:], "little")
+        starts = [0, *[found.end() for found in _CHANGED.finditer(changes.to_bytes(count - 1, "little"))]]
+        if len(starts) > count // _FEW:
             return None
-        for text in known:
-            spelling = bytearray(data[time_tag + 1 : body_tag] + _END)
-            for at, byte in zip(some, text, strict=True):
-                spelling[at - time_tag - 1] = byte
-            known[text], end = _varint_at(spelling, 0)
-            if known[text] > U64_MAX or end != body_tag - time_tag - 1:
+        timestamps = []
+        for start, stop in pairwise([*starts, count]):
+            at = start * stride
+            text = data[at + time_tag + 1 : at + body_tag]
+            timestamp, end = _varint_at(text + _END, 0)
+            if timestamp > U64_MAX or end != len(text):
                 return None
-        timestamps = list(map(known.__getitem__, texts))
+            timestamps += [timestamp] * (stop - start)
     return Columns(seq_nums, timestamps, [data[at : at + length] for at in range(body, len(data), stride)])
 
 
-def _varint_at(data: bytes | bytearray, at: int) -> tuple[int, int]:
+def _varint_at(data: bytes, at: int) -> tuple[int, int]:
     """Return the varint at this place and where it ends; a number beyond 64 bits if it is longer than ten bytes."""
     value = 0
     for shift in range(0, 70, 7):

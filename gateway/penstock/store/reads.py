@@ -19,6 +19,7 @@ from penstock.store.committer import CLOSED, Committer
 from penstock.store.encryption import RecordCipher, record_cipher
 from penstock.store.heads import StoredStream
 from penstock.store.positions import find_position, is_beyond, next_id
+from penstock.store.read_windows import ReadWindows
 from penstock.store.reader import ReaderThreads
 from penstock.store.registry import unknown_stream
 from penstock.store.usage import Usage
@@ -42,6 +43,7 @@ class StoreReads(ABC):
         self.reader = reader
         self.usage = usage
         self.nursery: trio.Nursery  # runs the reads of batches; set when the store starts
+        self.windows = ReadWindows(MOST_BATCHES)
         self._ahead_left = read_ahead_batches
 
     @abstractmethod
@@ -76,9 +78,11 @@ class StoreReads(ABC):
             case FromRecordId(record_id):
                 if is_beyond(read.start, head):
                     return tail.seq_num if record_id <= next_id(head) else record_id
-                return (await find_position(self.reader, stream, read.start)).seq_num
+                found = self.windows.find(stream, read.start)
+                return (await find_position(self.reader, stream, read.start)).seq_num if found is None else found
             case FromTimestamp(timestamp) if timestamp <= tail.timestamp:
-                return (await find_position(self.reader, stream, read.start)).seq_num
+                found = self.windows.find(stream, read.start)
+                return (await find_position(self.reader, stream, read.start)).seq_num if found is None else found
             case FromByteOffset(offset) if offset <= head.next_offset:
                 position = (await find_position(self.reader, stream, read.start)).seq_num
             case FromSeqNum(seq_num):
@@ -242,6 +246,7 @@ class StoreReadSession(ReadSession):
         self._bounds = _Bounds(
             U64_MAX if read.count is None else read.count, U64_MAX if read.max_bytes is None else read.max_bytes
         )
+        self._pages = read.count is not None and read.count <= S2_MAX_BATCH_RECORDS
         self._until = read.until
         self._waits = read.wait is None or read.wait > 0 if not read.bounded else bool(read.wait)
         self._deadline: float | None = None
@@ -318,6 +323,8 @@ class StoreReadSession(ReadSession):
         """Return the next records; None if they were trimmed meanwhile or lie beyond a bound."""
         stream = self._stream
         whole = self._take_ready() or stream.recent.take(self._position, stream.durable.tail)
+        if whole is None and self._pages:
+            whole = self._reads.windows.take(stream, self._position)
         if whole is None:
             self._following = False
             whole = await self._fetched()
@@ -372,6 +379,8 @@ class StoreReadSession(ReadSession):
         if fetch.failure is not None:
             self.close()
             raise OperationFailed(fetch.failure)
+        if self._pages:
+            self._reads.windows.keep(self._stream, fetch.batches)
         first = self._ready[0].first_seq_num if self._ready else U64_MAX
         if first > self._position >= self._stream.durable.trim_point:
             await self._reads.refresh(self._stream)
@@ -388,6 +397,8 @@ class StoreReadSession(ReadSession):
         if max_records <= 0 or max_bytes <= 0:
             return None
         depth, self._depth = self._depth, min(2 * self._depth, MOST_BATCHES)
+        if self._pages and not ahead and (most := self._reads.windows.depth(self._stream, position)) > 1:
+            depth, max_records, max_bytes = most, U64_MAX, U64_MAX  # it reads on for the requests to come
         return self._reads.fetch(self._stream, position, max_records, max_bytes, depth, ahead)
 
     def _read_ahead(self) -> None:

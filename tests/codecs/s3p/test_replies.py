@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock_codecs.codec import NEED_DATA, PAUSED
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
@@ -21,6 +23,7 @@ from penstock_codecs.s3p import (
     S3PClient,
     S3PLimits,
     TrimRecords,
+    encode_reply,
     error_reply,
     failure_of,
 )
@@ -202,3 +205,25 @@ def test_the_codes_of_the_specification() -> None:
     # It is the server that is not there, and what was asked of it may be done.
     assert failure_of(ErrorReply("ERR_UNAVAILABLE", "x")) == Failure(FailureCode.UNAVAILABLE, "x")
     assert failure_of(ErrorReply("ERR_NEW", "x")) == Failure(FailureCode.OTHER, "ERR_NEW x")
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.sampled_from([0, 1, 9, 95, 997, 9990, 9999, 10_000]), st.integers(1, 40))),
+    st.data(),
+)
+def test_records_with_few_timestamps_are_encoded_as_any_others(
+    runs: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    timestamps: list[int] = []
+    seqs: list[int] = []
+    for step, first, count in runs:
+        timestamps += [(timestamps[-1] if timestamps else 0) + step * 999] * count
+        seqs += range(first, first + count)
+    if seqs and data.draw(st.booleans()):
+        seqs[data.draw(st.integers(0, len(seqs) - 1))] += 1
+    bodies = [b"%d" % (number**3) for number in range(len(seqs))]
+    expected = b"*%d\r\n" % (2 * len(seqs))
+    for timestamp, seq, body in zip(timestamps, seqs, bodies, strict=True):
+        record_id = b"%d-%d" % (timestamp, seq)
+        expected += b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(record_id), record_id, len(body), body)
+    assert encode_reply(Records(timestamps, seqs, bodies)) == expected

@@ -1,10 +1,9 @@
 """Reads that catch up: starts, bounds, and what cannot be satisfied (S2 fact sheet 5.4, S3P 8.3)."""
 
-from typing import Any
-
 import pytest
 import trio
 from support.store import BASIN, NOW, STREAM, Fails, appending, batches, bodies, records, trim_record
+from support.store.hops import Hops
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Following
@@ -311,23 +310,6 @@ async def test_reads_that_are_given_up_leave_room_for_reading_ahead(back: Embedd
                 assert found is not None and not isinstance(found, Following)
                 seen.append(found.first_seq_num)
     assert seen == list(range(0, 20_000, 1000))
-
-
-class Hops:
-    """Counts what each hop to a thread asks for and gets."""
-
-    def __init__(self, back: EmbeddedBack, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.asked: list[int] = []
-        self.found: list[int] = []
-        read = back._store.reader.batches
-
-        async def batches(*request: Any) -> list[RecordBatch]:
-            self.asked.append(request[-1])
-            found = await read(*request)
-            self.found.append(len(found))
-            return found
-
-        monkeypatch.setattr(back._store.reader, "batches", batches)
 
 
 async def test_a_client_that_reads_on_gets_more_batches_with_each_hop(

@@ -7,6 +7,7 @@ from support.store import STREAM
 from penstock.backends.embedded import EmbeddedBack
 from penstock_codecs.byte_operations import AppendBytes, BytesRead, ReadBytes
 from penstock_codecs.limits import MIB
+from penstock_codecs.model import StreamRef
 from penstock_codecs.segment.events import join_events
 
 
@@ -14,8 +15,8 @@ def events(*bodies: bytes) -> AppendBytes:
     return AppendBytes(STREAM, join_events(bodies))
 
 
-def forget_recent(back: EmbeddedBack) -> None:
-    stream = back._store.registry.stream(STREAM)
+def forget_recent(back: EmbeddedBack, ref: StreamRef = STREAM) -> None:
+    stream = back._store.registry.stream(ref)
     assert stream is not None
     while stream.recent._batches:
         stream.recent.drop_oldest()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from penstock_codecs.envelope import is_marked, unwrap, wrap
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.features import Feature, feature_of
-from penstock_codecs.model import NO_HEADERS, Headers, RecordBatch, RecordId
+from penstock_codecs.model import NO_HEADERS, Headers, RecordBatch, RecordId, equal_runs
 from penstock_codecs.operations import Capability
 
 __all__ = ["Carried", "Loss", "LossPolicy", "LossRefusal", "carry", "take_in"]
@@ -108,12 +108,10 @@ def _places(batch: RecordBatch) -> Sequence[int]:
     timestamps = batch.columns.timestamps
     if timestamps[-1] == ms:
         return range(seq, seq + batch.count)
-    seqs = []
-    for timestamp in timestamps:
-        if timestamp != ms:
-            ms, seq = timestamp, 0
-        seqs.append(seq)
-        seq += 1
+    seqs: list[int] = []
+    for start, stop in equal_runs(timestamps):
+        seq = seq if timestamps[start] == ms else 0
+        seqs += range(seq, seq + stop - start)
     return seqs
 
 
