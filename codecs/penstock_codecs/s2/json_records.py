@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, Final, Protocol
 
 import msgspec
 import orjson
+import pybase64
 
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import KIB, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import (
     NO_HEADERS,
     U64_MAX,
@@ -19,6 +21,7 @@ from penstock_codecs.model import (
     RecordBatch,
     StreamPosition,
     StreamRef,
+    equal_runs,
     metered_size,
 )
 from penstock_codecs.operations import Append, Appended
@@ -200,7 +203,65 @@ def read_batch_pieces(
     return b'{"records":', records, b"}" if tail is None else b',"tail":%b}' % spell_position(tail)
 
 
+_AT_ONCE_BYTES: Final = 48 * KIB
+"""Bytes that are decoded together; the first escape among them ends the attempt."""
+_BLOCK: Final = 10_000
+_DIGITS: Final = [b"%d" % number for number in range(_BLOCK)]
+_LAST_DIGITS: Final = [b"%04d" % number for number in range(_BLOCK)]
+_LONG_RUN: Final = 8
+"""Mean number of records with one timestamp from which on `_encode_in_runs` is the faster way."""
+
+
 def _encode_records(columns: Columns, data_format: BytesFormat) -> bytes:
+    """Encode records as a JSON array."""
+    timestamps = columns.timestamps
+    if not columns.headers and all(columns.bodies) and len(timestamps) >= _LONG_RUN * len(set(timestamps)):
+        texts = _json_texts(columns.bodies, data_format)
+        if texts is not None and isinstance(columns.seq_nums, range):
+            return _encode_in_runs(columns.seq_nums[0], timestamps, texts)
+    return _encode_one_by_one(columns, data_format)
+
+
+def _json_texts(bodies: list[bytes], data_format: BytesFormat) -> list[bytes] | None:
+    """Return what stands between the quotes of JSON strings. Text is its own spelling if nothing in it needs an escape;
+    else, and if it is not UTF-8, return None."""
+    if data_format is BytesFormat.BASE64:
+        return list(map(pybase64.b64encode, bodies))
+    at_once = max(_AT_ONCE_BYTES * len(bodies) // sum(map(len, bodies)), 1)
+    cuts = [0, 1, *range(at_once + 1, len(bodies), at_once), len(bodies)]
+    for start, stop in pairwise(cuts):  # the first alone: if it needs an escape, as JSON in JSON does, so do most
+        joined = b" ".join(bodies[start:stop])  # the space ends a character that one of them leaves open
+        try:
+            if len(orjson.dumps(joined.decode())) > len(joined) + 2:
+                return None
+        except UnicodeDecodeError:
+            return None
+    return bodies
+
+
+def _encode_in_runs(first: int, timestamps: Sequence[int], texts: list[bytes]) -> bytes:
+    """Encode records with few timestamps from these pieces: the bytes that records of one run have in common, the last
+    digits of the sequence number, and the body. CPU us a record of 100 B: 0.08
+    instead of 0.20, as base64 0.16 instead of 0.25."""
+    count = len(texts)
+    parts: list[bytes] = [b""] * (4 * count + 1)
+    for start, stop in equal_runs(timestamps):
+        parts[4 * start + 2 : 4 * stop : 4] = [b',"timestamp":%d,"body":"' % timestamps[start]] * (stop - start)
+    start = 0
+    while start < count:
+        block, within = divmod(first + start, _BLOCK)
+        stop = min(count, start + _BLOCK - within)
+        head, digits = (b'"},{"seq_num":%d' % block, _LAST_DIGITS) if block else (b'"},{"seq_num":', _DIGITS)
+        parts[4 * start : 4 * stop : 4] = [head] * (stop - start)
+        parts[4 * start + 1 : 4 * stop : 4] = digits[within : within + stop - start]
+        start = stop
+    parts[0] = b"[" + parts[0][3:]
+    parts[3:-1:4] = texts
+    parts[-1] = b'"}]'
+    return b"".join(parts)
+
+
+def _encode_one_by_one(columns: Columns, data_format: BytesFormat) -> bytes:
     spell = spell_bytes[data_format]
     records: list[dict[str, Any]] = [
         {"seq_num": seq_num, "timestamp": timestamp, "body": text}

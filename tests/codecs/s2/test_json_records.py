@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.model import U64_MAX, Columns, Header, RecordBatch, StreamPosition, StreamRef, metered_size
 from penstock_codecs.operations import Append, Appended
-from penstock_codecs.s2.formats import BytesFormat
+from penstock_codecs.s2.formats import BytesFormat, spell_bytes
 from penstock_codecs.s2.json_records import (
     decode_append_ack,
     decode_append_input,
@@ -370,3 +371,38 @@ def test_the_seeds_page_spells_empty_headers() -> None:
     batch, tail = decode_read_batch(body, RAW)
     assert batch is not None and tail is None
     assert [tuple(record) for record in batch.records()] == [(100, 1709481234567, (), b"Event data")]
+
+
+@given(
+    st.sampled_from([0, 1, 9_990, 99_995, 19_999, 2**32, U64_MAX - 100]),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 30)), min_size=1, max_size=3),
+    st.lists(st.binary(max_size=3) | st.text(max_size=6).map(str.encode), min_size=1, max_size=4),
+    st.integers(1, 20_000),
+    st.sampled_from(BytesFormat),
+)
+def test_records_with_few_timestamps_are_encoded_as_any_others(
+    first: int, runs: list[tuple[int, int]], words: list[bytes], size: int, data_format: BytesFormat
+) -> None:
+    timestamps: list[int] = []
+    for step, count in runs:
+        timestamps += [(timestamps[-1] if timestamps else 0) + step * 999] * count
+    bodies = [words[index % len(words)] for index in range(len(timestamps))]
+    bodies[0] *= size // len(timestamps)
+    columns = Columns(range(first, first + len(bodies)), timestamps, bodies)
+    spell = spell_bytes[data_format]
+    expected = [
+        {"seq_num": seq_num, "timestamp": timestamp, "body": spell(body)}
+        for seq_num, timestamp, body in zip(columns.seq_nums, timestamps, bodies, strict=True)
+    ]
+    for record in expected:
+        if not record["body"]:
+            del record["body"]
+    encoded = encode_read_batch(RecordBatch(columns), data_format)
+    assert encoded == b'{"records":%b}' % orjson.dumps(expected)
+
+
+def test_a_character_cut_between_two_bodies_is_no_text() -> None:
+    whole = "é".encode()
+    columns = Columns(range(1, 21), [7] * 20, [b"a", whole[:1], whole[1:], *[b"b"] * 17])
+    found = json.loads(encode_read_batch(RecordBatch(columns), RAW))["records"]
+    assert [record["body"] for record in found[:4]] == ["a", "\ufffd", "\ufffd", "b"]
