@@ -31,6 +31,7 @@ __all__ = [
     "BatchRow",
     "ByteSpan",
     "all_have_bytes",
+    "batch_of_payloads",
     "batch_of_rows",
     "broken",
     "bytes_of",
@@ -85,11 +86,25 @@ def batch_of_rows(rows: Sequence[BatchRow], tail: StreamPosition | None = None) 
             for layout, some in ((layout, list(some)) for layout, some in groupby(rows, attrgetter("layout")))
         ]
         return RecordBatch(_joined(columns), first_id=first_id, tail=tail, metered=metered)
+    count = sum(row.records for row in rows)
+    return batch_of_payloads([row.payload for row in rows], rows[0].first_seq, count, metered, first_id, tail)
+
+
+def batch_of_payloads(
+    payloads: list[bytes],
+    first_seq_num: int,
+    count: int,
+    metered: int,
+    first_id: RecordId | None,
+    tail: StreamPosition | None = None,
+) -> RecordBatch:
+    """Return adjacent payloads in S2's encoding as one batch, which is not decoded yet."""
+    large = sum(map(len, payloads)) >= _LARGE * len(payloads)
     return RecordBatch.from_wire(
-        WireBytes(S2_RECORDS, _pieces(rows)),
+        WireBytes(S2_RECORDS, tuple(payloads) if large else (b"".join(payloads),)),
         decode_stored,
-        count=sum(row.records for row in rows),
-        first_seq_num=rows[0].first_seq,
+        count=count,
+        first_seq_num=first_seq_num,
         metered=metered,
         first_id=first_id,
         tail=tail,
@@ -103,20 +118,8 @@ def join(batches: Sequence[RecordBatch], tail: StreamPosition | None) -> RecordB
     if len(wires) < len(batches):
         columns = _joined([batch.columns for batch in batches])
         return RecordBatch(columns, first_id=first.first_id, tail=tail, metered=metered)
-    return RecordBatch.from_wire(
-        WireBytes(S2_RECORDS, (b"".join(wires),)),
-        decode_stored,
-        count=sum(batch.count for batch in batches),
-        first_seq_num=first.first_seq_num,
-        metered=metered,
-        first_id=first.first_id,
-        tail=tail,
-    )
-
-
-def _pieces(rows: Sequence[BatchRow]) -> tuple[bytes, ...]:
-    payloads = [row.payload for row in rows]
-    return tuple(payloads) if sum(map(len, payloads)) >= _LARGE * len(payloads) else (b"".join(payloads),)
+    count = sum(batch.count for batch in batches)
+    return batch_of_payloads(wires, first.first_seq_num, count, metered, first.first_id, tail)
 
 
 def _together(rows: Sequence[BatchRow]) -> bytes:

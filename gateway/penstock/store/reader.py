@@ -1,27 +1,25 @@
 """Reads from the file: a few connections, each used by one thread at a time.
 
-The rows of a batch are chosen from the index alone and only then fetched, so that no payload is read in vain. Each read
-is one short transaction, which never delays a checkpoint for long.
+Each read is one short transaction, which never delays a checkpoint for long.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import trio
 
-from penstock.store.batches import BatchRow, batch_of_rows
+from penstock.store.batches import BatchRow, batch_of_payloads, batch_of_rows
 from penstock.store.registry import could_not_read
 from penstock.store.schema import connect_reader
 from penstock.store.u64 import from_sql, to_sql
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.limits import MIB, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
-from penstock_codecs.model import U64_MAX, RecordBatch, RecordId
+from penstock_codecs.model import RecordBatch, RecordId
 
 __all__ = ["READ_BYTES", "ReaderThreads", "read_batches", "row_from_sql"]
 
@@ -30,14 +28,13 @@ T = TypeVar("T")
 READ_BYTES: Final = 4 * MIB
 """Metered bytes after which a read in a thread takes up no further batch."""
 
-_CHOOSE: Final = """
-SELECT last_seq, count, metered FROM batches INDEXED BY batches_by_seq
+_ROWS: Final = """
+SELECT last_seq, count, metered, first_ts, first_id_seq, layout, payload FROM batches INDEXED BY batches_by_seq
 WHERE stream = ? AND last_seq >= ? ORDER BY last_seq LIMIT ?
 """
-_FETCH: Final = """
-SELECT last_seq, count, metered, first_ts, first_id_seq, layout, payload FROM batches INDEXED BY batches_by_seq
-WHERE stream = ? AND last_seq BETWEEN ? AND ? ORDER BY last_seq
-"""
+_LAYOUT: Final = 5
+"""Place of the layout in such a row."""
+_EXACT: Final = int(Layout.RAW | Layout.SENT)
 
 
 class ReaderThreads:
@@ -88,34 +85,53 @@ def read_batches(
     """Return the stored records from the beginning of `span` on, as up to `most` consecutive batches of whole rows.
 
     A batch has as many rows as its limits and those of the read (`max_records`, `max_bytes`) allow, but at least one.
+    It ends before a row that would not fit if it were like the one before it, so that hardly a payload is read in vain.
     No batch begins after READ_BYTES. A row that begins before `span` is cut, and alone in its batch; rows that begin
     after it are left out, since they are not published yet. If rows were purged meanwhile, the first batch begins
     later.
     """
-    most_records, most_bytes = min(max_records, S2_MAX_BATCH_RECORDS), min(max_bytes, S2_MAX_BATCH_BYTES)
-    chosen: list[list[int]] = []  # the last numbers of each batch's rows
-    records = size = all_records = all_bytes = 0
     limit = max(min(max_records, most * S2_MAX_BATCH_RECORDS), 1)
-    for last_seq, count, metered in db.execute(_CHOOSE, (stream, to_sql(span.start), limit)):
-        last = from_sql(last_seq)
-        first = last - count + 1
+    rows = db.execute(_ROWS, (stream, to_sql(span.start), limit))
+    batches: list[RecordBatch] = []
+    records = size = 0
+    for batch in _batches(rows, span, min(max_records, S2_MAX_BATCH_RECORDS), min(max_bytes, S2_MAX_BATCH_BYTES)):
+        batches.append(batch)
+        records += batch.count
+        size += batch.metered
+        if len(batches) == most or records >= max_records or size >= min(max_bytes, READ_BYTES):
+            break
+    if batches:
+        batches[0] = batches[0].part(max(span.start - batches[0].first_seq_num, 0), batches[0].count)
+    return batches
+
+
+def _batches(
+    found: Iterable[tuple[Any, ...]], span: range, most_records: int, most_bytes: int
+) -> Iterator[RecordBatch]:
+    rows: list[tuple[Any, ...]] = []
+    records = size = 0
+    for row in found:
+        last_seq, count, metered = row[:3]
+        first = from_sql(last_seq) - count + 1
         if first >= span.stop:
             break
+        if rows and (records + count > most_records or size + metered > most_bytes):
+            yield _batch(rows, records, size)
+            rows, records, size = [], 0, 0
+        rows.append(row)
         records += count
         size += metered
-        if not chosen or records > most_records or size > most_bytes:
-            if len(chosen) == most or all_records >= max_records or all_bytes >= min(max_bytes, READ_BYTES):
-                break
-            chosen.append([])
-            records, size = count, metered
-        chosen[-1].append(last)
-        all_records += count
-        all_bytes += metered
-        if first < span.start:
-            records = U64_MAX  # alone in its batch
-    if not chosen:
-        return []
-    rows = map(row_from_sql, db.execute(_FETCH, (stream, to_sql(chosen[0][0]), to_sql(chosen[-1][-1]))))
-    batches = [batch_of_rows(list(islice(rows, len(some)))) for some in chosen]
-    batches[0] = batches[0].part(max(span.start - batches[0].first_seq_num, 0), batches[0].count)
-    return batches
+        if first < span.start or records + count > most_records or size + metered > most_bytes:
+            yield _batch(rows, records, size)
+            rows, records, size = [], 0, 0
+    if rows:
+        yield _batch(rows, records, size)
+
+
+def _batch(rows: list[tuple[Any, ...]], records: int, metered: int) -> RecordBatch:
+    """Return adjacent rows as one batch. Objects for the rows are made only if some hold bytes: 1 us a row."""
+    if any(row[_LAYOUT] & _EXACT for row in rows):
+        return batch_of_rows([row_from_sql(row) for row in rows])
+    last_seq, count, _, first_ts, first_id_seq = rows[0][:_LAYOUT]
+    first_id = RecordId(from_sql(first_ts), from_sql(first_id_seq))
+    return batch_of_payloads([row[-1] for row in rows], from_sql(last_seq) - count + 1, records, metered, first_id)
