@@ -10,7 +10,8 @@ twice: the decided head counts records that wait for a commit, the durable head 
 * `appends`, `append_sessions`, `admission`, `optimistic`: the order and the bounds in which appends are sequenced;
 * `append_changes`, `changes`, `merges`, `attributes`, `trims`: what a decision changes in memory and in the file;
 * `committer`, `checkpointer`, `wal`: group commit; moving the write-ahead log into the file;
-* `batches`, `tail_cache`, `reader`, `positions`, `seeking`, `reads`, `byte_reads`: reading records and bytes;
+* `batches`, `tail_cache`, `reader`, `batch_windows`, `positions`, `seeking`, `reads`, `byte_reads`: reading records and
+  bytes;
 * `catalog`, `listings`: basins, streams and their configuration;
 * `tables`, `table_rows`: tables of keys and values;
 * `sweeper`, `sweeps`: retention, trimmed and deleted records, empty streams;

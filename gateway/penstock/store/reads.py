@@ -19,7 +19,7 @@ from penstock.store.committer import CLOSED, Committer
 from penstock.store.encryption import RecordCipher, record_cipher
 from penstock.store.heads import StoredStream
 from penstock.store.positions import find_position, is_beyond, next_id
-from penstock.store.read_windows import ReadWindows
+from penstock.store.batch_windows import BatchWindows
 from penstock.store.reader import ReaderThreads
 from penstock.store.registry import unknown_stream
 from penstock.store.usage import Usage
@@ -43,7 +43,7 @@ class StoreReads(ABC):
         self.reader = reader
         self.usage = usage
         self.nursery: trio.Nursery  # runs the reads of batches; set when the store starts
-        self.windows = ReadWindows(MOST_BATCHES)
+        self.windows = BatchWindows(MOST_BATCHES)
         self._ahead_left = read_ahead_batches
 
     @abstractmethod

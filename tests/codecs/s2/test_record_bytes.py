@@ -80,7 +80,7 @@ def test_other_batches_are_left_to_the_library() -> None:
 
 @given(tables(), st.data())
 def test_no_change_of_a_byte_goes_unseen(columns: Columns, data: st.DataObject) -> None:
-    """What differs from a table is either refused, or read as the library reads it."""
+    """The reader refuses a changed table, or reads it as the library does."""
     wire = bytearray(encoded(columns))
     stride = len(wire) // len(columns.bodies)
     for _ in range(data.draw(st.integers(1, 3))):

@@ -9,7 +9,7 @@ from penstock_codecs.model import RecordBatch
 
 
 class Hops:
-    """What each hop to a thread asks for and gets, in batches."""
+    """Numbers of batches that each hop to a thread asks for and gets."""
 
     def __init__(self, back: EmbeddedBack, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[int] = []

@@ -18,7 +18,7 @@ from penstock_codecs.limits import MIB
 from penstock_codecs.model import RecordBatch, RecordId, id_at
 from penstock_codecs.operations import FromRecordId, FromTimestamp
 
-__all__ = ["ReadWindows"]
+__all__ = ["BatchWindows"]
 
 CAPACITY: Final = 32 * MIB
 """Bytes of all windows together; the one that was used least recently is dropped first."""
@@ -37,7 +37,7 @@ class _Window:
         return self.batches[-1].next_seq_num
 
 
-class ReadWindows:
+class BatchWindows:
     """The windows of all streams."""
 
     def __init__(self, most_batches: int, capacity: int = CAPACITY) -> None:

@@ -7,7 +7,7 @@ from support.store.hops import Hops
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.store.heads import StoredStream
-from penstock.store.read_windows import ReadWindows
+from penstock.store.batch_windows import BatchWindows
 from penstock_codecs.model import Columns, RecordBatch, RecordId, StreamRef
 from penstock_codecs.operations import CreateStream, DeleteStream, FromRecordId, FromSeqNum, FromTimestamp, Trim
 
@@ -112,7 +112,7 @@ async def test_windows_have_a_bound_together(back: EmbeddedBack) -> None:
     await fill(back, 1, OTHER)
     found = [back._store.registry.stream(ref) for ref in (STREAM, OTHER)]
     streams = [stream for stream in found if stream is not None]
-    windows = ReadWindows(16, capacity=3000)
+    windows = BatchWindows(16, capacity=3000)
     for stream in streams:
         windows.keep(stream, [_batch(0, 10), _batch(10, 10)])
     assert [_kept(windows, stream) for stream in streams] == [False, True]
@@ -125,5 +125,5 @@ def _batch(first: int, count: int) -> RecordBatch:
     return RecordBatch(columns, first_id=RecordId(7, first))
 
 
-def _kept(windows: ReadWindows, stream: StoredStream) -> bool:
+def _kept(windows: BatchWindows, stream: StoredStream) -> bool:
     return windows.take(stream, 5) is not None
