@@ -13,13 +13,13 @@ import trio
 
 from penstock.core.back import Following, ReadSession
 from penstock.core.identity import CLIENT
+from penstock.store.batch_windows import BatchWindows
 from penstock.store.batches import fitting
 from penstock.store.catalog import StoreCatalog
 from penstock.store.committer import CLOSED, Committer
 from penstock.store.encryption import RecordCipher, record_cipher
 from penstock.store.heads import StoredStream
 from penstock.store.positions import find_position, is_beyond, next_id
-from penstock.store.batch_windows import BatchWindows
 from penstock.store.reader import ReaderThreads
 from penstock.store.registry import unknown_stream
 from penstock.store.usage import Usage

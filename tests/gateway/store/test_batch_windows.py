@@ -6,8 +6,8 @@ from support.store.byte_reads import forget_recent
 from support.store.hops import Hops
 
 from penstock.backends.embedded import EmbeddedBack
-from penstock.store.heads import StoredStream
 from penstock.store.batch_windows import BatchWindows
+from penstock.store.heads import StoredStream
 from penstock_codecs.model import Columns, RecordBatch, RecordId, StreamRef
 from penstock_codecs.operations import CreateStream, DeleteStream, FromRecordId, FromSeqNum, FromTimestamp, Trim
 
