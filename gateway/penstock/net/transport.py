@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import islice
 from typing import Final
 
 import trio
@@ -80,7 +78,7 @@ class Transport:
         self._fd = inner.socket.fileno() if isinstance(inner, trio.SocketStream) else None
         self._tap = stream.tap if isinstance(stream, TappedStream) else None
         self._waiting = Count() if self._tap is None else self._tap.outflow
-        self._parts: deque[Buffer] = deque()
+        self._parts: list[Buffer] = []  # an empty deque takes 600 bytes
         self._reads = 0
         self._writing = self._given_up = False
         self._senders = trio.lowlevel.ParkingLot()
@@ -269,10 +267,7 @@ class Transport:
             while self.pending:
                 if len(parts) > 1 and self.pending < _JOIN_BELOW * len(parts):
                     self._join(_JOIN_TO)
-                if len(parts) == 1:
-                    size = os.write(self._fd, parts[0])
-                else:
-                    size = os.writev(self._fd, list(islice(parts, _GATHER)))
+                size = os.write(self._fd, parts[0]) if len(parts) == 1 else os.writev(self._fd, parts[:_GATHER])
                 if self._tap is not None:
                     self._tap.sent(parts, size)
                 self._taken(size)
@@ -300,23 +295,27 @@ class Transport:
 
     def _join(self, size: int) -> None:
         """Join the first parts to one of about `size` bytes; a larger first part stays as it is."""
-        parts, taken, got = self._parts, [], 0
-        while parts and got < size:
-            taken.append(parts.popleft())
-            got += len(taken[-1])
-        parts.appendleft(taken[0] if len(taken) == 1 else b"".join(taken))
+        parts, count, got = self._parts, 0, 0
+        while count < len(parts) and got < size:
+            got += len(parts[count])
+            count += 1
+        if count > 1:
+            parts[:count] = [b"".join(parts[:count])]
 
     def _taken(self, size: int) -> None:
         parts = self._parts
         self.pending -= size
         self._waiting.value -= size
         self.written += size
-        while size:
-            first = parts.popleft()
-            if size < len(first):
-                parts.appendleft(memoryview(first)[size:])
-                return
-            size -= len(first)
+        count = 0
+        for part in parts:
+            if size < len(part):
+                break
+            size -= len(part)
+            count += 1
+        del parts[:count]
+        if size:
+            parts[0] = memoryview(parts[0])[size:]
 
     # ---- the end -------------------------------------------------------------------------------------------------
 

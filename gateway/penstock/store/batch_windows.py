@@ -14,6 +14,7 @@ from typing import Final
 
 from penstock.store.batches import index_of_id
 from penstock.store.heads import StoredStream
+from penstock.store.tail_cache import memory_of
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import RecordBatch, RecordId, id_at
 from penstock_codecs.operations import FromRecordId, FromTimestamp
@@ -30,7 +31,7 @@ class _Window:
     def __init__(self, batches: Sequence[RecordBatch], hops: int) -> None:
         self.batches = batches
         self.hops = hops  # how many reads from the file have followed each other
-        self.size = sum([2 * batch.metered + 100 * batch.count for batch in batches])  # as in `TailCaches`
+        self.size = sum(map(memory_of, batches))
 
     @property
     def end(self) -> int:

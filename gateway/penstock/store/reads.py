@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -114,8 +113,8 @@ class StoreReads(ABC):
     def fetch(
         self, stream: StoredStream, position: int, max_records: int, max_bytes: int, most: int, ahead: bool
     ) -> ReadFetch | None:
-        """Start reading up to `most` batches from the file: fewer if too many batches are read ahead, and None if the
-        first one would be among them too, because it is read `ahead`."""
+        """Start reading up to `most` batches from the file, or fewer if too many batches are read ahead. Only the first
+        one does not count among these, unless it is read `ahead` itself. Return None if none may be read."""
         needed = 0 if ahead else 1
         reserved = min(most - needed, self._ahead_left)
         if not needed + reserved:
@@ -253,7 +252,7 @@ class StoreReadSession(ReadSession):
         self._following = False
         self._ended = False
         self._fetch: ReadFetch | None = None
-        self._ready: deque[RecordBatch] = deque()  # read, and not delivered yet
+        self._ready: list[RecordBatch] = []  # read, and not delivered yet
         self._reserved = 0  # the read-ahead room that they take
         self._depth = 1  # batches of the next fetch: twice as many each time, for a client that reads on
 
@@ -340,7 +339,7 @@ class StoreReadSession(ReadSession):
         if delivered is None:
             return None
         if delivered.count < whole.count and not self._ended:
-            self._ready.appendleft(whole.part(delivered.count, whole.count))
+            self._ready.insert(0, whole.part(delivered.count, whole.count))
         self._position = delivered.next_seq_num
         self._deadline = None
         self._reads.usage.delivered(stream.basin.name, delivered.metered)
@@ -352,7 +351,7 @@ class StoreReadSession(ReadSession):
         ready = self._ready
         if ready and ready[0].first_seq_num != self._position:
             ready.clear()
-        batch = ready.popleft() if ready else None
+        batch = ready.pop(0) if ready else None
         self._reserve(len(ready))
         if batch is not None and batch.next_seq_num == self._stream.durable.next_seq:
             batch.tail = self._stream.durable.tail

@@ -18,7 +18,7 @@ from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp, Located
 
-__all__ = ["TailCache", "TailCaches"]
+__all__ = ["TailCache", "TailCaches", "memory_of"]
 
 _OVERHEAD: Final = 4096
 """Bytes counted for a cached batch besides its records. It takes 1 KiB, but in ten objects, all of which the garbage
@@ -30,6 +30,12 @@ MOST_RENDERED: Final = 4096
 """Most batches that one byte read renders: more would block all other tasks for over 10 ms."""
 _RECORD_OVERHEAD: Final = 100
 """Bytes that a decoded record takes besides its body: object header, list slots, timestamp."""
+
+
+def memory_of(batch: RecordBatch) -> int:
+    """Return the bytes of memory that a batch is counted for: twice its metered size, for the payload and for the
+    bodies that it was made of, and some for each object."""
+    return 2 * batch.metered + _RECORD_OVERHEAD * batch.count + _OVERHEAD
 
 
 class _Cached:
@@ -197,8 +203,7 @@ class TailCaches:
 
     def push(self, cache: TailCache, batch: RecordBatch, span: ByteSpan) -> None:
         """Cache a durable batch until newer ones need its room."""
-        # Twice the metered size: for the payload, and for the bodies that it was made of.
-        size = 2 * batch.metered + _RECORD_OVERHEAD * batch.count + _OVERHEAD
+        size = memory_of(batch)
         cache.push(batch, span)
         self._order.append((cache, size))
         self._used += size

@@ -112,11 +112,11 @@ async def test_windows_have_a_bound_together(back: EmbeddedBack) -> None:
     await fill(back, 1, OTHER)
     found = [back._store.registry.stream(ref) for ref in (STREAM, OTHER)]
     streams = [stream for stream in found if stream is not None]
-    windows = BatchWindows(16, capacity=3000)
+    windows = BatchWindows(16, capacity=15_000)
     for stream in streams:
         windows.keep(stream, [_batch(0, 10), _batch(10, 10)])
     assert [_kept(windows, stream) for stream in streams] == [False, True]
-    windows.keep(streams[1], [_batch(0, 1000)])
+    windows.keep(streams[1], [_batch(0, 5000)])
     assert [_kept(windows, stream) for stream in streams] == [False, False]
 
 

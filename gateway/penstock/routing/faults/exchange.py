@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from penstock.net.cutting import cut_connection, silence
@@ -51,6 +51,10 @@ class _FaultyExchange:
 
     async def room(self, keep: bool = True) -> None:
         await self._inner.room(keep)
+
+    def send_now(self, encode: Callable[[], Sequence[Buffer]]) -> bool:  # noqa: ARG002 - the interface has it
+        """Return False: a fault may delay or drop what is sent, so it must go through `send`."""
+        return False
 
     async def written(self) -> None:
         await self._inner.written()

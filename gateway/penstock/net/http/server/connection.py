@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from email.utils import formatdate
 from time import perf_counter
 from typing import Final
@@ -162,6 +162,13 @@ class HttpExchange:
         else:
             await trio.lowlevel.checkpoint()
         await self._connection.wait_sent(self.stream_id)
+
+    def send_now(self, encode: Callable[[], Sequence[Buffer]]) -> bool:
+        """Send a few bytes without waiting; see `Exchange`."""
+        if self.scope.cancel_called or self._connection.has_unsent(self.stream_id):
+            return False
+        self._connection.send_events(Body(self.stream_id, encode()))
+        return True
 
     async def written(self) -> None:
         """Wait until the kernel has taken all that was sent."""
@@ -419,10 +426,14 @@ class HttpServerConnection:
         """
         await self._wait_sent(stream_id, 0 if finish else self._settings.max_unsent)
 
+    def has_unsent(self, stream_id: int) -> bool:
+        """Return whether anything that was sent of the stream, or of those before it, waits for the client."""
+        return bool(self._codec.unsent(stream_id) or self._transport.pending)
+
     async def wait_written(self, stream_id: int) -> None:
         """Wait until the kernel has taken all that was sent of the stream, and all before it."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        while self._codec.unsent(stream_id) or self._transport.pending:
+        while self.has_unsent(stream_id):
             await self._progress.park()
 
     async def _wait_sent(self, stream_id: int, most: int) -> None:

@@ -11,7 +11,7 @@ from penstock.net.http.exchange import Exchange
 from penstock.observe.metrics.clients import count_error
 from penstock.observe.metrics.meters import PROTOCOL
 from penstock.protocols.s2.front.call import S2Call
-from penstock.protocols.s2.front.following import FollowingSession
+from penstock.protocols.s2.front.following import FollowingSession, Heartbeats
 from penstock.protocols.s2.front.parameters import read_of
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import U64_MAX, StreamPosition
@@ -26,9 +26,10 @@ _MEDIA_TYPE = "text/event-stream"
 class EventStreams:
     """Event streams over one back."""
 
-    def __init__(self, back: Back, draining: Draining) -> None:
+    def __init__(self, back: Back, draining: Draining, heartbeats: Heartbeats) -> None:
         self._back = back
         self._draining = draining
+        self._heartbeats = heartbeats
 
     async def read(self, call: S2Call) -> None:
         """Answer a read with batches as events, pings between them, and `[DONE]` once the bounds are met."""
@@ -43,7 +44,14 @@ class EventStreams:
         async with self._back.read_session(read) as session:
             if not await call.start(_MEDIA_TYPE):
                 return
-            follower = FollowingSession(session, call.exchange.room, call.settings.heartbeat_seconds, self._draining)
+            follower = FollowingSession(
+                session,
+                call.exchange.room,
+                lambda tail: call.exchange.send_now(lambda: _ping(codec, tail)),
+                self._heartbeats,
+                call.settings.heartbeat_seconds,
+                self._draining,
+            )
             try:
                 while await _forward(follower, codec, call.exchange):
                     pass
@@ -61,11 +69,12 @@ async def _forward(follower: FollowingSession, codec: EventStreamServer, exchang
     event = await follower.next()
     if event is None:
         return False
-    if isinstance(event, StreamPosition):
-        await exchange.send(codec.send(Ping(time.time_ns() // 1_000_000, event)))
-    else:
-        await exchange.send(codec.send(BatchEvent(event)))
+    await exchange.send(_ping(codec, event) if isinstance(event, StreamPosition) else codec.send(BatchEvent(event)))
     return True
+
+
+def _ping(codec: EventStreamServer, tail: StreamPosition) -> list[bytes]:
+    return codec.send(Ping(time.time_ns() // 1_000_000, tail))
 
 
 def _resume(read: Read, last: EventId) -> Read:

@@ -11,6 +11,7 @@ from penstock.protocols.s2.front.admission import RequestAdmission
 from penstock.protocols.s2.front.call import S2Call, UnsupportedCoding
 from penstock.protocols.s2.front.control import ControlEndpoints
 from penstock.protocols.s2.front.events import EventStreams
+from penstock.protocols.s2.front.following import Heartbeats
 from penstock.protocols.s2.front.metrics import MetricsEndpoints
 from penstock.protocols.s2.front.parameters import accepted, media_of
 from penstock.protocols.s2.front.records import RecordEndpoints
@@ -31,8 +32,9 @@ class S2Front:
         self._settings = settings
         self._draining = Draining(settings.drain_grace_seconds)
         self._records = RecordEndpoints(back, self._draining)
-        self._sessions = S2SSessions(back, self._draining)
-        self._events = EventStreams(back, self._draining)
+        heartbeats = Heartbeats()
+        self._sessions = S2SSessions(back, self._draining, heartbeats)
+        self._events = EventStreams(back, self._draining, heartbeats)
         self._admission = RequestAdmission(settings)
         control, tokens, metrics = ControlEndpoints(back), Tokens(settings), MetricsEndpoints(back)
         self._endpoints: dict[S2Endpoint, Callable[[S2Call], Awaitable[None]]] = {

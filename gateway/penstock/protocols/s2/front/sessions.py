@@ -10,12 +10,13 @@ from penstock.net.http.exchange import Exchange
 from penstock.observe.metrics.clients import count_error
 from penstock.observe.metrics.meters import PROTOCOL
 from penstock.protocols.s2.front.call import S2Call
-from penstock.protocols.s2.front.following import FollowingSession
+from penstock.protocols.s2.front.following import FollowingSession, Heartbeats
 from penstock.protocols.s2.front.paced import PacedBody
 from penstock.protocols.s2.front.parameters import read_of
 from penstock.protocols.s2.front.passthrough import pass_append, pass_read
 from penstock_codecs.codec import Pull
 from penstock_codecs.failures import Failure, OperationFailed, RemoteProtocolError
+from penstock_codecs.model import RecordBatch, StreamPosition
 from penstock_codecs.s2s import PLUGIN
 from penstock_codecs.s2s.sessions import AppendServer, ReadServer
 
@@ -27,9 +28,10 @@ _MEDIA_TYPE = "s2s/proto"
 class S2SSessions:
     """S2S sessions over one back."""
 
-    def __init__(self, back: Back, draining: Draining) -> None:
+    def __init__(self, back: Back, draining: Draining, heartbeats: Heartbeats) -> None:
         self._back = back
         self._draining = draining
+        self._heartbeats = heartbeats
 
     async def read(self, call: S2Call) -> None:
         """Run a read session: frames until its bounds are met, or without end."""
@@ -44,7 +46,14 @@ class S2SSessions:
         async with self._back.read_session(read) as session:
             if not await call.start(_MEDIA_TYPE):
                 return
-            follower = FollowingSession(session, call.exchange.room, call.settings.heartbeat_seconds, self._draining)
+            follower = FollowingSession(
+                session,
+                call.exchange.room,
+                lambda tail: call.exchange.send_now(lambda: self._encoded(codec, tail)),
+                self._heartbeats,
+                call.settings.heartbeat_seconds,
+                self._draining,
+            )
             try:
                 while await self._forward(follower, codec, call.exchange):
                     pass
@@ -58,9 +67,12 @@ class S2SSessions:
         event = await follower.next()
         if event is None:
             return False
-        codec.reconnect_advised = self._draining.begun
-        await exchange.send(codec.send(event))
+        await exchange.send(self._encoded(codec, event))
         return True
+
+    def _encoded(self, codec: ReadServer, event: RecordBatch | StreamPosition) -> list[bytes]:
+        codec.reconnect_advised = self._draining.begun
+        return codec.send(event)
 
     async def append(self, call: S2Call) -> None:
         """Run an append session: inputs are applied as they arrive, acknowledgements are sent in order."""

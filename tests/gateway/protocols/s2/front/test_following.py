@@ -2,6 +2,7 @@
 
 import itertools
 from collections import deque
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
@@ -9,7 +10,7 @@ from trio.testing import MockClock
 
 from penstock.core.back import Following, ReadSession
 from penstock.net.draining import Draining
-from penstock.protocols.s2.front.following import FollowingSession
+from penstock.protocols.s2.front.following import FollowingSession, Heartbeats
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Columns, RecordBatch, StreamPosition
 
@@ -40,8 +41,26 @@ async def enough_room(keep: bool) -> None:
     """Of an exchange that is never full."""
 
 
+def following(
+    read: ReadSession,
+    draining: Draining | None = None,
+    room: Callable[[bool], Awaitable[None]] = enough_room,
+    sent: list[tuple[float, StreamPosition]] | None = None,
+    slow: bool = False,
+    heartbeats: Heartbeats | None = None,
+) -> FollowingSession:
+    """Return a follower whose heartbeats and their times go to `sent`; with `slow`, its client takes none."""
+
+    def send_now(tail: StreamPosition) -> bool:
+        if sent is not None and not slow:
+            sent.append((trio.current_time(), tail))
+        return not slow
+
+    return FollowingSession(read, room, send_now, heartbeats or Heartbeats(), (5.0, 15.0), draining or Draining(3.0))
+
+
 def follower(*script: RecordBatch | Following | None, draining: Draining | None = None) -> FollowingSession:
-    return FollowingSession(ScriptedRead(*script), enough_room, (5.0, 15.0), draining or Draining(3.0))
+    return following(ScriptedRead(*script), draining)
 
 
 async def test_a_heartbeat_comes_at_once_when_following_begins(autojump_clock: MockClock) -> None:
@@ -58,20 +77,85 @@ async def test_a_piece_s_room_is_asked_for_when_records_came_during_the_wait(aut
         asked.append(keep)
         read.script.append(BATCH)
 
-    assert await FollowingSession(read, room, (5.0, 15.0), Draining(3.0)).next() == BATCH
+    assert await following(read, room=room).next() == BATCH
     assert asked == [False, True]
 
 
+def assert_spread(times: list[float]) -> None:
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    assert all(5 <= gap <= 15 for gap in gaps)
+    assert max(gaps) - min(gaps) > 1, "they are spread, so that many followers do not beat together"
+
+
 async def test_heartbeats_come_every_5_to_15_seconds(autojump_clock: MockClock) -> None:
-    read = follower(Following(TAIL))
+    sent: list[tuple[float, StreamPosition]] = []
+    read = following(ScriptedRead(Following(TAIL)), sent=sent)
+    assert await read.next() == TAIL
+    with trio.move_on_at(500):
+        await read.next()
+    assert len(sent) >= 33 and {tail for _, tail in sent} == {TAIL}
+    assert_spread([0.0, *(at for at, _ in sent)])
+    with trio.move_on_at(600):  # nothing waits now
+        await trio.sleep_forever()
+    assert sent[-1][0] <= 500
+
+
+async def test_a_slow_client_s_heartbeats_are_left_to_its_own_task(autojump_clock: MockClock) -> None:
+    read = following(ScriptedRead(Following(TAIL)), slow=True)
     assert await read.next() == TAIL
     times = [0.0]
     for _ in range(50):
         assert await read.next() == TAIL
         times.append(trio.current_time())
-    gaps = [after - before for before, after in itertools.pairwise(times)]
-    assert all(5 <= gap <= 15 for gap in gaps)
-    assert max(gaps) - min(gaps) > 1, "they are spread, so that many followers do not beat together"
+    assert_spread(times)
+
+
+async def test_a_heartbeat_that_fails_is_left_to_the_follower_s_task(autojump_clock: MockClock) -> None:
+    def fails(tail: StreamPosition) -> bool:
+        raise RuntimeError("cannot be encoded")
+
+    read = FollowingSession(ScriptedRead(Following(TAIL)), enough_room, fails, Heartbeats(), (5.0, 15.0), Draining(3.0))
+    assert [await read.next() for _ in range(3)] == [TAIL] * 3
+
+
+class TimedRead(ScriptedRead):
+    """A read whose batches come every four seconds, five of them."""
+
+    async def next(self) -> RecordBatch | Following | None:
+        if self.script and self.script[0] is BATCH:
+            await trio.sleep(4)
+        return await super().next()
+
+    def behind(self) -> bool:
+        return False
+
+
+async def test_records_put_a_heartbeat_off(autojump_clock: MockClock) -> None:
+    sent: list[tuple[float, StreamPosition]] = []
+    read = following(TimedRead(Following(TAIL), *[BATCH] * 5), sent=sent)
+    assert [await read.next() for _ in range(6)] == [TAIL, *[BATCH] * 5]
+    assert trio.current_time() == 20 and not sent
+    with trio.move_on_at(36):
+        await read.next()
+    assert sent and 25 <= sent[0][0] <= 35
+
+
+async def test_many_followers_share_a_task(autojump_clock: MockClock) -> None:
+    heartbeats = Heartbeats()
+    sent: list[list[tuple[float, StreamPosition]]] = [[] for _ in range(50)]
+
+    async def follow(number: int) -> None:
+        read = following(ScriptedRead(Following(TAIL)), sent=sent[number], heartbeats=heartbeats)
+        assert await read.next() == TAIL
+        with trio.move_on_at(10 * (number + 1)):
+            await read.next()
+
+    async with trio.open_nursery() as nursery:
+        for number in range(50):
+            nursery.start_soon(follow, number)
+    assert all(times and times[-1][0] <= 10 * (number + 1) for number, times in enumerate(sent) if number > 1)
+    for times in sent[20:]:
+        assert_spread([0.0, *(at for at, _ in times)])
 
 
 async def begin_after_a_second(draining: Draining) -> None:
@@ -94,7 +178,7 @@ async def test_a_tail_that_was_not_reached_is_no_heartbeat(
 ) -> None:
     """Clients go on there after a drain, and would miss what is before it."""
     draining = Draining(60.0)
-    read = FollowingSession(SlowRead(*script), enough_room, (5.0, 15.0), draining)
+    read = following(SlowRead(*script), draining)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(begin_after_a_second, draining)
         given = [await read.next() for _ in script]
