@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from simulation.checker import EMPTY, Call, Log, Lost, NotLinearizable, Refused, outcomes
+from simulation.checker import COMMAND, EMPTY, Call, Done, Log, Lost, NotLinearizable, Refused, outcomes
 
 A, B, C = (b"a",), (b"b",), (b"c",)
 
@@ -38,6 +38,12 @@ RIGHT = {
     ],
     "sealed": [append(0, 1, A, 0), Call("seal", 2, 3, None), append(4, 5, B, Refused("sealed")), read(6, 7, b"a")],
     "trimmed": [append(0, 1, (*A, *B), 0), Call("trim", 2, 3, 1, to=1), read(4, 5, b"b", first=1)],
+    "a truncation at an offset where a command lies": [
+        Call("fence", 0, 1, 0, (COMMAND + b"t",), new_token="t"),
+        append(2, 3, A, 1),
+        Call("trim", 4, 5, Done, A, view="bytes"),
+        Call("trim", 6, 7, 0, to=0),
+    ],
     "a read across a trim": [append(0, 1, (*A, *B), 0), Call("trim", 2, 4, 1, to=1), read(3, 5, b"a", b"b")],
     "a read across a trim of what it has not read yet": [
         append(0, 1, (*A, *B, *C), 0),

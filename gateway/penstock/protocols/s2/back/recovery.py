@@ -57,12 +57,16 @@ class AppendRecovery:
                 queue.waiting.popleft()
                 queue.fail(pending, self._trimmed(pending))
             else:
-                self._not_applied(pending, verdict, tail)
+                self._not_applied(pending, verdict)
                 break
         queue.saw_tail(tail)
 
-    def _not_applied(self, pending: PendingAppend, verdict: object, tail: StreamPosition) -> None:
-        """Leave an append to be sent again, or fail it with the error that the server gave meanwhile."""
+    def _not_applied(self, pending: PendingAppend, verdict: object) -> None:
+        """Leave an append to be sent again, or fail it with the error that the server gave meanwhile.
+
+        One whose condition other records have made impossible is sent again too: the server may have another reason to
+        refuse it, which goes first, as that the stream is sealed.
+        """
         queue = self._queue
         if verdict is _Verdict.FOREIGN or pending.refused is not None:
             # Appends behind it were sent on the same connections, each of which ended with it.
@@ -71,9 +75,6 @@ class AppendRecovery:
         if pending.refused is not None and not _own_mismatch(pending):
             queue.waiting.popleft()
             queue.fail(pending, pending.refused)
-        elif verdict is _Verdict.FOREIGN and pending.append.match_seq_num is not None:
-            queue.waiting.popleft()
-            queue.fail(pending, _mismatch(tail))
         pending.refused = None
 
     async def _judge(self, pending: PendingAppend, tail: StreamPosition) -> Appended | _Verdict:
@@ -136,8 +137,3 @@ def _own_mismatch(pending: PendingAppend) -> bool:
     """Return whether it was refused for a sequence number that the gateway had found."""
     refused = pending.refused
     return refused is not None and refused.code is FailureCode.SEQ_NUM_MISMATCH and pending.append.match_seq_num is None
-
-
-def _mismatch(tail: StreamPosition) -> Failure:
-    message = f"the next sequence number is {tail.seq_num}"
-    return Failure(FailureCode.SEQ_NUM_MISMATCH, message, {"seq_num_mismatch": tail.seq_num})

@@ -92,6 +92,24 @@ async def test_a_refusal_does_not_say_that_what_was_sent_before_was_not_applied(
         assert isinstance(await outcome(back.perform(appending(b"b"))), Appended)
 
 
+async def test_the_server_says_why_a_condition_cannot_be_met_any_more(autojump_clock: Clock) -> None:
+    """The connection is lost, and the stream has got other records and a seal meanwhile: that goes first."""
+    async with model_server() as server, server.opened() as back:
+        stream = server.back.make(STREAM)
+
+        def cut() -> None:
+            server.back.before_append = lambda: None
+            server.cut()
+            server.back.append(appending(b"foreign"))
+            stream.head = stream.head._replace(sealed=True)
+
+        server.back.before_append = cut
+        got = await outcome(back.perform(appending(b"a", match=0)))
+        assert isinstance(got, Failure)
+        assert got.message == "the stream is sealed"
+        assert bodies(server) == [b"foreign"]
+
+
 async def test_at_least_once_may_have_been_once_too(autojump_clock: Clock) -> None:
     settings: dict[str, Any] = {"delivery": Delivery.AT_LEAST_ONCE, "recover_seconds": 5.0}
     async with model_server() as server, server.opened(**settings) as back:
