@@ -184,6 +184,9 @@ class HttpLimits:
 
     max_head: int = 64 * KIB
     """Request or status line with all headers; on HTTP/2 the header list as RFC 9113, 6.5.2 counts it."""
+    max_short: int = 16 * KIB
+    """HTTP/1.1 server: largest request, with its body, that is taken without h11 if its headers are known
+    (`penstock_codecs.http.h1_short`)."""
     stream_window: int = 1 * MIB
     """HTTP/2: most unconsumed body of one stream. Clients send batches of 1 MiB (S2 fact sheet 2.5)."""
     connection_window: int = 4 * MIB

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from http import HTTPStatus
 from typing import Any, Final
 
 import h11
@@ -36,26 +35,13 @@ from penstock_codecs.http.events import (
     body_forbidden,
     without_quotes,
 )
+from penstock_codecs.http.h1_short import BodyParts, ShortExchange, ShortRequests, encoded, response_of, text_of
 from penstock_codecs.http.preludes import h1_framing, h1_prelude
 
 __all__ = ["Http1Connection", "authority_and_target"]
 
-_REASONS: Final = {int(status): status.phrase.encode("ascii") for status in HTTPStatus}
 _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)(.*)")
 _OVER: Final = (h11.MUST_CLOSE, h11.CLOSED, h11.ERROR, h11.SWITCHED_PROTOCOL)
-
-
-class _Parts:
-    """Stands for several parts in a call of h11, which only uses its length and returns it."""
-
-    __slots__ = ("length", "parts")
-
-    def __init__(self, parts: Sequence[Buffer], length: int) -> None:
-        self.parts = parts
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
 
 
 class Http1Connection(HttpCodec):
@@ -72,6 +58,9 @@ class Http1Connection(HttpCodec):
         self._role = role
         self._scheme = scheme
         self._h11 = self._fresh()
+        self._most_short = min(self._limits.max_short, self._limits.max_head) if role is Role.SERVER else 0
+        self._short_requests = ShortRequests()
+        self._short: ShortExchange | None = None  # server: the exchange, while h11 has seen nothing of it
         self._chunked: ChunkedBody | None = None  # client: the body of the response, which h11 does not see
         self._end_delivered = False  # its End was delivered
         self._closes = False  # client: the request announced the end of the connection
@@ -99,6 +88,14 @@ class Http1Connection(HttpCodec):
         """Take bytes from the peer; b"" means that the peer has finished sending."""
         if self._error is not None or self._aborted:
             return
+        if self._most_short:
+            self._next_cycle()
+            if self._short is not None:
+                self._leave_to_h11(self._short)
+            elif 0 < len(data) <= self._most_short and self._idle:
+                self._short = self._short_requests.begin(bytes(data), self._exchange, self._scheme)
+                if self._short is not None:
+                    return
         if self._chunked is None:
             self._h11.receive_data(data)  # type: ignore[arg-type]  # it appends to a bytearray: any buffer will do
         elif data:
@@ -116,6 +113,8 @@ class Http1Connection(HttpCodec):
                 self._next_cycle()
                 if self.closed:
                     return PAUSED
+                if self._short is not None:
+                    return self._short.next_event() or NEED_DATA
                 if self._chunked is not None:
                     return self._next_of_chunked(self._chunked)
                 event = self._h11.next_event()
@@ -133,10 +132,27 @@ class Http1Connection(HttpCodec):
         except ChunkError as error:
             raise self._refuse(str(error), 400) from None
 
+    @property
+    def _idle(self) -> bool:
+        """True between exchanges, before a byte of the next."""
+        parser = self._h11
+        return parser.our_state is h11.IDLE and parser.their_state is h11.IDLE and not parser._receive_buffer
+
+    def _leave_to_h11(self, short: ShortExchange) -> None:
+        """Repeat what was received and sent without h11, which goes on with the exchange."""
+        self._short = None
+        if short.begun:
+            self._asked, self._told, self._method = short.head, short.response, short.head.method
+        short.repeat(self._h11)
+
     def _next_cycle(self) -> None:
-        if self._h11.our_state is not h11.DONE:
+        if self._short is not None:
+            if not self._short.over:
+                return
+            self._short = None
+        elif self._h11.our_state is not h11.DONE:
             return
-        if self._chunked is not None and self._end_delivered and not self._last:
+        elif self._chunked is not None and self._end_delivered and not self._last:
             self._h11 = self._fresh()
             if self._chunked.surplus:  # b"" would mean that the server has closed
                 self._h11.receive_data(self._chunked.surplus)
@@ -149,6 +165,7 @@ class Http1Connection(HttpCodec):
         self._exchange += 1
         self._method = ""
         self._asked = self._told = None
+        self._bodiless = False
         self._discarded = 0
 
     def _next_of_chunked(self, body: ChunkedBody) -> Received | Pull:
@@ -170,13 +187,13 @@ class Http1Connection(HttpCodec):
             return Data(self._exchange, bytes(event.data), len(event.data))
         if type(event) is h11.EndOfMessage:
             self._head_fits(event.headers.raw_items())
-            return End(self._exchange, _text(event.headers))
+            return End(self._exchange, text_of(event.headers))
         if type(event) is h11.Request:
             return self._request(event)
         if type(event) is h11.Response:
             self._head_fits(event.headers.raw_items())
             self._take_over(event)
-            self._told = ResponseHead(self._exchange, event.status_code, _text(event.headers))
+            self._told = ResponseHead(self._exchange, event.status_code, text_of(event.headers))
             return self._told
         if type(event) is h11.InformationalResponse:
             return Continue(self._exchange) if event.status_code == 100 else None
@@ -193,7 +210,7 @@ class Http1Connection(HttpCodec):
             return
         self._chunked = ChunkedBody(self._limits.max_head)
         self._end_delivered = False
-        self._last = self._closes or event.http_version < b"1.1" or _has_close(_text(event.headers))
+        self._last = self._closes or event.http_version < b"1.1" or _has_close(text_of(event.headers))
         surplus, self._ended = self._h11.trailing_data
         if surplus:
             self._chunked.receive(surplus)
@@ -209,7 +226,7 @@ class Http1Connection(HttpCodec):
         self._method = event.method.decode("ascii")
         self._head_fits([(b"", event.target), *event.headers.raw_items()])
         self._body_is_framed_once(event)
-        headers = _text(event.headers)
+        headers = text_of(event.headers)
         authority, target = authority_and_target(event.target.decode("latin-1"), headers)
         version = event.http_version.decode("ascii")
         waits = self._h11.they_are_waiting_for_100_continue
@@ -236,7 +253,7 @@ class Http1Connection(HttpCodec):
         if self._role is Role.SERVER and self._h11.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             text = message.encode("latin-1", "replace")
             headers = [("content-type", "text/plain"), ("content-length", str(len(text))), ("connection", "close")]
-            self._send_event(h11.Response(status_code=status, headers=headers, reason=_REASONS.get(status, b"")))
+            self._send_event(response_of(status, encoded(headers)))
             if self._method != "HEAD":
                 self._send_event(h11.Data(data=text))
             self._send_event(h11.EndOfMessage())
@@ -261,21 +278,27 @@ class Http1Connection(HttpCodec):
             raise LocalProtocolError(f"HTTP/1.1: {error}") from error
 
     def _send_now(self, event: RequestHead | ResponseHead | Continue | Body | End | Reset) -> None:
+        if self._short is not None:
+            written = None if self._going_away else self._short.answer(event)
+            if written is not None:
+                self._out += written
+                return
+            self._leave_to_h11(self._short)
         if type(event) is Body:
             size = sum(map(len, event.parts))
             if size and not self._bodiless:
-                self._send_event(h11.Data(data=_Parts(event.parts, size)))  # type: ignore[arg-type]
+                self._send_event(h11.Data(data=BodyParts(event.parts, size)))  # type: ignore[arg-type]
             if event.end:
                 self._send_event(h11.EndOfMessage())
         elif type(event) is End:
-            self._send_event(h11.EndOfMessage(headers=_encoded(event.trailers)))
+            self._send_event(h11.EndOfMessage(headers=encoded(event.trailers)))
         elif type(event) is ResponseHead:
             self._respond(event)
         elif type(event) is RequestHead:
             self._method, self._asked = event.method, event
             self._closes = _has_close(event.headers)
             target = event.target.encode("latin-1")
-            self._send_event(h11.Request(method=event.method, target=target, headers=_encoded(_with_host(event))))
+            self._send_event(h11.Request(method=event.method, target=target, headers=encoded(_with_host(event))))
         elif type(event) is Continue:
             if self._h11.they_are_waiting_for_100_continue:
                 self._send_event(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
@@ -283,22 +306,20 @@ class Http1Connection(HttpCodec):
             self._aborted = True
 
     def _respond(self, event: ResponseHead) -> None:
-        headers = _encoded(event.headers)
+        headers = encoded(event.headers)
         # A client that was not told to continue may leave its body out; the next bytes could be either.
         if self._going_away or self._h11.they_are_waiting_for_100_continue:
             headers.append((b"connection", b"close"))
         self._told = event
         self._bodiless = body_forbidden(self._method, event.status)
-        self._send_event(
-            h11.Response(status_code=event.status, headers=headers, reason=_REASONS.get(event.status, b""))
-        )
+        self._send_event(response_of(event.status, headers))
         if event.end:
             self._send_event(h11.EndOfMessage())
 
     def _send_event(self, event: Any) -> None:
         parts: Sequence[Any] = self._h11.send_with_data_passthrough(event) or ()
         for part in parts:
-            if type(part) is _Parts:
+            if type(part) is BodyParts:
                 self._out.extend(part.parts)
             else:
                 self._out.append(part)
@@ -341,10 +362,14 @@ class Http1Connection(HttpCodec):
     @property
     def buffered(self) -> int:
         """Bytes received and not yet delivered."""
+        if self._short is not None:
+            return self._short.buffered
         body = self._chunked
         return len(self._h11._receive_buffer) if body is None else body.held + len(body.surplus)
 
     def preludes(self) -> Preludes | None:
+        if self._short is not None:
+            self._leave_to_h11(self._short)
         ours, theirs, body = self._h11.our_state, self._h11.their_state, self._chunked
         if self._error is not None or self._aborted or h11.SWITCHED_PROTOCOL in (ours, theirs):
             return None
@@ -370,6 +395,8 @@ class Http1Connection(HttpCodec):
         """True if the connection can be closed once the output is written."""
         if self._error is not None or self._aborted:
             return True
+        if self._short is not None:
+            return self._going_away and not self._short.begun
         ours, theirs = self._h11.our_state, self._h11.their_state
         if self._chunked is not None and self._end_delivered and self._last:
             return True
@@ -383,15 +410,6 @@ def _has_close(headers: HttpHeaders) -> bool:
     """Return whether the connection is not to be used again (RFC 9112, 9.6)."""
     values = (value for name, value in headers if name.lower() == "connection")
     return any(token.strip().lower() == "close" for value in values for token in value.split(","))
-
-
-def _text(headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
-    return tuple([(str(name, "latin-1"), str(value, "latin-1")) for name, value in headers])
-
-
-def _encoded(headers: HttpHeaders) -> list[tuple[bytes, bytes]]:
-    # h11 would accept ASCII text only, and an answer may repeat the client's bytes.
-    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
 
 
 def _with_host(event: RequestHead) -> list[tuple[str, str]]:

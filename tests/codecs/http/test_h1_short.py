@@ -1,0 +1,231 @@
+"""Short exchanges without h11, held against connections on which h11 takes every request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from penstock_codecs.codec import NEED_DATA, Pull, Role
+from penstock_codecs.failures import LocalProtocolError, RemoteProtocolError
+from penstock_codecs.http import (
+    Body,
+    Continue,
+    End,
+    GoAway,
+    Http1Connection,
+    HttpLimits,
+    RequestHead,
+    Reset,
+    ResponseHead,
+)
+
+LENGTH = "content-length"
+
+
+def both(max_head: int = 65536) -> tuple[Http1Connection, Http1Connection]:
+    return Http1Connection(Role.SERVER, HttpLimits(max_head=max_head)), Http1Connection(
+        Role.SERVER, HttpLimits(max_head=max_head, max_short=0)
+    )
+
+
+def pulled(codec: Http1Connection, most: int) -> list[Any]:
+    """Return events, at most so many, and what ends them."""
+    found: list[Any] = []
+    for _ in range(most):
+        try:
+            event = codec.next_event()
+        except RemoteProtocolError as error:
+            return [*found, error.failure]
+        found.append(event)
+        if isinstance(event, Pull):
+            break
+    return found
+
+
+def told(codec: Http1Connection, event: Any) -> str:
+    try:
+        codec.send(event)
+    except (LocalProtocolError, AttributeError) as error:  # h11 raises the latter for a second answer to CONNECT
+        return str(error)
+    return ""
+
+
+def state(codec: Http1Connection) -> object:
+    written = b"".join(map(bytes, codec.output(1 << 20)))
+    return written, codec.closed, codec.amid_answered
+
+
+lines = st.sampled_from(
+    [
+        *(b"host: a", b"Host: b:80", b"accept: */*", b"connection: keep-alive", b"Connection: Keep-Alive"),
+        *(b"connection: close", b"connection: x, close", b"expect: 100-continue", b"upgrade: h2c"),
+        *(b"transfer-encoding: chunked", b"content-length: 1", b"content-length: 05", b"Content-Length: 5"),
+        *(b"content-length:5", b"content-length: 5 ", b"content-length: +5", b"content-length: 5, 5"),
+        *(b"x: y", b" folded", b"bad name: 1", b"x: \xe9", b"x: \x00", b"x:\ty\t", b"x: a\nhost: b", b""),
+    ]
+)
+heads = st.one_of(
+    st.lists(lines, max_size=6),
+    st.lists(lines, max_size=3).map(lambda some: [b"Host: a", *some]),
+    st.just([b"host: a", b"content-length: 5"]),
+)
+first_lines = st.sampled_from(
+    [
+        *[b"GET / HTTP/1.1"] * 6,
+        *(b"POST /v1/streams/a%2Fb/records?x=1 HTTP/1.1", b"HEAD /x HTTP/1.1", b"GET http://c/d HTTP/1.1"),
+        *(b"GET / HTTP/1.0", b"CONNECT a:1 HTTP/1.1", b"CONNECT /a HTTP/1.1", b"GET  / HTTP/1.1", b"get / HTTP/1.1"),
+        *(b"GET /\xe9 HTTP/1.1", b"GET / HTTP/1.1 ", b"\r\nGET / HTTP/1.1", b"OPTIONS * HTTP/1.1", b"GARBAGE"),
+    ]
+)
+requests = st.builds(
+    lambda first, head, end, body: b"\r\n".join([first, *head, b""]) + end + body,
+    first_lines,
+    heads,
+    st.sampled_from([b"\r\n"] * 8 + [b"\n", b""]),
+    st.sampled_from([b""] * 4 + [b"hello"] * 4 + [b"x", b"hello!", b"5\r\nhello\r\n0\r\n\r\n", b"GET / HTTP/1.1\r\n"]),
+)
+response_headers = st.lists(
+    st.sampled_from(
+        [
+            *((LENGTH, "5"), (LENGTH, "0"), (LENGTH, "x"), ("Content-Length", "5"), ("date", "now"), ("x", "\xe9")),
+            *(("connection", "close"), ("transfer-encoding", "chunked"), ("host", "z"), ("bad name", "1")),
+            *(("x", "\u20ac"), ("x", "a\nb"), ("X-Y", "z")),
+        ]
+    ),
+    max_size=4,
+)
+usual_headers = st.just([("date", "now"), (LENGTH, "5")])
+statuses = st.sampled_from([200] * 6 + [204, 304, 404, 599, 999, 1000])
+acts = st.one_of(
+    st.builds(ResponseHead, st.just(0), statuses, usual_headers),
+    st.builds(ResponseHead, st.just(0), statuses, st.one_of(usual_headers, response_headers), st.booleans()),
+    st.builds(
+        Body, st.just(0), st.sampled_from([[b"hello"], [b"he", b"llo"], [b"hi"], [], [b"too long"]]), st.booleans()
+    ),
+    st.builds(End, st.just(0), st.sampled_from([(), (), (("t", "1"),)])),
+    st.just(Body(0, [b"hello"], end=True)),
+    st.sampled_from([Continue(0), Reset(0), GoAway(), "preludes", "pull one", "more", "eof"]),
+)
+
+
+usual_requests = st.sampled_from(
+    [b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n", b"POST /b HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello"]
+)
+usual_acts = st.sampled_from([[ResponseHead(0, 200, [("date", "now"), (LENGTH, "5")]), Body(0, [b"hello"], end=True)]])
+rounds_of_both = st.one_of(
+    st.tuples(usual_requests, st.integers(2, 4), usual_acts),
+    st.tuples(usual_requests, st.integers(0, 4), st.lists(acts, max_size=6)),
+    st.tuples(requests, st.integers(1, 4), usual_acts),
+    st.tuples(requests, st.integers(0, 4), st.lists(acts, max_size=6)),
+)
+
+
+@settings(max_examples=500)
+@given(
+    rounds=st.lists(rounds_of_both, min_size=1, max_size=4),
+    repeats=st.integers(2, 4),
+    cut=st.integers(0, 400) | st.none(),
+    max_head=st.sampled_from([65536, 65536, 100]),
+)
+def test_nothing_shows_that_h11_was_left_out(
+    rounds: list[tuple[bytes, int, list[Any]]], repeats: int, cut: int | None, max_head: int
+) -> None:
+    short, law = both(max_head)
+    exchange = 0
+    for request, first_pull, answer in rounds * repeats:
+        pieces = [request] if cut is None else [request[:cut], request[cut:]]
+        for piece in filter(None, pieces):
+            short.receive(piece)
+            law.receive(piece)
+        event("short" if short._short is not None else "h11")
+        found = pulled(short, first_pull)
+        assert found == pulled(law, first_pull)
+        exchange = max([getattr(event, "stream_id", exchange) for event in found], default=exchange)
+        assert state(short) == state(law)
+        for act in answer if exchange else []:  # a request is answered once its head was delivered
+            steps = [_do(codec, act, exchange) for codec in (short, law)]
+            assert steps[0] == steps[1]
+            assert state(short) == state(law)
+            if act == "eof":
+                return
+            if act != "pull one":
+                assert short.buffered == law.buffered or short.buffered <= len(request)
+        found = pulled(short, 8)
+        assert found == pulled(law, 8)
+        exchange = max([getattr(event, "stream_id", exchange) for event in found], default=exchange)
+        assert state(short) == state(law)
+
+
+def _do(codec: Http1Connection, act: Any, exchange: int) -> object:
+    match act:
+        case "preludes":
+            return codec.preludes()
+        case "pull one":
+            return pulled(codec, 1)
+        case "more":
+            return pulled(codec, 8), codec.receive(b"GET /next HTTP/1.1\r\nhost: a\r\n\r\n")
+        case "eof":
+            return pulled(codec, 8), codec.receive(b"")
+        case GoAway():
+            return told(codec, act)
+        case ResponseHead():
+            return told(codec, ResponseHead(exchange, act.status, act.headers, act.end))
+        case Body():
+            return told(codec, Body(exchange, act.parts, act.end))
+        case End():
+            return told(codec, End(exchange, act.trailers))
+        case _:
+            return told(codec, type(act)(exchange))
+
+
+def rounds_of(codec: Http1Connection, requests: Iterable[bytes]) -> list[bool]:
+    """Answer each request, and return for each whether h11 was left out."""
+    found = []
+    for request in requests:
+        codec.receive(request)
+        head = codec.next_event()
+        assert isinstance(head, RequestHead)
+        found.append(codec._short is not None)
+        while codec.next_event() is not NEED_DATA:
+            pass
+        codec.send(ResponseHead(head.stream_id, 200, [(LENGTH, "2")]))
+        codec.send(Body(head.stream_id, [b"ok"], end=True))
+        assert b"".join(codec.output(99)).endswith(b"\r\n\r\nok")
+    return found
+
+
+def post(body: bytes, name: bytes) -> bytes:
+    return b"POST / HTTP/1.1\r\nhost: %b\r\nContent-Length: %d\r\n\r\n%b" % (name, len(body), body)
+
+
+def test_headers_are_known_from_the_second_request_on_whatever_the_length_of_the_body() -> None:
+    codec, _ = both()
+    bodies = (b"a", b"bc", b"d" * 100, b"", b"e")
+    assert rounds_of(codec, [post(body, b"learning") for body in bodies]) == [False, True, True, True, True]
+    assert rounds_of(both()[0], [post(b"other connection", b"learning")]) == [True]
+
+
+def test_headers_that_change_with_each_request_are_not_kept() -> None:
+    codec, _ = both()
+    assert not any(rounds_of(codec, [post(b"", b"h%d" % number) for number in range(20)]))
+
+
+@pytest.mark.parametrize("size, is_short", [(16_000, True), (16_384, False)])
+def test_long_requests_are_left_to_h11(size: int, is_short: bool) -> None:
+    codec, _ = both()
+    assert rounds_of(codec, [post(bytes(size), b"long")] * 3)[-1] is is_short
+
+
+def test_a_length_that_stands_twice_is_compared() -> None:
+    """The block of the second request differs from the first one only in digits that are not its key."""
+    codec, law = both()
+    template = b"POST / HTTP/1.1\r\nhost: twice\r\ncontent-length: %d\r\ncontent-length: 0\r\n\r\n"
+    rounds_of(codec, [template % 0] * 3)
+    rounds_of(law, [template % 0] * 3)
+    for one in (codec, law):
+        one.receive(template % 1 + b"x")
+    assert pulled(codec, 9) == pulled(law, 9)
