@@ -104,6 +104,13 @@ def test_bytes_are_found_where_python_finds_them() -> None:
     assert found.span() == (0, 9), "the newline at the end of all is a part of it"
 
 
+@pytest.mark.parametrize("pattern", ["[ab]", "[^ab]", "[]a]", "[^]a]", "[a-]", r"[\]a]"])
+def test_a_set_has_the_characters_that_it_has_in_python(pattern: str) -> None:
+    ours, theirs = compile_expression(pattern), re.compile(pattern)
+    for text in "ab]^[-\\":
+        assert (ours.fullmatch(text) is None) == (theirs.fullmatch(text) is None), text
+
+
 @pytest.mark.parametrize("pattern", CATASTROPHES)
 @pytest.mark.parametrize("binary", [False, True])
 def test_no_text_makes_a_pattern_take_long(pattern: str, binary: bool) -> None:

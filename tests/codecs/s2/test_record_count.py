@@ -12,6 +12,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from penstock_codecs.s2 import record_count
 from penstock_codecs.s2.record_count import count_records
 from penstock_proto import s2_pb2
 
@@ -53,6 +54,15 @@ def test_the_library_counts_as_many(
 ) -> None:
     data = batch(first, bodies, headers=headers, tail=tail, skipped=skipped)
     assert count_records(cut(data, places)) == len(bodies) == len(s2_pb2.ReadBatch.FromString(data).records)
+
+
+@pytest.mark.parametrize("size", [100, 127, 300, 20_000])
+@pytest.mark.parametrize("first", [1, 1000, 1 << 33])
+def test_of_uniform_records_only_the_ends_are_read(size: int, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(record_count, "_walked")
+    for tail in (False, True):
+        data = batch(first, [bytes(size)] * 20, tail=tail)
+        assert count_records([memoryview(data)]) == count_records(cut(data, [7, 40, 41])) == 20
 
 
 def as_the_library(data: bytes) -> None:

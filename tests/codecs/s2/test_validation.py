@@ -56,6 +56,10 @@ def test_valid(valid: Append) -> None:
         (append([b""] * 1001), "record batch must not exceed 1000 records"),
         (append([b"x" * (MIB - 7)]), "record must have metered size less than 1 MiB"),
         (append([b"x" * (MIB - 10)], {0: (Header(b"k", b""),)}), "record must have metered size less than 1 MiB"),
+        (
+            append([b"x" * (MIB - 8 - 2 - 3), b""], {0: (Header(b"k", b"vv"),)}),
+            "record batch must not exceed a metered size of 1 MiB",
+        ),
         (append([b"x" * (MIB - 8), b""]), "record batch must not exceed a metered size of 1 MiB"),
         (append([b"x"], command(b"bogus")), "unknown command"),
         (append([b"x"], command(b"")), "unknown command"),

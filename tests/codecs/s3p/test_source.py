@@ -28,6 +28,17 @@ def test_what_was_found_is_not_gone_through_again(size: int) -> None:
     assert len(found) == 1000
 
 
+@pytest.mark.parametrize("size", [1, 100, 5000])
+def test_complete_records_of_the_usual_form_are_not_parsed_one_by_one(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(InputBuffer, "bulk")
+    source, found = InputBuffer(), list[bytes]()
+    source.receive(b"$%d\r\n%b\r\n" % (size, b"x" * size) * 50)
+    assert source.refill() and source.bulks(found, 50, size, 50 * size, "record")
+    assert found == [b"x" * size] * 50
+
+
 def test_each_list_has_its_own_sum() -> None:
     source = InputBuffer()
     source.receive(b"$9\r\nxxxxxxxxx\r\n" * 4)

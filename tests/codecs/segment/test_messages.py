@@ -76,6 +76,16 @@ def test_the_short_form(cls: type[SegmentMessage], data: st.DataObject) -> None:
 
 
 @EACH
+def test_a_field_that_older_peers_leave_out_is_unknown_or_empty(cls: type[SegmentMessage]) -> None:
+    """-1 stands for a number that is not known; a size and the start of a segment are 0 (segment fact sheet 0)."""
+    zero = {"start_offset", "rollover_size_bytes", "key_length", "sorted"}
+    for field in cls.fields:
+        if field.tail:
+            number = isinstance(field.default, int)
+            assert field.default == (0 if field.name in zero else -1) if number else not field.default
+
+
+@EACH
 @FEW
 @given(data=st.data(), surplus=st.binary(min_size=1, max_size=9))
 def test_bytes_behind_the_last_field_are_ignored(
