@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from penstock_analysis.redaction.flow import Redaction
     from penstock_analysis.redaction.requests import HttpBodies
 
-__all__ = ["HTTP", "AnalysisPlugin", "Likeness", "layers_over_http", "plugins"]
+__all__ = [
+    "HTTP",
+    "AnalysisPlugin",
+    "Likeness",
+    "layers_over_http",
+    "layers_settled_by_record",
+    "plugins",
+    "unasked_layers",
+]
 
 HTTP: Final = "http"
 """The layer of messages over HTTP, and the name of HTTP's own plug-in."""
@@ -66,6 +74,12 @@ class AnalysisPlugin:
     """Kinds of the messages that a server sends to a waiting reader, by layer."""
     stream_of: Callable[[str], str] | None = None
     """Shortens the name of a part of a stream, as in `SeenRecord`, to that of the stream; other names stay."""
+    unasked_layers: frozenset[str] = frozenset()
+    """Those of its layers in which a server delivers batches without a request for each."""
+    settles_by_record: bool = False
+    """One answer may settle several appends, each with as many records as it had."""
+    numbered_requests: bool = False
+    """Exchanges are single requests, numbered from 1 in the order in which a connection's client sends them."""
     varying_fields: frozenset[str] = frozenset()
     """Fields of messages that differ between two runs of the same client: `penstock mock` does not compare them."""
     varying_headers: frozenset[str] = frozenset()
@@ -103,6 +117,18 @@ class AnalysisPlugin:
 def plugins() -> dict[str, AnalysisPlugin]:
     """Return all installed plug-ins by protocol, in alphabetical order."""
     return installed("penstock.analysis", AnalysisPlugin)
+
+
+@cache
+def unasked_layers() -> frozenset[str]:
+    """Return the layers in which a server delivers batches without a request for each."""
+    return frozenset(layer for plugin in plugins().values() for layer in plugin.unasked_layers)
+
+
+@cache
+def layers_settled_by_record() -> frozenset[str]:
+    """Return the layers in which one answer may settle several appends."""
+    return frozenset(layer for plugin in plugins().values() if plugin.settles_by_record for layer in plugin.layers)
 
 
 @cache

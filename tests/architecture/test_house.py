@@ -59,16 +59,7 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
 NAMES_PROTOCOLS = {
     "penstock.core.segment_names": "the naming of streams as bytes, which the router uses for all protocols",
     "penstock.observe.metrics.passthrough_appends": "sessions that pass through are counted in their own frames",
-    "penstock.routing.faults.arriving": "the places where a fault can be injected depend on the protocol's sessions",
-    "penstock.routing.faults.back": "as faults.arriving",
-    "penstock.routing.faults.messages": "as faults.arriving",
     "penstock.routing.router": "an error text: a name that streams as bytes cannot have",
-    "penstock.tools.comparing.pairing": "names of one stream in two protocols are paired",
-    "penstock.tools.comparing.sources": "as comparing.pairing",
-    "penstock.tools.replay.exchanges": "the header that names a request's basin is replaced",
-    "penstock.tools.replay.items": "answers within sessions are counted by records",
-    "penstock.tools.replay.protocols": "two protocols are told apart by a request's path",
-    "penstock.tools.replay.replaying": "exchanges of one protocol are numbered by the dialogue",
     "penstock_analysis.capture.reading": "segments of TCP",
     "penstock_spark.schemas": "the meaning of a column",
 }

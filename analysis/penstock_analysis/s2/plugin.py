@@ -35,6 +35,7 @@ def _lua_tables() -> str:
 PLUGIN: Final = AnalysisPlugin(
     dialogue=http_dialogue,
     layers=(HTTP, "s2s", "sse"),
+    unasked_layers=frozenset({"s2s", "sse"}),
     lua_tables=_lua_tables,
     heartbeats={"s2s": "heartbeat", "sse": "ping"},
     varying_headers=frozenset({"s2-request-token"}),

@@ -46,6 +46,7 @@ def _lua_tables() -> str:
 PLUGIN: Final = AnalysisPlugin(
     dialogue=_dialogue,
     layers=("s3p",),
+    numbered_requests=True,
     begins=_begins,
     lua_tables=_lua_tables,
     redaction=_redaction,

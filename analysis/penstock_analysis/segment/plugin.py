@@ -66,6 +66,7 @@ PLUGIN: Final = AnalysisPlugin(
     begins=_begins,
     memory=_memory,
     stream_of=_stream_of,
+    settles_by_record=True,
     varying_fields=frozenset({"writer_id", "request_id", "delegation_token_size"}),  # each client generates its own
     lua_tables=_lua_tables,
     redaction=_redaction,

@@ -67,9 +67,13 @@ class ListenerContext:
         view = self.router.for_listener(label, names)
         return SwappableBack(view if self.access is None or not tokens else GuardedBack(view, self.access.vigil))
 
-    def faulty(self, back: Back, label: str) -> Back:
-        """Return a back with the configured faults injected into its operations, which the front is built on."""
-        return FaultyBack(back, self.faults, label)
+    def faulty(self, back: Back, label: str, *, in_sessions: bool = False, throttled_whole: bool = False) -> Back:
+        """Return a back with the configured faults injected into its operations, which the front is built on.
+
+        `in_sessions`: reads and appends are sessions, in which many batches answer one request. `throttled_whole`: an
+        answer is throttled before any of it is sent, since several tasks write to a connection.
+        """
+        return FaultyBack(back, self.faults, label, in_sessions=in_sessions, throttled_whole=throttled_whole)
 
     def http_server(self, front: HttpFront, settings: HttpSettings) -> HttpServer:
         """Return the server of a front's HTTP connections, with the configured faults."""

@@ -23,8 +23,11 @@ from penstock.protocols.tables import BackTable, ConfigView, ListenerTable, Loss
 from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import BackSide, FrontSide
 from penstock_codecs.byte_layout import Layout
+from penstock_codecs.failures import FailureCode
+from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Capability
 from penstock_codecs.plugins import installed
+from penstock_codecs.s2.names import validate_basin_name
 from penstock_codecs.streams import BasinConfig
 
 if TYPE_CHECKING:
@@ -161,6 +164,21 @@ class ListenerKind(Generic[L]):
     def terms(self, table: L) -> Terms:
         """Return the terms in which its clients name streams and positions."""
         return Terms()
+
+    def recorded_stream(self, name: str, basin: str) -> StreamRef | None:
+        """Return the stream that a gateway finds for a name in a recording; None if no other protocol sees it.
+
+        `basin`: for names without one. Raises OperationFailed for names that are not valid.
+        """
+        space, slash, rest = name.partition("/")
+        if not slash:
+            return StreamRef(basin, space)
+        return StreamRef(validate_basin_name(space, FailureCode.INVALID), rest) if rest else None
+
+    def replayed_headers(self, target: str, basin: str) -> Mapping[str, str]:
+        """Return headers over HTTP to set in a recorded request to `target` before it is sent again; `basin`: the one
+        that it concerns, "" if that is unknown."""
+        return {}
 
     def replaying(self, basin: str, patience: float) -> dict[str, Any]:
         """Return keys of a table that serves recorded clients: their streams are in `basin`, and they may be silent for

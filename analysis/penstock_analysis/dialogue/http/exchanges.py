@@ -7,7 +7,7 @@ from functools import cache
 from http import HTTPStatus
 from typing import Any, Final
 
-from penstock_analysis.capture import Sender
+from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.dialogue.http.appends import PendingAppendLimit, PendingAppends
 from penstock_analysis.dialogue.http.collector import MessageCollector
 from penstock_analysis.dialogue.http.exchange import (
@@ -271,6 +271,13 @@ def http_protocols(protocol: str) -> tuple[HttpProtocol, ...]:
     """Return the protocols over HTTP that requests in a conversation may belong to: its own one, or all of them."""
     own = plugins().get(protocol)
     return tuple(plugin.http() for plugin in (plugins().values() if own is None else (own,)) if plugin.http is not None)
+
+
+def claimed_by(request: RequestHead, conversation: Conversation) -> str:
+    """Return the name of the plug-in to which a request over HTTP belongs; "" if none claims it."""
+    exchange = SeenExchange(0, PendingAppends(conversation, PendingAppendLimit()))
+    found = (name for name, plugin in plugins().items() if plugin.http and plugin.http().claims(exchange, request, ()))
+    return next(found, "")
 
 
 def _session_of(exchange: SeenExchange) -> str:

@@ -42,7 +42,7 @@ def open_listener(context: ListenerContext, label: str, table: S2Listener) -> Op
     """See `penstock.protocols.plugin.ListenerKind.open`."""
     settings = s2_settings(table, context.drain_seconds, context.identities, context.access)
     http, back = http_settings(table.limits), context.back(label, tokens=True)
-    server = context.http_server(S2Front(context.faulty(back, label), settings), http)
+    server = context.http_server(S2Front(context.faulty(back, label, in_sessions=True), settings), http)
     return OpenListener(server.serve, server.begin_drain, back, (settings, http), refuse=refuse_http)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from penstock.routing.target import Target
 
 __all__ = ["PLUGIN"]
+
+
+_OF_STREAMS: Final = "/v1/streams"
+"""Beginning of the paths of requests that name their basin in a header or a query."""
 
 
 class _Listener(ListenerKind[S2Listener]):
@@ -94,6 +98,9 @@ class _Listener(ListenerKind[S2Listener]):
         from penstock.protocols.s2.terms import S2Terms
 
         return S2Terms(table.sse_dialect)
+
+    def replayed_headers(self, target: str, basin: str) -> Mapping[str, str]:
+        return {"s2-basin": basin} if basin and target.startswith(_OF_STREAMS) else {}
 
     def replaying(self, basin: str, patience: float) -> dict[str, Any]:
         return {"default_basin": basin, "limits": {"keep_alive_seconds": patience}}

@@ -14,6 +14,7 @@ from penstock.protocols.servers import Server, ServerKind
 from penstock.protocols.tables import ConfigView
 from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import BackSide, FrontSide
+from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Capability
 
 if TYPE_CHECKING:
@@ -63,6 +64,9 @@ class _Listener(ListenerKind[S3PListener]):
         return f"every stream of basin {table.basin}"
 
     loss_notes = ("everything else: kept, byte for byte",)
+
+    def recorded_stream(self, name: str, basin: str) -> StreamRef:
+        return StreamRef(basin, name)
 
     def side(self, table: S3PListener) -> FrontSide:
         from penstock.protocols.s3p.report import S3PSide

@@ -33,7 +33,7 @@ def open_listener(context: ListenerContext, label: str, table: SegmentListener, 
     """See `penstock.protocols.plugin.ListenerKind.open`. `numbered`: as in `segment_settings`."""
     settings = segment_settings(table, open_delegation(context.config.store_directory, table), numbered=numbered)
     back = context.back(label, SegmentNames(table.basin))
-    front = SegmentFront(context.faulty(back, label), settings)
+    front = SegmentFront(context.faulty(back, label, throttled_whole=True), settings)
     return OpenListener(traced_connections(front.serve), front.drain, back, (settings,))
 
 

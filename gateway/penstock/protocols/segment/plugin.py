@@ -16,6 +16,7 @@ from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item
 from penstock_analysis.segment.dialect_detection import HELLO
 from penstock_codecs.byte_layout import Layout
+from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Capability
 from penstock_codecs.streams import BasinConfig, Retention, StreamConfig
 
@@ -69,6 +70,10 @@ class _Listener(ListenerKind[SegmentListener]):
         "everything else: kept, each body as one event",
         "a record's bytes are fixed when it is appended: later changes of the configuration do not affect it",
     )
+
+    def recorded_stream(self, name: str, basin: str) -> StreamRef | None:
+        found = SegmentNames(basin).to_stream(name)
+        return found if found.basin != INTERNAL_BASIN else None
 
     def side(self, table: SegmentListener) -> FrontSide:
         from penstock.protocols.segment.report import SegmentSide

@@ -22,8 +22,7 @@ _ON_ARRIVAL: Final = frozenset({Action.DELAY, Action.THROTTLE, Action.ERROR, Act
 _ON_CHANGES: Final = _ON_ARRIVAL | {Action.DUPLICATE}
 """Actions on messages other than reads: a duplicated read would have no effect."""
 _ON_ANSWERS: Final = frozenset({Action.DELAY, Action.ERROR})
-_ON_SEGMENT_ANSWERS: Final = _ON_ANSWERS | {Action.THROTTLE}
-"""For segment clients, answers are throttled as a whole (`penstock.routing.faults.messages.ON_SEGMENT_MESSAGES`)."""
+_ON_WHOLE_ANSWERS: Final = _ON_ANSWERS | {Action.THROTTLE}
 
 
 class AnswerFault(NamedTuple):
@@ -60,7 +59,7 @@ async def arrival(faults: Faults, about: MessageSubject, size: int) -> int:
 def held_back(faults: Faults, about: MessageSubject, size: int) -> AnswerFault:
     """Apply the faults of an answer of `size` bytes that is ready now. Return when to send it, or its failure."""
     until, failure = trio.current_time(), None
-    actions = _ON_SEGMENT_ANSWERS if about.protocol == "segment" else _ON_ANSWERS
+    actions = _ON_WHOLE_ANSWERS if about.throttled_whole else _ON_ANSWERS
     for rule in faults.firing(about, FaultDirection.OUT, actions):
         fault = rule.fault
         if fault.action is Action.DELAY:

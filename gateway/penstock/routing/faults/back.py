@@ -47,7 +47,7 @@ class _Terminals:
 
     def __init__(self, faults: Faults, about: MessageSubject) -> None:
         rules = tuple(faults.concerning(about, FaultDirection.OUT, _TERMINAL))
-        session = about.protocol == "s2"
+        session = about.in_sessions
         self._about = about
         self._ends = next((rule for rule in rules if session and rule.chooses()), None)
         self._counting: tuple[Rule, ...] = () if session else rules
@@ -230,12 +230,25 @@ _KINDS: Final[dict[type, MessageKind]] = {
 
 
 class FaultyBack(BackWrapper):
-    """A listener's back that injects faults. Without rules it hands everything on unchanged."""
+    """A listener's back that injects faults. Without rules it hands everything on unchanged.
 
-    def __init__(self, inner: Back, faults: Faults, listener: str) -> None:
+    `in_sessions` and `throttled_whole`: see `MessageSubject`.
+    """
+
+    def __init__(
+        self,
+        inner: Back,
+        faults: Faults,
+        listener: str,
+        *,
+        in_sessions: bool = False,
+        throttled_whole: bool = False,
+    ) -> None:
         super().__init__(inner)
         self._faults = faults
         self._listener = listener
+        self._in_sessions = in_sessions
+        self._throttled_whole = throttled_whole
 
     def perform(self, operation: Operation[R]) -> Coroutine[Any, Any, R]:
         return self._perform(operation) if self._faults.active and self._wanted else self._inner.perform(operation)
@@ -259,7 +272,9 @@ class FaultyBack(BackWrapper):
         return self._faults.active and CUT_CONNECTION.get() is not None
 
     def _about(self, kind: MessageKind, stream: StreamRef | None) -> MessageSubject:
-        return MessageSubject(self._listener, kind, stream, self._route_of(stream), CLIENT.get().identity)
+        route, identity = self._route_of(stream), CLIENT.get().identity
+        traits = self._in_sessions, self._throttled_whole
+        return MessageSubject(self._listener, kind, stream, route, identity, *traits)
 
     def _route_of(self, stream: StreamRef | None) -> str:
         """Return the name of the stream's route, "" if it has none."""
@@ -332,7 +347,7 @@ class FaultyBack(BackWrapper):
             raise dropped_failure()
         async with self._inner.read_session(read) as inner:
             due = DueMessages(self._faults, about)
-            if about.protocol != "s2":
+            if not about.in_sessions:
                 due.owe()  # the only reply, with records or without
             DUE.set(due)
             yield FaultyReads(inner, self._faults, about, due)

@@ -24,7 +24,7 @@ __all__ = [
     "DUE",
     "ON_MESSAGES",
     "ON_ONE_ANSWER",
-    "ON_SEGMENT_MESSAGES",
+    "ON_WHOLE_MESSAGES",
     "DueMessages",
     "MessageFaults",
     "due_message",
@@ -35,8 +35,9 @@ ON_MESSAGES: Final = frozenset({Action.DROP, Action.DUPLICATE, Action.CUT, Actio
 """Actions applied to an encoded message; the others are applied before (`penstock.routing.faults.arriving`)."""
 ON_ONE_ANSWER: Final = ON_MESSAGES - {Action.DUPLICATE}
 """The same for HTTP, where a request has exactly one answer."""
-ON_SEGMENT_MESSAGES: Final = ON_MESSAGES - {Action.THROTTLE}
-"""The same for the segment protocol, where several tasks write to a connection and none may wait within a message."""
+ON_WHOLE_MESSAGES: Final = ON_MESSAGES - {Action.THROTTLE}
+"""The same where several tasks write to a connection, and none may wait within a message: answers are throttled before
+(`MessageSubject.throttled_whole`)."""
 _WRITTEN_SECONDS: Final = 5.0
 """Longest wait before a cut for the client to read the bytes sent so far, in seconds."""
 _PIECES_PER_SECOND: Final = 20

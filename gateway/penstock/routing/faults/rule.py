@@ -52,17 +52,21 @@ class MessageKind(Enum):
 @dataclass(frozen=True, slots=True)
 class MessageSubject:
     """The subject of a message. `listener`: its label, `s2` or `s2.public`. `stream`: its name for the client, None for
-    a message without one. `route`: "" if there is none. `identity`: "" for an anonymous client."""
+    a message without one. `route`: "" if there is none. `identity`: "" for an anonymous client. `in_sessions`: this
+    protocol's reads and appends are sessions, in which many batches answer one request. `throttled_whole`: an answer is
+    throttled before any of it is sent."""
 
     listener: str
     kind: MessageKind
     stream: StreamRef | None = None
     route: str = ""
     identity: str = ""
+    in_sessions: bool = False
+    throttled_whole: bool = False
 
     @property
     def protocol(self) -> str:
-        """The listener's kind: s2, s3p, segment or controller."""
+        """The listener's kind."""
         return self.listener.partition(".")[0]
 
 

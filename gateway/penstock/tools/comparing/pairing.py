@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
+from operator import attrgetter
 from typing import Final
 
 from penstock.tools.comparing.record_table import ComparedStream
+from penstock_analysis.dialogue.records import plain_stream
+from penstock_analysis.plugin import plugins
 
-__all__ = ["Pairs", "called", "join_names", "pair_streams", "plain_name", "wanted"]
-
-_SEGMENT: Final = re.compile(r"(.*)/\d+\.#epoch\.\d+")
-"""A segment of a Pravega stream (segment fact sheet, 1.5): scope/stream/number.#epoch.number."""
+__all__ = ["Pairs", "called", "join_names", "pair_streams", "wanted"]
 
 
 @dataclass(slots=True)
@@ -25,10 +25,16 @@ class Pairs:
     only_b: list[ComparedStream] = field(default_factory=list)
 
 
-def plain_name(name: str) -> str:
-    """Return a stream's name without the number and epoch of a segment."""
-    found = _SEGMENT.fullmatch(name)
-    return name if found is None else found[1]
+@cache
+def _shortened() -> dict[str, Callable[[str], str]]:
+    """Return how layers shorten the name of a part of a stream to that of the stream."""
+    return {layer: one.stream_of for one in plugins().values() if one.stream_of is not None for layer in one.layers}
+
+
+def _whole(stream: ComparedStream) -> str:
+    """Return the name of the stream, without the part of it that `name` may add."""
+    shorten = _shortened().get(stream.layer)
+    return stream.name if shorten is None else shorten(stream.name)
 
 
 def join_names(streams: Sequence[ComparedStream]) -> list[ComparedStream]:
@@ -42,11 +48,11 @@ def join_names(streams: Sequence[ComparedStream]) -> list[ComparedStream]:
     full: dict[str, list[ComparedStream]] = {}
     for one in streams:
         if "/" in one.name:
-            full.setdefault(_last_part(one.name), []).append(one)
+            full.setdefault(_last_part(one), []).append(one)
     found = {one.name: one for one in streams}
     for one in bare:
         same = full.get(one.name, [])
-        if len({plain_name(other.name) for other in same}) == 1:
+        if len({_whole(other) for other in same}) == 1:
             for other in (one, *same):
                 del found[other.name]
             together = _together([one, *same])
@@ -74,7 +80,7 @@ def called(streams: Iterable[ComparedStream], name: str) -> ComparedStream | Non
 
 def wanted(stream: ComparedStream, globs: Sequence[str]) -> bool:
     """Return whether a name of the stream matches one of the globs; without globs every stream matches."""
-    names = {each for name in (stream.name, *stream.others) for each in (name, plain_name(name))}
+    names = {each for name in (stream.name, *stream.others) for each in (name, plain_stream(name))}
     return not globs or any(fnmatchcase(name, glob) for glob in globs for name in names)
 
 
@@ -91,7 +97,7 @@ def pair_streams(a: Sequence[ComparedStream], b: Sequence[ComparedStream], named
         one, other = called(left.values(), first), called(right.values(), second)
         if one is not None and other is not None:
             pairs.both.append((left.pop(one.name), right.pop(other.name)))
-    for spelling in (str, plain_name, _last_part):
+    for spelling in (_name, _whole, _last_part):
         ones, others = _unique(left, spelling), _unique(right, spelling)
         for name in ones.keys() & others.keys():
             pairs.both.append((left.pop(ones[name]), right.pop(others[name])))
@@ -100,13 +106,16 @@ def pair_streams(a: Sequence[ComparedStream], b: Sequence[ComparedStream], named
     return pairs
 
 
-def _last_part(name: str) -> str:
-    return plain_name(name).rpartition("/")[2]
+_name: Final = attrgetter("name")
 
 
-def _unique(names: Iterable[str], spelling: Callable[[str], str]) -> dict[str, str]:
-    """Return names by their spelling, for spellings of only one name."""
+def _last_part(stream: ComparedStream) -> str:
+    return _whole(stream).rpartition("/")[2]
+
+
+def _unique(streams: Mapping[str, ComparedStream], spelling: Callable[[ComparedStream], str]) -> dict[str, str]:
+    """Return the streams' names by their spelling, for spellings of only one."""
     found: dict[str, list[str]] = {}
-    for name in names:
-        found.setdefault(spelling(name), []).append(name)
+    for name, stream in streams.items():
+        found.setdefault(spelling(stream), []).append(name)
     return {short: together[0] for short, together in found.items() if len(together) == 1}

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 import trio
 
 from penstock.core.back import Back, Following
-from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
-from penstock.tools.comparing.pairing import plain_name
+from penstock.protocols.plugin import ListenerKind, listener_kinds
 from penstock.tools.comparing.record_table import ComparedStream, Input, RecordTable
 from penstock_analysis.capture import CaptureEvent, Side
 from penstock_analysis.dialogue import DELIVERED, Message, Problem, SeenRecord
 from penstock_analysis.dialogue.dialogues import Dialogues
+from penstock_analysis.plugin import plugins
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import FromSeqNum, Read
-from penstock_codecs.s2.names import validate_basin_name
 
 __all__ = ["put_capture", "put_live", "stream_on_server"]
 
@@ -29,8 +28,6 @@ _NOTHING_THERE: Final = frozenset(
         FailureCode.NOT_REPRESENTABLE,  # the server's protocol has no name for it, so there is no such stream
     }
 )
-_BARE_NAMES: Final = "s3p"
-_SEGMENTS: Final = "segment"
 
 
 def put_capture(table: RecordTable, source: Input, events: Iterable[CaptureEvent], side: Side = Side.FRONT) -> None:
@@ -56,16 +53,10 @@ def stream_on_server(stream: ComparedStream, basin: str) -> StreamRef | None:
 
     `basin`: for names without one, and for scopes that are not valid basins.
     """
-    if stream.layer == _BARE_NAMES:
-        return StreamRef(basin, stream.name)
+    kinds = listener_kinds()
+    known = (kinds[name] for name, plugin in plugins().items() if stream.layer in plugin.layers and name in kinds)
     try:
-        if stream.layer == _SEGMENTS:
-            found = SegmentNames(basin).to_stream(stream.name)
-            return found if found.basin != INTERNAL_BASIN else None
-        space, slash, name = plain_name(stream.name).partition("/")
-        if not slash:
-            return StreamRef(basin, space)
-        return StreamRef(validate_basin_name(space, FailureCode.INVALID), name) if name else None
+        return next(known, ListenerKind[Any]()).recorded_stream(stream.name, basin)
     except OperationFailed:
         return None
 

@@ -7,6 +7,7 @@ replaced: the authority, the framing, and the credentials.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import trio
@@ -33,14 +34,21 @@ _OF_THE_CONNECTION: Final = frozenset(
 )
 _REDACTED: Final = re.compile(r"(?:[A-Za-z0-9-]+[ \t]+)?\*+")
 """The recorder's replacement for a secret header."""
-_OF_BASINS: Final = "/v1/streams"
 
 
 class Rewritten:
     """Rewrites recorded requests for the target. `token`: replaces the recorded one; `basin`: replaces the recorded
-    one. None: as recorded, without what was redacted."""
+    one. None: as recorded, without what was redacted. `own_headers`: see `ListenerKind.replayed_headers`."""
 
-    def __init__(self, authority: str, scheme: str, token: str | None, basin: str | None) -> None:
+    def __init__(
+        self,
+        authority: str,
+        scheme: str,
+        token: str | None,
+        basin: str | None,
+        own_headers: Callable[[str, str], Mapping[str, str]],
+    ) -> None:
+        self._own_headers = own_headers
         self._authority = authority
         self._scheme = scheme
         self._token = token
@@ -56,9 +64,8 @@ class Rewritten:
         if self._token is not None:
             headers = _without(headers, "authorization")
             headers.append(("authorization", f"Bearer {self._token}"))
-        if head.target.startswith(_OF_BASINS) and (wanted := self._basin or basin):
-            headers = _without(headers, "s2-basin")
-            headers.append(("s2-basin", wanted))
+        for name, value in self._own_headers(head.target, self._basin or basin).items():
+            headers = [*_without(headers, name), (name, value)]
         chunked = any(name == "transfer-encoding" for name, _ in head.headers)
         if chunked:
             headers.append(("transfer-encoding", "chunked"))

@@ -11,6 +11,7 @@ from typing import Final
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue import APPENDED, Message
+from penstock_analysis.plugin import layers_settled_by_record, unasked_layers
 from penstock_codecs.http import Body, End, RequestHead, Reset
 
 __all__ = ["ClientSent", "Finish", "Item", "Move", "Over", "ServerGave", "given_by", "outcome_of"]
@@ -89,8 +90,6 @@ Item = ClientSent | ServerGave | Over | Finish
 
 _RESET: Final = "RST_STREAM"
 """Kind of message that ends an exchange, reported as `Over`."""
-_SESSIONS: Final = frozenset({"s2s", "sse"})
-"""Layers in which a server delivers batches without a request for each."""
 
 
 def given_by(message: Message, exchange: int | None) -> ServerGave | None:
@@ -100,9 +99,9 @@ def given_by(message: Message, exchange: int | None) -> ServerGave | None:
         return None
     given = ServerGave(exchange, asked=message.exchange, outcome=outcome_of(message))
     count = len(message.records)
-    if message.layer in _SESSIONS and count and message.answers is None and not message.failure:
+    if message.layer in unasked_layers() and count and message.answers is None and not message.failure:
         given.records = count
-    elif message.layer == "segment" and count and message.records[0].action == APPENDED:
+    elif message.layer in layers_settled_by_record() and count and message.records[0].action == APPENDED:
         given.records, given.outcome = count, outcome_of(message) if message.failure else ""
     elif message.answers is not None or (message.failure and message.kind != _RESET):
         given.answers = 1

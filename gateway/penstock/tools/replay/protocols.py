@@ -9,14 +9,14 @@ from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Sender
 from penstock_analysis.dialogue import Message
 from penstock_analysis.dialogue.choosing import ENOUGH, spoken_by
 from penstock_analysis.dialogue.http.dialogue import HttpDialogue
+from penstock_analysis.dialogue.http.exchanges import claimed_by
 from penstock_analysis.plugin import plugins
 from penstock_codecs.http import RequestHead
 
 __all__ = ["is_http", "protocol_of"]
 
 _LEAST: Final = 4
-"""Bytes that identify the version of HTTP, and the dialect of the segment protocol."""
-_CONTROLLER: Final = "/io.pravega.controller."
+"""Bytes that tell protocols, their dialects and versions apart."""
 
 
 def is_http(protocol: str) -> bool:
@@ -27,7 +27,7 @@ def is_http(protocol: str) -> bool:
 def protocol_of(conversation: Conversation, events: Iterable[CaptureEvent]) -> str | None:
     """Return the protocol of a conversation from its first events, as in `Conversation.protocol`; "" if it is unknown.
 
-    Returns None if the client has not sent enough.
+    Returns None if the client has not sent enough, over HTTP a request that a protocol claims.
     """
     first = _first(events)
     if len(first) < _LEAST:
@@ -40,8 +40,9 @@ def protocol_of(conversation: Conversation, events: Iterable[CaptureEvent]) -> s
     dialogue = HttpDialogue(conversation)
     for event in events:
         for item in dialogue.receive(event):
-            if isinstance(item, Message) and isinstance(item.event, RequestHead):
-                return "controller" if item.event.target.startswith(_CONTROLLER) else "s2"
+            request = item.event if isinstance(item, Message) else None
+            if isinstance(request, RequestHead) and (protocol := claimed_by(request, conversation)):
+                return protocol
     return None
 
 

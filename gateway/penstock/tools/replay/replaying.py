@@ -31,6 +31,7 @@ from penstock.tools.replay.tally import ReplayTally
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Joined, Lost, Opened, Sender
 from penstock_analysis.dialogue import Dialogue
 from penstock_analysis.dialogue.choosing import dialogue_for
+from penstock_analysis.plugin import plugins
 from penstock_codecs.http import PREFACE
 
 __all__ = ["Replay", "ReplaySettings"]
@@ -225,7 +226,8 @@ class _Run:
             playing.recorded = RecordedExchanges(conversation, self._parts.wants)
         else:
             dialogue = dialogue_for(replace(conversation, protocol=protocol))
-            playing.recorded = RecordedBytes(conversation, dialogue, self._parts.wants, numbered=protocol == "s3p")
+            numbered = plugins()[protocol].numbered_requests
+            playing.recorded = RecordedBytes(conversation, dialogue, self._parts.wants, numbered)
         live, tally = await self._live(conversation, protocol, playing.report, _first(playing.held))
         playing.player = Player(self._stage, live, tally, playing.report)
         nursery.start_soon(self._run_player, playing.player, playing.report)
@@ -286,7 +288,7 @@ class _Run:
             return dialogue_for(shown)
 
         if not is_http(protocol):
-            numbers = ExchangeNumbers(protocol == "s3p")
+            numbers = ExchangeNumbers(plugins()[protocol].numbered_requests)
             tally = ReplayTally(new_dialogue, report, numbers.recorded, by_exchange=False)
             upstream = upstream_of(target, tls, tally, shown, dial)
             return LiveBytes(upstream, tally, numbers.sent), tally
@@ -294,7 +296,7 @@ class _Run:
         basin = target.space if direct else None
         scheme = "https" if direct and target.tls else "http"
         patience = self._settings.patience
-        rewritten = Rewritten(str(target.address), scheme, token, basin)
+        rewritten = Rewritten(str(target.address), scheme, token, basin, listener_kinds()[protocol].replayed_headers)
         live: LiveExchanges
         tally = ReplayTally(new_dialogue, report, lambda exchange: live.recorded(exchange), by_exchange=True)
         upstream = upstream_of(target, tls, tally, shown, dial)

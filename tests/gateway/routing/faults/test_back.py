@@ -42,7 +42,7 @@ class Inner(PartialBack):
 
 
 def both(inner: Inner, faults: Faults) -> FaultyBack:
-    return FaultyBack(inner, faults, "s2")
+    return FaultyBack(inner, faults, "s2", in_sessions=True)
 
 
 async def test_without_rules_nothing_is_wrapped() -> None:

@@ -48,7 +48,7 @@ def compared(a: Sequence[SeenRecord], b: Sequence[SeenRecord], fields: Fields = 
     with RecordTable(fields) as table:
         for source, records in ((Input.A, a), (Input.B, b)):
             for record in records:
-                table.put(source, record)
+                table.put(source, record, "segment" if "#epoch" in record.stream else "")
         table.settle()
         return compare_streams(table, **options)  # type: ignore[arg-type]
 
@@ -331,6 +331,7 @@ def test_a_stream_may_be_named_by_any_of_its_names() -> None:
         ("s3p", "a/b", "penstock/a/b"),
         ("s2s", "my-basin/a/b", "my-basin/a/b"),
         ("http", "alone", "penstock/alone"),
+        ("s2s", "my-basin/a/0", "my-basin/a/0"),
         ("http", "Bad/x", None),
         ("http", "my-basin/", None),
         ("segment", "my-scope/orders/0.#epoch.0", "my-scope/orders"),
@@ -338,7 +339,7 @@ def test_a_stream_may_be_named_by_any_of_its_names() -> None:
         ("segment", "Sc/orders/0.#epoch.0", "penstock/Sc/orders"),
         ("segment", "my-scope/_RGgroup/0.#epoch.0", None),
         ("segment", "no segment", None),
-        ("", "my-basin/orders/0.#epoch.0", "my-basin/orders"),
+        ("", "my-basin/orders/0.#epoch.0", "my-basin/orders/0.#epoch.0"),
     ],
 )
 def test_what_a_stream_is_called_on_a_server(layer: str, name: str, there: str | None) -> None:

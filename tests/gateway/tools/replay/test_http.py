@@ -17,6 +17,7 @@ from support.s2.whole_api import STREAM, Talk, talk, whole_talk
 from penstock.net.http.exchange import Exchange, Handler, Request
 from penstock.net.http.serving import HttpSettings, serve_http
 from penstock.observe.taps.connections import Connections
+from penstock.protocols.plugin import listener_kinds
 from penstock.protocols.s2.front import S2Front, S2Settings
 from penstock.tools.replay.configuring import TargetOptions
 from penstock.tools.replay.exchanges import Rewritten
@@ -217,7 +218,7 @@ REQUEST = (
     ["Bearer ******", "******", "AWS4-HMAC-SHA256 ***"],
 )
 def test_what_was_redacted_is_not_shown(value: str) -> None:
-    rewritten = Rewritten("here:1", "http", None, None)
+    rewritten = Rewritten("here:1", "http", None, None, listener_kinds()["s2"].replayed_headers)
     head = RequestHead(1, "GET", "/v1/basins", [("authorization", value), ("accept", "*/*"), ("x", "a*")])
     assert rewritten.head(head, "").headers == [("accept", "*/*"), ("x", "a*")]
 
@@ -244,7 +245,7 @@ async def test_a_request_that_the_server_s_http_cannot_say(autojump_clock: Clock
 
 
 def test_what_was_not_redacted_is_shown_as_it_was() -> None:
-    rewritten = Rewritten("here:1", "http", None, None)
+    rewritten = Rewritten("here:1", "http", None, None, listener_kinds()["s2"].replayed_headers)
     headers = [("authorization", "Bearer abc"), ("connection", "close"), ("expect", "100-continue")]
     told = rewritten.head(RequestHead(1, "GET", "/v1/streams/x", headers, "old-basin.localhost"), "old-basin")
     assert told.headers == [("authorization", "Bearer abc"), ("s2-basin", "old-basin")]

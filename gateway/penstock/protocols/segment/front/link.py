@@ -18,7 +18,7 @@ from penstock.net.transport import FrontTransport, SlowSender
 from penstock.observe.metrics.clients import count_error
 from penstock.protocols.segment.front.replies import LOST, REPLIES, Replies, RequestFields
 from penstock.protocols.segment.front.settings import SegmentSettings
-from penstock.routing.faults.messages import ON_SEGMENT_MESSAGES, MessageFaults, due_message
+from penstock.routing.faults.messages import ON_WHOLE_MESSAGES, MessageFaults, due_message
 from penstock_codecs.codec import NEED_DATA, PAUSED
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.limits import MIB
@@ -145,7 +145,7 @@ class SegmentLink:
         """
         for message in messages:
             pieces = self._codec.send(message)
-            if (said := due_message(ON_SEGMENT_MESSAGES)) is not None:
+            if (said := due_message(ON_WHOLE_MESSAGES)) is not None:
                 self._put_faulty(said, pieces)
             elif not self._cut:
                 self._transport.put(pieces)
