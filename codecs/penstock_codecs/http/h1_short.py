@@ -30,9 +30,9 @@ from penstock_codecs.http.events import (
     body_forbidden,
 )
 
-__all__ = ["REASONS", "BodyParts", "ShortExchange", "ShortRequests", "text_of"]
+__all__ = ["BodyParts", "ShortExchange", "ShortRequests", "encoded", "response_of", "text_of"]
 
-REASONS: Final = {int(status): status.phrase.encode("ascii") for status in HTTPStatus}
+_REASONS: Final = {int(status): status.phrase.encode("ascii") for status in HTTPStatus}
 _MOST_KNOWN: Final = 256
 """Header blocks that are kept for all connections; each has at most `HttpLimits.max_short` bytes."""
 _FIRST_LINE: Final = re.compile(rb"(?!CONNECT )([A-Z]{1,20}) (/[!-~]*) HTTP/1\.1")
@@ -229,7 +229,7 @@ class ShortExchange:
 
 def response_of(status: int, headers: list[tuple[bytes, bytes]]) -> h11.Response:
     """Return the head of a response as an event of h11. Raises h11.LocalProtocolError."""
-    return h11.Response(status_code=status, headers=headers, reason=REASONS.get(status, b""))
+    return h11.Response(status_code=status, headers=headers, reason=_REASONS.get(status, b""))
 
 
 @lru_cache(512)
@@ -249,7 +249,7 @@ def _line(name: str, value: str) -> bytes:
 
 @lru_cache(64)
 def _status_line(status: int) -> bytes:
-    return b"HTTP/1.1 %d %b\r\n" % (status, REASONS.get(status, b""))
+    return b"HTTP/1.1 %d %b\r\n" % (status, _REASONS.get(status, b""))
 
 
 def text_of(headers: Any) -> tuple[tuple[str, str], ...]:
