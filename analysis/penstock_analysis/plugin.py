@@ -104,6 +104,8 @@ class AnalysisPlugin:
 
     http: Callable[[], HttpProtocol] | None = None
     """Returns how requests and bodies of a protocol on HTTP are read."""
+    takes_unclaimed: bool = False
+    """Requests over HTTP that no protocol claims are taken for its own."""
     bodies: Callable[[], HttpBodies] | None = None
     """Returns how secrets are found in bodies of a protocol on HTTP."""
 

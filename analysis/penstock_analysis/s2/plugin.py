@@ -42,5 +42,6 @@ PLUGIN: Final = AnalysisPlugin(
     secret_headers=("s2-encryption-key",),
     format_headers=("s2-format",),
     http=_http,
+    takes_unclaimed=True,
     bodies=_bodies,
 )

@@ -6,6 +6,7 @@ response is written without h11 if it says its length. In all other cases, at wh
 the exchange so far and goes on: what is accepted, refused and sent is always what h11 would accept, refuse and send.
 
 Headers are known once h11 has parsed them for a connection that sent the same twice. The length of the body may differ.
+Each connection knows its own, and forgets them when it ends: they may hold credentials.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ from penstock_codecs.http.events import (
 __all__ = ["BodyParts", "ShortExchange", "ShortRequests", "encoded", "response_of", "text_of"]
 
 _REASONS: Final = {int(status): status.phrase.encode("ascii") for status in HTTPStatus}
-_MOST_KNOWN: Final = 256
-"""Header blocks that are kept for all connections; each has at most `HttpLimits.max_short` bytes."""
+_MOST_KNOWN: Final = 4
+"""Header blocks that a connection keeps; each has at most `HttpLimits.max_short` bytes. Clients that append and read
+need two."""
 _FIRST_LINE: Final = re.compile(rb"(?!CONNECT )([A-Z]{1,20}) (/[!-~]*) HTTP/1\.1")
 _LENGTH: Final = re.compile(rb"\n[Cc]ontent-[Ll]ength: ([0-9]{1,6})\r\n")
 _CHANGES_THE_CONNECTION: Final = frozenset({"transfer-encoding", "expect", "upgrade"})
@@ -48,10 +50,6 @@ class _Known(NamedTuple):
     headers: tuple[tuple[str, str], ...]
     length_at: int
     host: str
-
-
-_known: dict[bytes, _Known | None] = {}
-"""Blocks with the digits of the body's length replaced by 0; None for those that only h11 may take."""
 
 
 class BodyParts:
@@ -70,10 +68,12 @@ class BodyParts:
 class ShortRequests:
     """Recognizes the short requests of one connection."""
 
-    __slots__ = ("_before",)
+    __slots__ = ("_before", "_known")
 
     def __init__(self) -> None:
         self._before = 0  # hash of the last block that was not known
+        # Blocks with the digits of the body's length replaced by 0; None for those that only h11 may take.
+        self._known: dict[bytes, _Known | None] = {}
 
     def begin(self, data: bytes, stream_id: int, scheme: str) -> ShortExchange | None:
         """Return the exchange that these bytes begin; None if they are anything but one whole request with known
@@ -92,12 +92,9 @@ class ShortRequests:
             block = block[: length.start(1)] + b"0" + block[length.end(1) :]
         elif len(data) != head_end:
             return None
-        known = _known.get(block, self)
-        if known is self:
-            known = self._learn(block)
+        known = self._known[block] if block in self._known else self._learn(block)
         if known is None:
             return None
-        assert isinstance(known, _Known)
         headers: HttpHeaders = known.headers
         if length is not None:
             at = known.length_at
@@ -111,9 +108,9 @@ class ShortRequests:
         if self._before != (before := hash(block)):
             self._before = before
             return None
-        if len(_known) >= _MOST_KNOWN:
-            del _known[next(iter(_known))]
-        known = _known[block] = _parsed(block)
+        if len(self._known) >= _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        known = self._known[block] = _parsed(block)
         return known
 
 

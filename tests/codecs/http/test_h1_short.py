@@ -206,7 +206,15 @@ def test_headers_are_known_from_the_second_request_on_whatever_the_length_of_the
     codec, _ = both()
     bodies = (b"a", b"bc", b"d" * 100, b"", b"e")
     assert rounds_of(codec, [post(body, b"learning") for body in bodies]) == [False, True, True, True, True]
-    assert rounds_of(both()[0], [post(b"other connection", b"learning")]) == [True]
+    assert rounds_of(both()[0], [post(b"other connection", b"learning")]) == [False]
+
+
+def test_a_connection_knows_a_few_headers() -> None:
+    codec, _ = both()
+    few = [post(b"", b"h%d" % number) for number in range(4) for _ in range(2)]
+    assert rounds_of(codec, few) == [False, True] * 4
+    assert rounds_of(codec, [post(b"", b"h%d" % number) for number in (0, 1, 2, 3)]) == [True] * 4
+    assert rounds_of(codec, [post(b"", b"more")] * 2 + [post(b"", b"h0")]) == [False, True, False], "the oldest is gone"
 
 
 def test_headers_that_change_with_each_request_are_not_kept() -> None:

@@ -274,10 +274,10 @@ def http_protocols(protocol: str) -> tuple[HttpProtocol, ...]:
 
 
 def claimed_by(request: RequestHead, conversation: Conversation) -> str:
-    """Return the name of the plug-in to which a request over HTTP belongs; "" if none claims it."""
+    """Return the name of the plug-in to which a request over HTTP belongs; "" if there is none."""
     exchange = SeenExchange(0, PendingAppends(conversation, PendingAppendLimit()))
-    found = (name for name, plugin in plugins().items() if plugin.http and plugin.http().claims(exchange, request, ()))
-    return next(found, "")
+    claiming = (name for name, one in plugins().items() if one.http and one.http().claims(exchange, request, ()))
+    return next(claiming, None) or next((name for name, one in plugins().items() if one.takes_unclaimed), "")
 
 
 def _session_of(exchange: SeenExchange) -> str:

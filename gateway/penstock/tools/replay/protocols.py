@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Sender
@@ -24,10 +24,10 @@ def is_http(protocol: str) -> bool:
     return protocol in plugins() and plugins()[protocol].over_http
 
 
-def protocol_of(conversation: Conversation, events: Iterable[CaptureEvent]) -> str | None:
+def protocol_of(conversation: Conversation, events: Sequence[CaptureEvent]) -> str | None:
     """Return the protocol of a conversation from its first events, as in `Conversation.protocol`; "" if it is unknown.
 
-    Returns None if the client has not sent enough, over HTTP a request that a protocol claims.
+    Returns None if the client has not sent enough.
     """
     first = _first(events)
     if len(first) < _LEAST:
@@ -40,9 +40,8 @@ def protocol_of(conversation: Conversation, events: Iterable[CaptureEvent]) -> s
     dialogue = HttpDialogue(conversation)
     for event in events:
         for item in dialogue.receive(event):
-            request = item.event if isinstance(item, Message) else None
-            if isinstance(request, RequestHead) and (protocol := claimed_by(request, conversation)):
-                return protocol
+            if isinstance(item, Message) and isinstance(item.event, RequestHead):
+                return claimed_by(item.event, conversation)
     return None
 
 
