@@ -122,7 +122,10 @@ def test_the_commands_work(document: str, fresh_gateway: GatewayProcess) -> None
     for block in blocks(document):
         key = next((key for key in expected if key in block.text), None)
         assert key is not None, f"say in EXPECTED what this prints, or that it was printed already: {block.text}"
-        output(command(Block(block.language, with_ports(block.text, fresh_gateway))), expected.pop(key))
+        try:
+            output(command(Block(block.language, with_ports(block.text, fresh_gateway))), expected.pop(key))
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nthe gateway's log:\n{fresh_gateway.log_tail()}") from None
     assert not expected, "these blocks are not there any more"
 
 
