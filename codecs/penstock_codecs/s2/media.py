@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Final
 
 __all__ = ["Media", "media_type"]
@@ -27,6 +28,7 @@ _MEDIA: Final = {
 }
 
 
+@lru_cache(64)
 def media_type(value: str | None) -> Media:
     """Return the media type in a content-type or accept header; only the first of several counts."""
     essence = (value or "").split(",")[0].split(";")[0].strip().lower()

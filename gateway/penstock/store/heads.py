@@ -7,8 +7,6 @@ failed one sets `head` back to `durable`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Generic, NamedTuple, Self, TypeVar
 
 import trio
@@ -76,14 +74,16 @@ class Entity(Generic[H]):
         self.durable: H = durable
         self.users = 0
 
-    @contextmanager
-    def held(self) -> Iterator[Self]:
-        """Keep it in memory until the block ends."""
+    def held(self) -> Self:
+        """Return a context manager that keeps it in memory until the block ends."""
+        return self
+
+    def __enter__(self) -> Self:
         self.users += 1
-        try:
-            yield self
-        finally:
-            self.users -= 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.users -= 1
 
     @property
     def idle(self) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,6 +44,7 @@ class StoreReads(ABC):
         self.nursery: trio.Nursery  # runs the reads of batches; set when the store starts
         self.windows = BatchWindows(MOST_BATCHES)
         self._ahead_left = read_ahead_batches
+        self._not_passed = 0
 
     @abstractmethod
     async def find_stream(
@@ -104,11 +105,9 @@ class StoreReads(ABC):
     async def refresh(self, stream: StoredStream) -> None:
         """Update the stream's state here to that of the file, in which records were found missing."""
 
-    @contextmanager
-    def holding(self, stream: StoredStream) -> Iterator[None]:
+    def holding(self, stream: StoredStream) -> AbstractContextManager[object]:
         """Keep the stream in memory, and its state current, until the block ends."""
-        with stream.held():
-            yield
+        return stream.held()
 
     def fetch(
         self, stream: StoredStream, position: int, max_records: int, max_bytes: int, most: int, ahead: bool
@@ -124,6 +123,17 @@ class StoreReads(ABC):
         span = range(position, stream.durable.next_seq)
         self.nursery.start_soon(self._carry_out, fetch, stream.id, span, max_records, max_bytes)
         return fetch
+
+    async def check_in(self) -> None:
+        """Pass through the scheduler, unless fewer than CALLS_PER_PASS calls have been made since the last time.
+
+        A pass takes as long as a read of a few records from memory, and a task that has just begun has made one.
+        """
+        self._not_passed = (self._not_passed + 1) % CALLS_PER_PASS
+        if self._not_passed:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            await trio.lowlevel.checkpoint()
 
     def give_back(self, reserved: int) -> None:
         """Give back the read-ahead room of batches that their reader has taken or dropped."""
@@ -167,6 +177,8 @@ class OwnReads(StoreReads):
         except OperationFailed as error:
             await self._committer.settle(error.failure)
             raise
+        if created is None and stream.durably_alive:
+            return stream
         with stream.held():  # else it might be dropped from memory when durable, before this task goes on
             if created is not None:
                 await created.wait()
@@ -224,6 +236,10 @@ class _Bounds:
         return part
 
 
+CALLS_PER_PASS: Final = 8
+"""Calls of read sessions that need not wait, for one pass through the scheduler."""
+
+
 class StoreReadSession(ReadSession):
     """A read session. `start`: a sequence number, or an identifier in the future that records must reach. `cipher`
     decrypts the records; None if they are stored in plain text."""
@@ -250,6 +266,7 @@ class StoreReadSession(ReadSession):
         self._waits = read.wait is None or read.wait > 0 if not read.bounded else bool(read.wait)
         self._deadline: float | None = None
         self._following = False
+        self._delivered = False
         self._ended = False
         self._fetch: ReadFetch | None = None
         self._ready: list[RecordBatch] = []  # read, and not delivered yet
@@ -272,7 +289,10 @@ class StoreReadSession(ReadSession):
             self._fetch = None
 
     async def next(self) -> RecordBatch | Following | None:
-        await trio.lowlevel.checkpoint()
+        if self._following or (self._delivered and self.behind()):
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._reads.check_in()
         while not self._ended:
             if not self._stream.durably_alive:
                 raise unknown_stream(self._stream.ref)
@@ -341,6 +361,7 @@ class StoreReadSession(ReadSession):
         if delivered.count < whole.count and not self._ended:
             self._ready.insert(0, whole.part(delivered.count, whole.count))
         self._position = delivered.next_seq_num
+        self._delivered = True
         self._deadline = None
         self._reads.usage.delivered(stream.basin.name, delivered.metered)
         self._read_ahead()

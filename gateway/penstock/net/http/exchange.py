@@ -7,7 +7,7 @@ goes away. It must respond: with `respond` for a whole response, or with `start`
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock_codecs.http import Buffer
@@ -32,13 +32,14 @@ class Request:
     authority: str
     http_version: str  # "1.0", "1.1" or "2"
     scheme: str  # "http" or "https"
+    _first: dict[str, str] = field(init=False, repr=False, compare=False)  # value of each header's first line
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_first", dict(reversed(self.headers)))
 
     def header(self, name: str) -> str | None:
         """Return the value of header `name` (lower case), the first if it is repeated, or None."""
-        for key, value in self.headers:
-            if key == name:
-                return value
-        return None
+        return self._first.get(name)
 
     def header_values(self, name: str) -> list[str]:
         """Return all comma-separated values of all lines of header `name`, stripped, in order."""

@@ -220,6 +220,7 @@ class HttpServerConnection:
         self._head_begun = False
         self._draining = self._taking_turns = False
         self._reading = trio.CancelScope()
+        self._due = math.inf  # end of the wait for a request, or for the rest of a head
         self._room: trio.Event | None = None
         self._pauses = Pauses()
         self._progress = trio.lowlevel.ParkingLot()
@@ -251,25 +252,31 @@ class HttpServerConnection:
     # ---- in ------------------------------------------------------------------------------------------------------
     async def _read(self) -> None:
         try:
-            with self._reading:
-                while not self._peer_ended:
-                    await self._wait_for_room()
-                    await self._quota.room()
-                    data = await self._transport.receive()
-                    self._idle = False
-                    if data:
-                        self._codec.receive(data)
-                        self._pump()
-                        if pause := self._usage.read(len(data), self._unread):
-                            await trio.sleep(pause)
-                    else:
-                        self._peer_gone()
+            await self._read_until_due()
+            while self._reading.cancelled_caught and self._due > trio.current_time():
+                self._reading = trio.CancelScope(deadline=self._due)
+                await self._read_until_due()
         except trio.BrokenResourceError:
             self._lose("connection lost")
         except (Crowded, TooNoisy) as error:
             self._throttle(str(error))
-        if self._head_begun and trio.current_time() >= self._reading.deadline:
+        if self._head_begun and trio.current_time() >= self._due:
             self._quota.limited("head_timeout_seconds")
+
+    async def _read_until_due(self) -> None:
+        with self._reading:
+            while not self._peer_ended:
+                await self._wait_for_room()
+                await self._quota.room()
+                data = await self._transport.receive()
+                self._idle = False
+                if data:
+                    self._codec.receive(data)
+                    self._pump()
+                    if pause := self._usage.read(len(data), self._unread):
+                        await trio.sleep(pause)
+                else:
+                    self._peer_gone()
 
     def _throttle(self, reason: str) -> None:
         """End the connection with ENHANCE_YOUR_CALM, and slow its client."""
@@ -372,22 +379,27 @@ class HttpServerConnection:
 
     def _set_deadline(self) -> None:
         """Set the reader's deadline: none while an exchange runs, else the time limit of a head or of an idle
-        connection."""
+        connection.
+
+        The cancel scope may have an earlier one, at which the reader looks: changing it twice for each request costs 8
+        us.
+        """
         if self._exchanges:
-            if self._reading.deadline != math.inf:  # assigning costs more than comparing
-                self._reading.deadline = math.inf
+            self._due = math.inf
             self._idle = False
             self._head_begun = False
             return
         self._usage.rest()
         if not (self._codec.buffered or self._codec.amid_answered):
-            self._reading.deadline = trio.current_time() + self._settings.keep_alive
+            self._due = trio.current_time() + self._settings.keep_alive
             self._idle = not self._codec.closed
             self._head_begun = False
         elif not self._head_begun:
-            self._reading.deadline = trio.current_time() + self._settings.head_timeout
+            self._due = trio.current_time() + self._settings.head_timeout
             self._idle = False
             self._head_begun = True
+        if self._due < self._reading.deadline:
+            self._reading.deadline = self._due
 
     # ---- out -----------------------------------------------------------------------------------------------------
     def send_events(self, *events: Outgoing) -> None:
@@ -411,6 +423,7 @@ class HttpServerConnection:
         if self._usage.written():
             self._progress.unpark_all()
         if not self._transport.pending and not self._exchanges and self._codec.closed:
+            self._due = -math.inf
             self._reading.cancel()
 
     def _stop_writing(self, error: Exception) -> None:

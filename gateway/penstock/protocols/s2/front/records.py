@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from penstock.core.back import Back, Following, ReadSession
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.protocols.s2.front.call import JSON, PROTOBUF, S2Call
 from penstock.protocols.s2.front.parameters import accepted, media_of, read_of
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, S2_MAX_UNARY_WAIT_SECONDS
 from penstock_codecs.model import Columns, Headers, RecordBatch
 from penstock_codecs.operations import Append, CheckTail
 from penstock_codecs.s2 import json_records, protobuf
@@ -54,13 +51,7 @@ class RecordEndpoints:
 
     async def read(self, call: S2Call) -> None:
         """GET /v1/streams/{stream}/records: up to 1000 available records and 1 MiB, waiting up to 60 s for the first"""
-        read = read_of(call.stream(), call.query(), call.create_config())
-        read = replace(
-            read,
-            count=_at_most(read.count, S2_MAX_BATCH_RECORDS),
-            max_bytes=_at_most(read.max_bytes, S2_MAX_BATCH_BYTES),
-            wait=min(read.wait or 0, S2_MAX_UNARY_WAIT_SECONDS),
-        )
+        read = read_of(call.stream(), call.query(), call.create_config(), unary=True)
         data_format = call.data_format()
         await call.exchange.room()
         async with self._back.read_session(read) as session:
@@ -108,7 +99,3 @@ def _joined(batches: list[RecordBatch]) -> RecordBatch | None:
         bodies += columns.bodies
     joined = Columns(seq_nums, timestamps, bodies, headers)
     return RecordBatch(joined, first_id=batches[0].first_id, tail=batches[-1].tail)
-
-
-def _at_most(value: int | None, most: int) -> int:
-    return most if value is None else min(value, most)
