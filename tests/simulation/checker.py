@@ -134,8 +134,8 @@ def done(log: Log, call: Call) -> tuple[Log, Any]:
             to = call.to
             if to is None:  # one that is trimmed already is not known any more
                 to = log.bodies.index(call.bodies[0]) if call.bodies[0] in log.bodies else 0
-                while call.view == "bytes" and to > 0 and log.bodies[to - 1].startswith(COMMAND):
-                    to -= 1  # commands have no bytes: what begins at the same offset is kept
+                if call.view == "bytes" and all(one.startswith(COMMAND) for one in log.bodies[log.trim_point : to]):
+                    to = log.trim_point  # commands have no bytes: no byte lies before the offset
             after = replace(log, trim_point=max(log.trim_point, min(to, len(log.bodies))))
             return after, after.trim_point
         case "seal":

@@ -44,6 +44,13 @@ RIGHT = {
         Call("trim", 4, 5, Done, A, view="bytes"),
         Call("trim", 6, 7, 0, to=0),
     ],
+    "a truncation that removes bytes, and a command behind them": [
+        append(0, 1, A, 0),
+        Call("fence", 2, 3, 1, (COMMAND + b"t",), new_token="t"),
+        append(4, 5, B, 2),
+        Call("trim", 6, 7, Done, B, view="bytes"),
+        Call("trim", 8, 9, 2, to=0),
+    ],
     "a read across a trim": [append(0, 1, (*A, *B), 0), Call("trim", 2, 4, 1, to=1), read(3, 5, b"a", b"b")],
     "a read across a trim of what it has not read yet": [
         append(0, 1, (*A, *B, *C), 0),
