@@ -22,6 +22,7 @@ import segments
 import wire
 from followers import FOLLOWERS, Follower
 from lanes import LANES, Lane, Refused
+from servers import processor_seconds
 from spread import SPREAD
 
 STALL_SECONDS = 30.0
@@ -74,16 +75,20 @@ def append(job: dict[str, Any]) -> dict[str, Any]:
 def append_spread(job: dict[str, Any]) -> dict[str, Any]:
     """Like `append`, but each of `connections` appends single records to its share of the streams in turn.
 
-    Everything is acknowledged in order, so that the share's first streams have one record more at most.
+    Everything is acknowledged in order, so that the share's first streams have one record more at most. `cpu` are the
+    processor seconds of the server, process `pid`, without those that it took to open the sessions.
     """
     body = wire.body_of(job["size"])
     shares = [job["streams"][index :: job["connections"]] for index in range(job["connections"])]
-    answer = _append({**job, "count": 1}, [SPREAD[job["protocol"]](job["port"], share, body) for share in shares])
+    lanes = [SPREAD[job["protocol"]](job["port"], share, body) for share in shares]
+    before = processor_seconds(job["pid"])
+    answer = _append({**job, "count": 1}, lanes)
+    cpu = processor_seconds(job["pid"]) - before
     acked = {}
     for share in shares:
         rounds, more = divmod(answer["acked"][share[0]], len(share))
         acked |= {stream: rounds + (index < more) for index, stream in enumerate(share)}
-    return {**answer, "acked": acked}
+    return {**answer, "acked": acked, "cpu": cpu}
 
 
 def _append(job: dict[str, Any], lanes: Sequence[Lane]) -> dict[str, Any]:

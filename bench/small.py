@@ -36,16 +36,15 @@ class SmallBench(WorkersBench):
         names = ["S2S h2", "S3P", *(name for name in (ALWAYS,) if name in self.redis)]
         targets = {name: self._streams(streams) for name in names}
 
-        def run(candidate: str, by: str, seconds: float, **more: int) -> tuple[dict[str, float], float]:
+        def run(candidate: str, by: str, seconds: float, **more: int) -> dict[str, float]:
             server, port, protocol = self._server(by)
-            job = {"protocol": protocol, "port": port, "streams": targets[candidate], "size": size, "seconds": seconds}
-            before = server.cpu()
-            answer = self._client.do("append_spread", **job, connections=SPREAD_CONNECTIONS, depth=SPREAD_DEPTH, **more)
-            return answer, server.cpu() - before
+            job = {"protocol": protocol, "port": port, "pid": server.process.pid, "seconds": seconds}
+            job |= {"streams": targets[candidate], "size": size}
+            return self._client.do("append_spread", **job, connections=SPREAD_CONNECTIONS, depth=SPREAD_DEPTH, **more)
 
         def measure(candidate: str) -> dict[str, float]:
-            answer, cpu = run(candidate, candidate, max(self._scale.seconds, streams / 5000))
-            return self._rates(answer, size, cpu)
+            answer = run(candidate, candidate, max(self._scale.seconds, streams / 5000))
+            return self._rates(answer, size, answer["cpu"])
 
         for name in names:  # so that no stream is created in the time that counts; S3P never creates any by an append
             run(name, ALWAYS if name == ALWAYS else names[0], 60, batches=-(-streams // SPREAD_CONNECTIONS))
