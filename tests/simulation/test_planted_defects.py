@@ -20,7 +20,7 @@ from simulation.simulation import NO_FAULTS, Simulation
 
 from penstock.core.back import AppendSession, AppendSessionWrapper, Back, BackWrapper
 from penstock.core.errors import CannotStart
-from penstock.protocols.s2.front.following import FollowingSession
+from penstock.net.http.following import FollowingSession
 from penstock.protocols.s2.front.sessions import S2SSessions
 from penstock.protocols.s3p.front import front as s3p_front
 from penstock.protocols.segment.front.writers import ClientWriter

@@ -15,7 +15,15 @@ from typing import Final
 
 from penstock.net.http.exchange import Request
 
-__all__ = ["ANY_ORIGIN", "foreign_host", "foreign_page", "host_of"]
+__all__ = [
+    "ANY_ORIGIN",
+    "browser_refusal",
+    "cors_headers",
+    "foreign_host",
+    "foreign_page",
+    "host_of",
+    "preflight_headers",
+]
 
 ANY_ORIGIN: Final = "*"
 """The wildcard for all origins, or all hosts."""
@@ -50,6 +58,41 @@ def foreign_host(request: Request, hosts: Collection[str] = ()) -> str | None:
     if _is_local(host) or any(_matches(host, one.lower()) for one in hosts):
         return None
     return f"the host {request.authority!r:.80} is not allowed here: use an address"
+
+
+def browser_refusal(request: Request, hosts: Collection[str] | None, origins: Collection[str]) -> str | None:
+    """Return why a browser may not make this request of a listener with the keys `hosts` and `cors_origins`; None if it
+    may, or if no browser makes it. `hosts` None: all are allowed."""
+    if hosts is not None and (why := foreign_host(request, hosts)) is not None:
+        return f"{why}, or add its name to `hosts` of the listener"
+    if (why := foreign_page(request, origins)) is not None:
+        return f"{why}: add its origin to `cors_origins` of the listener to allow it"
+    return None
+
+
+def cors_headers(request: Request, origins: Collection[str], exposed: str) -> list[tuple[str, str]]:
+    """Return the headers that let a page of an allowed origin read the answer; none for other requests. `exposed`: the
+    headers of answers that pages may read beside the usual ones.
+
+    If any origin is allowed, answers to requests with cookies or client certificates stay unreadable.
+    """
+    origin = request.header("origin")
+    if origin is None or not origins:
+        return []
+    vary, expose = ("vary", "origin"), ("access-control-expose-headers", exposed)
+    if origin in origins:
+        credentials = ("access-control-allow-credentials", "true")
+        return [("access-control-allow-origin", origin), credentials, expose, vary]
+    return [("access-control-allow-origin", ANY_ORIGIN), expose, vary] if ANY_ORIGIN in origins else [vary]
+
+
+def preflight_headers(request: Request) -> list[tuple[str, str]]:
+    """Return the headers of the answer to a browser's OPTIONS, which mirror what it asks for."""
+    asked = {
+        "access-control-allow-methods": request.header("access-control-request-method"),
+        "access-control-allow-headers": request.header("access-control-request-headers"),
+    }
+    return [*((name, value) for name, value in asked.items() if value is not None), ("access-control-max-age", "600")]
 
 
 def host_of(authority: str) -> str:

@@ -30,10 +30,10 @@ from penstock.protocols.controller.controller import ControllerSettings
 from penstock.protocols.controller.controller.catalog import streams_in
 from penstock.protocols.controller.controller.controller import Controller
 from penstock.protocols.controller.controller.records import NO_LIMIT, ReaderGroup, RetentionType
-from penstock.protocols.controller.controller.table import ControllerTable
 from penstock.protocols.controller.controller.topology import KeyRange
 from penstock.protocols.controller.front import ControllerFront
 from penstock.protocols.segment.delegation import Delegation
+from penstock.protocols.struct_table import StructTable
 from penstock.routing.access.passwords import Passwords, hash_password
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateStream
@@ -269,7 +269,7 @@ async def test_scaling_events_of_streams_without_recorded_times(
     created = wall()
     await back.perform(CreateStream(StreamRef(BASIN, f"{SCOPE}/foreign")))
     await controller.streams.create(SCOPE, "old", segments(2))
-    table, key = ControllerTable(back), streams_in(SCOPE).key("old")
+    table, key = StructTable(back, "controller"), streams_in(SCOPE).key("old")
     wall.now += 1000
     await controller.scaling.scale(SCOPE, "old", [0], [KeyRange(0.0, 0.5)])
     found = await table.get(key)

@@ -29,8 +29,8 @@ from penstock.protocols.controller.controller.records import Configuration, Scal
 from penstock.protocols.controller.controller.scaling import Scaling
 from penstock.protocols.controller.controller.segments import at_once
 from penstock.protocols.controller.controller.settings import ScalingSettings
-from penstock.protocols.controller.controller.table import Prefix
 from penstock.protocols.controller.controller.topology import KeyRange, Segment
+from penstock.protocols.struct_table import Prefix
 from penstock_codecs.failures import OperationFailed
 
 __all__ = ["AutomaticScaling"]

@@ -33,8 +33,8 @@ from penstock.protocols.controller.controller.records import (
     WriterMark,
 )
 from penstock.protocols.controller.controller.segments import SegmentStore
-from penstock.protocols.controller.controller.table import ControllerTable, Key, Prefix
 from penstock.protocols.controller.controller.topology import Segment, initial, is_cut, of_epoch, replaced
+from penstock.protocols.struct_table import Key, Prefix, StructTable
 from penstock_codecs.byte_operations import SegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.table_operations import NOT_EXISTS
@@ -132,7 +132,7 @@ class CatalogStream:
 class Catalog:
     """The streams, and the locks for changing them."""
 
-    def __init__(self, table: ControllerTable, segments: SegmentStore, clock: Clock) -> None:
+    def __init__(self, table: StructTable, segments: SegmentStore, clock: Clock) -> None:
         self.table = table
         self.segments = segments
         self.clock = clock

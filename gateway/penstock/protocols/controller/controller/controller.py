@@ -26,10 +26,10 @@ from penstock.protocols.controller.controller.scopes import Scopes
 from penstock.protocols.controller.controller.segments import SegmentStore
 from penstock.protocols.controller.controller.settings import ControllerSettings, SegmentsMode
 from penstock.protocols.controller.controller.streams import StreamOperations
-from penstock.protocols.controller.controller.table import ControllerTable, Prefix
 from penstock.protocols.controller.controller.topology import Segment, Segments, before, between, followers, of_epoch
 from penstock.protocols.controller.controller.transactions import Transactions
 from penstock.protocols.controller.controller.watermarks import WriterTimes
+from penstock.protocols.struct_table import Prefix, StructTable
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.operations import DeleteBasin
 
@@ -216,7 +216,7 @@ class Controller:
 
     def __init__(self, back: Back, settings: ControllerSettings, clock: Clock = wall_clock) -> None:
         self._settings = settings
-        table, segments = ControllerTable(back), SegmentStore(back, settings.names)
+        table, segments = StructTable(back, "controller"), SegmentStore(back, settings.names)
         catalog = Catalog(table, segments, clock)
         self.queries = Queries(catalog)
         self.scopes = Scopes(back, table, segments, settings.names, clock)

@@ -21,8 +21,8 @@ from penstock.protocols.controller.controller.problems import ControllerProblem,
 from penstock.protocols.controller.controller.records import KeyValueTable, KeyValueTableState
 from penstock.protocols.controller.controller.scopes import Scopes
 from penstock.protocols.controller.controller.segments import at_once
-from penstock.protocols.controller.controller.table import Prefix, VersionedValue
 from penstock.protocols.controller.controller.topology import Segment, initial
+from penstock.protocols.struct_table import Prefix, VersionedValue
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.limits import SEGMENT_MAX_TABLE_KEY
 

@@ -20,7 +20,7 @@ import msgspec
 from penstock.core.segment_names import SegmentName
 from penstock.protocols.controller.controller.names import is_internal
 from penstock.protocols.controller.controller.records import StreamRecord
-from penstock.protocols.controller.controller.table import Conflict, ControllerTable, Key, Prefix
+from penstock.protocols.struct_table import Conflict, Key, Prefix, StructTable
 from penstock_codecs.table_operations import NOT_EXISTS
 
 __all__ = ["FirstSegment", "FirstSegments"]
@@ -61,9 +61,9 @@ def _firsts(scope: str) -> Prefix[FirstSegment]:
 
 
 class FirstSegments:
-    """The first segments of all streams that Pravega's clients have asked for. Fails as `ControllerTable`."""
+    """The first segments of all streams that Pravega's clients have asked for. Fails as `StructTable`."""
 
-    def __init__(self, table: ControllerTable) -> None:
+    def __init__(self, table: StructTable) -> None:
         self._table = table
 
     async def get(self, scope: str, name: str) -> FirstSegment | None:

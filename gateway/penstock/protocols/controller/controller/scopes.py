@@ -15,7 +15,7 @@ from penstock.protocols.controller.controller.names import is_scope
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import ScopeRecord
 from penstock.protocols.controller.controller.segments import SegmentStore
-from penstock.protocols.controller.controller.table import ControllerTable, Prefix
+from penstock.protocols.struct_table import Prefix, StructTable
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.operations import GetBasinConfig, ListBasins
 
@@ -28,7 +28,7 @@ class Scopes:
     """The operations on scopes, except deletion (`controller.Deletion`)."""
 
     def __init__(
-        self, back: Back, table: ControllerTable, segments: SegmentStore, names: SegmentNames, clock: Clock
+        self, back: Back, table: StructTable, segments: SegmentStore, names: SegmentNames, clock: Clock
     ) -> None:
         self._back = back
         self._table = table

@@ -25,8 +25,8 @@ from penstock.protocols.controller.controller.problems import ControllerProblem,
 from penstock.protocols.controller.controller.records import Completed, Transaction, TransactionState
 from penstock.protocols.controller.controller.scaling import Scaling
 from penstock.protocols.controller.controller.segments import at_once
-from penstock.protocols.controller.controller.table import Key, Prefix, VersionedValue
 from penstock.protocols.controller.controller.topology import Segment, covering
+from penstock.protocols.struct_table import Key, Prefix, VersionedValue
 from penstock_codecs.failures import FailureCode, OperationFailed
 
 __all__ = ["COMPLETED_SECONDS", "MAX_LEASE_MS", "TransactionId", "Transactions"]

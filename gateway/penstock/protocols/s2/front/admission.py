@@ -1,25 +1,19 @@
-"""Admission of requests: browser checks, rate limits, and the bearer token's identity and rights.
+"""Admission of requests: browser checks, and the rights of the client.
 
 A request is admitted before anything but its head is read.
 """
 
 from __future__ import annotations
 
-import hmac
-from dataclasses import replace
 from typing import Final
 
 from penstock.core.grants import Grant
-from penstock.core.identity import CLIENT
-from penstock.net.http.browsers import foreign_host, foreign_page
+from penstock.net.http.browsers import browser_refusal
 from penstock.net.http.exchange import Request
-from penstock.net.limits import current_quota
-from penstock.net.limits.limiter import too_many
-from penstock.observe.taps.tap import note_identity
 from penstock.protocols.s2.front.call import S2Call
 from penstock.protocols.s2.front.settings import S2Settings
-from penstock.routing.access.authority import UNKNOWN
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
+from penstock.routing.access.clients import ClientAdmission
+from penstock_codecs.failures import Failure, FailureCode
 from penstock_codecs.s2.access_tokens import Op
 from penstock_codecs.s2.routes import S2Endpoint
 
@@ -68,14 +62,13 @@ class RequestAdmission:
 
     def __init__(self, settings: S2Settings) -> None:
         self._settings = settings
+        self._clients = ClientAdmission(
+            settings.bearer_tokens, settings.identities, settings.access, settings.anonymous
+        )
 
     def refusal(self, request: Request) -> Failure | None:
         """Return why a browser may not make this request; None if it may, or if no browser makes it."""
-        settings, why = self._settings, None
-        if settings.hosts is not None and (why := foreign_host(request, settings.hosts)) is not None:
-            why += ", or add its name to `hosts` of the listener"
-        elif (why := foreign_page(request, settings.cors_origins)) is not None:
-            why += ": add its origin to `cors_origins` of the listener to allow it"
+        why = browser_refusal(request, self._settings.hosts, self._settings.cors_origins)
         return None if why is None else Failure(FailureCode.PERMISSION_DENIED, why)
 
     def admit(self, call: S2Call, endpoint: S2Endpoint) -> None:
@@ -84,47 +77,9 @@ class RequestAdmission:
         Raises AUTHN if the token is missing or unknown, PERMISSION_DENIED if it has expired or does not allow this,
         RATE_LIMITED if the client makes too many requests.
         """
-        quota = current_quota()
-        if wait := quota.request():
-            raise too_many(wait)
-        token = _bearer(call)
-        identity = self._settings.identities.of_token(token) if token else None
-        grant = None
-        if identity is None and endpoint is not S2Endpoint.HEALTH:
-            grant = self._known(call, token)
-        client = CLIENT.get()
-        name = client.identity if identity is None else identity
-        if (name, token or None, grant) != (client.identity, client.token, client.grant):  # replacing takes 3 us
-            CLIENT.set(replace(client, identity=name, token=token or None, grant=grant))
-        who = name or (f"token:{grant.info.id}" if grant else "")
-        note_identity(who)
-        quota.admit(who)
+        grant, call.trusted = self._clients.admit(call.request, open_to_all=endpoint is S2Endpoint.HEALTH)
         if grant is not None:
             _check(grant, call, endpoint)
-
-    def _known(self, call: S2Call, token: str) -> Grant | None:
-        """Return the token's grant; None if the client needs none. Raises AUTHN.
-
-        A client needs none with one of the listener's own tokens, if it is anonymous where that is allowed, or if the
-        listener has neither tokens nor access control.
-        """
-        settings = self._settings
-        shown, tokens = token.encode("utf-8", "surrogateescape"), settings.bearer_tokens
-        if sum(hmac.compare_digest(shown, one.encode()) for one in tokens):
-            call.trusted = True
-            return None
-        if settings.access is None and not tokens:
-            return None
-        if settings.anonymous and not token:
-            return None
-        if settings.access is None:
-            raise OperationFailed(UNKNOWN)
-        return settings.access.grant(token)
-
-
-def _bearer(call: S2Call) -> str:
-    scheme, _, token = (call.request.header("authorization") or "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def _check(grant: Grant, call: S2Call, endpoint: S2Endpoint) -> None:

@@ -6,15 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-import trio
-
 from penstock.core.encryption import EncryptionKey
 from penstock.core.identity import CLIENT
-from penstock.net.http.browsers import ANY_ORIGIN
+from penstock.net.http.browsers import cors_headers
 from penstock.net.http.exchange import Exchange, HeaderList, Request
+from penstock.net.http.paced import whole_body
 from penstock.observe.metrics.clients import count_error
 from penstock.protocols.s2.front import parameters
-from penstock.protocols.s2.front.paced import PacedBody
 from penstock.protocols.s2.front.settings import S2Settings
 from penstock_codecs.compression import Compression, DecompressionError, compress, decompress, most_compressed
 from penstock_codecs.failures import Failure, FailureCode, fail
@@ -32,8 +30,6 @@ __all__ = ["JSON", "PROTOBUF", "S2Call"]
 
 JSON = "application/json"
 PROTOBUF = "application/protobuf"
-_SMALL = 4096
-"""Bytes below which pieces of a body are joined as they arrive: each would take 40 bytes of memory beside its own."""
 _EXPOSED_HEADERS = "s2-provision-result, retry-after-ms"
 _CODINGS = {"gzip": Compression.GZIP, "zstd": Compression.ZSTD, "identity": Compression.NONE}
 _SPELLING = {compression: name for name, compression in _CODINGS.items()}
@@ -105,22 +101,9 @@ class S2Call:
         """
         compression = self._body_compression()
         most = most_compressed(compression, S2_MAX_UNARY_BODY)
-        pieces: list[bytes] = []
-        held = 0  # no bytearray: growing, it would take an eighth more and fragment memory
-        with PacedBody(self.exchange) as body, trio.move_on_after(self.settings.body_seconds) as patience:
-            while piece := await body.receive(held):
-                held += len(piece)
-                if held > most:
-                    raise fail(too_large, f"Failed to buffer the request body: larger than {most} bytes")
-                if pieces and len(pieces[-1]) < _SMALL:
-                    pieces[-1] += piece
-                else:
-                    pieces.append(piece)
-        if patience.cancelled_caught:
-            why = f"the request body took more than {self.settings.body_seconds:g} seconds"
-            raise fail(FailureCode.REQUEST_TIMEOUT, why)
+        sent = await whole_body(self.exchange, most, self.settings.body_seconds, too_large)
         try:
-            return decompress(compression, b"".join(pieces), S2_MAX_UNARY_BODY)
+            return decompress(compression, sent, S2_MAX_UNARY_BODY)
         except DecompressionError as error:
             raise fail(too_large, f"Failed to decompress the request body: {error}") from None
 
@@ -171,29 +154,8 @@ class S2Call:
         return False
 
     def cors(self) -> list[tuple[str, str]]:
-        """Return the headers that let a page of an allowed origin read the answer; none for other requests.
-
-        If any origin is allowed, answers to requests with cookies or client certificates stay unreadable.
-        """
-        origin, allowed = self.request.header("origin"), self.settings.cors_origins
-        if origin is None or not allowed:
-            return []
-        vary, exposed = ("vary", "origin"), ("access-control-expose-headers", _EXPOSED_HEADERS)
-        if origin in allowed:
-            credentials = ("access-control-allow-credentials", "true")
-            return [("access-control-allow-origin", origin), credentials, exposed, vary]
-        return [("access-control-allow-origin", ANY_ORIGIN), exposed, vary] if ANY_ORIGIN in allowed else [vary]
-
-    def preflight(self) -> list[tuple[str, str]]:
-        """Return the headers of the answer to a browser's OPTIONS, which mirror what it asks for (fact sheet 1.1)."""
-        asked = {
-            "access-control-allow-methods": self.request.header("access-control-request-method"),
-            "access-control-allow-headers": self.request.header("access-control-request-headers"),
-        }
-        return [
-            *((name, value) for name, value in asked.items() if value is not None),
-            ("access-control-max-age", "600"),
-        ]
+        """Return the headers that let a page of an allowed origin read the answer; none for other requests."""
+        return cors_headers(self.request, self.settings.cors_origins, _EXPOSED_HEADERS)
 
 
 def _when_to_retry(failure: Failure) -> list[tuple[str, str]]:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from penstock.core.back import Back
 from penstock.net.draining import Draining
 from penstock.net.http.exchange import Exchange
+from penstock.net.http.following import FollowingSession, Heartbeats
 from penstock.observe.metrics.clients import count_error
 from penstock.observe.metrics.meters import PROTOCOL
 from penstock.protocols.s2.front.call import S2Call
-from penstock.protocols.s2.front.following import FollowingSession, Heartbeats
 from penstock.protocols.s2.front.parameters import read_of
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import U64_MAX, StreamPosition

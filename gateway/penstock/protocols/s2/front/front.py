@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from penstock.core.back import Back
 from penstock.net.draining import SHUTTING_DOWN, Draining
+from penstock.net.http.browsers import preflight_headers
 from penstock.net.http.exchange import Exchange
+from penstock.net.http.following import Heartbeats
 from penstock.protocols.s2.front.admission import RequestAdmission
 from penstock.protocols.s2.front.call import S2Call, UnsupportedCoding
 from penstock.protocols.s2.front.control import ControlEndpoints
 from penstock.protocols.s2.front.events import EventStreams
-from penstock.protocols.s2.front.following import Heartbeats
 from penstock.protocols.s2.front.metrics import MetricsEndpoints
 from penstock.protocols.s2.front.parameters import accepted, media_of
 from penstock.protocols.s2.front.records import RecordEndpoints
@@ -82,7 +83,7 @@ class S2Front:
         if (refusal := self._admission.refusal(request)) is not None:
             await call.respond_failure(refusal)
         elif method == "OPTIONS" and request.header("origin") and request.header("access-control-request-method"):
-            await call.respond_empty(200, *call.preflight())
+            await call.respond_empty(200, *preflight_headers(request))
         elif not endpoints:
             await call.respond_empty(404)
         elif (endpoint := endpoints.get(method)) is None:

@@ -14,9 +14,9 @@ import trio
 from penstock.core.passthrough import Passthrough, RawSession
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.net.http.exchange import Exchange
+from penstock.net.http.paced import PacedBody
 from penstock.observe.metrics.clients import count_error
 from penstock.protocols.s2.front.call import JSON, S2Call
-from penstock.protocols.s2.front.paced import PacedBody
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.http import Buffer, ResponseHead
 from penstock_codecs.limits import KIB, S2_MAX_UNARY_BODY

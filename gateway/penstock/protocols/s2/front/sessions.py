@@ -7,11 +7,11 @@ import trio
 from penstock.core.back import AppendSession, Back
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.net.http.exchange import Exchange
+from penstock.net.http.following import FollowingSession, Heartbeats
+from penstock.net.http.paced import PacedBody
 from penstock.observe.metrics.clients import count_error
 from penstock.observe.metrics.meters import PROTOCOL
 from penstock.protocols.s2.front.call import S2Call
-from penstock.protocols.s2.front.following import FollowingSession, Heartbeats
-from penstock.protocols.s2.front.paced import PacedBody
 from penstock.protocols.s2.front.parameters import read_of
 from penstock.protocols.s2.front.passthrough import pass_append, pass_read
 from penstock_codecs.codec import Pull

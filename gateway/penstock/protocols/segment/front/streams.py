@@ -15,7 +15,7 @@ from penstock.core.back import Back
 from penstock.core.segment_names import SegmentName, SegmentNames, has_number
 from penstock.protocols.controller.controller.names import is_internal
 from penstock.protocols.controller.controller.numbers import FirstSegment, FirstSegments
-from penstock.protocols.controller.controller.table import ControllerTable
+from penstock.protocols.struct_table import StructTable
 from penstock_codecs.byte_operations import GetSegmentInfo, SegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
@@ -43,7 +43,7 @@ class FrontStreams:
     def __init__(self, back: Back, names: SegmentNames, *, numbered: bool) -> None:
         self._back = back
         self._names = names
-        self._numbers = FirstSegments(ControllerTable(back)) if numbered else None
+        self._numbers = FirstSegments(StructTable(back, "controller")) if numbered else None
         self._known: OrderedDict[tuple[str, str], FirstSegment] = OrderedDict()
 
     async def find(self, segment: str) -> StreamRef:

@@ -1,8 +1,9 @@
-"""Limits on receiving a request's body or a session's frames: the minimum rate, and the memory that they take."""
+"""Receiving a request's body or a session's frames within limits: the minimum rate, and the memory that they take."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import Final
 
 import trio
 
@@ -12,7 +13,10 @@ from penstock.net.limits.limiter import HeldBytes
 from penstock.net.transport import MessagePace
 from penstock_codecs.failures import FailureCode, fail
 
-__all__ = ["PacedBody"]
+__all__ = ["PacedBody", "whole_body"]
+
+_SMALL: Final = 4096
+"""Bytes below which pieces of a body are joined as they arrive: each would take 40 bytes of memory beside its own."""
 
 
 class PacedBody:
@@ -57,3 +61,25 @@ class PacedBody:
 
     def __exit__(self, *_: object) -> None:
         self._holding.set(0)
+
+
+async def whole_body(exchange: Exchange, most: int, seconds: float, too_large: FailureCode) -> bytes:
+    """Return the whole body of a request.
+
+    Raises OperationFailed: `too_large` above `most` bytes; REQUEST_TIMEOUT if it takes more than so many seconds to
+    arrive, or arrives too slowly; RATE_LIMITED if there is no room.
+    """
+    pieces: list[bytes] = []
+    held = 0  # no bytearray: growing, it would take an eighth more and fragment memory
+    with PacedBody(exchange) as body, trio.move_on_after(seconds) as patience:
+        while piece := await body.receive(held):
+            held += len(piece)
+            if held > most:
+                raise fail(too_large, f"Failed to buffer the request body: larger than {most} bytes")
+            if pieces and len(pieces[-1]) < _SMALL:
+                pieces[-1] += piece
+            else:
+                pieces.append(piece)
+    if patience.cancelled_caught:
+        raise fail(FailureCode.REQUEST_TIMEOUT, f"the request body took more than {seconds:g} seconds")
+    return b"".join(pieces)

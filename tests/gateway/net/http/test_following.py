@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from penstock.core.back import Following, ReadSession
 from penstock.net.draining import Draining
-from penstock.protocols.s2.front.following import FollowingSession, Heartbeats
+from penstock.net.http.following import FollowingSession, Heartbeats
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Columns, RecordBatch, StreamPosition
 

@@ -1,7 +1,7 @@
-"""The controller's state: one table of the back, with a struct as JSON for each scope, stream, transaction, group.
+"""State that a protocol keeps beside its streams: a table in the embedded store, with structs as JSON.
 
-Keys are paths, `stream/<scope>/<stream>`. Every change names the version that it was decided on: it is made only if the
-key has not changed since, otherwise it fails with TRANSACTION_CONFLICT, and the client may retry.
+Keys are paths, such as `stream/<scope>/<stream>`. Every change names the version that it was decided on: it is made
+only if the key has not changed since, otherwise it fails with TRANSACTION_CONFLICT, and the client may retry.
 """
 
 from __future__ import annotations
@@ -27,13 +27,11 @@ from penstock_codecs.table_operations import (
     VersionedKey,
 )
 
-__all__ = ["TABLE", "Conflict", "ControllerTable", "Key", "Prefix", "VersionedValue"]
+__all__ = ["Conflict", "Key", "Prefix", "StructTable", "VersionedValue"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R")
 
-TABLE: Final = f"{INTERNAL_TABLES}controller"
-"""The table's name, which clients of the segment protocol cannot use."""
 _PAGE: Final = 500
 _CONFLICTS: Final = frozenset({FailureCode.TABLE_KEY_VERSION, FailureCode.TABLE_KEY_NOT_FOUND})
 
@@ -63,22 +61,23 @@ class Key(NamedTuple, Generic[T]):
     kind: type[T]
 
 
-class ControllerTable:
-    """The table, which is created on first use."""
+class StructTable:
+    """A table, which is created on first use. `owner`: the protocol whose state it holds. No client can use the table."""
 
-    def __init__(self, back: Back) -> None:
+    def __init__(self, back: Back, owner: str) -> None:
         self._back = back
+        self._name = f"{INTERNAL_TABLES}{owner}"
 
     async def get(self, key: Key[T]) -> VersionedValue[T] | None:
         """Return the entry of the key, or None if it does not exist."""
-        [item] = await self._perform(ReadTable(TABLE, (key.path.encode(),)))
+        [item] = await self._perform(ReadTable(self._name, (key.path.encode(),)))
         return None if item is None else VersionedValue(_decode(item.value, key.kind), item.version)
 
     async def put(self, key: Key[T], value: T, version: int = NOT_EXISTS) -> VersionedValue[T]:
         """Set a key that has this version, or does not exist."""
         item = TableItem(key.path.encode(), msgspec.json.encode(value), version)
         try:
-            [now] = await self._perform(UpdateTable(TABLE, (item,)))
+            [now] = await self._perform(UpdateTable(self._name, (item,)))
         except OperationFailed as error:
             raise _explained(error, key) from None
         return VersionedValue(value, now)
@@ -94,13 +93,13 @@ class ControllerTable:
     async def remove(self, key: Key[Any], version: int) -> None:
         """Remove a key that has this version."""
         try:
-            await self._perform(RemoveTableKeys(TABLE, (VersionedKey(key.path.encode(), version),)))
+            await self._perform(RemoveTableKeys(self._name, (VersionedKey(key.path.encode(), version),)))
         except OperationFailed as error:
             raise _explained(error, key) from None
 
     async def discard(self, key: Key[Any]) -> None:
         """Remove a key, whatever its version, if it exists."""
-        await self._perform(RemoveTableKeys(TABLE, (VersionedKey(key.path.encode()),)))
+        await self._perform(RemoveTableKeys(self._name, (VersionedKey(key.path.encode()),)))
 
     async def discard_all(self, prefix: Prefix[Any]) -> None:
         """Remove all keys that begin with the prefix."""
@@ -122,7 +121,7 @@ class ControllerTable:
     async def page(self, prefix: Prefix[T], after: str = "", count: int = _PAGE) -> tuple[list[tuple[str, T]], bool]:
         """Return names and values of at most `count` keys after `after`, in name order, and whether there are more."""
         first = (prefix.path + after).encode() if after else None
-        found = await self._perform(ListTable(TABLE, after=first, prefix=prefix.path.encode(), count=count))
+        found = await self._perform(ListTable(self._name, after=first, prefix=prefix.path.encode(), count=count))
         skip = len(prefix.path)
         named = [(item.key.decode()[skip:], _decode(item.value, prefix.kind)) for item in found.items]
         return named, found.has_more
@@ -142,7 +141,7 @@ class ControllerTable:
             if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
                 raise
         with suppress(OperationFailed):  # another request created it first
-            await self._back.perform(CreateTable(TABLE))
+            await self._back.perform(CreateTable(self._name))
         return await self._back.perform(operation)
 
 
@@ -161,4 +160,4 @@ def _decode(value: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(value, type=kind)
     except msgspec.DecodeError as error:
-        raise fail(FailureCode.STORAGE, f"the controller's table has an unreadable entry: {error}") from None
+        raise fail(FailureCode.STORAGE, f"a table of the gateway has an unreadable entry: {error}") from None

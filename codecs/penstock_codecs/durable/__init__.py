@@ -1,0 +1,95 @@
+"""Durable Streams: requests over HTTP, offsets, JSON messages, and live reads as server-sent events, both roles.
+
+Source: the Durable Streams Protocol 1.0 (PROTOCOL.md of durable-streams), whose sections are named where they apply,
+and its server conformance suite 0.3.6 where the two differ or the document is silent.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from penstock_codecs.codec import Codec, CodecPlugin, Role
+from penstock_codecs.durable.cursors import next_cursor
+from penstock_codecs.durable.errors import failure_to_status, spell_failure
+from penstock_codecs.durable.events import (
+    COMMENT,
+    MAX_EVENT_BYTES,
+    Control,
+    DataEvent,
+    DurableEvent,
+    DurableEventsClient,
+    DurableEventsServer,
+    EventMode,
+    event_mode,
+)
+from penstock_codecs.durable.media import DEFAULT_TYPE, check_message, essence, is_json, join_messages, split_messages
+from penstock_codecs.durable.offsets import FIRST, Sentinel, parse_offset, spell_offset
+from penstock_codecs.durable.requests import (
+    AppendRequest,
+    CreateRequest,
+    Fork,
+    Live,
+    Producer,
+    ReadRequest,
+    append_request,
+    create_request,
+    read_request,
+)
+
+__all__ = [
+    "COMMENT",
+    "DEFAULT_TYPE",
+    "FIRST",
+    "MAX_EVENT_BYTES",
+    "PLUGIN",
+    "AppendRequest",
+    "Control",
+    "CreateRequest",
+    "DataEvent",
+    "DurableEvent",
+    "DurableEventsClient",
+    "DurableEventsServer",
+    "EventMode",
+    "Fork",
+    "Live",
+    "Producer",
+    "ReadRequest",
+    "Sentinel",
+    "append_request",
+    "check_message",
+    "create_request",
+    "essence",
+    "event_mode",
+    "failure_to_status",
+    "is_json",
+    "join_messages",
+    "next_cursor",
+    "parse_offset",
+    "read_request",
+    "spell_failure",
+    "spell_offset",
+    "split_messages",
+]
+
+
+def _make(role: Role, dialect: str) -> Codec[Any, Any]:
+    mode = EventMode(dialect)
+    return DurableEventsClient(mode) if role is Role.CLIENT else DurableEventsServer(mode)
+
+
+def _sample(role: Role, dialect: str) -> bytes:
+    """Return the bytes of a server; a client sends nothing."""
+    if role is Role.SERVER:
+        return b""
+    server = DurableEventsServer(EventMode(dialect))
+    events: list[DurableEvent] = [
+        DataEvent((b'{"n":1}', b"[2, 3]")),
+        Control(spell_offset(2), cursor=7),
+        DataEvent((b' "a line\\nand another"',)),
+        Control(spell_offset(3), cursor=8, up_to_date=True),
+        Control(spell_offset(3), up_to_date=True, closed=True),
+    ]
+    return b"".join(piece for event in events for piece in server.send(event))
+
+
+PLUGIN: Final = CodecPlugin("durable", _make, tuple(mode.value for mode in EventMode), _sample, MAX_EVENT_BYTES)

@@ -1,0 +1,33 @@
+"""Cursors, by which caches between client and server tell requests apart (protocol, section 8.1)."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Final
+
+from penstock_codecs.failures import FailureCode, fail
+
+__all__ = ["EPOCH", "INTERVAL_SECONDS", "next_cursor", "parse_cursor"]
+
+EPOCH: Final = 1_728_432_000
+"""Time from which intervals are counted, in Unix seconds: 2024-10-09T00:00:00Z."""
+INTERVAL_SECONDS: Final = 20
+_MOST_AHEAD: Final = 3600 // INTERVAL_SECONDS
+_CURSOR: Final = re.compile(r"[0-9]{1,15}")
+
+
+def parse_cursor(text: str | None) -> int | None:
+    """Return the cursor that a client repeats, None for none. Raises BAD_QUERY."""
+    if not text:
+        return None
+    if _CURSOR.fullmatch(text) is None:
+        raise fail(FailureCode.BAD_QUERY, f"cursor: {text!r:.80} is not a cursor of this server")
+    return int(text)
+
+
+def next_cursor(now: float, seen: int | None) -> int:
+    """Return the cursor of an answer: the number of the interval of `now` (Unix seconds), but more than `seen`, the one
+    that the client sent: a cache that repeated an empty answer would keep it from ever getting on."""
+    current = int(now - EPOCH) // INTERVAL_SECONDS
+    return current if seen is None or seen < current else seen + random.randint(1, _MOST_AHEAD)
