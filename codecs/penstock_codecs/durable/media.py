@@ -66,7 +66,9 @@ def check_message(body: bytes, seq_num: int) -> None:
         _DECODE(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise fail(
-            FailureCode.NOT_REPRESENTABLE, f"record {seq_num} is not JSON, so readers of this stream cannot have it"
+            FailureCode.NOT_REPRESENTABLE,
+            f"record {seq_num} is not JSON, so readers of this stream cannot have it",
+            seq_num=seq_num,
         ) from None
 
 

@@ -62,7 +62,7 @@ class Key(NamedTuple, Generic[T]):
 
 
 class StructTable:
-    """A table, which is created on first use. `owner`: the protocol whose state it holds. No client can use the table."""
+    """A table, which is created on first use, and which no client can use. `owner`: the protocol that it belongs to."""
 
     def __init__(self, back: Back, owner: str) -> None:
         self._back = back

@@ -1,0 +1,1 @@
+"""Durable Streams: the front for its clients."""

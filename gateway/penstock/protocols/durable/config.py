@@ -1,0 +1,122 @@
+"""Configuration table of Durable Streams; see docs/configuration.md."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from penstock.core.config_fields import DEFAULT_BASIN, Token, check_address, check_basin, key
+from penstock.protocols.tables import (
+    MAX_CONNECTIONS,
+    STREAMS_BEFORE_AUTH,
+    Anonymous,
+    ListenerLimits,
+    ListenerName,
+    ListenerTable,
+    LossTable,
+    LossWord,
+)
+from penstock_codecs.durable import DEFAULT_TYPE, essence
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.limits import KIB, MIB
+
+__all__ = ["DurableListener", "DurableListenerLimits", "DurableLoss"]
+
+
+class DurableListenerLimits(ListenerLimits, frozen=True, kw_only=True):
+    """Limits of one listener of Durable Streams."""
+
+    max_connections: Annotated[int, MAX_CONNECTIONS] = 10_000
+    max_append_bytes: Annotated[int, key("Most bytes of one append's body.", least=1, most=1 * MIB - 8)] = 1 * MIB - 8
+    max_read_bytes: Annotated[
+        int, key("Bytes of records after which an answer ends; the client reads on behind it.", least=1, most=8 * MIB)
+    ] = 1 * MIB
+    long_poll_seconds: Annotated[float, key("Time that a long poll waits for data.", least=0, most=300)] = 20.0
+    sse_seconds: Annotated[
+        float,
+        key(
+            "Time after which an event stream ends and its client reconnects, so that caches can join readers.", least=1
+        ),
+    ] = 60.0
+    keep_alive_seconds: Annotated[
+        float, key("Time after which a connection without a request in progress is closed.", least=1)
+    ] = 120.0
+    head_timeout_seconds: Annotated[
+        float, key("Time within which the head of a request must be complete.", least=0.1)
+    ] = 30.0
+    slow_reader_seconds: Annotated[
+        float,
+        key("Time after which a client is disconnected if it accepts none of the data that waits for it.", least=1),
+    ] = 60.0
+    max_head_bytes: Annotated[int, key("Most bytes of a request line with all its headers.", least=4 * KIB)] = 64 * KIB
+    max_streams: Annotated[int, key("HTTP/2: most concurrent requests on one connection.", least=1)] = 1000
+    max_streams_before_auth: Annotated[int, STREAMS_BEFORE_AUTH] = 100
+
+
+class DurableLoss(LossTable, frozen=True, kw_only=True):
+    """Treatment of records that Durable Streams cannot carry, when clients read them. "refuse": the read fails with an
+    error that names the record; "envelope": the data contains the whole record (docs/loss.md); "drop": the headers, or
+    the whole record, are left out."""
+
+    headers: Annotated[LossWord, key("Records with headers.")] = "refuse"
+    empty_body: Annotated[
+        LossWord, key("Records with an empty body. Dropped, they add nothing to a stream of bytes.")
+    ] = "drop"
+    command_records: Annotated[LossWord, key("Command records: fence and trim.")] = "drop"
+
+
+_Origin = Annotated[str, Meta(pattern=r"^([*]|https?://[^/?#@*\sA-Z]+)\Z")]
+_Host = Annotated[str, Meta(pattern=r"^([*]|([*][.])?[^/?#@:*\s]+)\Z")]
+_Prefix = Annotated[str, Meta(pattern=r"^/([A-Za-z0-9._~-]+/)*\Z")]
+
+
+class DurableListener(ListenerTable, frozen=True, kw_only=True):
+    """Durable Streams over HTTP/1.1 and HTTP/2. Omit the table to switch the listener off."""
+
+    name: ListenerName = None
+    bind: Annotated[str, key("Address, as HOST:PORT, or [::1]:4437 for IPv6; port 0 lets the system choose.")] = (
+        "127.0.0.1:4437"
+    )
+    path: Annotated[_Prefix, key("Path under which streams are; it begins and ends with a slash.")] = "/v1/stream/"
+    names: Annotated[
+        Literal["fixed", "path"],
+        key(
+            'Meaning of what follows the path (docs/names.md). "fixed": the name of a stream of `basin`; "path": '
+            "basin/stream."
+        ),
+    ] = "fixed"
+    basin: Annotated[str, key('Basin of all streams, if names is "fixed".')] = DEFAULT_BASIN
+    content_type: Annotated[
+        str, key("Content type of streams that other clients than those of Durable Streams created.")
+    ] = DEFAULT_TYPE
+    cors_origins: Annotated[
+        tuple[_Origin, ...],
+        key(
+            "Origins of web pages that may use the listener, such as https://app.example:8443, or * for any. Pages "
+            "of other origins are refused."
+        ),
+    ] = ()
+    hosts: Annotated[
+        tuple[_Host, ...],
+        key(
+            "Host names that requests may use, besides localhost and addresses: a name, *.example.org, or * for any. "
+            "They are checked, against DNS rebinding, if clients need no token and there is no TLS."
+        ),
+    ] = ()
+    auth_tokens: Annotated[
+        tuple[Token, ...],
+        key("Bearer tokens, each of which permits everything; empty, and without [access]: no authentication."),
+    ] = ()
+    anonymous: Anonymous = False
+    loss: DurableLoss = DurableLoss()
+    limits: DurableListenerLimits = DurableListenerLimits()
+
+    def __post_init__(self) -> None:
+        check_address("bind", self.bind)
+        check_basin("basin", self.basin)
+        try:
+            essence(self.content_type)
+        except OperationFailed as error:
+            raise ValueError(error.failure.message) from None
+        self.check_tls()

@@ -1,0 +1,239 @@
+"""POST: data is appended, and streams are closed (protocol, 5.2; closing: the conformance suite, "Stream Closure").
+
+The place of an idempotent producer is that of a writer of the stream, one for each of its epochs, so it is stored with
+the records in one step. The epoch is written down before its first append. What a producer has sent before is
+acknowledged again, whatever its body is.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import Final, NamedTuple
+from uuid import UUID, uuid5
+
+import msgspec
+
+from penstock.core.back import Back
+from penstock.protocols.durable.front.catalog import Catalog, KnownStream
+from penstock.protocols.struct_table import Conflict
+from penstock_codecs.byte_layout import Layout, to_bytes
+from penstock_codecs.byte_operations import (
+    NO_ATTRIBUTE,
+    AppendBytes,
+    GetAttribute,
+    Seal,
+    UpdateAttribute,
+    WriterPosition,
+)
+from penstock_codecs.durable import AppendRequest, Producer, essence, is_json, split_messages
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.model import NO_HEADERS, Columns, StreamRef, metered_size
+from penstock_codecs.operations import Append, Appended, CheckTail
+
+__all__ = ["AppendRefused", "Appends", "Outcome", "StreamClosed"]
+
+_PRODUCERS: Final = UUID("6f1d0e5e-6a5e-4d37-9f0c-3a2b3c0c7a10")
+"""Namespace of the ids of producers' writers."""
+
+
+class Outcome(NamedTuple):
+    """The effect of an append. `next_seq`: the offset behind it. `seq`: the last number of the producer that is stored,
+    None without one. `new`: data was stored for a producer now, and not before."""
+
+    next_seq: int
+    closed: bool
+    producer: Producer | None = None
+    seq: int | None = None
+    new: bool = False
+
+
+class AppendRefused(OperationFailed):
+    """An append that the protocol answers with headers. `status`: that of the answer."""
+
+    def __init__(self, status: int, why: str, headers: list[tuple[str, str]]) -> None:
+        super().__init__(fail(FailureCode.STALE_WRITER_POSITION, why).failure)
+        self.status = status
+        self.headers = headers
+
+
+class StreamClosed(OperationFailed):
+    """An append to a closed stream. `next_seq`: its end."""
+
+    def __init__(self, ref: StreamRef, next_seq: int) -> None:
+        super().__init__(fail(FailureCode.STREAM_SEALED, f"stream {ref} is closed").failure)
+        self.next_seq = next_seq
+
+
+class Appends:
+    """Appends to streams."""
+
+    def __init__(self, back: Back, catalog: Catalog) -> None:
+        self._back = back
+        self._catalog = catalog
+
+    async def append(self, ref: StreamRef, request: AppendRequest, body: bytes) -> Outcome:
+        """Carry out a POST. Raises AppendRefused, StreamClosed, and OperationFailed."""
+        async with AsyncExitStack() as stack:
+            if request.closed or request.seq is not None:
+                await stack.enter_async_context(self._catalog.alone(ref))
+            else:
+                await self._catalog.settled(ref)  # no append comes between the last one and the close
+            stream = await self._catalog.find(ref, locked=request.closed or request.seq is not None)
+            bodies = _bodies(stream, request, body)
+            if request.producer is None:
+                outcome = await self._plain(stream, request, bodies)
+            else:
+                outcome = await self._produced(stream, request, request.producer, bodies)
+            await self._catalog.used(await self._catalog.find(ref, locked=True) if request.seq else stream)
+            return outcome
+
+    # ---- without a producer ------------------------------------------------------------------------------------------
+
+    async def _plain(self, stream: KnownStream, request: AppendRequest, bodies: list[bytes]) -> Outcome:
+        if stream.closed:
+            end = await self._tail(stream.ref)
+            if bodies:
+                raise StreamClosed(stream.ref, end)
+            return Outcome(end, closed=True)
+        if bodies:
+            await self._advance(stream, request)
+            append = Append(stream.ref, bodies, metered_size(bodies, NO_HEADERS), create_if_missing=False)
+            end = (await self._performed(append)).end.seq_num
+        else:
+            end = await self._tail(stream.ref)
+        if request.closed:
+            await self._close(stream.ref)
+        return Outcome(end, request.closed)
+
+    async def _performed(self, append: Append | AppendBytes) -> Appended:
+        try:
+            return await self._back.perform(append)
+        except OperationFailed as error:
+            if error.failure.code is FailureCode.STREAM_SEALED:  # by a client of another protocol, just now
+                raise StreamClosed(append.stream, await self._tail(append.stream)) from None
+            raise
+
+    async def _close(self, ref: StreamRef) -> None:
+        await self._back.perform(Seal(ref))
+        self._catalog.gate(ref).changed()
+
+    async def _tail(self, ref: StreamRef) -> int:
+        return (await self._back.perform(CheckTail(ref, create_if_missing=False))).seq_num
+
+    async def _advance(self, stream: KnownStream, request: AppendRequest) -> None:
+        """Write down the writer sequence of an append that follows. Raises AppendRefused unless it is above the last.
+
+        Whether that append was made shows in the tail, should the process not survive it.
+        """
+        if request.seq is None:
+            return
+        meta, tail = stream.meta, await self._tail(stream.ref)
+        last = meta.seq if tail > meta.seq_at else meta.seq_before
+        if last is not None and request.seq <= last:
+            raise AppendRefused(409, f"stream-seq {request.seq!r:.80} is not after {last!r:.80}", [])
+        meta = msgspec.structs.replace(meta, seq=request.seq, seq_before=last, seq_at=tail)
+        try:
+            await self._catalog.put(stream.ref, meta, stream.version)
+        except Conflict:  # a reader extended its life
+            await self._advance(await self._catalog.find(stream.ref, locked=True), request)
+
+    # ---- with a producer ---------------------------------------------------------------------------------------------
+
+    async def _produced(
+        self, stream: KnownStream, request: AppendRequest, producer: Producer, bodies: list[bytes]
+    ) -> Outcome:
+        ref = stream.ref
+        await self._check_epoch(stream, producer, locked=request.closed or request.seq is not None)
+        writer = uuid5(_PRODUCERS, f"{producer.epoch} {producer.id}").bytes
+        if stream.closed or request.seq is not None or not bodies:
+            last = await self._last(ref, writer)
+            if producer.seq <= last:
+                return Outcome(await self._tail(ref), stream.closed, producer, last)
+            if stream.closed:
+                raise StreamClosed(ref, await self._tail(ref))
+            _check_gap(producer, last)
+        after = producer.seq - 1 if producer.seq else NO_ATTRIBUTE
+        if bodies:
+            await self._advance(stream, request)
+            columns = Columns(range(len(bodies)), [0] * len(bodies), bodies)
+            position = WriterPosition(writer, producer.seq, after)
+            self._check_newest(ref, producer)
+            try:
+                end = (await self._performed(AppendBytes(ref, to_bytes(columns, Layout.PLAIN), position))).end.seq_num
+            except OperationFailed as error:
+                if error.failure.code is not FailureCode.STALE_WRITER_POSITION:
+                    raise
+                last = max(_number(error.failure.details.get("position")), -1)
+                if producer.seq <= last:
+                    return Outcome(await self._tail(ref), stream.closed, producer, last)
+                _check_gap(producer, last)
+                raise
+        else:
+            await self._back.perform(UpdateAttribute(ref, writer, producer.seq, after))
+            end = await self._tail(ref)
+        if request.closed:
+            await self._close(ref)
+        return Outcome(end, request.closed, producer, producer.seq, new=bool(bodies))
+
+    async def _check_epoch(self, stream: KnownStream, producer: Producer, *, locked: bool) -> None:
+        """Raise AppendRefused for an epoch that a newer one has replaced, and INVALID for a new one that does not begin
+        at 0; write down a new one."""
+        epoch = await self._catalog.epoch(stream.ref, producer.id)
+        _check_fence(producer, epoch)
+        if producer.epoch == epoch or stream.closed:
+            return
+        if epoch is None:
+            _check_gap(producer, -1)
+        elif producer.seq:
+            raise fail(FailureCode.INVALID, f"producer-seq: a new epoch begins at 0, not at {producer.seq}")
+        if locked:
+            await self._catalog.set_epoch(stream.ref, producer.id, producer.epoch)
+            return
+        async with self._catalog.alone(stream.ref):
+            await self._catalog.set_epoch(stream.ref, producer.id, producer.epoch)
+
+    def _check_newest(self, ref: StreamRef, producer: Producer) -> None:
+        """Check once more, without a checkpoint before the append: a newer epoch may have begun meanwhile."""
+        _check_fence(producer, self._catalog.newest_epoch(ref, producer.id))
+
+    async def _last(self, ref: StreamRef, writer: bytes) -> int:
+        return max(await self._back.perform(GetAttribute(ref, writer)), -1)
+
+
+def _check_fence(producer: Producer, epoch: int | None) -> None:
+    if epoch is not None and producer.epoch < epoch:
+        why = f"producer {producer.id!r:.80} is at epoch {epoch}, so epoch {producer.epoch} is over"
+        raise AppendRefused(403, why, [("producer-epoch", str(epoch))])
+
+
+def _check_gap(producer: Producer, last: int) -> None:
+    if producer.seq > last + 1:
+        why = f"producer {producer.id!r:.80} is at {last}, so {last + 1} must come next, not {producer.seq}"
+        headers = [("producer-expected-seq", str(last + 1)), ("producer-received-seq", str(producer.seq))]
+        raise AppendRefused(409, why, headers)
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else NO_ATTRIBUTE
+
+
+def _bodies(stream: KnownStream, request: AppendRequest, body: bytes) -> list[bytes]:
+    """Return the bodies of the records to append; none if the stream is only closed.
+
+    Raises BAD_HEADER without a content type, RESOURCE_ALREADY_EXISTS for another than the stream's, INVALID for no
+    data, BAD_JSON.
+    """
+    if not body:
+        if request.closed:
+            return []
+        raise fail(FailureCode.INVALID, "an append needs a body, unless it closes the stream")
+    if request.content_type is None:
+        raise fail(FailureCode.BAD_HEADER, "content-type: an append must name that of the stream")
+    if essence(request.content_type) != essence(stream.meta.content_type):
+        why = f"stream {stream.ref} has content type {stream.meta.content_type}, not {request.content_type}"
+        raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, why)
+    if not is_json(stream.meta.content_type):
+        return [body]
+    if not (messages := split_messages(body)):
+        raise fail(FailureCode.INVALID, "the array has no messages")
+    return messages

@@ -1,0 +1,193 @@
+"""PUT: streams are created, empty, with their first data, or as forks (protocol, 5.1; forks: the conformance suite).
+
+A fork is a copy of its source's records up to an offset. So it costs what it holds; in return clients of all protocols
+read it like any stream, on any back, and no stream depends on another.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import trio
+
+from penstock.core.back import Back
+from penstock.core.clock import Clock
+from penstock.protocols.durable.front.catalog import Catalog, KnownStream, StreamMeta
+from penstock.protocols.durable.names import DurableNames
+from penstock_codecs.byte_operations import GetSegmentInfo, Seal
+from penstock_codecs.durable import DEFAULT_TYPE, CreateRequest, Fork, essence, is_json, split_messages
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.features import Feature, feature_of
+from penstock_codecs.model import NO_HEADERS, Headers, RecordBatch, StreamRef, metered_size
+from penstock_codecs.operations import Append, CheckTail, CreateStream, FromSeqNum, Read
+from penstock_codecs.table_operations import NOT_EXISTS
+
+__all__ = ["Creation"]
+
+
+class Creation:
+    """Creates streams."""
+
+    def __init__(self, back: Back, catalog: Catalog, names: DurableNames, clock: Clock) -> None:
+        self._back = back
+        self._catalog = catalog
+        self._names = names
+        self._clock = clock
+
+    async def ensure(
+        self, ref: StreamRef, request: CreateRequest, expires_text: str | None, body: bytes
+    ) -> tuple[KnownStream, bool]:
+        """Create a stream; return it, and whether it is new.
+
+        Raises RESOURCE_ALREADY_EXISTS if the name belongs to a stream that differs, or to a deleted one; INVALID for a
+        fork beyond its source; whatever `Catalog.find` raises for the source.
+        """
+        async with self._catalog.alone(ref):
+            try:
+                found = await self._catalog.find(ref, locked=True)
+            except OperationFailed as error:
+                if error.failure.code is FailureCode.STREAM_DELETION_PENDING:
+                    raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, error.failure.message) from None
+                if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+                    raise
+            else:
+                self._compare(found, request, expires_text)
+                return found, False
+            return await self._create(ref, request, expires_text, body), True
+
+    def _compare(self, found: KnownStream, request: CreateRequest, expires_text: str | None) -> None:
+        """Raise RESOURCE_ALREADY_EXISTS unless the stream is as the request wants it."""
+        meta, fork = found.meta, request.fork
+        kind = request.content_type or (meta.content_type if fork is not None else DEFAULT_TYPE)
+        differences = {
+            "content-type": essence(kind) != essence(meta.content_type),
+            "stream-ttl": request.ttl != meta.ttl and not (fork is not None and request.ttl is None),
+            "stream-expires-at": expires_text != meta.expires_text and not (fork is not None and expires_text is None),
+            "stream-closed": request.closed != found.closed,
+        }
+        if fork is not None:
+            origin = (str(self._names.to_stream(fork.source)), fork.offset, fork.sub_offset)
+            differences["stream-forked-from"] = origin != (meta.source, meta.fork_offset, meta.fork_sub_offset)
+        if named := [name for name, differs in differences.items() if differs]:
+            raise fail(
+                FailureCode.RESOURCE_ALREADY_EXISTS, f"stream {found.ref} exists with another {', '.join(named)}"
+            )
+
+    async def _create(
+        self, ref: StreamRef, request: CreateRequest, expires_text: str | None, body: bytes
+    ) -> KnownStream:
+        fork, source = request.fork, None
+        if fork is not None:
+            source = await self._source(fork)
+        meta = self._meta(request, expires_text, source)
+        bodies = split_messages(body) if body and is_json(meta.content_type) else [body] if body else []
+        end = 0
+        if fork is not None and source is not None:
+            end = await self._end(source, fork)
+        version = await self._catalog.put(ref, meta, NOT_EXISTS)
+        try:
+            if source is not None:
+                await self._catalog.add_fork(source, ref)
+            await self._back.perform(CreateStream(ref))
+            if fork is not None and source is not None:
+                await self._copy(source, fork, end, ref)
+            if bodies:
+                await self._back.perform(Append(ref, bodies, metered_size(bodies, NO_HEADERS), create_if_missing=False))
+            if request.closed:
+                await self._back.perform(Seal(ref))
+            info = await self._back.perform(GetSegmentInfo(ref))
+            meta = msgspec.structs.replace(meta, state="live", incarnation=info.incarnation, used_at=self._clock())
+            return KnownStream(ref, meta, await self._catalog.put(ref, meta, version), info)
+        except BaseException as error:
+            exists = isinstance(error, OperationFailed) and error.failure.code is FailureCode.RESOURCE_ALREADY_EXISTS
+            with trio.CancelScope(shield=True):  # a process that ends here leaves it to `Catalog.find`
+                await self._catalog.clear(ref, meta, records=not exists)
+            raise
+
+    def _meta(self, request: CreateRequest, expires_text: str | None, source: KnownStream | None) -> StreamMeta:
+        """Return the properties of a new stream; a fork inherits what its request leaves out."""
+        ttl, expires_at, origin = request.ttl, request.expires_at, source.meta if source is not None else None
+        kind = request.content_type
+        if origin is not None and kind is not None and essence(kind) != essence(origin.content_type):
+            why = f"a fork has the content type of its source, which is {origin.content_type}"
+            raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, why)
+        if origin is not None and ttl is None and expires_at is None:
+            ttl, expires_at, expires_text = origin.ttl, origin.expires_at, origin.expires_text
+        fork = request.fork
+        return StreamMeta(
+            content_type=kind or (DEFAULT_TYPE if origin is None else origin.content_type),
+            state="creating",
+            ttl=ttl,
+            expires_at=expires_at,
+            expires_text=expires_text,
+            used_at=self._clock(),
+            source=None if source is None else str(source.ref),
+            fork_offset=None if fork is None else fork.offset,
+            fork_sub_offset=0 if fork is None else fork.sub_offset,
+        )
+
+    # ---- forks -------------------------------------------------------------------------------------------------------
+
+    async def _source(self, fork: Fork) -> KnownStream:
+        try:
+            return await self._catalog.find(self._names.to_stream(fork.source))
+        except OperationFailed as error:
+            if error.failure.code is FailureCode.STREAM_DELETION_PENDING:
+                raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, error.failure.message) from None
+            raise
+
+    async def _end(self, source: KnownStream, fork: Fork) -> int:
+        """Return the sequence number before which whole records are copied. Raises INVALID for one beyond the tail."""
+        tail = (await self._back.perform(CheckTail(source.ref, create_if_missing=False))).seq_num
+        end = tail if fork.offset is None else fork.offset
+        if is_json(source.meta.content_type):
+            end += fork.sub_offset
+        if end > tail or (fork.sub_offset and fork.offset == tail):
+            raise fail(FailureCode.INVALID, f"the fork's offset lies beyond the end of stream {source.ref}")
+        if fork.sub_offset and end == fork.offset:
+            await self._cut(source, end, fork.sub_offset)
+        return end
+
+    async def _cut(self, source: KnownStream, number: int, length: int) -> bytes:
+        """Return the first bytes of a record. Raises INVALID if it has fewer."""
+        read = Read(source.ref, FromSeqNum(number), count=1, wait=0, create_if_missing=False)
+        async with self._back.read_session(read) as session:
+            batch = await session.next()
+        body = batch.columns.bodies[0] if isinstance(batch, RecordBatch) else b""
+        if len(body) < length:
+            why = f"stream-fork-sub-offset: the append at that offset has {len(body)} bytes, not {length}"
+            raise fail(FailureCode.INVALID, why)
+        return body[:length]
+
+    async def _copy(self, source: KnownStream, fork: Fork, end: int, ref: StreamRef) -> None:
+        """Append the records before `end`, and the part of the next one. Command records are left out: they are
+        operations, which the source has carried out."""
+        if end:
+            read = Read(source.ref, FromSeqNum(0), clamp=True, count=end, wait=0, create_if_missing=False)
+            async with self._back.read_session(read) as session:
+                while isinstance(batch := await session.next(), RecordBatch):
+                    if (append := _append_of(batch, end, ref)) is not None:
+                        await self._back.perform(append)
+                    if batch.next_seq_num >= end:
+                        break
+        if fork.sub_offset and not is_json(source.meta.content_type):
+            bodies = [await self._cut(source, end, fork.sub_offset)]
+            await self._back.perform(Append(ref, bodies, metered_size(bodies, NO_HEADERS), create_if_missing=False))
+
+
+def _append_of(batch: RecordBatch, end: int, ref: StreamRef) -> Append | None:
+    """Return the append of a batch's records before `end`; None for none."""
+    bodies: list[bytes] = []
+    timestamps: list[int] = []
+    headers: dict[int, Headers] = {}
+    for record in batch.records():
+        if record.seq_num >= end or feature_of(record.headers, record.body) is Feature.COMMAND:
+            continue
+        if record.headers:
+            headers[len(bodies)] = record.headers
+        bodies.append(record.body)
+        timestamps.append(record.timestamp)
+    if not bodies:
+        return None
+    return Append(
+        ref, bodies, metered_size(bodies, headers), headers=headers, timestamps=timestamps, create_if_missing=False
+    )

@@ -1,0 +1,156 @@
+"""GET with live=sse: event streams (protocol, 5.7)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.core.back import Back, ReadSession
+from penstock.core.clock import Clock
+from penstock.net.draining import Draining
+from penstock.net.http.exchange import Exchange, HeaderList
+from penstock.net.http.following import FollowingSession, Heartbeats
+from penstock.observe.metrics.clients import count_error
+from penstock.protocols.durable.front.carrying import take
+from penstock.protocols.durable.front.catalog import Catalog, KnownStream
+from penstock.protocols.durable.front.reads import check_kept, read_from, tail_of
+from penstock.protocols.durable.front.settings import DurableSettings
+from penstock_codecs.durable import (
+    Control,
+    DataEvent,
+    DurableEventsServer,
+    EventMode,
+    ReadRequest,
+    Sentinel,
+    event_mode,
+    is_json,
+    next_cursor,
+    spell_offset,
+)
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.model import RecordBatch, StreamPosition
+
+__all__ = ["EventStreams"]
+
+_LOOK_SECONDS: Final = 10.0
+"""Time after which a reader that waits looks whether a client of another protocol has closed its stream."""
+
+
+class EventStreams:
+    """Event streams over one back."""
+
+    def __init__(
+        self, back: Back, catalog: Catalog, settings: DurableSettings, draining: Draining, clock: Clock
+    ) -> None:
+        self._back = back
+        self._catalog = catalog
+        self._settings = settings
+        self._draining = draining
+        self._clock = clock
+        self._heartbeats = Heartbeats()
+
+    async def follow(self, stream: KnownStream, request: ReadRequest, exchange: Exchange, common: HeaderList) -> None:
+        """Answer with events, until the stream is closed or the time of an event stream is over: the client then
+        reconnects at the offset that it has. `common`: headers of every answer."""
+        mode = event_mode(stream.meta.content_type)
+        start = request.start if isinstance(request.start, int) else 0
+        if request.start is Sentinel.NOW:
+            start = await tail_of(self._back, stream)
+        async with self._back.read_session(read_from(stream, start, max_bytes=None, wait=None)) as session:
+            headers = [("content-type", "text/event-stream"), ("cache-control", "no-cache, no-transform")]
+            if mode is EventMode.BASE64:
+                headers.append(("stream-sse-data-encoding", "base64"))
+            await exchange.start(200, [*headers, ("x-accel-buffering", "no"), *common])
+            follower = _Follower(session, stream, request, start, DurableEventsServer(mode), exchange, self)
+            try:
+                with self._draining.interrupts(self._settings.sse_seconds):
+                    await follower.run()
+            except OperationFailed as error:  # there is no event for it: the client meets it when it reconnects
+                count_error(error.failure.code)
+            await exchange.finish()
+
+    def following(self, session: ReadSession, follower: _Follower) -> FollowingSession:
+        """Return the session with heartbeats, which repeat the follower's position."""
+        return FollowingSession(
+            session,
+            follower.exchange.room,
+            lambda _tail: follower.exchange.send_now(follower.position),
+            self._heartbeats,
+            self._settings.heartbeat_seconds,
+            self._draining,
+        )
+
+    async def look(self, stream: KnownStream) -> KnownStream:
+        """Return the stream as it is now."""
+        return await self._catalog.find(stream.ref)
+
+    def cursor(self, request: ReadRequest) -> int:
+        """Return the cursor of an event now."""
+        return next_cursor(self._clock() / 1000, request.cursor)
+
+
+class _Follower:
+    """The reader of one event stream."""
+
+    def __init__(
+        self,
+        session: ReadSession,
+        stream: KnownStream,
+        request: ReadRequest,
+        start: int,
+        codec: DurableEventsServer,
+        exchange: Exchange,
+        streams: EventStreams,
+    ) -> None:
+        self.exchange = exchange
+        self._session = session
+        self._stream = stream
+        self._request = request
+        self._next_seq = start
+        self._announced = -1  # the offset that was last called up to date
+        self._codec = codec
+        self._streams = streams
+        self._gate = streams._catalog.gate(stream.ref)
+        self._changes = self._gate.changes
+
+    async def run(self) -> None:
+        """Send events until the stream is closed, or raise what ends it."""
+        following = self._streams.following(self._session, self)
+        while not (self._stream.closed and self._done):
+            event: RecordBatch | StreamPosition | None = None
+            if self._changes == self._gate.changes:
+                with self._gate.watched(_LOOK_SECONDS):
+                    event = await following.next()
+            if isinstance(event, RecordBatch):
+                check_kept(self._request, self._next_seq, event)
+                await self._send(event)
+            elif event is None:
+                self._changes = self._gate.changes
+                self._stream = await self._streams.look(self._stream)
+                if self._session.behind() and isinstance(batch := await self._session.next(), RecordBatch):
+                    await self._send(batch)
+            elif self._announced != self._next_seq and not self._stream.closed:
+                await self.exchange.send(self.position())
+        await self.exchange.send(self._codec.send(Control(spell_offset(self._next_seq), up_to_date=True, closed=True)))
+
+    @property
+    def _done(self) -> bool:
+        """Whether everything that the session knows of was sent."""
+        return not self._session.behind() and self._next_seq >= self._session.tail().seq_num
+
+    async def _send(self, batch: RecordBatch) -> None:
+        messages = is_json(self._stream.meta.content_type)
+        bodies, self._next_seq, refusal = take(batch, self._streams._settings.loss, messages=messages)
+        pieces = self._codec.send(DataEvent(tuple(bodies))) if bodies else []
+        if not (self._stream.closed and self._done):  # else the last event follows
+            pieces += self.position() if refusal is None and self._done else self._control(up_to_date=False)
+        await self.exchange.send(pieces)
+        if refusal is not None:
+            raise refusal
+
+    def position(self) -> list[bytes]:
+        """Return the event that says that the reader is up to date."""
+        self._announced = self._next_seq
+        return self._control(up_to_date=True)
+
+    def _control(self, *, up_to_date: bool) -> list[bytes]:
+        return self._codec.send(Control(spell_offset(self._next_seq), self._streams.cursor(self._request), up_to_date))

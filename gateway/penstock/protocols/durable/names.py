@@ -1,0 +1,51 @@
+"""The mapping between URLs of Durable Streams and streams; docs/names.md explains it.
+
+The path of a stream's URL is a prefix and the stream's name, percent-encoded; slashes may stay as they are. The mapping
+is one to one on decoded names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote, unquote_to_bytes
+
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.model import StreamRef
+from penstock_codecs.s2.names import validate_basin_name, validate_stream_name
+
+__all__ = ["DurableNames"]
+
+
+@dataclass(frozen=True, slots=True)
+class DurableNames:
+    """The mapping of a listener. `prefix` begins and ends with a slash. `basin`: that of all streams; None: the first
+    label behind the prefix is the basin."""
+
+    prefix: str
+    basin: str | None
+
+    def to_stream(self, path: str) -> StreamRef:
+        """Return the stream of a URL's path. Raises STREAM_NOT_FOUND for a path without the prefix, BAD_PATH."""
+        if not path.startswith(self.prefix) or path == self.prefix:
+            raise fail(FailureCode.STREAM_NOT_FOUND, f"{path!r:.80} is no stream: they are under {self.prefix}")
+        try:
+            name = unquote_to_bytes(path[len(self.prefix) :]).decode()
+        except UnicodeDecodeError:
+            raise fail(FailureCode.BAD_PATH, f"{path!r:.80} is not UTF-8") from None
+        return self.named(name)
+
+    def named(self, name: str) -> StreamRef:
+        """Return the stream with this decoded name. Raises BAD_PATH."""
+        basin, stream = self.basin, name
+        if basin is None:
+            space, _, stream = name.partition("/")
+            basin = validate_basin_name(space, FailureCode.BAD_PATH)
+        return StreamRef(basin, validate_stream_name(stream, FailureCode.BAD_PATH))
+
+    def path_of(self, stream: StreamRef) -> str:
+        """Return the path of a stream. Raises NOT_REPRESENTABLE for one of another basin than the listener's."""
+        if self.basin not in (None, stream.basin):
+            why = f"stream {stream} is not in basin {self.basin}, the only basin of this listener"
+            raise fail(FailureCode.NOT_REPRESENTABLE, why)
+        name = stream.stream if self.basin is not None else f"{stream.basin}/{stream.stream}"
+        return self.prefix + quote(name)

@@ -1,0 +1,112 @@
+"""The gateway's plug-in for Durable Streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.core.address import Address
+from penstock.protocols.durable.config import DurableListener
+from penstock.protocols.plugin import Advice, Example, ListenerKind, ProtocolPlugin
+from penstock.protocols.tables import ConfigView
+from penstock.protocols.terms import Terms
+from penstock.routing.loss.plan import FrontSide
+from penstock_codecs.model import StreamRef
+
+if TYPE_CHECKING:
+    from penstock.protocols.opening import ListenerContext, OpenListener
+
+__all__ = ["PLUGIN"]
+
+
+class _Listener(ListenerKind[DurableListener]):
+    kind = "durable"
+    title = "Durable Streams"
+    table = DurableListener
+    several_processes = False
+    over_http = True
+    proved_by_routes = True
+    fixed_keys = frozenset({"path", "names", "basin"})
+    proofs = "auth_tokens, [access], tls_client_ca, or routes that are all for identities"
+    refusals = {
+        "max_connections": "HTTP 503",
+        "max_inflight_bytes": "HTTP 429",
+        "requests_per_second": "HTTP 429",
+        "min_receive_rate": "HTTP 408",
+    }
+    at_limits = (
+        ("max_append_bytes", "HTTP 413", ""),
+        ("max_read_bytes", "the answer ends, without `stream-up-to-date`", ""),
+        ("long_poll_seconds", "HTTP 204", ""),
+        ("sse_seconds", "the event stream ends, and its client reconnects", ""),
+        ("keep_alive_seconds", "the connection is closed", ""),
+        ("head_timeout_seconds", "the connection is closed", "head_timeout_seconds"),
+        ("slow_reader_seconds", "the HTTP/2 stream is reset, or the connection is closed", "slow_reader_seconds"),
+        ("max_head_bytes", "HTTP 431", ""),
+        ("max_streams", "HTTP/2 GOAWAY", ""),
+        ("max_streams_before_auth", "REFUSED_STREAM", "max_streams_before_auth"),
+    )
+    loss_notes = ("everything else: kept, byte for byte",)
+
+    def open(self, context: ListenerContext, label: str, table: DurableListener) -> OpenListener:
+        from penstock.protocols.durable.opening import open_listener
+
+        return open_listener(context, label, table)
+
+    def named_basins(self, table: DurableListener) -> Iterator[tuple[str, str]]:
+        yield "basin", table.basin
+
+    def secrets(self, table: DurableListener, config: ConfigView) -> str:
+        return "tokens" if table.auth_tokens or config.access_file is not None else ""
+
+    def reach(self, table: DurableListener) -> str:
+        return f"every stream of basin {table.basin}" if table.names == "fixed" else "everything"
+
+    def advice(self, about: str, table: DurableListener, config: ConfigView, *, anonymous: bool) -> Iterator[Advice]:
+        if "*" in table.cors_origins and anonymous:
+            yield Advice(True, f"{about}: any web page that a user opens can use it, since cors_origins has *.")
+        if "*" in table.hosts and anonymous:
+            yield Advice(
+                True, f"{about}: pages can reach it by DNS rebinding, since hosts has * and clients need no token."
+            )
+
+    def side(self, table: DurableListener) -> FrontSide:
+        from penstock.protocols.durable.report import DurableSide
+
+        return DurableSide(table.loss.policy)
+
+    def describe(self, table: DurableListener, config: ConfigView) -> Iterator[str]:
+        from penstock.protocols.durable.report import describe
+
+        return describe(table, config)
+
+    def describe_names(self, table: DurableListener) -> Iterator[str]:
+        from penstock.protocols.durable.report import describe_names
+
+        return describe_names(table)
+
+    own_names = True
+    hint_names = ("durable",)
+
+    def terms(self, table: DurableListener) -> Terms:
+        from penstock.protocols.durable.opening import names_of
+        from penstock.protocols.durable.terms import DurableTerms
+
+        return DurableTerms(names_of(table))
+
+    def recorded_stream(self, name: str, basin: str) -> StreamRef:
+        return StreamRef(basin, name)
+
+    def replaying(self, basin: str, patience: float) -> dict[str, Any]:
+        return {"basin": basin, "limits": {"keep_alive_seconds": patience}}
+
+    def sole_basin(self, table: DurableListener) -> str | None:
+        return table.basin if table.names == "fixed" else None
+
+    def commands(self, table: DurableListener, address: Address, example: Example) -> Iterator[str]:
+        from penstock.protocols.durable.report import commands
+
+        return commands(table, address, example)
+
+
+PLUGIN: Final = ProtocolPlugin(listener=_Listener())

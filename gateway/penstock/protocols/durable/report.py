@@ -1,0 +1,62 @@
+"""Texts about listeners of Durable Streams for people: reports, plans of losses, and the first commands."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from penstock.core.address import Address
+from penstock.protocols.durable.config import DurableListener
+from penstock.protocols.durable.opening import names_of
+from penstock.protocols.plugin import Example
+from penstock.protocols.tables import ConfigView
+from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item
+from penstock_codecs.model import StreamRef
+
+__all__ = ["DurableSide", "commands", "describe", "describe_names"]
+
+
+class DurableSide(FrontSide):
+    """Clients of Durable Streams, whose records are bodies at offsets."""
+
+    def positions(self, back: BackSide) -> Iterator[Item]:
+        """Yield the fate of positions that its clients read."""
+        yield Item("offsets", Fate.KEPT, "counted by the gateway, kept in its index" if back.numbered else "")
+
+
+def describe(listener: DurableListener, config: ConfigView) -> Iterator[str]:
+    """See `penstock.protocols.plugin.ListenerKind.describe`."""
+    carrier = "HTTPS" if listener.tls_certificate else "HTTP"
+    count = len(listener.auth_tokens)
+    tokens = [f"one of {count} bearer tokens"] if count else []
+    if config.access_file is not None:
+        tokens.append("an access token")
+    those = f"clients with {' or '.join(tokens)}" if tokens else "any client, without a token"
+    if tokens and listener.anonymous:
+        those = f"any client without a token, and {those}"
+    yield f"Durable Streams by {carrier} (HTTP/1.1 and HTTP/2) on {listener.bind}, for {listener.clients(those)}"
+    pages = "any origin" if "*" in listener.cors_origins else ", ".join(listener.cors_origins) or "its own origin only"
+    yield f"Durable Streams in browsers: pages of {pages}"
+
+
+def describe_names(listener: DurableListener) -> Iterator[str]:
+    """See `penstock.protocols.plugin.ListenerKind.describe_names`."""
+    if listener.names == "fixed":
+        yield f"The URL {listener.path}NAME is stream NAME of basin {listener.basin}"
+    else:
+        yield f"The URL {listener.path}BASIN/NAME is stream NAME of basin BASIN"
+
+
+def commands(listener: DurableListener, address: Address, example: Example) -> Iterator[str]:
+    """See `penstock.protocols.plugin.ListenerKind.commands`."""
+    names = names_of(listener)
+    if names.basin not in (None, example.basin):
+        return
+    url = f"{'https' if listener.tls_certificate else 'http'}://{address}"
+    url += names.path_of(StreamRef(example.basin, example.stream))
+    curl = f"curl --cacert {shlex.quote(listener.tls_certificate)}" if listener.tls_certificate else "curl"
+    if listener.proves_clients:
+        curl += " --cert client.pem --key client-key.pem"
+    if listener.auth_tokens:
+        curl += ' -H "authorization: Bearer $TOKEN"'
+    yield from ("", "  # read it over Durable Streams", f"  {curl} '{url}'")
