@@ -35,6 +35,8 @@ PACKAGES: Final = {
 """The import packages, and the folders that hold them."""
 PROTOCOLS: Final = {"s2": ("s2", "s2s", "sse"), "s3p": ("s3p",), "segment": ("segment", "controller", "pravega")}
 """Words that name a protocol in an identifier or a string, by protocol."""
+OWN_WORDS: Final = {"durable": ("sse",)}
+"""Words of other protocols that a protocol has as well, by its folder."""
 
 
 # ---- modules and imports -------------------------------------------------------------------------------------------
@@ -108,8 +110,10 @@ def leaks() -> dict[str, set[str]]:
         ]
         words = set("".join(one if one.isalnum() else " " for one in " ".join(texts)).lower().split())
         for protocol, spellings in PROTOCOLS.items():
-            inside = any(part in spellings for part in name.split("."))
-            if not inside and any(spelling in words for spelling in spellings):
+            parts = name.split(".")
+            own = {word for part in parts for word in OWN_WORDS.get(part, ())}
+            inside = any(part in spellings for part in parts)
+            if not inside and any(spelling in words - own for spelling in spellings):
                 found[protocol].add(name)
     return found
 

@@ -12,6 +12,7 @@ from penstock_analysis.dialogue.http.exchange import BodyReader, SeenExchange, h
 from penstock_analysis.s2.clauses import S2_EVENTS
 from penstock_analysis.s2.shapes import batch_fields, position
 from penstock_codecs.failures import OperationFailed, RemoteProtocolError
+from penstock_codecs.http.event_stream import EventParser, RawEvent
 from penstock_codecs.http.observer.faults import HttpFault, TimedRange
 from penstock_codecs.sse import (
     MAX_EVENT_BYTES,
@@ -24,7 +25,6 @@ from penstock_codecs.sse import (
     SseDialect,
 )
 from penstock_codecs.sse.dialects import S2, SEED
-from penstock_codecs.sse.parser import EventParser, RawEvent
 
 __all__ = ["EventStream"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from penstock_codecs.codec import Codec, CodecPlugin, Role
-from penstock_codecs.durable.cursors import next_cursor
+from penstock_codecs.durable.cursors import MOST_AHEAD, next_cursor
 from penstock_codecs.durable.errors import failure_to_status, spell_failure
 from penstock_codecs.durable.events import (
     COMMENT,
@@ -28,7 +28,7 @@ from penstock_codecs.durable.requests import (
     AppendRequest,
     CreateRequest,
     Fork,
-    Live,
+    LiveMode,
     Producer,
     ReadRequest,
     append_request,
@@ -41,6 +41,7 @@ __all__ = [
     "DEFAULT_TYPE",
     "FIRST",
     "MAX_EVENT_BYTES",
+    "MOST_AHEAD",
     "PLUGIN",
     "AppendRequest",
     "Control",
@@ -51,7 +52,7 @@ __all__ = [
     "DurableEventsServer",
     "EventMode",
     "Fork",
-    "Live",
+    "LiveMode",
     "Producer",
     "ReadRequest",
     "Sentinel",

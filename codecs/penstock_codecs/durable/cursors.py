@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import random
 import re
 from typing import Final
 
 from penstock_codecs.failures import FailureCode, fail
 
-__all__ = ["EPOCH", "INTERVAL_SECONDS", "next_cursor", "parse_cursor"]
+__all__ = ["EPOCH", "INTERVAL_SECONDS", "MOST_AHEAD", "next_cursor", "parse_cursor"]
 
 EPOCH: Final = 1_728_432_000
 """Time from which intervals are counted, in Unix seconds: 2024-10-09T00:00:00Z."""
 INTERVAL_SECONDS: Final = 20
-_MOST_AHEAD: Final = 3600 // INTERVAL_SECONDS
+MOST_AHEAD: Final = 3600 // INTERVAL_SECONDS
+"""Most intervals that a cursor is put ahead: an hour."""
 _CURSOR: Final = re.compile(r"[0-9]{1,15}")
 
 
@@ -26,8 +26,11 @@ def parse_cursor(text: str | None) -> int | None:
     return int(text)
 
 
-def next_cursor(now: float, seen: int | None) -> int:
-    """Return the cursor of an answer: the number of the interval of `now` (Unix seconds), but more than `seen`, the one
-    that the client sent: a cache that repeated an empty answer would keep it from ever getting on."""
+def next_cursor(now: float, seen: int | None, ahead: int) -> int:
+    """Return the cursor of an answer: the number of the interval of `now` (Unix seconds), but always more than `seen`,
+    the one that the client sent: a cache that repeated an empty answer would keep it from ever getting on.
+
+    `ahead`: a random number from 1 to MOST_AHEAD, by how much more.
+    """
     current = int(now - EPOCH) // INTERVAL_SECONDS
-    return current if seen is None or seen < current else seen + random.randint(1, _MOST_AHEAD)
+    return current if seen is None or seen < current else seen + ahead

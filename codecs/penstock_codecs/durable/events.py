@@ -1,4 +1,4 @@
-"""Live reads as server-sent events (protocol, 5.7), both roles.
+"""LiveMode reads as server-sent events (protocol, 5.7), both roles.
 
 Events `data` carry what the stream holds: JSON messages as an array, text as it is, anything else in base64. After each
 of them an event `control` tells the offset behind it. A line break inside text becomes a line break of the event, of
@@ -21,8 +21,8 @@ from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
 from penstock_codecs.durable.media import is_json, is_text, join_messages, split_messages
 from penstock_codecs.durable.offsets import parse_offset
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError
+from penstock_codecs.http.event_stream import EventParser, RawEvent
 from penstock_codecs.limits import MIB
-from penstock_codecs.sse.parser import EventParser, RawEvent
 
 __all__ = [
     "COMMENT",

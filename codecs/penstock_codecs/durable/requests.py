@@ -23,7 +23,7 @@ __all__ = [
     "AppendRequest",
     "CreateRequest",
     "Fork",
-    "Live",
+    "LiveMode",
     "Producer",
     "ReadRequest",
     "append_request",
@@ -87,7 +87,7 @@ class AppendRequest:
     seq: str | None
 
 
-class Live(Enum):
+class LiveMode(Enum):
     """Ways to wait for records."""
 
     LONG_POLL = "long-poll"
@@ -99,7 +99,7 @@ class ReadRequest:
     """A GET. `start` is a sequence number or a sentinel; None if the client gave no offset."""
 
     start: int | Sentinel | None
-    live: Live | None
+    live: LiveMode | None
     cursor: int | None
 
 
@@ -175,7 +175,7 @@ def read_request(query: Sequence[tuple[str, str]]) -> ReadRequest:
     live = None
     if "live" in values:
         try:
-            live = Live(values["live"])
+            live = LiveMode(values["live"])
         except ValueError:
             why = f"live: {values['live']!r:.80} is neither long-poll nor sse"
             raise fail(FailureCode.BAD_QUERY, why) from None

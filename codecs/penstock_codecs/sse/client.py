@@ -9,6 +9,7 @@ import msgspec
 
 from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
 from penstock_codecs.failures import FailureCode, LocalProtocolError, RemoteProtocolError
+from penstock_codecs.http.event_stream import EventParser, RawEvent
 from penstock_codecs.limits import MIB
 from penstock_codecs.s2.errors import failure_from_body
 from penstock_codecs.s2.formats import BytesFormat
@@ -16,7 +17,6 @@ from penstock_codecs.s2.json_records import decode_read_batch
 from penstock_codecs.s2.json_values import U64, PositionShape, decode_answer, remote_error, remote_position
 from penstock_codecs.sse.dialects import S2, SseDialect
 from penstock_codecs.sse.events import BatchEvent, Done, ErrorEvent, Event, Ping
-from penstock_codecs.sse.parser import EventParser, RawEvent
 
 __all__ = ["MAX_EVENT_BYTES", "EventStreamClient"]
 

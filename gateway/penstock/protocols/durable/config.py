@@ -33,7 +33,7 @@ class DurableListenerLimits(ListenerLimits, frozen=True, kw_only=True):
         int, key("Bytes of records after which an answer ends; the client reads on behind it.", least=1, most=8 * MIB)
     ] = 1 * MIB
     long_poll_seconds: Annotated[float, key("Time that a long poll waits for data.", least=0, most=300)] = 20.0
-    sse_seconds: Annotated[
+    event_stream_seconds: Annotated[
         float,
         key(
             "Time after which an event stream ends and its client reconnects, so that caches can join readers.", least=1

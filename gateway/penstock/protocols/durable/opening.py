@@ -43,7 +43,7 @@ def durable_settings(listener: DurableListener, clients: ClientAdmission, drain_
         max_append_bytes=limits.max_append_bytes,
         max_read_bytes=limits.max_read_bytes,
         long_poll_seconds=limits.long_poll_seconds,
-        sse_seconds=limits.sse_seconds,
+        event_stream_seconds=limits.event_stream_seconds,
         drain_grace_seconds=drain_seconds,
     )
 

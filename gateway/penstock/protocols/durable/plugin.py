@@ -38,7 +38,7 @@ class _Listener(ListenerKind[DurableListener]):
         ("max_append_bytes", "HTTP 413", ""),
         ("max_read_bytes", "the answer ends, without `stream-up-to-date`", ""),
         ("long_poll_seconds", "HTTP 204", ""),
-        ("sse_seconds", "the event stream ends, and its client reconnects", ""),
+        ("event_stream_seconds", "the event stream ends, and its client reconnects", ""),
         ("keep_alive_seconds", "the connection is closed", ""),
         ("head_timeout_seconds", "the connection is closed", "head_timeout_seconds"),
         ("slow_reader_seconds", "the HTTP/2 stream is reset, or the connection is closed", "slow_reader_seconds"),

@@ -14,7 +14,7 @@ from uuid import UUID, uuid5
 import msgspec
 
 from penstock.core.back import Back
-from penstock.protocols.durable.front.catalog import Catalog, KnownStream
+from penstock.protocols.durable.front.catalog import DurableCatalog, KnownStream
 from penstock.protocols.struct_table import Conflict
 from penstock_codecs.byte_layout import Layout, to_bytes
 from penstock_codecs.byte_operations import (
@@ -30,13 +30,13 @@ from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import NO_HEADERS, Columns, StreamRef, metered_size
 from penstock_codecs.operations import Append, Appended, CheckTail
 
-__all__ = ["AppendRefused", "Appends", "Outcome", "StreamClosed"]
+__all__ = ["AppendOutcome", "AppendRefused", "Appends", "StreamClosed"]
 
 _PRODUCERS: Final = UUID("6f1d0e5e-6a5e-4d37-9f0c-3a2b3c0c7a10")
 """Namespace of the ids of producers' writers."""
 
 
-class Outcome(NamedTuple):
+class AppendOutcome(NamedTuple):
     """The effect of an append. `next_seq`: the offset behind it. `seq`: the last number of the producer that is stored,
     None without one. `new`: data was stored for a producer now, and not before."""
 
@@ -67,11 +67,11 @@ class StreamClosed(OperationFailed):
 class Appends:
     """Appends to streams."""
 
-    def __init__(self, back: Back, catalog: Catalog) -> None:
+    def __init__(self, back: Back, catalog: DurableCatalog) -> None:
         self._back = back
         self._catalog = catalog
 
-    async def append(self, ref: StreamRef, request: AppendRequest, body: bytes) -> Outcome:
+    async def append(self, ref: StreamRef, request: AppendRequest, body: bytes) -> AppendOutcome:
         """Carry out a POST. Raises AppendRefused, StreamClosed, and OperationFailed."""
         async with AsyncExitStack() as stack:
             if request.closed or request.seq is not None:
@@ -89,12 +89,12 @@ class Appends:
 
     # ---- without a producer ------------------------------------------------------------------------------------------
 
-    async def _plain(self, stream: KnownStream, request: AppendRequest, bodies: list[bytes]) -> Outcome:
+    async def _plain(self, stream: KnownStream, request: AppendRequest, bodies: list[bytes]) -> AppendOutcome:
         if stream.closed:
             end = await self._tail(stream.ref)
             if bodies:
                 raise StreamClosed(stream.ref, end)
-            return Outcome(end, closed=True)
+            return AppendOutcome(end, closed=True)
         if bodies:
             await self._advance(stream, request)
             append = Append(stream.ref, bodies, metered_size(bodies, NO_HEADERS), create_if_missing=False)
@@ -103,7 +103,7 @@ class Appends:
             end = await self._tail(stream.ref)
         if request.closed:
             await self._close(stream.ref)
-        return Outcome(end, request.closed)
+        return AppendOutcome(end, request.closed)
 
     async def _performed(self, append: Append | AppendBytes) -> Appended:
         try:
@@ -141,14 +141,14 @@ class Appends:
 
     async def _produced(
         self, stream: KnownStream, request: AppendRequest, producer: Producer, bodies: list[bytes]
-    ) -> Outcome:
+    ) -> AppendOutcome:
         ref = stream.ref
         await self._check_epoch(stream, producer, locked=request.closed or request.seq is not None)
         writer = uuid5(_PRODUCERS, f"{producer.epoch} {producer.id}").bytes
         if stream.closed or request.seq is not None or not bodies:
             last = await self._last(ref, writer)
             if producer.seq <= last:
-                return Outcome(await self._tail(ref), stream.closed, producer, last)
+                return AppendOutcome(await self._tail(ref), stream.closed, producer, last)
             if stream.closed:
                 raise StreamClosed(ref, await self._tail(ref))
             _check_gap(producer, last)
@@ -165,7 +165,7 @@ class Appends:
                     raise
                 last = max(_number(error.failure.details.get("position")), -1)
                 if producer.seq <= last:
-                    return Outcome(await self._tail(ref), stream.closed, producer, last)
+                    return AppendOutcome(await self._tail(ref), stream.closed, producer, last)
                 _check_gap(producer, last)
                 raise
         else:
@@ -173,7 +173,7 @@ class Appends:
             end = await self._tail(ref)
         if request.closed:
             await self._close(ref)
-        return Outcome(end, request.closed, producer, producer.seq, new=bool(bodies))
+        return AppendOutcome(end, request.closed, producer, producer.seq, new=bool(bodies))
 
     async def _check_epoch(self, stream: KnownStream, producer: Producer, *, locked: bool) -> None:
         """Raise AppendRefused for an epoch that a newer one has replaced, and INVALID for a new one that does not begin

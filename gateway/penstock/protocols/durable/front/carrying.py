@@ -16,8 +16,8 @@ __all__ = ["Taken", "take"]
 
 
 class Taken(NamedTuple):
-    """What readers get of a batch. `next_seq`: the record behind it. `refusal`: why that record cannot be read, None if
-    it can."""
+    """The part of a batch that readers get. `next_seq`: the record behind it. `refusal`: the reason why that record
+    cannot be read, None if it can."""
 
     bodies: list[bytes]
     next_seq: int

@@ -1,4 +1,4 @@
-"""What Durable Streams knows of a stream beside its records: content type, expiry, origin, writers; and its lifetime.
+"""Properties of streams beside their records: content type, expiry, origin, writers; creation and end.
 
 All of it is in a table of the embedded store (`penstock.protocols.struct_table`), under these keys:
 
@@ -41,7 +41,7 @@ from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import DeleteStream
 from penstock_codecs.table_operations import NOT_EXISTS
 
-__all__ = ["Catalog", "Epoch", "ForkMark", "Gate", "KnownStream", "StreamMeta"]
+__all__ = ["DurableCatalog", "ForkMark", "Gate", "KnownStream", "ProducerEpoch", "StreamMeta"]
 
 _MISSING: Final = frozenset({FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NOT_FOUND})
 _MOST_EPOCHS: Final = 10_000
@@ -82,7 +82,7 @@ class ForkMark(msgspec.Struct, frozen=True):
     """The value of a fork's key: its presence is all that counts."""
 
 
-class Epoch(msgspec.Struct, frozen=True):
+class ProducerEpoch(msgspec.Struct, frozen=True):
     """The epoch of a producer."""
 
     epoch: int
@@ -95,8 +95,8 @@ def _forks_of(source: str) -> Prefix[ForkMark]:
     return Prefix(f"fork/{source}\0", ForkMark)
 
 
-def _producers_of(ref: StreamRef) -> Prefix[Epoch]:
-    return Prefix(f"producer/{ref}\0", Epoch)
+def _producers_of(ref: StreamRef) -> Prefix[ProducerEpoch]:
+    return Prefix(f"producer/{ref}\0", ProducerEpoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class KnownStream:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing will ever be appended to it again."""
+        """True if nothing will ever be appended to it again."""
         return self.info.sealed
 
 
@@ -152,7 +152,7 @@ class Gate:
             scope.cancel()
 
 
-class Catalog:
+class DurableCatalog:
     """The properties of all streams. `back` carries out what clients ask for; `own` has the table, and carries out what
     no client asks for.
 
@@ -210,7 +210,7 @@ class Catalog:
             return KnownStream(ref, meta, entry.version, info)
         if meta.state == "deleted" and info is None:
             raise _gone(ref)
-        if not locked:  # a creation may be under way
+        if not locked:  # it may just be created
             async with self.alone(ref):
                 return await self.find(ref, locked=True)
         await self.clear(ref, meta, records=meta.state == "creating" or usable)
@@ -249,8 +249,8 @@ class Catalog:
     async def set_epoch(self, ref: StreamRef, producer: str, epoch: int) -> None:
         """Set the epoch of a producer, unless it is higher. The caller is in a block of `alone`."""
         key = _producers_of(ref).key(producer)
-        if await self._table.change(key, lambda old: Epoch(max(old.epoch, epoch))) is None:
-            await self._table.put(key, Epoch(epoch))
+        if await self._table.change(key, lambda old: ProducerEpoch(max(old.epoch, epoch))) is None:
+            await self._table.put(key, ProducerEpoch(epoch))
         self._epochs[ref, producer] = max(epoch, self._epochs.pop((ref, producer), 0))
         if len(self._epochs) > _MOST_EPOCHS:
             self._epochs.popitem(last=False)

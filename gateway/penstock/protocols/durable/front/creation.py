@@ -11,7 +11,7 @@ import trio
 
 from penstock.core.back import Back
 from penstock.core.clock import Clock
-from penstock.protocols.durable.front.catalog import Catalog, KnownStream, StreamMeta
+from penstock.protocols.durable.front.catalog import DurableCatalog, KnownStream, StreamMeta
 from penstock.protocols.durable.names import DurableNames
 from penstock_codecs.byte_operations import GetSegmentInfo, Seal
 from penstock_codecs.durable import DEFAULT_TYPE, CreateRequest, Fork, essence, is_json, split_messages
@@ -21,13 +21,13 @@ from penstock_codecs.model import NO_HEADERS, Headers, RecordBatch, StreamRef, m
 from penstock_codecs.operations import Append, CheckTail, CreateStream, FromSeqNum, Read
 from penstock_codecs.table_operations import NOT_EXISTS
 
-__all__ = ["Creation"]
+__all__ = ["StreamCreation"]
 
 
-class Creation:
+class StreamCreation:
     """Creates streams."""
 
-    def __init__(self, back: Back, catalog: Catalog, names: DurableNames, clock: Clock) -> None:
+    def __init__(self, back: Back, catalog: DurableCatalog, names: DurableNames, clock: Clock) -> None:
         self._back = back
         self._catalog = catalog
         self._names = names
@@ -39,7 +39,7 @@ class Creation:
         """Create a stream; return it, and whether it is new.
 
         Raises RESOURCE_ALREADY_EXISTS if the name belongs to a stream that differs, or to a deleted one; INVALID for a
-        fork beyond its source; whatever `Catalog.find` raises for the source.
+        fork beyond its source; whatever `DurableCatalog.find` raises for the source.
         """
         async with self._catalog.alone(ref):
             try:
@@ -99,7 +99,7 @@ class Creation:
             return KnownStream(ref, meta, await self._catalog.put(ref, meta, version), info)
         except BaseException as error:
             exists = isinstance(error, OperationFailed) and error.failure.code is FailureCode.RESOURCE_ALREADY_EXISTS
-            with trio.CancelScope(shield=True):  # a process that ends here leaves it to `Catalog.find`
+            with trio.CancelScope(shield=True):  # a process that ends here leaves it to `DurableCatalog.find`
                 await self._catalog.clear(ref, meta, records=not exists)
             raise
 
@@ -159,8 +159,7 @@ class Creation:
         return body[:length]
 
     async def _copy(self, source: KnownStream, fork: Fork, end: int, ref: StreamRef) -> None:
-        """Append the records before `end`, and the part of the next one. Command records are left out: they are
-        operations, which the source has carried out."""
+        """Append copies of the records before `end`, and of the part of the next one. Command records are left out."""
         if end:
             read = Read(source.ref, FromSeqNum(0), clamp=True, count=end, wait=0, create_if_missing=False)
             async with self._back.read_session(read) as session:

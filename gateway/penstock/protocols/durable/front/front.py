@@ -15,14 +15,14 @@ from penstock.net.http.browsers import ANY_ORIGIN, browser_refusal, cors_headers
 from penstock.net.http.exchange import Exchange, Request
 from penstock.net.http.paced import whole_body
 from penstock.observe.metrics.clients import count_error
-from penstock.protocols.durable.front.appends import AppendRefused, Appends, Outcome, StreamClosed
-from penstock.protocols.durable.front.catalog import Catalog, KnownStream
-from penstock.protocols.durable.front.creation import Creation
-from penstock.protocols.durable.front.live import EventStreams
+from penstock.protocols.durable.front.appends import AppendOutcome, AppendRefused, Appends, StreamClosed
+from penstock.protocols.durable.front.catalog import DurableCatalog, KnownStream
+from penstock.protocols.durable.front.creation import StreamCreation
+from penstock.protocols.durable.front.live import LiveReads
 from penstock.protocols.durable.front.reads import Reads, position_headers, tail_of
 from penstock.protocols.durable.front.settings import DurableSettings
 from penstock_codecs.durable import (
-    Live,
+    LiveMode,
     append_request,
     create_request,
     failure_to_status,
@@ -59,11 +59,11 @@ class DurableFront:
         self._back = back
         self._settings = settings
         self._draining = Draining(settings.drain_grace_seconds)
-        self._catalog = Catalog(back, own, settings.content_type, clock)
-        self._creation = Creation(back, self._catalog, settings.names, clock)
+        self._catalog = DurableCatalog(back, own, settings.content_type, clock)
+        self._creation = StreamCreation(back, self._catalog, settings.names, clock)
         self._appends = Appends(back, self._catalog)
         self._reads = Reads(back, self._catalog, settings, self._draining, clock)
-        self._events = EventStreams(back, self._catalog, settings, self._draining, clock)
+        self._events = LiveReads(back, self._catalog, settings, self._draining, clock)
         self._answers: dict[str, Callable[[Exchange, StreamRef], Awaitable[None]]] = {
             "GET": self._get,
             "HEAD": self._head,
@@ -86,7 +86,7 @@ class DurableFront:
                 log.warning("expiry failed", reason=str(error.failure))
 
     async def handle(self, exchange: Exchange) -> None:
-        """Answer one exchange. Never raises for errors of a client."""
+        """ReadAnswer one exchange. Never raises for errors of a client."""
         request = exchange.request
         refusal = browser_refusal(request, self._settings.hosts, self._settings.cors_origins)
         answer = self._answers.get(request.method)
@@ -133,7 +133,7 @@ class DurableFront:
         request = exchange.request
         wanted = read_request(_parameters(request))
         stream = await self._catalog.find(ref)
-        if wanted.live is Live.SSE:
+        if wanted.live is LiveMode.SSE:
             await self._catalog.used(stream)
             await self._events.follow(stream, wanted, exchange, self._common(request))
             return
@@ -192,7 +192,7 @@ class DurableFront:
         await self._respond(exchange, status, headers, spell_failure(failure))
 
 
-def _outcome_headers(outcome: Outcome) -> Headers:
+def _outcome_headers(outcome: AppendOutcome) -> Headers:
     headers = [("stream-next-offset", spell_offset(outcome.next_seq))]
     if outcome.closed:
         headers.append(("stream-closed", "true"))

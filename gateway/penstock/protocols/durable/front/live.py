@@ -11,8 +11,8 @@ from penstock.net.http.exchange import Exchange, HeaderList
 from penstock.net.http.following import FollowingSession, Heartbeats
 from penstock.observe.metrics.clients import count_error
 from penstock.protocols.durable.front.carrying import take
-from penstock.protocols.durable.front.catalog import Catalog, KnownStream
-from penstock.protocols.durable.front.reads import check_kept, read_from, tail_of
+from penstock.protocols.durable.front.catalog import DurableCatalog, KnownStream
+from penstock.protocols.durable.front.reads import check_kept, cursor_of, read_from, tail_of
 from penstock.protocols.durable.front.settings import DurableSettings
 from penstock_codecs.durable import (
     Control,
@@ -23,23 +23,22 @@ from penstock_codecs.durable import (
     Sentinel,
     event_mode,
     is_json,
-    next_cursor,
     spell_offset,
 )
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import RecordBatch, StreamPosition
 
-__all__ = ["EventStreams"]
+__all__ = ["LiveReads"]
 
 _LOOK_SECONDS: Final = 10.0
 """Time after which a reader that waits looks whether a client of another protocol has closed its stream."""
 
 
-class EventStreams:
+class LiveReads:
     """Event streams over one back."""
 
     def __init__(
-        self, back: Back, catalog: Catalog, settings: DurableSettings, draining: Draining, clock: Clock
+        self, back: Back, catalog: DurableCatalog, settings: DurableSettings, draining: Draining, clock: Clock
     ) -> None:
         self._back = back
         self._catalog = catalog
@@ -49,7 +48,7 @@ class EventStreams:
         self._heartbeats = Heartbeats()
 
     async def follow(self, stream: KnownStream, request: ReadRequest, exchange: Exchange, common: HeaderList) -> None:
-        """Answer with events, until the stream is closed or the time of an event stream is over: the client then
+        """ReadAnswer with events, until the stream is closed or the time of an event stream is over: the client then
         reconnects at the offset that it has. `common`: headers of every answer."""
         mode = event_mode(stream.meta.content_type)
         start = request.start if isinstance(request.start, int) else 0
@@ -62,7 +61,7 @@ class EventStreams:
             await exchange.start(200, [*headers, ("x-accel-buffering", "no"), *common])
             follower = _Follower(session, stream, request, start, DurableEventsServer(mode), exchange, self)
             try:
-                with self._draining.interrupts(self._settings.sse_seconds):
+                with self._draining.interrupts(self._settings.event_stream_seconds):
                     await follower.run()
             except OperationFailed as error:  # there is no event for it: the client meets it when it reconnects
                 count_error(error.failure.code)
@@ -83,9 +82,9 @@ class EventStreams:
         """Return the stream as it is now."""
         return await self._catalog.find(stream.ref)
 
-    def cursor(self, request: ReadRequest) -> int:
-        """Return the cursor of an event now."""
-        return next_cursor(self._clock() / 1000, request.cursor)
+    def now(self) -> int:
+        """Return the time in Unix ms."""
+        return self._clock()
 
 
 class _Follower:
@@ -99,7 +98,7 @@ class _Follower:
         start: int,
         codec: DurableEventsServer,
         exchange: Exchange,
-        streams: EventStreams,
+        streams: LiveReads,
     ) -> None:
         self.exchange = exchange
         self._session = session
@@ -134,7 +133,7 @@ class _Follower:
 
     @property
     def _done(self) -> bool:
-        """Whether everything that the session knows of was sent."""
+        """True if everything that the session knows of was sent."""
         return not self._session.behind() and self._next_seq >= self._session.tail().seq_num
 
     async def _send(self, batch: RecordBatch) -> None:
@@ -153,4 +152,6 @@ class _Follower:
         return self._control(up_to_date=True)
 
     def _control(self, *, up_to_date: bool) -> list[bytes]:
-        return self._codec.send(Control(spell_offset(self._next_seq), self._streams.cursor(self._request), up_to_date))
+        return self._codec.send(
+            Control(spell_offset(self._next_seq), cursor_of(self._request, self._streams.now()), up_to_date)
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from typing import NamedTuple
 
 from penstock.core.back import Back, Following
@@ -10,17 +11,26 @@ from penstock.core.clock import Clock
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.net.http.exchange import Exchange
 from penstock.protocols.durable.front.carrying import take
-from penstock.protocols.durable.front.catalog import Catalog, KnownStream
+from penstock.protocols.durable.front.catalog import DurableCatalog, KnownStream
 from penstock.protocols.durable.front.settings import DurableSettings
-from penstock_codecs.durable import Live, ReadRequest, Sentinel, is_json, join_messages, next_cursor, spell_offset
+from penstock_codecs.durable import (
+    MOST_AHEAD,
+    LiveMode,
+    ReadRequest,
+    Sentinel,
+    is_json,
+    join_messages,
+    next_cursor,
+    spell_offset,
+)
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import RecordBatch
 from penstock_codecs.operations import CheckTail, FromSeqNum, Read
 
-__all__ = ["Answer", "Reads", "check_kept", "position_headers", "read_from", "tail_of"]
+__all__ = ["ReadAnswer", "Reads", "check_kept", "cursor_of", "position_headers", "read_from", "tail_of"]
 
 
-class Answer(NamedTuple):
+class ReadAnswer(NamedTuple):
     """A whole answer."""
 
     status: int
@@ -40,7 +50,7 @@ class Reads:
     """Reads of streams, each with one answer."""
 
     def __init__(
-        self, back: Back, catalog: Catalog, settings: DurableSettings, draining: Draining, clock: Clock
+        self, back: Back, catalog: DurableCatalog, settings: DurableSettings, draining: Draining, clock: Clock
     ) -> None:
         self._back = back
         self._catalog = catalog
@@ -48,17 +58,17 @@ class Reads:
         self._draining = draining
         self._clock = clock
 
-    async def read(self, stream: KnownStream, request: ReadRequest, seen: str | None, exchange: Exchange) -> Answer:
+    async def read(self, stream: KnownStream, request: ReadRequest, seen: str | None, exchange: Exchange) -> ReadAnswer:
         """Return what there is from an offset on; a long poll waits for it. `seen`: the client's `if-none-match`.
 
         Raises OFFSET_TRUNCATED for an offset whose data is gone, INVALID for one beyond the tail, NOT_REPRESENTABLE if
         the record there cannot be read.
         """
-        polls = request.live is Live.LONG_POLL
+        polls = request.live is LiveMode.LONG_POLL
         if request.start is Sentinel.NOW and not polls:
             headers = position_headers(stream, await tail_of(self._back, stream), caught_up=True)
             typed = ("content-type", stream.meta.content_type)
-            return Answer(200, [typed, ("cache-control", "no-store"), *headers], _joined(stream, []))
+            return ReadAnswer(200, [typed, ("cache-control", "no-store"), *headers], _joined(stream, []))
         start = await self._start(stream, request)
         await exchange.room()
         waits = self._settings.long_poll_seconds if polls and not stream.closed else 0.0
@@ -68,16 +78,16 @@ class Reads:
         caught_up = found.next_seq >= found.tail
         headers = position_headers(stream, found.next_seq, caught_up=caught_up)
         if polls and not (stream.closed and caught_up):
-            headers.append(("stream-cursor", str(next_cursor(self._clock() / 1000, request.cursor))))
+            headers.append(("stream-cursor", str(cursor_of(request, self._clock()))))
         if polls and caught_up and not found.bodies:
-            return Answer(204, [*headers, ("cache-control", "no-store")])
+            return ReadAnswer(204, [*headers, ("cache-control", "no-store")])
         end = ":closed" if stream.closed and caught_up else ""
         tag = f'"{stream.info.incarnation or "0"}:{start}:{found.next_seq}{end}"'
         kept_by = "public" if self._settings.shared else "private"
         headers += [("etag", tag), ("cache-control", f"{kept_by}, max-age=60, stale-while-revalidate=300")]
         if seen is not None and tag in {one.strip().removeprefix("W/") for one in seen.split(",")}:
-            return Answer(304, headers)
-        return Answer(200, [("content-type", stream.meta.content_type), *headers], _joined(stream, found.bodies))
+            return ReadAnswer(304, headers)
+        return ReadAnswer(200, [("content-type", stream.meta.content_type), *headers], _joined(stream, found.bodies))
 
     async def _start(self, stream: KnownStream, request: ReadRequest) -> int:
         if request.start is Sentinel.NOW:
@@ -136,6 +146,11 @@ def check_kept(request: ReadRequest, start: int, batch: RecordBatch) -> None:
     if batch.first_seq_num > start and isinstance(request.start, int):
         first = spell_offset(batch.first_seq_num)
         raise fail(FailureCode.OFFSET_TRUNCATED, f"the data before offset {first} is gone")
+
+
+def cursor_of(request: ReadRequest, now: int) -> int:
+    """Return the cursor of an answer; `now` in Unix ms."""
+    return next_cursor(now / 1000, request.cursor, random.randint(1, MOST_AHEAD))
 
 
 def position_headers(stream: KnownStream, next_seq: int, *, caught_up: bool) -> list[tuple[str, str]]:

@@ -31,7 +31,7 @@ class DurableSettings:
     max_append_bytes: int = 1 * MIB - 8
     max_read_bytes: int = 1 * MIB
     long_poll_seconds: float = 20.0
-    sse_seconds: float = 60.0
+    event_stream_seconds: float = 60.0
     heartbeat_seconds: tuple[float, float] = (5.0, 15.0)
     """Range of the random time without data after which an event stream repeats its position."""
     body_seconds: float = 60.0

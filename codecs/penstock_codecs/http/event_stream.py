@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.s2.json_values import remote_error
+from penstock_codecs.failures import Failure, FailureCode, RemoteProtocolError
 
 __all__ = ["EventParser", "RawEvent"]
 
@@ -104,7 +103,8 @@ class EventParser:
         end = lf if cr < 0 else cr
         self._scanned = len(buffer) if end < 0 else end
         if self._scanned - self._start + self._held > self._limit:
-            raise remote_error(FailureCode.LIMIT_EXCEEDED, f"an event is larger than {self._limit} bytes")
+            why = f"an event is larger than {self._limit} bytes"
+            raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, why))
         return end
 
     def _field(self, start: int, end: int) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock_codecs.conformance import pieces_of
 from penstock_codecs.failures import FailureCode, RemoteProtocolError
-from penstock_codecs.sse.parser import EventParser, RawEvent
+from penstock_codecs.http.event_stream import EventParser, RawEvent
 
 
 def parse(*pieces: bytes, limit: int = 1000) -> list[tuple[str, bytes, str]]:
