@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 from support.peers import need
-from support.process import GatewayProcess
+from support.process import LISTENERS, GatewayProcess
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_SECONDS = 30.0
@@ -26,6 +26,7 @@ EXPECTED = {
         "READ": ["$5\r\nfirst\r\n", "$6\r\nsecond\r\n"],
         "pravega_client": [],
         "APPEND": ['"seq_num":2', '"body":"third"', '"body":"fourth"'],
+        "curl -i": ["stream-next-offset: 0000000000000004_0000000000000000", "firstsecondthirdfourth"],
         "penstock check": ["is valid", "S3P 0.2.0 on 127.0.0.1:", "S2 at 127.0.0.1:", "an acknowledgement"],
     },
     "docs/guide.md": {
@@ -38,6 +39,10 @@ EXPECTED = {
         "penstock decode": ["'CREATE' (6 bytes)", "segment: name = 'a\\x00é😀'"],
     },
     "CONTRIBUTING.md": {"-m pytest": ["passed"]},
+    "docs/protocols/durable.md": {
+        "curl -X PUT": ["[]", '[{"id": 1},{"id": 2}]', "event: data", '"upToDate":true'],
+        "durable_streams": ["[{'id': 1}, {'id': 2}, {'id': 3}]"],
+    },
     "docs/protocols/segment.md": {"create_byte_stream": ["read b'456' of 10"]},
 }
 SET_UP = {"docs/guide.md": "hello"}
@@ -61,6 +66,7 @@ def blocks(document: str) -> list[Block]:
 def with_ports(text: str, gateway: GatewayProcess) -> str:
     """The text as it would stand there if the gateway listened on the usual ports."""
     text = text.replace(":8080", f":{gateway.s2_port}").replace(":9090", f":{gateway.controller_port}")
+    text = text.replace(":4437", f":{gateway.durable_port}")
     return text.replace("127.0.0.1 7500", f"127.0.0.1 {gateway.s3p_port}")
 
 
@@ -71,7 +77,7 @@ def banner_commands(banner: str) -> list[str]:
 
 def command(block: Block) -> list[str]:
     """Return the command that runs the block; skips the test if a program or module that it uses is not installed."""
-    for module in ("s2_sdk", "pravega_client"):
+    for module in ("s2_sdk", "pravega_client", "durable_streams"):
         if module in block.text:
             pytest.importorskip(module)
     if block.language == "python":
@@ -157,7 +163,7 @@ def test_make_serve_on_a_fresh_clone(tmp_path: Path) -> None:
         need(program)
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-x", "-C", tmp_path], input=archive, check=True)
-    flags = " ".join(f"--{listener} 127.0.0.1:0" for listener in ("s2", "s3p", "segment", "controller", "management"))
+    flags = " ".join(f"--{listener} 127.0.0.1:0" for listener in (*LISTENERS, "management"))
     arguments = f"ARGS=--config config/gateway.toml {flags} --data {tmp_path / 'data'}"
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(

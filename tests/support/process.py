@@ -28,7 +28,7 @@ bind = "127.0.0.1:{management_port}"
 """
 """Added to configurations without a management listener: the usual port may be another gateway's."""
 
-LISTENERS = ("s2", "s3p", "segment", "controller")
+LISTENERS = ("s2", "s3p", "segment", "controller", "durable")
 """Each has an attribute here, and a place in the configuration's template, called `<kind>_port`."""
 
 START_SECONDS = 120.0
@@ -49,6 +49,10 @@ basin = "{basin}"
 [listeners.controller]
 bind = "127.0.0.1:{controller_port}"
 
+[listeners.durable]
+bind = "127.0.0.1:{durable_port}"
+basin = "{basin}"
+
 [store]
 directory = "{data}"
 
@@ -61,7 +65,7 @@ create_stream_on_read = true
 level = "info"
 format = "json"
 """
-"""All four listeners and the basin."""
+"""All five listeners and the basin."""
 
 
 class GatewayFailed(AssertionError):
@@ -86,7 +90,8 @@ class GatewayProcess:
         self.log_path = self.directory / "stderr.log"
         self.banner_path = self.directory / "stdout.log"
         ports = free_ports(len(LISTENERS) + 1)  # which it has again after a restart
-        self.s2_port, self.s3p_port, self.segment_port, self.controller_port, self.management_port = ports
+        self.s2_port, self.s3p_port, self.segment_port, self.controller_port, self.durable_port = ports[:-1]
+        self.management_port = ports[-1]
         self._log_from = 0
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -153,6 +158,11 @@ class GatewayProcess:
     def s2_url(self) -> str:
         """`http://127.0.0.1:PORT`, without `/v1`."""
         return f"http://127.0.0.1:{self.s2_port}"
+
+    @property
+    def durable_url(self) -> str:
+        """The URL of Durable Streams, to which a stream's name is added."""
+        return f"http://127.0.0.1:{self.durable_port}/v1/stream/"
 
     # ---- what it said ----
 

@@ -165,7 +165,10 @@ def test_a_bad_configuration_is_one_line_on_stderr(tmp_path: Path, command: str,
     ("flags", "said"),
     [
         (("--s2", "8080"), "--s2: expected HOST:PORT"),
-        (("--s2", "off", "--s3p", "off", "--segment", "off", "--controller", "off"), "there is nothing to run"),
+        (
+            tuple(f"--{kind}=off" for kind in ("durable", "s2", "s3p", "segment", "controller")),
+            "there is nothing to run",
+        ),
         (("--segment", "off"), "[listeners.controller] needs [listeners.segment]"),
         (("--segment", "12345"), "--segment: expected HOST:PORT"),
         (("--controller", "12345"), "--controller: expected HOST:PORT"),

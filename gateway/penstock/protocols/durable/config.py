@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
@@ -15,7 +16,6 @@ from penstock.protocols.tables import (
     ListenerName,
     ListenerTable,
     LossTable,
-    LossWord,
 )
 from penstock_codecs.durable import DEFAULT_TYPE, essence
 from penstock_codecs.failures import OperationFailed
@@ -54,21 +54,23 @@ class DurableListenerLimits(ListenerLimits, frozen=True, kw_only=True):
     max_streams_before_auth: Annotated[int, STREAMS_BEFORE_AUTH] = 100
 
 
+_Word = Literal["refuse", "drop"]
+
+
 class DurableLoss(LossTable, frozen=True, kw_only=True):
     """Treatment of records that Durable Streams cannot carry, when clients read them. "refuse": the read fails with an
-    error that names the record; "envelope": the data contains the whole record (docs/loss.md); "drop": the headers, or
-    the whole record, are left out."""
+    error that names the record; "drop": the headers, or the whole record, are left out."""
 
-    headers: Annotated[LossWord, key("Records with headers.")] = "refuse"
-    empty_body: Annotated[
-        LossWord, key("Records with an empty body. Dropped, they add nothing to a stream of bytes.")
-    ] = "drop"
-    command_records: Annotated[LossWord, key("Command records: fence and trim.")] = "drop"
+    headers: Annotated[_Word, key("Records with headers.")] = "refuse"
+    empty_body: Annotated[_Word, key("Records with an empty body. Dropped, they add nothing to a stream of bytes.")] = (
+        "drop"
+    )
+    command_records: Annotated[_Word, key("Command records: fence and trim.")] = "drop"
 
 
 _Origin = Annotated[str, Meta(pattern=r"^([*]|https?://[^/?#@*\sA-Z]+)\Z")]
 _Host = Annotated[str, Meta(pattern=r"^([*]|([*][.])?[^/?#@:*\s]+)\Z")]
-_Prefix = Annotated[str, Meta(pattern=r"^/([A-Za-z0-9._~-]+/)*\Z")]
+_PREFIX: Final = re.compile("/([A-Za-z0-9._~-]+/)*")
 
 
 class DurableListener(ListenerTable, frozen=True, kw_only=True):
@@ -78,7 +80,7 @@ class DurableListener(ListenerTable, frozen=True, kw_only=True):
     bind: Annotated[str, key("Address, as HOST:PORT, or [::1]:4437 for IPv6; port 0 lets the system choose.")] = (
         "127.0.0.1:4437"
     )
-    path: Annotated[_Prefix, key("Path under which streams are; it begins and ends with a slash.")] = "/v1/stream/"
+    path: Annotated[str, key("Path under which streams are; it begins and ends with a slash.")] = "/v1/stream/"
     names: Annotated[
         Literal["fixed", "path"],
         key(
@@ -115,6 +117,8 @@ class DurableListener(ListenerTable, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_address("bind", self.bind)
         check_basin("basin", self.basin)
+        if _PREFIX.fullmatch(self.path) is None:
+            raise ValueError(f"path: expected a path such as /v1/stream/, got {self.path!r:.80}")
         try:
             essence(self.content_type)
         except OperationFailed as error:

@@ -23,6 +23,7 @@ class _Listener(ListenerKind[DurableListener]):
     kind = "durable"
     title = "Durable Streams"
     table = DurableListener
+    by_default = True
     several_processes = False
     over_http = True
     proved_by_routes = True

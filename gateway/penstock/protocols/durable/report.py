@@ -48,9 +48,9 @@ def describe_names(listener: DurableListener) -> Iterator[str]:
 
 
 def commands(listener: DurableListener, address: Address, example: Example) -> Iterator[str]:
-    """See `penstock.protocols.plugin.ListenerKind.commands`."""
+    """See `penstock.protocols.plugin.ListenerKind.commands`. None is shown before one that appends."""
     names = names_of(listener)
-    if names.basin not in (None, example.basin):
+    if example.first or names.basin not in (None, example.basin):
         return
     url = f"{'https' if listener.tls_certificate else 'http'}://{address}"
     url += names.path_of(StreamRef(example.basin, example.stream))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import structlog
+
+from penstock.observe.metrics.clients import count_dropped
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_codecs.durable import check_message
-from penstock_codecs.envelope import is_marked, wrap
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.features import Feature, feature_of
-from penstock_codecs.model import RecordBatch
+from penstock_codecs.model import RecordBatch, StreamRef
 
 __all__ = ["Taken", "take"]
+
+log = structlog.get_logger()
 
 
 class Taken(NamedTuple):
@@ -24,38 +29,42 @@ class Taken(NamedTuple):
     refusal: OperationFailed | None
 
 
-def take(batch: RecordBatch, policy: LossPolicy, *, messages: bool) -> Taken:
-    """Apply the policy to a batch. `messages`: the stream consists of JSON messages, so every body must be one."""
+def take(batch: RecordBatch, ref: StreamRef, policy: LossPolicy, *, messages: bool) -> Taken:
+    """Apply the policy to a batch of stream `ref`. `messages`: it consists of JSON messages, so every body must be
+    one."""
     bodies: list[bytes] = []
-    number = batch.first_seq_num
+    dropped: Counter[Feature] = Counter()
+    next_seq, refusal = batch.next_seq_num, None
     try:
-        for number, body in _carried(batch, policy):
+        for number, body in _carried(batch, policy, dropped):
             if messages:
                 check_message(body, number)
             bodies.append(body)
     except OperationFailed as error:
         refused = error.failure.details["seq_num"]
         assert isinstance(refused, int)
-        return Taken(bodies, refused, error)
-    return Taken(bodies, batch.next_seq_num, None)
+        next_seq, refusal = refused, error
+    if dropped:
+        count_dropped(dropped)
+        log.info("records_dropped", stream=str(ref), **{kind.name.lower(): count for kind, count in dropped.items()})
+    return Taken(bodies, next_seq, refusal)
 
 
-def _carried(batch: RecordBatch, policy: LossPolicy) -> Iterator[tuple[int, bytes]]:
+def _carried(batch: RecordBatch, policy: LossPolicy, dropped: Counter[Feature]) -> Iterator[tuple[int, bytes]]:
     """Yield number and body of each record that is not dropped. Raises NOT_REPRESENTABLE at one that is refused."""
     columns = batch.columns
-    if not columns.headers and all(columns.bodies) and not policy.envelopes:
+    if not columns.headers and all(columns.bodies):
         yield from zip(columns.seq_nums, columns.bodies, strict=True)
         return
     for record in batch.records():
-        headers, body = record.headers, record.body
-        feature = feature_of(headers, body)
+        feature = feature_of(record.headers, record.body)
         if feature is Feature.HEADERS and policy.headers is Loss.DROP:
-            headers, feature = (), feature_of((), body)
-        loss = policy.about(feature) if feature else None
-        if feature and loss is Loss.REFUSE:
+            dropped[feature] += 1
+            feature = feature_of((), record.body)
+        if feature is None:
+            yield record.seq_num, record.body
+        elif policy.about(feature) is Loss.DROP:
+            dropped[feature] += 1
+        else:
             why = f"record {record.seq_num} {feature.value}, which Durable Streams cannot carry (loss)"
             raise fail(FailureCode.NOT_REPRESENTABLE, why, seq_num=record.seq_num)
-        if loss is Loss.DROP:
-            continue
-        wraps = feature or (policy.envelopes and is_marked(body))
-        yield record.seq_num, wrap(headers, body) if wraps else body

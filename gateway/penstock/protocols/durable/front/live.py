@@ -138,7 +138,7 @@ class _Follower:
 
     async def _send(self, batch: RecordBatch) -> None:
         messages = is_json(self._stream.meta.content_type)
-        bodies, self._next_seq, refusal = take(batch, self._streams._settings.loss, messages=messages)
+        bodies, self._next_seq, refusal = take(batch, self._stream.ref, self._streams._settings.loss, messages=messages)
         pieces = self._codec.send(DataEvent(tuple(bodies))) if bodies else []
         if not (self._stream.closed and self._done):  # else the last event follows
             pieces += self.position() if refusal is None and self._done else self._control(up_to_date=False)

@@ -112,7 +112,7 @@ class Reads:
                             await exchange.room(False)
                             continue
                         check_kept(request, next_seq, event)
-                        some, next_seq, refusal = take(event, self._settings.loss, messages=messages)
+                        some, next_seq, refusal = take(event, stream.ref, self._settings.loss, messages=messages)
                         bodies += some
                         if waits and not session.behind():
                             break
