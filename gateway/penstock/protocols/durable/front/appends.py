@@ -7,7 +7,7 @@ acknowledged again, whatever its body is.
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final, NamedTuple
 from uuid import UUID, uuid5
 
@@ -73,12 +73,8 @@ class Appends:
 
     async def append(self, ref: StreamRef, request: AppendRequest, body: bytes) -> AppendOutcome:
         """Carry out a POST. Raises AppendRefused, StreamClosed, and OperationFailed."""
-        async with AsyncExitStack() as stack:
-            if request.closed or request.seq is not None:
-                await stack.enter_async_context(self._catalog.alone(ref))
-            else:
-                await self._catalog.settled(ref)  # no append comes between the last one and the close
-            stream = await self._catalog.find(ref, locked=request.closed or request.seq is not None)
+        async with self._ordered(ref, request):
+            stream = await self._catalog.find(ref, locked=_needs_order(request))
             bodies = _bodies(stream, request, body)
             if request.producer is None:
                 outcome = await self._plain(stream, request, bodies)
@@ -86,6 +82,11 @@ class Appends:
                 outcome = await self._produced(stream, request, request.producer, bodies)
             await self._catalog.used(await self._catalog.find(ref, locked=True) if request.seq else stream)
             return outcome
+
+    def _ordered(self, ref: StreamRef, request: AppendRequest) -> AbstractAsyncContextManager[None]:
+        if request.closed:
+            return self._catalog.closing(ref)
+        return self._catalog.alone(ref) if request.seq is not None else nullcontext()
 
     # ---- without a producer ------------------------------------------------------------------------------------------
 
@@ -98,14 +99,19 @@ class Appends:
         if bodies:
             await self._advance(stream, request)
             append = Append(stream.ref, bodies, metered_size(bodies, NO_HEADERS), create_if_missing=False)
-            end = (await self._performed(append)).end.seq_num
+            end = (await self._performed(append, request)).end.seq_num
         else:
             end = await self._tail(stream.ref)
         if request.closed:
             await self._close(stream.ref)
         return AppendOutcome(end, request.closed)
 
-    async def _performed(self, append: Append | AppendBytes) -> Appended:
+    async def _performed(self, append: Append | AppendBytes, request: AppendRequest) -> Appended:
+        if not request.closed:
+            await self._catalog.settled(append.stream)  # no append comes between the last one and the close
+        if request.producer is not None:
+            # A newer epoch may have begun since the look at the table. There is no checkpoint before the append.
+            _check_fence(request.producer, self._catalog.newest_epoch(append.stream, request.producer.id))
         try:
             return await self._back.perform(append)
         except OperationFailed as error:
@@ -143,7 +149,7 @@ class Appends:
         self, stream: KnownStream, request: AppendRequest, producer: Producer, bodies: list[bytes]
     ) -> AppendOutcome:
         ref = stream.ref
-        await self._check_epoch(stream, producer, locked=request.closed or request.seq is not None)
+        await self._check_epoch(stream, producer, locked=_needs_order(request))
         writer = uuid5(_PRODUCERS, f"{producer.epoch} {producer.id}").bytes
         if stream.closed or request.seq is not None or not bodies:
             last = await self._last(ref, writer)
@@ -157,9 +163,12 @@ class Appends:
             await self._advance(stream, request)
             columns = Columns(range(len(bodies)), [0] * len(bodies), bodies)
             position = WriterPosition(writer, producer.seq, after)
-            self._check_newest(ref, producer)
             try:
-                end = (await self._performed(AppendBytes(ref, to_bytes(columns, Layout.PLAIN), position))).end.seq_num
+                end = (
+                    await self._performed(AppendBytes(ref, to_bytes(columns, Layout.PLAIN), position), request)
+                ).end.seq_num
+            except AppendRefused:
+                raise
             except OperationFailed as error:
                 if error.failure.code is not FailureCode.STALE_WRITER_POSITION:
                     raise
@@ -192,12 +201,13 @@ class Appends:
         async with self._catalog.alone(stream.ref):
             await self._catalog.set_epoch(stream.ref, producer.id, producer.epoch)
 
-    def _check_newest(self, ref: StreamRef, producer: Producer) -> None:
-        """Check once more, without a checkpoint before the append: a newer epoch may have begun meanwhile."""
-        _check_fence(producer, self._catalog.newest_epoch(ref, producer.id))
-
     async def _last(self, ref: StreamRef, writer: bytes) -> int:
         return max(await self._back.perform(GetAttribute(ref, writer)), -1)
+
+
+def _needs_order(request: AppendRequest) -> bool:
+    """Return whether no other append of this front may come between the steps of a request."""
+    return request.closed or request.seq is not None
 
 
 def _check_fence(producer: Producer, epoch: int | None) -> None:

@@ -126,12 +126,15 @@ def _unknown(ref: StreamRef) -> OperationFailed:
 
 
 class Gate:
-    """Order among the requests of a front for one stream. `changes`: how often it was closed or deleted here."""
+    """Order among the requests of a front for one stream. `changes`: how often it was closed or deleted here.
+    `closing`: requests under way that close it."""
 
-    __slots__ = ("__weakref__", "changes", "lock", "readers")
+    __slots__ = ("__weakref__", "changes", "closed", "closing", "lock", "readers")
 
     def __init__(self) -> None:
         self.lock = trio.Lock()
+        self.closing = 0
+        self.closed = trio.lowlevel.ParkingLot()
         self.readers: set[trio.CancelScope] = set()
         self.changes = 0
 
@@ -184,12 +187,24 @@ class DurableCatalog:
         async with gate.lock:
             yield
 
-    async def settled(self, ref: StreamRef) -> None:
-        """Wait while a block of `alone` runs for the stream."""
+    @asynccontextmanager
+    async def closing(self, ref: StreamRef) -> AsyncIterator[None]:
+        """Run the block alone, and let no append begin meanwhile: `settled` waits for it."""
         gate = self.gate(ref)
-        if gate.lock.locked():
+        gate.closing += 1
+        try:
             async with gate.lock:
-                pass
+                yield
+        finally:
+            gate.closing -= 1
+            if not gate.closing:
+                gate.closed.unpark_all()
+
+    async def settled(self, ref: StreamRef) -> None:
+        """Wait while a block of `closing` runs for the stream. There is no checkpoint if none runs."""
+        gate = self.gate(ref)
+        while gate.closing:
+            await gate.closed.park()
 
     # ---- looking up --------------------------------------------------------------------------------------------------
 
@@ -296,17 +311,18 @@ class DurableCatalog:
         return bool(named)
 
     async def _forget(self, name: str, source: str | None) -> None:
-        """Remove the key of a stream, and those of deleted sources that now have no forks."""
-        while True:
-            if source is not None:
-                await self._table.discard(_forks_of(source).key(name))
-            await self._table.discard(_STREAMS.key(name))
-            if source is None or await self._has_forks(source):
-                return
+        """Remove the key of a stream, and before it those of deleted sources that now have no forks: as long as the key
+        is there, all of this is repeated."""
+        names = [name]
+        while source is not None:
+            await self._table.discard(_forks_of(source).key(names[-1]))
             entry = await self._table.get(_STREAMS.key(source))
-            if entry is None or entry.value.state != "deleted":
-                return
-            name, source = source, entry.value.source
+            if entry is None or entry.value.state != "deleted" or await self._has_forks(source):
+                break
+            names.append(source)
+            source = entry.value.source
+        for one in reversed(names):
+            await self._table.discard(_STREAMS.key(one))
 
     # ---- expiry ------------------------------------------------------------------------------------------------------
 

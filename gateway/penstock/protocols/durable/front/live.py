@@ -30,7 +30,7 @@ from penstock_codecs.model import RecordBatch, StreamPosition
 
 __all__ = ["LiveReads"]
 
-_LOOK_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 15.0
 """Time after which a reader that waits looks whether a client of another protocol has closed its stream."""
 
 
@@ -127,6 +127,8 @@ class _Follower:
                 self._stream = await self._streams.look(self._stream)
                 if self._session.behind() and isinstance(batch := await self._session.next(), RecordBatch):
                     await self._send(batch)
+                elif not self._stream.closed:
+                    await self.exchange.send(self.position())  # a look restarts the time of heartbeats
             elif self._announced != self._next_seq and not self._stream.closed:
                 await self.exchange.send(self.position())
         await self.exchange.send(self._codec.send(Control(spell_offset(self._next_seq), up_to_date=True, closed=True)))
