@@ -84,7 +84,7 @@ def test_what_is_joined_is_split_again(values: list[Any]) -> None:
 
 @given(st.binary(max_size=60))
 def test_any_body_is_split_or_refused(body: bytes) -> None:
-    """Whatever is taken for JSON is JSON to another parser as well."""
+    """JSON is JSON to another parser as well."""
     try:
         messages = split_messages(body)
     except OperationFailed:

@@ -85,7 +85,7 @@ class Stopping(BackWrapper):
 
 @pytest.mark.parametrize("steps", range(12))
 async def test_a_creation_that_stops_halfway_never_was(service: Service, steps: int) -> None:
-    """Whatever the last change was, the next request finds no stream, and a repeated PUT creates it whole."""
+    """The next request finds no stream, and a repeated PUT creates it whole, after any number of changes."""
     await service.ask("PUT", "a", TEXT, body=b"source")
     stopping = Service(service.back, service.wall, service.front._settings, Stopping(service.back, steps))
     asked = ("PUT", "b", FORKED, ("stream-fork-sub-offset", "3"), ("stream-fork-offset", "-1"), CLOSE)

@@ -53,7 +53,7 @@ async def test_offsets_beyond_the_tail(service: Service, live: str) -> None:
 
 
 async def test_records_that_cannot_be_carried(service: Service) -> None:
-    """What is before one of them is delivered; then the answer names it."""
+    """Records before one of them are delivered; then the answer names it."""
     await service.ask("PUT", "a", TEXT, body=b"first")
     await service.back.perform(appending(b"rich", stream=ref("a"), headers=NAMED))
     await service.back.perform(fence(b"token", stream=ref("a")))
