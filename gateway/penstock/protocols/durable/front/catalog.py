@@ -126,8 +126,8 @@ def _unknown(ref: StreamRef) -> OperationFailed:
 
 
 class Gate:
-    """Order among the requests of a front for one stream. `changes` counts its closes and deletions here; `closing` the
-    requests under way that close it."""
+    """Order among requests for one stream. `changes`: the number of times that this front closed or deleted it.
+    `closing`: the number of requests that are closing it."""
 
     __slots__ = ("__weakref__", "changes", "closed", "closing", "lock", "readers")
 
