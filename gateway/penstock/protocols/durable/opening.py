@@ -9,7 +9,7 @@ from penstock.protocols.durable.config import DurableListener, DurableListenerLi
 from penstock.protocols.durable.front import DurableFront, DurableSettings
 from penstock.protocols.durable.names import DurableNames
 from penstock.protocols.opening import ListenerContext, OpenListener
-from penstock.routing.access.clients import ClientAdmission
+from penstock.routing.access.clients import ClientRules
 from penstock_codecs.http import HttpLimits
 
 __all__ = ["durable_settings", "http_settings", "names_of", "open_listener"]
@@ -17,7 +17,7 @@ __all__ = ["durable_settings", "http_settings", "names_of", "open_listener"]
 
 def open_listener(context: ListenerContext, label: str, table: DurableListener) -> OpenListener:
     """See `penstock.protocols.plugin.ListenerKind.open`."""
-    clients = ClientAdmission(frozenset(table.auth_tokens), context.identities, context.access, table.anonymous)
+    clients = ClientRules(frozenset(table.auth_tokens), context.identities, context.access, table.anonymous)
     settings, http = durable_settings(table, clients, context.drain_seconds), http_settings(table.limits)
     back, own = context.back(label, tokens=True), context.back(label)
     front = DurableFront(context.faulty(back, label, in_sessions=True), own, settings)
@@ -25,7 +25,7 @@ def open_listener(context: ListenerContext, label: str, table: DurableListener) 
     return OpenListener(server.serve, server.begin_drain, back, (settings, http), front.run, refuse_http)
 
 
-def durable_settings(listener: DurableListener, clients: ClientAdmission, drain_seconds: float) -> DurableSettings:
+def durable_settings(listener: DurableListener, clients: ClientRules, drain_seconds: float) -> DurableSettings:
     """Return the settings of the front."""
     limits = listener.limits
     proven = bool(clients.tokens or clients.access is not None) and not listener.anonymous

@@ -18,7 +18,7 @@ from penstock.observe.taps.tap import note_identity
 from penstock.routing.access.authority import UNKNOWN, Authority
 from penstock_codecs.failures import OperationFailed
 
-__all__ = ["Admitted", "ClientAdmission"]
+__all__ = ["Admitted", "ClientRules", "admit"]
 
 
 class Admitted(NamedTuple):
@@ -30,49 +30,51 @@ class Admitted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ClientAdmission:
-    """Admits requests to one listener. `tokens`: the listener's own. `identities`: those that tokens belong to.
-    `access`: the access tokens, None if none are configured. `anonymous`: clients without a token are served, too."""
+class ClientRules:
+    """The clients of a listener. `tokens`: the listener's own. `identities`: those that tokens belong to. `access`: the
+    access tokens, None if none are configured. `anonymous`: clients without a token are served, too."""
 
     tokens: frozenset[str] = frozenset()
     identities: Identities = NO_IDENTITIES
     access: Authority | None = None
     anonymous: bool = False
 
-    def admit(self, request: Request, *, open_to_all: bool = False) -> Admitted:
-        """Authenticate the client, and set it in `CLIENT`; with `open_to_all`, one that cannot be stays without rights.
 
-        Raises AUTHN if the token is missing or unknown, PERMISSION_DENIED if it has expired, RATE_LIMITED if the client
-        makes too many requests.
-        """
-        quota = current_quota()
-        if wait := quota.request():
-            raise too_many(wait)
-        token = _bearer(request)
-        identity = self.identities.of_token(token) if token else None
-        grant, trusted = None, False
-        if identity is None and not open_to_all:
-            grant, trusted = self._known(token)
-        client = CLIENT.get()
-        name = client.identity if identity is None else identity
-        if (name, token or None, grant) != (client.identity, client.token, client.grant):  # replacing takes 3 us
-            CLIENT.set(replace(client, identity=name, token=token or None, grant=grant))
-        who = name or (f"token:{grant.info.id}" if grant else "")
-        note_identity(who)
-        quota.admit(who)
-        return Admitted(grant, trusted)
+def admit(request: Request, rules: ClientRules, *, open_to_all: bool = False) -> Admitted:
+    """Authenticate the client, and set it in `CLIENT`; with `open_to_all`, one that cannot be stays without rights.
 
-    def _known(self, token: str) -> Admitted:
-        """Return the token's rights. A client needs no grant with one of the listener's own tokens, if it is anonymous
-        where that is allowed, or if the listener has neither tokens nor access control. Raises AUTHN."""
-        shown = token.encode("utf-8", "surrogateescape")
-        if sum(hmac.compare_digest(shown, one.encode()) for one in self.tokens):
-            return Admitted(None, trusted=True)
-        if (self.access is None and not self.tokens) or (self.anonymous and not token):
-            return Admitted(None, trusted=False)
-        if self.access is None:
-            raise OperationFailed(UNKNOWN)
-        return Admitted(self.access.grant(token), trusted=False)
+    Raises AUTHN if the token is missing or unknown, PERMISSION_DENIED if it has expired, RATE_LIMITED if the client
+    makes too many requests.
+    """
+    quota = current_quota()
+    if wait := quota.request():
+        raise too_many(wait)
+    token = _bearer(request)
+    identity = rules.identities.of_token(token) if token else None
+    grant, trusted = None, False
+    if identity is None and not open_to_all:
+        grant, trusted = _known(token, rules)
+    client = CLIENT.get()
+    name = client.identity if identity is None else identity
+    if (name, token or None, grant) != (client.identity, client.token, client.grant):  # replacing takes 3 us
+        CLIENT.set(replace(client, identity=name, token=token or None, grant=grant))
+    who = name or (f"token:{grant.info.id}" if grant else "")
+    note_identity(who)
+    quota.admit(who)
+    return Admitted(grant, trusted)
+
+
+def _known(token: str, rules: ClientRules) -> Admitted:
+    """Return the token's rights. A client needs no grant with one of the listener's own tokens, if it is anonymous
+    where that is allowed, or if the listener has neither tokens nor access control. Raises AUTHN."""
+    shown = token.encode("utf-8", "surrogateescape")
+    if sum(hmac.compare_digest(shown, one.encode()) for one in rules.tokens):
+        return Admitted(None, trusted=True)
+    if (rules.access is None and not rules.tokens) or (rules.anonymous and not token):
+        return Admitted(None, trusted=False)
+    if rules.access is None:
+        raise OperationFailed(UNKNOWN)
+    return Admitted(rules.access.grant(token), trusted=False)
 
 
 def _bearer(request: Request) -> str:

@@ -34,6 +34,7 @@ import trio
 
 from penstock.core.back import Back
 from penstock.core.clock import Clock
+from penstock.protocols.durable.front.settings import DurableSettings
 from penstock.protocols.struct_table import Conflict, Prefix, StructTable
 from penstock_codecs.byte_operations import GetSegmentInfo, SegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
@@ -162,11 +163,11 @@ class DurableCatalog:
     Methods raise OperationFailed as the back does.
     """
 
-    def __init__(self, back: Back, own: Back, content_type: str, clock: Clock) -> None:
+    def __init__(self, back: Back, own: Back, settings: DurableSettings, clock: Clock) -> None:
         self._back = back
         self._own = own
         self._table = StructTable(own, "durable")
-        self._content_type = content_type
+        self._settings = settings  # which a reload changes
         self._clock = clock
         self._gates: WeakValueDictionary[StreamRef, Gate] = WeakValueDictionary()
         self._epochs: OrderedDict[tuple[StreamRef, str], int] = OrderedDict()  # those that began last
@@ -218,7 +219,7 @@ class DurableCatalog:
         if entry is None:
             if info is None:
                 raise _unknown(ref)
-            return KnownStream(ref, StreamMeta(self._content_type, info.incarnation), NOT_EXISTS, info)
+            return KnownStream(ref, StreamMeta(self._settings.content_type, info.incarnation), NOT_EXISTS, info)
         meta = entry.value
         usable = meta.state == "live" and info is not None and info.incarnation == meta.incarnation
         if usable and info is not None and not meta.expired(self._clock()):

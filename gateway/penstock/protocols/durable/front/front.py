@@ -21,6 +21,7 @@ from penstock.protocols.durable.front.creation import StreamCreation
 from penstock.protocols.durable.front.live import LiveReads
 from penstock.protocols.durable.front.reads import Reads, position_headers, tail_of
 from penstock.protocols.durable.front.settings import DurableSettings
+from penstock.routing.access.clients import admit
 from penstock_codecs.durable import (
     LiveMode,
     append_request,
@@ -59,7 +60,7 @@ class DurableFront:
         self._back = back
         self._settings = settings
         self._draining = Draining(settings.drain_grace_seconds)
-        self._catalog = DurableCatalog(back, own, settings.content_type, clock)
+        self._catalog = DurableCatalog(back, own, settings, clock)
         self._creation = StreamCreation(back, self._catalog, settings.names, clock)
         self._appends = Appends(back, self._catalog)
         self._reads = Reads(back, self._catalog, settings, self._draining, clock)
@@ -74,6 +75,7 @@ class DurableFront:
 
     def drain(self) -> None:
         """Begin to shut down: new requests are refused, and reads that wait end after the grace time."""
+        self._draining.grace_seconds = self._settings.drain_grace_seconds
         self._draining.begin()
 
     async def run(self) -> None:
@@ -100,7 +102,7 @@ class DurableFront:
             else:
                 if self._draining.begun:
                     raise OperationFailed(SHUTTING_DOWN)
-                self._settings.clients.admit(request)
+                admit(request, self._settings.clients)
                 await answer(exchange, self._settings.names.to_stream(request.path))
         except AppendRefused as error:
             await self._fail(exchange, error.failure, error.headers, status=error.status)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.protocols.durable.names import DurableNames
-from penstock.routing.access.clients import ClientAdmission
+from penstock.routing.access.clients import ClientRules
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_codecs.durable import DEFAULT_TYPE
 from penstock_codecs.limits import MIB
@@ -24,7 +24,7 @@ class DurableSettings:
     """Origins whose pages may use the front; `*` for any."""
     hosts: frozenset[str] | None = None
     """Host names that requests may use, see `penstock.net.http.browsers`; None: any."""
-    clients: ClientAdmission = field(default_factory=ClientAdmission)
+    clients: ClientRules = field(default_factory=ClientRules)
     shared: bool = True
     """Whether caches may give answers of one client to another: clients need not authenticate."""
     loss: LossPolicy = field(default_factory=lambda: LossPolicy(empty_body=Loss.DROP))

@@ -12,7 +12,7 @@ from penstock.net.http.browsers import browser_refusal
 from penstock.net.http.exchange import Request
 from penstock.protocols.s2.front.call import S2Call
 from penstock.protocols.s2.front.settings import S2Settings
-from penstock.routing.access.clients import ClientAdmission
+from penstock.routing.access.clients import ClientRules, admit
 from penstock_codecs.failures import Failure, FailureCode
 from penstock_codecs.s2.access_tokens import Op
 from penstock_codecs.s2.routes import S2Endpoint
@@ -62,9 +62,6 @@ class RequestAdmission:
 
     def __init__(self, settings: S2Settings) -> None:
         self._settings = settings
-        self._clients = ClientAdmission(
-            settings.bearer_tokens, settings.identities, settings.access, settings.anonymous
-        )
 
     def refusal(self, request: Request) -> Failure | None:
         """Return why a browser may not make this request; None if it may, or if no browser makes it."""
@@ -77,7 +74,9 @@ class RequestAdmission:
         Raises AUTHN if the token is missing or unknown, PERMISSION_DENIED if it has expired or does not allow this,
         RATE_LIMITED if the client makes too many requests.
         """
-        grant, call.trusted = self._clients.admit(call.request, open_to_all=endpoint is S2Endpoint.HEALTH)
+        settings = self._settings  # which a reload changes
+        rules = ClientRules(settings.bearer_tokens, settings.identities, settings.access, settings.anonymous)
+        grant, call.trusted = admit(call.request, rules, open_to_all=endpoint is S2Endpoint.HEALTH)
         if grant is not None:
             _check(grant, call, endpoint)
 
