@@ -26,7 +26,7 @@ class DurableSettings:
     """Host names that requests may use, see `penstock.net.http.browsers`; None: any."""
     clients: ClientRules = field(default_factory=ClientRules)
     shared: bool = True
-    """Whether caches may give answers of one client to another: clients need not authenticate."""
+    """True if caches may give an answer to other clients as well, since none has to authenticate."""
     loss: LossPolicy = field(default_factory=lambda: LossPolicy(empty_body=Loss.DROP))
     max_append_bytes: int = 1 * MIB - 8
     max_read_bytes: int = 1 * MIB
