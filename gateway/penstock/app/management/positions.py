@@ -88,11 +88,11 @@ class Positions:
         asked = query_of(query, _KNOWN, "surrogateescape")  # S3P names are bytes
         start_name, start_text = _one_of(asked, tuple(_STARTS))
         start = _STARTS[start_name](start_name, start_text)
-        listener = self._listener(asked)
-        stream = self._stream(asked, listener)
-        client = replace(CLIENT.get(), listener=listener.name, identity=asked.get("identity", ""))
+        client = replace(CLIENT.get(), identity=asked.get("identity", ""))
         token = CLIENT.set(client)
         try:
+            listener, stream = self._listener_and_stream(asked)
+            CLIENT.set(replace(client, listener=listener.name))
             located = await listener.back.perform(Locate(stream, start))
             there = [
                 one for one in self._overview.listeners if _place(one.back, stream) == _place(listener.back, stream)
@@ -103,18 +103,25 @@ class Positions:
             CLIENT.reset(token)
         return {"stream": str(stream), "position": _position(located), "read_on": _read_on(there, stream, located)}
 
-    def _listener(self, asked: Mapping[str, str]) -> ListenerView:
-        wanted = asked.get("listener")
+    def _listener_and_stream(self, asked: Mapping[str, str]) -> tuple[ListenerView, StreamRef]:
+        """Return the first listener that fits the query and has a route for the stream, or the first that fits, whose
+        failure then says that it has none."""
+        fitting = [(listener, self._stream(asked, listener)) for listener in self._fitting(asked)]
+        return next((one for one in fitting if _place(one[0].back, one[1]) is not None), fitting[0])
+
+    def _fitting(self, asked: Mapping[str, str]) -> list[ListenerView]:
         kind = next((name for name in _OWN_NAMES if name in asked), None)
-        for listener in self._overview.listeners:
-            if (wanted is None or listener.name.removeprefix("listeners.") == wanted.removeprefix("listeners.")) and (
-                kind in (None, listener.kind)
-            ):
-                return listener
-        if wanted is None:
+        of_kind = [one for one in self._overview.listeners if kind in (None, one.kind)]
+        if not of_kind:
             raise fail(_BAD, f"{kind}: this gateway has no listener for this protocol; give stream=BASIN/STREAM")
-        fitting = [one.name for one in self._overview.listeners if kind in (None, one.kind)]
-        raise fail(_BAD, f"listener: expected one of {', '.join(fitting) or 'none'}, got {wanted!r:.80}")
+        wanted = asked.get("listener")
+        if wanted is None:
+            return of_kind
+        named = [one for one in of_kind if one.name.removeprefix("listeners.") == wanted.removeprefix("listeners.")]
+        if not named:
+            names = ", ".join(one.name for one in of_kind)
+            raise fail(_BAD, f"listener: expected one of {names}, got {wanted!r:.80}")
+        return named
 
     def _stream(self, asked: Mapping[str, str], listener: ListenerView) -> StreamRef:
         name, text = _one_of(asked, _NAMES)

@@ -182,3 +182,18 @@ async def test_listeners_that_lead_elsewhere_say_nothing(back: EmbeddedBack, tmp
         async with asking(Overview(listeners=listeners)) as asker:
             answer = await asker.get(f"/positions?stream={STREAM}&seq_num=6")
     assert {kind for kind, hint in answer["read_on"].items() if hint is not None} == {"s2", "sse"}
+
+
+async def test_a_listener_that_has_a_route_is_asked(back: EmbeddedBack, tmp_path: Path) -> None:
+    """The first one has none for this stream; if none has, it says so."""
+    async with open_embedded(EmbeddedSettings(directory=tmp_path / "far")) as far:
+        router = routed(back, far, RouteTable(name="rest", listeners=("segment", "s3p")))
+        listeners = [
+            replace(one, back=router.for_listener(one.kind, one.terms.internal_names))
+            for one in overview(back).listeners
+        ]
+        async with asking(Overview(listeners=listeners)) as asker:
+            answer = await asker.get(f"/positions?stream={STREAM}&seq_num=6")
+            assert {kind for kind, hint in answer["read_on"].items() if hint is not None} == {"s3p", "segment"}
+            named = await asker.get(f"/positions?stream={STREAM}&seq_num=6&listener=s2", 404)
+            assert named["message"] == f"no route of listener s2 takes stream {STREAM}"
