@@ -4,7 +4,9 @@ The files lie in a real directory, where SQLite and the store see all that was w
 Beside it the disk keeps, for each file, the bytes that a sync has made durable and the writes and truncations since
 then; and for the directory, the entries that are durable and the creations and deletions since then. When power is
 lost, any sector of 512 bytes may be as it was after any number of the writes to it since the last sync, whatever became
-of other sectors; so may a file's length, and each entry of the directory. Nothing orders writes but a sync.
+of other sectors; so may a file's length, and each entry of the directory. Nothing orders writes but a sync. A truncation
+is whole, as a file system's journal makes it and SQLite expects it: it comes with the file's length. Where it is lost,
+so are later writes behind the place where it cut: they went to new blocks.
 
 A sync that fails leaves each sector as if power had been lost, and lets the cache appear as written: later syncs do
 not write it again (as Linux does).
@@ -16,6 +18,7 @@ import errno
 import os
 import random
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -49,6 +52,10 @@ class _Change:
     data: bytes
     size: int
 
+    @property
+    def is_truncation(self) -> bool:
+        return not self.data
+
 
 @dataclass
 class _File:
@@ -62,11 +69,17 @@ class _File:
         self.changes.append(_Change(offset, data, self.size))
 
     def apply(self, until: Callable[[int], int], sizes: int) -> None:
-        """Make durable what is written to each sector by the changes before `until(sector)`; forget all others."""
+        """Make durable what is written to each sector by the changes before `until(sector)`, and the length and the
+        truncations of the first `sizes` changes; forget all others."""
         length = self.changes[sizes - 1].size if sizes else len(self.durable)
         content = self.durable
+        limit = sys.maxsize
         for number, change in enumerate(self.changes):
-            data = change.data or bytes(max(len(content) - change.offset, 0))
+            if change.is_truncation and number < sizes:
+                del content[change.offset :]
+            elif change.is_truncation:
+                limit = min(limit, change.offset)
+            data = change.data[: max(limit - change.offset, 0)]
             end = change.offset + len(data)
             content.extend(bytes(max(end - len(content), 0)))
             at = change.offset
