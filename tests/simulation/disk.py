@@ -4,9 +4,9 @@ The files lie in a real directory, where SQLite and the store see all that was w
 Beside it the disk keeps, for each file, the bytes that a sync has made durable and the writes and truncations since
 then; and for the directory, the entries that are durable and the creations and deletions since then. When power is
 lost, any sector of 512 bytes may be as it was after any number of the writes to it since the last sync, whatever became
-of other sectors; so may a file's length, and each entry of the directory. Nothing orders writes but a sync. A truncation
-is whole, as a file system's journal makes it and SQLite expects it: it comes with the file's length. Where it is lost,
-so are later writes behind the place where it cut: they went to new blocks.
+of other sectors; so may a file's length, and each entry of the directory. Nothing orders writes but a sync. A
+truncation is whole, as a file system's journal makes it and SQLite expects it: it comes with the file's length. Where
+it is lost, so are later writes behind the place where it cut: they went to new blocks.
 
 A sync that fails leaves each sector as if power had been lost, and lets the cache appear as written: later syncs do
 not write it again (as Linux does).
