@@ -23,9 +23,9 @@ EXPECTED = {
     "README.md": {
         '{"body":"first"}': ['"start":{"seq_num":0', '"end":{"seq_num":2'],
         "curl -N": ["first", "second"],
-        "READ": ["$5\r\nfirst\r\n", "$6\r\nsecond\r\n"],
+        "penstock read": ["first\nsecond\n"],
         "pravega_client": [],
-        "APPEND": ['"seq_num":2', '"body":"third"', '"body":"fourth"'],
+        "penstock append": ['"seq_num":2', '"body":"third"', '"body":"fourth"'],
         "curl -i": ["stream-next-offset: 0000000000000004_0000000000000000", "firstsecondthirdfourth"],
         "penstock check": ["is valid", "S3P 0.2.0 on 127.0.0.1:", "S2 at 127.0.0.1:", "an acknowledgement"],
     },
@@ -42,6 +42,14 @@ EXPECTED = {
     "docs/protocols/durable.md": {
         "curl -X PUT": ["[]", '[{"id": 1},{"id": 2}]', "event: data", '"upToDate":true'],
         "durable_streams": ["[{'id': 1}, {'id': 2}, {'id': 3}]"],
+    },
+    "docs/streams.md": {
+        "printf": ["first\nsecond\n"],
+        "penstock streams": ["penstock/orders\n", "third\n"],
+        "--from -1\n": ["second\n0 66 69 72 73 74\nfirst\nsecond\n"],
+        "penstock trim": [],
+        '"fourth"': ['"seq_num":2,', '"body":"fourth","headers":[{"name":"type","value":"text/plain"}]'],
+        "--match-seq-num": ['"start":{"seq_num":4'],
     },
     "docs/protocols/segment.md": {"create_byte_stream": ["read b'456' of 10"]},
 }
@@ -67,12 +75,18 @@ def with_ports(text: str, gateway: GatewayProcess) -> str:
     """The text as it would stand there if the gateway listened on the usual ports."""
     text = text.replace(":8080", f":{gateway.s2_port}").replace(":9090", f":{gateway.controller_port}")
     text = text.replace(":4437", f":{gateway.durable_port}")
-    return text.replace("127.0.0.1 7500", f"127.0.0.1 {gateway.s3p_port}")
+    return text.replace(":7500", f":{gateway.s3p_port}")
 
 
 def banner_commands(banner: str) -> list[str]:
     """The commands in a banner, each on one line."""
-    return re.findall(r"^  ((?:curl|printf|python3).*)", re.sub(r"\\\n *", "", banner), re.MULTILINE)
+    return re.findall(r"^  ((?:curl|penstock|python3).*)", re.sub(r"\\\n *", "", banner), re.MULTILINE)
+
+
+@pytest.fixture(autouse=True)
+def usual_server(fresh_gateway: GatewayProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams that a command names without a server are at this gateway, too."""
+    monkeypatch.setenv("PENSTOCK_SERVER", f"s2://127.0.0.1:{fresh_gateway.s2_port}")
 
 
 def command(block: Block) -> list[str]:

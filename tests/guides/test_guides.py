@@ -40,9 +40,9 @@ GUIDES = {
     "bridge.md": Guide(
         {
             "penstock check": ["S3P 0.2.0 on 127.0.0.1:", "lite: S2 at 127.0.0.1:", "guarantee: exactly once"],
-            "APPEND": ["+OK", "-1\r\n"],
+            "penstock append": [],
             "seq_num=0": ['"body":"first"', '"body":"second"', '"start":{"seq_num":2'],
-            "READ": ["first", "second", "third"],
+            "penstock read": ["first\nsecond\nthird\n"],
             "/positions": ['"seq_num": 2', '"record_id"'],
         }
     ),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from support.peers import Curl, create_basin, create_stream, need, unique
 from support.pravega.clients import PravegaClient, need_pravega
-from support.process import GatewayProcess, running_gateway
+from support.pravega.java import PROJECT, JavaPeer, running_java
+from support.process import CONFIG, GatewayProcess, running_gateway
 
 if TYPE_CHECKING:
     from support.s2.sdk import Connect
@@ -68,6 +70,44 @@ def scope(client: PravegaClient) -> str:
     """A scope whose name is no basin's, so that for all other protocols its streams are called `scope/stream`."""
     name = unique("Scope")
     assert client.call("manage", "create_scope", name) is True
+    return name
+
+
+CONTROLLER = 'bind = "127.0.0.1:{controller_port}"\n'
+OFTEN = CONFIG.replace(CONTROLLER, f"{CONTROLLER}retention_seconds = 1\n")
+"""A gateway that truncates streams by their retention every second."""
+
+
+@pytest.fixture(scope="session", params=["gateway", pytest.param("pravega", marks=pytest.mark.long)])
+def java_peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
+    """Pravega's Java client at a gateway, and at Pravega itself to prove that a test expects what Pravega does."""
+    from support.real_backs import PravegaStandalone
+
+    with ExitStack() as stack:
+        gateway = None
+        if request.param == "gateway":
+            gateway = stack.enter_context(running_gateway(OFTEN))
+            port = gateway.controller_port
+        else:
+            controller = stack.enter_context(PravegaStandalone()).controller
+            assert controller is not None
+            port = controller[1]
+        java = running_java(PROJECT, "Peer", tmp_path_factory.mktemp("java"), f"tcp://127.0.0.1:{port}")
+        yield JavaPeer(stack.enter_context(java), gateway)
+
+
+@pytest.fixture
+def java(java_peer: JavaPeer) -> Iterator[JavaPeer]:
+    """The same, and what a test leaves open there is closed after it."""
+    yield java_peer
+    java_peer.ask("forget")
+
+
+@pytest.fixture
+def java_scope(java: JavaPeer) -> str:
+    """An empty scope."""
+    name = unique("Java")
+    assert java.ask("scope", name) == ["true"]
     return name
 
 

@@ -3,64 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from support.peers import unique
-from support.pravega.java import MAVEN_SECONDS, JavaProgram, running_java
-from support.process import BASIN, GatewayProcess, running_gateway
-from support.real_backs import PravegaStandalone
+from support.pravega.java import MAVEN_SECONDS, JavaPeer
+from support.process import BASIN
 from support.s2.client import S2Client
 
 pytestmark = pytest.mark.timeout(MAVEN_SECONDS + 120)
 
-PROJECT = Path(__file__).parent / "java" / "client"
 SEALED = "sealed"
 
 
-class Peer:
-    """A Java client of a controller; `gateway`: whose that is, None for Pravega's own."""
-
-    def __init__(self, java: JavaProgram, gateway: GatewayProcess | None) -> None:
-        self._java = java
-        self.gateway = gateway
-
-    def ask(self, *question: object) -> list[str]:
-        """The words of an answer that is no failure."""
-        verdict, *words = self._java.ask(*question)
-        assert verdict == "ok", words
-        return words
-
-    def fails(self, *question: object) -> str:
-        """Ask a question that must fail, and return the failure's text."""
-        verdict, *words = self._java.ask(*question)
-        assert verdict == "failed", words
-        return " ".join(words)
-
-    def restart(self) -> None:
-        """Start the gateway anew, where it is one: Pravega's emulator keeps nothing."""
-        if self.gateway is not None:
-            self.gateway.restart()
-
-
-@pytest.fixture(scope="module", params=["gateway", pytest.param("pravega", marks=pytest.mark.long)])
-def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
-    with ExitStack() as stack:
-        gateway = None
-        if request.param == "gateway":
-            gateway = stack.enter_context(running_gateway())
-            port = gateway.controller_port
-        else:
-            controller = stack.enter_context(PravegaStandalone()).controller
-            assert controller is not None
-            port = controller[1]
-        java = running_java(PROJECT, "Peer", tmp_path_factory.mktemp("java"), f"tcp://127.0.0.1:{port}")
-        yield Peer(stack.enter_context(java), gateway)
-
-
-def used(peer: Peer, segments: int) -> str:
+def used(peer: JavaPeer, segments: int) -> str:
     """A new scope with a stream `s`, of which the group `old` has read 3 of 20 events, and a writer that is kept."""
     scope = unique("Again")
     assert peer.ask("scope", scope) == ["true"]
@@ -76,7 +31,7 @@ def events_of(words: list[str]) -> list[str]:
     return sorted(word.rsplit(":", 1)[1] for word in words)
 
 
-def check_that_it_is_another(peer: Peer, scope: str, segments: list[int]) -> None:
+def check_that_it_is_another(peer: JavaPeer, scope: str, segments: list[int]) -> None:
     """Nothing of before is good for this stream, which is as good as new."""
     assert peer.ask("segments", scope, "s") == [str(segment) for segment in segments]
     assert SEALED in peer.fails("again", "late")
@@ -92,35 +47,35 @@ def check_that_it_is_another(peer: Peer, scope: str, segments: list[int]) -> Non
 
 
 @pytest.mark.parametrize("segments", [1, 2])
-def test_a_stream_that_is_made_again_is_another(peer: Peer, segments: int) -> None:
-    scope = used(peer, segments)
+def test_a_stream_that_is_made_again_is_another(java: JavaPeer, segments: int) -> None:
+    scope = used(java, segments)
     for times in (1, 2):
-        assert peer.ask("delete", scope, "s") == ["true"]
+        assert java.ask("delete", scope, "s") == ["true"]
         if times == 2:
-            peer.restart()
-        assert peer.ask("stream", scope, "s", segments) == ["true"]
-    check_that_it_is_another(peer, scope, list(range(2 * segments, 3 * segments)))
+            java.restart()
+        assert java.ask("stream", scope, "s", segments) == ["true"]
+    check_that_it_is_another(java, scope, list(range(2 * segments, 3 * segments)))
 
 
-def test_a_client_of_another_protocol_makes_it_again(peer: Peer) -> None:
-    if peer.gateway is None:
+def test_a_client_of_another_protocol_makes_it_again(java: JavaPeer) -> None:
+    if java.gateway is None:
         pytest.skip("Pravega has no other protocol")
-    scope = used(peer, 1)
-    client = S2Client(("127.0.0.1", peer.gateway.s2_port), BASIN)
+    scope = used(java, 1)
+    client = S2Client(("127.0.0.1", java.gateway.s2_port), BASIN)
     for number in (1, 2):
         assert client.request("DELETE", f"/v1/streams/{scope}%2Fs").status == 202
         body = json.dumps({"stream": f"{scope}/s"}).encode()
         assert client.request("POST", "/v1/streams", body, {"content-type": "application/json"}).status == 201
-        peer.restart()
-        assert peer.ask("segments", scope, "s") == [str(number)]
-    check_that_it_is_another(peer, scope, [2])
+        java.restart()
+        assert java.ask("segments", scope, "s") == [str(number)]
+    check_that_it_is_another(java, scope, [2])
 
 
-def test_a_reader_group_that_is_made_again(peer: Peer) -> None:
+def test_a_reader_group_that_is_made_again(java: JavaPeer) -> None:
     """It begins at the head, and a reader of the old one has no part in it."""
-    scope = used(peer, 1)
+    scope = used(java, 1)
     for _ in range(2):
-        assert peer.ask("deleteGroup", scope, "old") == []
-        peer.ask("group", scope, "old", "s")
-        found = events_of(peer.ask("read", scope, "s", "old", "again", 20, 5000))
+        assert java.ask("deleteGroup", scope, "old") == []
+        java.ask("group", scope, "old", "s")
+        found = events_of(java.ask("read", scope, "s", "old", "again", 20, 5000))
         assert found == sorted(f"old-{n}-" for n in range(20))

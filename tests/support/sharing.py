@@ -41,12 +41,14 @@ SLOW = {
         "guides": "guides",
         "hostile": "attacks half_messages idle words",
         "peers": "delegation_tokens encryption faults_others faults_s2_sdk foreign_pages_in_browser go node "
-        "page_in_browser pravega_java pravega_java_again pravega_java_autoscaling pravega_java_delegation "
-        "pravega_java_document pravega_java_retention pravega_java_tables pravega_java_times pravega_python_bytes "
-        "pravega_python_cross pravega_python_restart pravega_python_scaling pravega_rest recorded_clients "
-        "recorded_records recorded_s2 redacted_recordings s2_lite_back s2_lite_bytes s2_lite_control s2_metrics "
-        "s2_sdk_python_restart s3p_server_back segment_java segment_store_back tls tls_refused tls_rotation "
-        "tshark_capture wireshark_document wireshark_s2 wireshark_s3p wireshark_segment",
+        "page_in_browser pravega_java pravega_java_admin pravega_java_again pravega_java_autoscaling "
+        "pravega_java_bytes pravega_java_cuts pravega_java_delegation pravega_java_document pravega_java_groups "
+        "pravega_java_large pravega_java_retention pravega_java_states pravega_java_tables pravega_java_times "
+        "pravega_java_transactions pravega_python_bytes pravega_python_cross pravega_python_restart "
+        "pravega_python_scaling pravega_rest recorded_clients recorded_records recorded_s2 redacted_recordings "
+        "s2_lite_back s2_lite_bytes s2_lite_control s2_metrics s2_sdk_python_restart s3p_server_back segment_java "
+        "segment_store_back tls tls_refused tls_rotation tshark_capture wireshark_document wireshark_s2 wireshark_s3p "
+        "wireshark_segment",
         "pipeline": "kills page",
         "pipeline/capture": "spark streaming tables",
         "pipeline/cli": "follow run views",

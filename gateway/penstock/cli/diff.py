@@ -165,15 +165,15 @@ def _put_live(table: RecordTable, url: str, streams: dict[str, StreamRef], said:
     import trio
 
     from penstock.tools.comparing.sources import put_live
-    from penstock.tools.replay.configuring import TargetOptions
-    from penstock.tools.replay.gateway import open_target_gateway
-    from penstock.tools.replay.target import parse_target
+    from penstock.tools.target.configuring import TargetOptions
+    from penstock.tools.target.gateway import open_target_back
+    from penstock.tools.target.url import parse_target
 
     options = TargetOptions(token=said["token"], tls_ca=said["tls_ca"], basin=said["basin"])
 
     async def read() -> None:
-        async with open_target_gateway(parse_target(url), options) as gateway:
-            await put_live(table, Input.B, gateway.back, streams)
+        async with open_target_back(parse_target(url), options) as back:
+            await put_live(table, Input.B, back, streams)
 
     trio.run(read)
 

@@ -20,18 +20,23 @@ from penstock.cli.output import guarding_output
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS: Final = {
+    "append": ("penstock.cli.streams.append:append_command", "Append records to a stream of any server."),
     "check": ("penstock.cli.serving:check_command", "Validate a configuration and describe it."),
     "completion": ("penstock.cli.completion:completion_command", "Print a shell's completion script."),
     "connections": ("penstock.cli.traffic.connections:connections_command", "List the connections of a gateway."),
+    "create": ("penstock.cli.streams.manage:create_command", "Create a stream on any server."),
     "cut-over": ("penstock.cli.cut_over:cut_over_command", "Swap the primary back of a route with its mirror."),
     "decode": ("penstock.cli.decode:decode_command", "List the messages in a file of bytes or hex."),
+    "delete": ("penstock.cli.streams.manage:delete_command", "Delete a stream of any server."),
     "diff": ("penstock.cli.diff:diff_command", "Compare the records of two recordings, or of a server."),
     "doctor": ("penstock.cli.doctor:doctor_command", "Check whether a gateway would run well here."),
     "drain": ("penstock.cli.drain_and_reload:drain_command", "Drain and stop a gateway, as SIGTERM does."),
     "explain": ("penstock.cli.captures.explain:explain_command", "Show each error in a capture, with its bytes."),
     "export": ("penstock.cli.captures.export:export_command", "Write a capture as JSON lines, HAR or pcapng."),
+    "follow": ("penstock.cli.streams.read:follow_command", "Print records of any server as they are appended."),
     "mock": ("penstock.cli.mock:mock_command", "Answer clients as the recorded server did."),
     "positions": ("penstock.cli.positions:positions_command", "Give a record's position in every protocol."),
+    "read": ("penstock.cli.streams.read:read_command", "Print the records of a stream of any server."),
     "record": ("penstock.cli.traffic.record:record_commands", "Start, stop and list recordings of a gateway."),
     "records": ("penstock.cli.captures.records:records_command", "Print the records in a capture as JSON lines."),
     "reload": ("penstock.cli.drain_and_reload:reload_command", "Reload a gateway's configuration, as SIGHUP does."),
@@ -39,8 +44,10 @@ COMMANDS: Final = {
     "serve": ("penstock.cli.serving:serve_command", "Run the gateway until SIGTERM or SIGINT."),
     "show": ("penstock.cli.captures.show:show_command", "List the messages in a capture."),
     "stats": ("penstock.cli.captures.stats:stats_command", "Print statistics of a capture."),
+    "streams": ("penstock.cli.streams.manage:streams_command", "List the streams of a server."),
     "tail": ("penstock.cli.traffic.tail:tail_command", "List a gateway's messages as they pass."),
     "token": ("penstock.cli.tokens:token_commands", "Issue, list and revoke access tokens."),
+    "trim": ("penstock.cli.streams.manage:trim_command", "Remove the first records of a stream."),
 }
 """Module, name and summary of each command."""
 ENTRY_POINT_GROUP: Final = "penstock.commands"

@@ -17,7 +17,8 @@ from penstock.cli.output import print_lines
 from penstock.cli.progress import progress_bar
 from penstock.core.errors import CannotStart
 from penstock.recorder.captures import CaptureEvents, UnreadableCapture
-from penstock.tools.replay import AS_RECORDED, LOSS_WORDS, PATIENCE_SECONDS
+from penstock.tools.replay import AS_RECORDED, PATIENCE_SECONDS
+from penstock.tools.target import LOSS_WORDS
 from penstock_analysis.capture import CaptureEvent
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def replay_command(captures: tuple[Path, ...], url: str, as_json: bool, strict: 
     import trio
 
     from penstock.observe import configure_logging
-    from penstock.tools.replay.target import parse_target
+    from penstock.tools.target.url import parse_target
 
     try:
         target = parse_target(url)
@@ -144,9 +145,9 @@ def replay_command(captures: tuple[Path, ...], url: str, as_json: bool, strict: 
 
 def _settings(captures: tuple[Path, ...], said: dict[str, Any]) -> ReplaySettings:
     """Return the settings of a replay. Raises ValueError."""
-    from penstock.tools.replay.configuring import TargetOptions
     from penstock.tools.replay.replaying import ReplaySettings
     from penstock.tools.replay.selection import PlayedParts
+    from penstock.tools.target.configuring import TargetOptions
 
     for name in ("speed", "rate", "patience"):
         if said[name] is not None and math.isnan(said[name]):

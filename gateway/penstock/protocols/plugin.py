@@ -42,6 +42,7 @@ __all__ = [
     "ProtocolPlugin",
     "back_kinds",
     "listener_kinds",
+    "local_server",
     "server_kinds",
 ]
 
@@ -283,3 +284,8 @@ def server_kinds() -> dict[str, ServerKind]:
     plugins = installed(ENTRY_POINT_GROUP, ProtocolPlugin)
     servers = (plugin.server for plugin in plugins.values() if plugin.server is not None)
     return {server.scheme: server for server in sorted(servers, key=lambda server: server.scheme)}
+
+
+def local_server() -> str:
+    """Return the URL of a gateway on this machine at its usual port."""
+    return next(kind.local for kind in server_kinds().values() if kind.local)

@@ -50,6 +50,8 @@ class ServerKind:
     """A URL, for help and errors."""
     aliases: ClassVar[Mapping[str, tuple[str, int]]] = {}
     """Other schemes, each with what it stands for and its default port."""
+    local: ClassVar[str] = ""
+    """The URL of a gateway on this machine at its usual port, for names without a server; one kind has it."""
     options: ClassVar[frozenset[str]] = frozenset()
     """Options of its URL beside `tls`."""
     takes_token: ClassVar[bool] = False

@@ -12,7 +12,7 @@ import trio.testing
 from penstock.net.upstream import Dial
 from penstock.tools.replay.replaying import Replay, ReplaySettings
 from penstock.tools.replay.report import ReplaySummary
-from penstock.tools.replay.target import parse_target
+from penstock.tools.target.url import parse_target
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Opened, Sender, Side, SocketAddress
 from penstock_codecs.codec import Pull
 from penstock_codecs.failures import RemoteProtocolError

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 from support.peers import need
+from support.process import GatewayProcess
 
-__all__ = ["MAVEN_SECONDS", "JavaProgram", "running_again", "running_java"]
+__all__ = ["MAVEN_SECONDS", "PROJECT", "JavaPeer", "JavaProgram", "running_again", "running_java"]
 
 MAVEN_SECONDS = 300
+PROJECT = Path(__file__).parents[2] / "peers" / "java" / "client"
+"""The programs that drive Pravega's client; `Peer` is the main one."""
 
 
 class JavaProgram:
@@ -39,6 +42,31 @@ class JavaProgram:
             assert piece, f"no answer to {question} within {seconds} s\n{self._complaints.read_text()[-3000:]}"
             line += piece
         return line.decode().split()
+
+
+class JavaPeer:
+    """Pravega's Java client (`Peer.java`) at a controller; `gateway`: whose that is, None for Pravega's own."""
+
+    def __init__(self, java: JavaProgram, gateway: GatewayProcess | None) -> None:
+        self._java = java
+        self.gateway = gateway
+
+    def ask(self, *question: object, seconds: float = 60) -> list[str]:
+        """The words of an answer that is no failure."""
+        verdict, *words = self._java.ask(*question, seconds=seconds)
+        assert verdict == "ok", (question, words)
+        return words
+
+    def fails(self, *question: object, seconds: float = 60) -> str:
+        """Ask a question that must fail, and return the failure's text."""
+        verdict, *words = self._java.ask(*question, seconds=seconds)
+        assert verdict == "failed", (question, words)
+        return " ".join(words)
+
+    def restart(self) -> None:
+        """Start the gateway anew, where it is one: Pravega's emulator keeps nothing."""
+        if self.gateway is not None:
+            self.gateway.restart()
 
 
 @contextmanager

@@ -168,6 +168,7 @@ class _Server(ServerKind):
     protocol = "s2"
     back = S2BackTable
     example = "s2://127.0.0.1:8080/my-basin"
+    local = "s2://127.0.0.1:8080"
     aliases = {"http": ("s2", 80), "https": ("s2+tls", 443)}
     takes_token = True
 

@@ -39,24 +39,11 @@ def describe_names(listener: S3PListener) -> Iterator[str]:
 def commands(listener: S3PListener, address: Address, example: Example) -> Iterator[str]:
     """See `penstock.protocols.plugin.ListenerKind.commands`."""
     name = example.stream if listener.names == "fixed" else f"{example.basin}/{example.stream}"
-    client = f"nc -w 1 {address.host} {address.port}"
+    url = f"s3p{'+tls' if listener.tls_certificate else ''}://{address}/{name}"
     if listener.tls_certificate:
-        client = f"openssl s_client -quiet -no_ign_eof -verify_quiet -CAfile {shlex.quote(listener.tls_certificate)}"
-        client += " -cert client.pem -key client-key.pem" if listener.proves_clients else ""
-        client = f"(cat; sleep 1) | {client} -connect {address}"
+        url += f" --tls-ca {shlex.quote(listener.tls_certificate)}"
+        url += " --tls-certificate client.pem --tls-key client-key.pem" if listener.proves_clients else ""
     if example.first:
-        create = _command("CREATE", name, [])
-        append = _command("APPEND", name, [], ["first", "second"])
-        yield from ("", "  # create a stream, and append two records (S3P)", f"  printf '{create}{append}' | {client}")
-    yield from ("", "  # read it over S3P", f"  printf '{_command('READ', name, [])}' | {client}")
-
-
-def _command(*parts: str | list[str]) -> str:
-    """Return a command as an argument of printf. The parts must be ASCII without characters special to printf."""
-    return rf"*{len(parts)}\r\n" + "".join(
-        rf"*{len(part)}\r\n" + "".join(map(_bulk, part)) if isinstance(part, list) else _bulk(part) for part in parts
-    )
-
-
-def _bulk(text: str) -> str:
-    return rf"${len(text)}\r\n{text}\r\n"
+        append = f"printf 'first\\nsecond\\n' | penstock append {url}"
+        yield from ("", "  # create a stream, and append two records (S3P)", f"  penstock create {url}", f"  {append}")
+    yield from ("", "  # read it over S3P", f"  penstock read {url}")

@@ -13,10 +13,12 @@ import orjson
 from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.dialogue import Message, Problem, SeenRecord
 from penstock_analysis.dialogue.summaries import Summary
+from penstock_codecs.model import Headers
 
 __all__ = [
     "as_json",
     "conversation_keys",
+    "headers_in_text",
     "in_text",
     "message_line",
     "problem_line",
@@ -49,6 +51,11 @@ def in_text(name: str, data: bytes) -> dict[str, str]:
         return {name: data.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def headers_in_text(headers: Headers) -> list[dict[str, str]]:
+    """Return headers as objects with `name` and `value`, each as `in_text` returns it."""
+    return [{**in_text("name", name), **in_text("value", value)} for name, value in headers]
 
 
 def conversation_keys(conversation: Conversation) -> dict[str, Any]:
@@ -111,7 +118,7 @@ def record_line(record: SeenRecord) -> dict[str, Any]:
         **in_text("body", record.body),
     }
     if record.headers:
-        line["headers"] = [{**in_text("name", name), **in_text("value", value)} for name, value in record.headers]
+        line["headers"] = headers_in_text(record.headers)
     if not record.acknowledged:
         line["acknowledged"] = False
     if record.failure:

@@ -2,11 +2,9 @@
 
 from typing import Final
 
-__all__ = ["AS_RECORDED", "LOSS_WORDS", "PATIENCE_SECONDS"]
+__all__ = ["AS_RECORDED", "PATIENCE_SECONDS"]
 
 AS_RECORDED: Final = 1.0
 """The speed of the recording."""
-LOSS_WORDS: Final = ("refuse", "envelope", "drop")
-"""The choices for what a protocol cannot carry (docs/loss.md)."""
 PATIENCE_SECONDS: Final = 30.0
 """Seconds to wait for an answer beyond the time it took in the recording."""

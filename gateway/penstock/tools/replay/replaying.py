@@ -14,9 +14,7 @@ from penstock.net.upstream import Dial
 from penstock.protocols.plugin import listener_kinds
 from penstock.protocols.servers import Server
 from penstock.tools.replay import AS_RECORDED, PATIENCE_SECONDS
-from penstock.tools.replay.configuring import TargetOptions
 from penstock.tools.replay.exchanges import LiveExchanges, Rewritten
-from penstock.tools.replay.gateway import LazyGateway
 from penstock.tools.replay.items import ClientSent, Item
 from penstock.tools.replay.live import ExchangeNumbers, Live, LiveBytes, live_conversation, upstream_of
 from penstock.tools.replay.order import PlaybackBuffer, Turns
@@ -28,6 +26,8 @@ from penstock.tools.replay.recorded_http import RecordedExchanges
 from penstock.tools.replay.report import ReplaySummary, Report
 from penstock.tools.replay.selection import PlayedParts, moment
 from penstock.tools.replay.tally import ReplayTally
+from penstock.tools.target.configuring import TargetOptions
+from penstock.tools.target.gateway import LazyGateway
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Joined, Lost, Opened, Sender
 from penstock_analysis.dialogue import Dialogue
 from penstock_analysis.dialogue.choosing import dialogue_for

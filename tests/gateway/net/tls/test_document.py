@@ -18,7 +18,7 @@ EXPECTED = {
         "S3P 0.2.0 by TLS on 127.0.0.1:", "for clients with a certificate of authority.pem", "gateway.pem (until",
     ],
     "--cert ingest.pem": ['"end":{"seq_num":1'],
-    "READ": ["$5 first"],
+    "penstock read": ["first"],
     "second": ["read-only"],
     "echo refused": ["certificate required", "refused"],
     "revoked.new": ['"streams":[{"name":"orders"'],

@@ -165,6 +165,16 @@ async def test_a_truncation_at_a_cut_that_lacks_keys(back: EmbeddedBack, control
     assert await info(back, SCOPE, "stream", 1) is None
 
 
+async def test_successors_of_a_truncated_segment_have_all_their_predecessors(controller: Controller) -> None:
+    """Else a writer that was connected before replaces its segment by another range of keys, and fails."""
+    await controller.streams.create(SCOPE, "stream", segments(2))
+    _, [whole] = await controller.scaling.scale(SCOPE, "stream", [0, 1], equal_ranges(1))
+    await controller.streams.truncate(SCOPE, "stream", {whole.id: 0})
+    for old in (0, 1):
+        [(heir, followed)] = await controller.queries.following(SCOPE, "stream", old)
+        assert (heir.id, [one.id for one in followed]) == (whole.id, [0, 1])
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [([], []), ([1], [KeyRange(0.0, 0.5)]), ([1], []), ([1, ONE], QUARTERS)],

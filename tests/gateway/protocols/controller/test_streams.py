@@ -169,9 +169,24 @@ async def test_more_segments_are_made_by_scaling(back: EmbeddedBack, controller:
     assert await content(back, SCOPE, "stream") == event(b"early")
 
 
-async def test_fewer_segments_are_a_wish_for_new_streams(controller: Controller) -> None:
+async def test_fewer_segments_are_made_by_scaling(back: EmbeddedBack, controller: Controller) -> None:
+    """With Pravega too, a fixed number is exact."""
     await controller.streams.create(SCOPE, "stream", segments(3))
-    await controller.streams.update(SCOPE, "stream", segments(1))
+    await write(back, SCOPE, "stream", event(b"early"))
+    await controller.streams.update(SCOPE, "stream", segments(2))
+    assert await controller.queries.current(SCOPE, "stream") == [Segment(3, 1, *HALVES[0]), Segment(4, 1, *HALVES[1])]
+    assert await content(back, SCOPE, "stream") == event(b"early")
+
+
+async def test_a_least_number_is_none_that_a_stream_shrinks_to(
+    back: EmbeddedBack, controller: Controller, wall: Wall
+) -> None:
+    """Scaling by rate does that in its time; a gateway that makes streams of one segment leaves others alone."""
+    await controller.streams.create(SCOPE, "stream", segments(3))
+    await controller.streams.update(SCOPE, "stream", segments(1, scale_type=ScaleType.EVENTS))
+    assert len(await controller.queries.current(SCOPE, "stream")) == 3
+    single = Controller(back, settings(SegmentsMode.SINGLE), wall)
+    await single.streams.update(SCOPE, "stream", segments(3, tags=("a",)))
     assert len(await controller.queries.current(SCOPE, "stream")) == 3
 
 

@@ -19,10 +19,10 @@ from penstock.core.errors import CannotStart
 from penstock.tools.mock.report import MockReport
 from penstock.tools.mock.script import Script
 from penstock.tools.mock.server import MockSettings, mock_tls, serve_mock
-from penstock.tools.replay.configuring import TargetOptions
 from penstock.tools.replay.replaying import Replay, ReplaySettings
 from penstock.tools.replay.report import ReplaySummary
-from penstock.tools.replay.target import parse_target
+from penstock.tools.target.configuring import TargetOptions
+from penstock.tools.target.url import parse_target
 from penstock_analysis.capture import CaptureEvent
 
 ONCE = MockSettings(strict=True, once=True)

@@ -16,7 +16,7 @@ from support.segment.front import Client
 from penstock.protocols.segment.front import SegmentFront
 from penstock.tools.replay.replaying import Replay, ReplaySettings
 from penstock.tools.replay.report import ReplaySummary
-from penstock.tools.replay.target import parse_target
+from penstock.tools.target.url import parse_target
 from penstock_codecs.segment import Dialect, join_events, released
 
 BODIES = [bytes([number]) * size for number, size in enumerate((1, 300, 5000, 20))]

@@ -34,6 +34,13 @@
 //                                                  after the state was compacted and fetched anew
 // mark SCOPE STREAM                                sets and moves the mark of a revisioned stream; which were set
 // kvt ...                                          key-value tables: see Tables.java
+// admin ...                                        scopes and streams: see Admin.java
+// rg ..., reader ...                               reader groups and readers that live on: see Groups.java
+// writer ..., txn ...                              writers and transactions that live on: see Writers.java
+// batch ...                                        parts of streams without a group: see Batches.java
+// bytes ...                                        byte streams: see Bytes.java
+// revisions ..., state ...                         revisioned streams and shared states: see States.java
+// forget                                           closes what lives on: see Kept.java
 
 import io.pravega.client.ByteStreamClientFactory;
 import io.pravega.client.ClientConfig;
@@ -184,7 +191,7 @@ public class Peer {
             case "kvt":
                 return Tables.run(words, config);
             default:
-                throw new IllegalArgumentException(words[0]);
+                return Kept.run(words);
         }
     }
 

@@ -79,12 +79,17 @@ class Queries:
     async def following(self, scope: str, name: str, segment_id: int) -> list[tuple[Segment, list[Segment]]]:
         """Return the segments that took over the keys of a sealed one, each with all its predecessors.
 
-        Truncated segments are left out of the predecessors, except the segment itself: a reader that began later never
-        finishes them. An empty list means that the stream ends there. It is also the answer for a segment that the
-        stream never had: a client that knows such a segment has it from a deleted stream of the same name.
+        If the segment itself is not truncated, those of its successors' predecessors that are truncated are left out: a
+        reader that began later never finishes them. A client that asks about a truncated segment began earlier, and a
+        writer then fails unless the predecessors cover all keys of the successors.
+
+        An empty list means that the stream ends there. It is also the answer for a segment that the stream never had: a
+        client that knows such a segment has it from a deleted stream of the same name.
         """
         record = (await self._catalog.find(scope, name)).record
-        gone = {segment.id for segment in before(record.segments, record.head or ())} - {segment_id}
+        gone = {segment.id for segment in before(record.segments, record.head or ())}
+        if segment_id in gone:
+            gone = set()
         return [
             (heir, [one for one in followed if one.id not in gone])
             for segment in record.segments

@@ -107,7 +107,10 @@ class StreamOperations:
         return None
 
     async def update(self, scope: str, name: str, config: Configuration) -> None:
-        """Change a stream's configuration. Raises INVALID_CONFIG, STREAM_NOT_FOUND, STREAM_SEALED."""
+        """Change a stream's configuration, and scale it to a number of segments that is fixed, or more than it has.
+
+        Raises INVALID_CONFIG, STREAM_NOT_FOUND, STREAM_SEALED.
+        """
         count = self._count(config)
         self._catalog.segments.require(scope, name, MANAGE)
         async with self._catalog.turn(scope, name):
@@ -117,7 +120,8 @@ class StreamOperations:
             stream = await self._catalog.save(stream, config=config)
             segments, age = self._catalog.segments, stream.record.age_seconds
             await at_once(lambda one: segments.keep_for(stream.name_of(one), age), stream.record.segments)
-            if count > len(stream.current):
+            fewer = config.scale_type is ScaleType.FIXED and config.segments < len(stream.current)
+            if fewer or count > len(stream.current):
                 everything = [segment.id for segment in stream.current]
                 await self._scaling.replace(stream, everything, equal_ranges(count))
         _warn_of_what_is_not_done(stream, self._mode)

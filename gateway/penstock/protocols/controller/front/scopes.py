@@ -25,6 +25,10 @@ _NOT_DELETED: Final = {
 }
 
 
+_NOT_ALL_DELETED: Final = _NOT_DELETED | {ControllerProblem.SCOPE_NOT_FOUND: _DELETED}
+"""As Pravega answers: a repetition of a request that was executed succeeds."""
+
+
 async def _servers(call: CallContext, _request: pb.ServerRequest) -> pb.ServerResponse:
     """Return the address that the client connected to, as the only controller."""
     host, port = host_of(call.context.authority)
@@ -60,7 +64,7 @@ async def _delete(call: CallContext, request: pb.ScopeInfo) -> pb.DeleteScopeSta
 
 
 async def _delete_all(call: CallContext, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
-    return await status_of(call.controller.deletion.delete_all(request.scope), _DELETED, _NOT_DELETED)
+    return await status_of(call.controller.deletion.delete_all(request.scope), _DELETED, _NOT_ALL_DELETED)
 
 
 SCOPES: Final[Calls] = {

@@ -1,5 +1,4 @@
-"""The configuration of the gateway within `penstock replay` and `penstock diff`: all fronts, one back, and its
-routes."""
+"""The configuration of a gateway within a command: all fronts, one back, and its routes."""
 
 from __future__ import annotations
 
@@ -30,13 +29,16 @@ class TargetOptions:
     """Options of a target beside its URL.
 
     `token`: the bearer token to present (S2). `tls_ca`: PEM file of the authorities of its certificate; None: the
-    system's. `loss`: one of LOSS_WORDS for all that cannot be carried; None: each protocol's default, which mostly
-    refuses. `basin`: of recorded S3P and segment clients, whose names have none. `renames`: globs over names of streams
-    with their names on the target, as `stream` and `to_stream` of a route that matches by glob; the first match counts.
+    system's. `tls_certificate`, `tls_key`: PEM files of a client certificate; None: none is presented. `loss`: one of
+    LOSS_WORDS for all that cannot be carried; None: each protocol's default, which mostly refuses. `basin`: of recorded
+    S3P and segment clients, whose names have none. `renames`: globs over names of streams with their names on the
+    target, as `stream` and `to_stream` of a route that matches by glob; the first match counts.
     """
 
     token: str | None = None
     tls_ca: str | None = None
+    tls_certificate: str | None = None
+    tls_key: str | None = None
     loss: str | None = None
     basin: str = DEFAULT_BASIN
     renames: tuple[tuple[str, str], ...] = ()
@@ -84,7 +86,7 @@ def _back(target: Server, options: TargetOptions) -> BackTable:
     kind = target.kind
     table: dict[str, Any] = {"tls": target.tls, **kind.settings(target), **_loss(kind.back, options.loss)}
     if target.tls:
-        table["tls_ca"] = options.tls_ca
+        table |= {key: getattr(options, key) for key in ("tls_ca", "tls_certificate", "tls_key")}
     if issubclass(kind.back, NumberedBackTable):
         table["create_streams"] = True
     if options.token is not None and kind.takes_token:

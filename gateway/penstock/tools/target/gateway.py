@@ -1,37 +1,39 @@
-"""A gateway within this process whose only back is a replay's target. It translates for recorded clients as for live
+"""A gateway within a command's process whose only back is the target. It translates for recorded clients as for live
 ones, with the same names and the same rules of loss. Nothing listens."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import trio
 
 from penstock.app.bootstrap import open_listeners, open_router, open_store
+from penstock.app.config import Config
 from penstock.core.back import Back
 from penstock.core.identity import CLIENT, Client
 from penstock.core.segment_names import SegmentNames
 from penstock.net.accepting import Listener
-from penstock.net.upstream import UpstreamSettings
+from penstock.net.upstream import UpstreamSettings, Watch, unwatched
 from penstock.protocols.servers import Server
-from penstock.tools.replay.configuring import TargetOptions, target_config
+from penstock.routing.router import Router
+from penstock.tools.target.configuring import TargetOptions, target_config
 
-__all__ = ["LazyGateway", "TargetGateway", "open_target_gateway"]
+__all__ = ["LazyGateway", "TargetGateway", "open_target_back", "open_target_gateway"]
+
+
+T = TypeVar("T")
 
 
 class TargetGateway:
-    """A gateway in front of a target, made by `open_target_gateway`.
+    """A gateway in front of a target, made by `open_target_gateway`. Streams have their recorded names at its fronts,
+    and are renamed on the way."""
 
-    `back`: the target as a back; streams have their recorded names, and are renamed on the way.
-    """
-
-    def __init__(self, target: Server, back: Back, listeners: Mapping[str, Listener], nursery: trio.Nursery) -> None:
+    def __init__(self, target: Server, listeners: Mapping[str, Listener], nursery: trio.Nursery) -> None:
         self.target = target
-        self.back = back
         self.reached = False
         """Whether the target was ever connected to."""
         self._listeners = listeners
@@ -55,39 +57,66 @@ class TargetGateway:
             await trio.aclose_forcefully(stream)
 
 
-@asynccontextmanager
-async def open_target_gateway(target: Server, options: TargetOptions | None = None) -> AsyncIterator[TargetGateway]:
+def open_target_back(target: Server, options: TargetOptions) -> AbstractAsyncContextManager[Back]:
+    """Open the target as a back until the block ends, without fronts. Connections are made when they are needed.
+
+    Entering raises CannotStart for files that cannot be used.
+    """
+    return _raising_outside(_back(target, options))
+
+
+def open_target_gateway(
+    target: Server, options: TargetOptions | None = None
+) -> AbstractAsyncContextManager[TargetGateway]:
     """Run the gateway until the block ends, with a temporary store. Connections are made when they are needed.
 
-    Raises CannotStart for files that cannot be used.
+    Entering raises CannotStart for files that cannot be used.
     """
-    options = options or TargetOptions()
+    return _raising_outside(_gateway(target, options or TargetOptions()))
+
+
+@asynccontextmanager
+async def _raising_outside(opened: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
+    """Open; raise an exception of the block outside of the nurseries, which would wrap it in a group."""
     failure: Exception | None = None
-    async with AsyncExitStack() as stack:
-        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-replay-"))
-        config = target_config(target, options, directory)
-        embedded = await stack.enter_async_context(open_store(config))
+    async with opened as value:
+        try:
+            yield value
+        except Exception as error:
+            failure = error
+    if failure is not None:
+        raise failure
 
-        def watch(stream: trio.abc.Stream, _settings: UpstreamSettings) -> trio.abc.Stream:
-            gateway.reached = True
-            return stream
 
-        router = await stack.enter_async_context(open_router(config, embedded, watch))
+@asynccontextmanager
+async def _back(target: Server, options: TargetOptions) -> AsyncIterator[Back]:
+    async with _router(target, options, unwatched) as (_config, router):
+        yield router.for_listener("", SegmentNames(options.basin))
+
+
+@asynccontextmanager
+async def _gateway(target: Server, options: TargetOptions) -> AsyncIterator[TargetGateway]:
+    def watch(stream: trio.abc.Stream, _settings: UpstreamSettings) -> trio.abc.Stream:
+        gateway.reached = True
+        return stream
+
+    async with _router(target, options, watch) as (config, router), trio.open_nursery() as nursery:
         listeners = {listener.protocol: listener for listener in open_listeners(config, router)}
-        nursery = await stack.enter_async_context(trio.open_nursery())
-        stack.callback(nursery.cancel_scope.cancel)
         for listener in listeners.values():
             listener.bound([listener.address])
             if listener.duties is not None:
                 nursery.start_soon(listener.duties)
-        back = router.for_listener("", SegmentNames(options.basin))
-        gateway = TargetGateway(target, back, listeners, nursery)
-        try:
-            yield gateway
-        except Exception as error:  # raised again outside of the nurseries, which would wrap it in a group
-            failure = error
-    if failure is not None:
-        raise failure
+        gateway = TargetGateway(target, listeners, nursery)
+        yield gateway
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _router(target: Server, options: TargetOptions, watch: Watch) -> AsyncIterator[tuple[Config, Router]]:
+    with tempfile.TemporaryDirectory(prefix="penstock-") as directory:
+        config = target_config(target, options, directory)
+        async with open_store(config) as embedded, open_router(config, embedded, watch) as router:
+            yield config, router
 
 
 class LazyGateway:

@@ -8,9 +8,9 @@ from support.s3p.front import Client
 from penstock.core.address import Address
 from penstock.protocols.plugin import server_kinds
 from penstock.protocols.servers import Server
-from penstock.tools.replay.configuring import TargetOptions, target_config
-from penstock.tools.replay.gateway import LazyGateway, open_target_gateway
-from penstock.tools.replay.target import BadTarget, parse_target
+from penstock.tools.target.configuring import TargetOptions, target_config
+from penstock.tools.target.gateway import LazyGateway, open_target_back, open_target_gateway
+from penstock.tools.target.url import BadTarget, parse_target
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CheckTail
@@ -105,20 +105,29 @@ def test_losses_are_what_each_table_can_say(loss: str) -> None:
 
 async def test_a_front_without_a_socket() -> None:
     """The server is not there, and the client is told so by the front that a live one would have."""
-    async with open_target_gateway(parse_target("s2://127.0.0.1:1")) as gateway:
-        async with await gateway.connect("s3p") as stream:
-            client = Client(stream)
-            (reply,) = await client.call(Create(b"orders"))
-            assert isinstance(reply, ErrorReply) and "127.0.0.1:1" in reply.message
-            (reply,) = await client.call(AppendRecords(b"orders", [b"x"]))
-            assert isinstance(reply, ErrorReply)
+    async with (
+        open_target_gateway(parse_target("s2://127.0.0.1:1")) as gateway,
+        await gateway.connect("s3p") as stream,
+    ):
+        client = Client(stream)
+        (reply,) = await client.call(Create(b"orders"))
+        assert isinstance(reply, ErrorReply) and "127.0.0.1:1" in reply.message
+        (reply,) = await client.call(AppendRecords(b"orders", [b"x"]))
+        assert isinstance(reply, ErrorReply)
+
+
+async def test_a_back_alone() -> None:
+    async with open_target_back(parse_target("s2://127.0.0.1:1"), TargetOptions()) as back:
         with pytest.raises(OperationFailed, match="cannot connect"):
-            await gateway.back.perform(CheckTail(StreamRef("penstock", "orders")))
+            await back.perform(CheckTail(StreamRef("penstock", "orders")))
 
 
 async def test_what_the_block_raises_goes_on_as_it_is() -> None:
     with pytest.raises(KeyError):
         async with open_target_gateway(parse_target("s2://127.0.0.1:1")):
+            raise KeyError("mine")
+    with pytest.raises(KeyError):
+        async with open_target_back(parse_target("pravega://127.0.0.1:1"), TargetOptions()):
             raise KeyError("mine")
 
 

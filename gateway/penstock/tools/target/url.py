@@ -1,4 +1,4 @@
-"""Parses the URLs of servers, for `penstock replay` and `penstock diff`."""
+"""Parses the URLs of servers that commands are given."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Commands on the streams of any server."""

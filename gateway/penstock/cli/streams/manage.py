@@ -1,0 +1,163 @@
+"""`penstock streams`, `create`, `delete` and `trim`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.output import print_lines
+from penstock.cli.streams.common import on_server, position, server_options
+
+if TYPE_CHECKING:
+    from penstock.core.back import Back
+    from penstock.tools.streams.naming import Name
+    from penstock_codecs.streams import StreamConfig, StreamInfo
+
+__all__ = ["create_command", "delete_command", "streams_command", "trim_command"]
+
+
+@click.command("streams")
+@click.argument("name", metavar="[BASIN[/PREFIX]]", default="")
+@server_options
+@click.option("--json", "as_json", is_flag=True, help="Print each stream as a JSON object.")
+def streams_command(name: str, as_json: bool, **said: Any) -> None:
+    """List the streams of a server, of one basin, or with names that begin with PREFIX.
+
+    BASIN may be a URL such as s2://HOST:PORT/BASIN. Servers of S3P and of segments have no listing.
+    """
+
+    async def work(back: Back, found: Name) -> None:
+        async with aclosing(_basins(back, found)) as basins:
+            async for basin in basins:
+                async with aclosing(_streams(back, basin, found.stream)) as streams:
+                    async for info in streams:
+                        print_lines(_line(found.basin or basin, info, as_json))
+
+    on_server(f"{name}/" if name and "/" not in name else name, said, work)
+
+
+@click.command("create")
+@click.argument("name", metavar="STREAM")
+@server_options
+@click.option("--retention", metavar="AGE", help='Keep records for this time, such as 7d; "forever" keeps them all.')
+def create_command(name: str, retention: str | None, **said: Any) -> None:
+    """Create STREAM: BASIN/STREAM, or a URL such as s3p://HOST:PORT/STREAM. A name that ends in / is a basin."""
+    config = _config(retention)
+
+    async def work(back: Back, found: Name) -> None:
+        from penstock_codecs.operations import CreateBasin, CreateStream
+        from penstock_codecs.streams import BasinConfig
+
+        if found.stream:
+            await back.perform(CreateStream(found.ref, config))
+        else:
+            await back.perform(CreateBasin(_basin(found), BasinConfig(default_stream_config=config)))
+        click.echo(f"created {found}", err=True)
+
+    on_server(name, said, work)
+
+
+@click.command("delete")
+@click.argument("name", metavar="STREAM")
+@server_options
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete_command(name: str, yes: bool, **said: Any) -> None:
+    """Delete STREAM with its records: BASIN/STREAM, or a URL such as s3p://HOST:PORT/STREAM. A name that ends in / is a
+    basin, which is deleted with all its streams."""
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Delete {name} and its records?", abort=True)
+
+    async def work(back: Back, found: Name) -> None:
+        from penstock_codecs.operations import DeleteBasin, DeleteStream
+
+        await back.perform(DeleteStream(found.ref) if found.stream else DeleteBasin(_basin(found)))
+        click.echo(f"deleted {found}", err=True)
+
+    on_server(name, said, work)
+
+
+@click.command("trim")
+@click.argument("name", metavar="STREAM")
+@server_options
+@click.option(
+    "--before",
+    required=True,
+    metavar="POSITION",
+    help="The first record to keep: a sequence number, an S3P identifier, a time, or 7d ago.",
+)
+def trim_command(name: str, before: str, **said: Any) -> None:
+    """Remove the records of STREAM before a position."""
+    from penstock_codecs.operations import FromByteOffset, FromTailOffset
+
+    start = position("--before", before)
+    if isinstance(start, FromTailOffset | FromByteOffset):
+        raise click.UsageError(f"--before: {before!r} is no sequence number, S3P identifier or time")
+
+    async def work(back: Back, found: Name) -> None:
+        from penstock_codecs.operations import Trim
+
+        first = await back.perform(Trim(found.ref, start))
+        click.echo(f"trimmed {found}: the first record is {first.seq_num}", err=True)
+
+    on_server(name, said, work)
+
+
+def _basin(found: Name) -> str:
+    from penstock.tools.target.url import BadTarget
+
+    if not found.basin:
+        raise BadTarget(f"{found}: the name of a stream or basin is missing")
+    return found.reached_basin
+
+
+def _config(retention: str | None) -> StreamConfig:
+    from penstock.tools.streams.positions import seconds_in
+    from penstock_codecs.streams import INFINITE, Retention, StreamConfig
+
+    if retention is None:
+        return StreamConfig()
+    if retention == "forever":
+        return StreamConfig(retention=INFINITE)
+    seconds = seconds_in(retention)
+    if not seconds or seconds < 1:
+        raise click.UsageError(f'--retention: expected a time such as 7d, or "forever", got {retention!r}')
+    return StreamConfig(retention=Retention(int(seconds)))
+
+
+async def _basins(back: Back, found: Name) -> AsyncGenerator[str, None]:
+    from penstock_codecs.operations import ListBasins
+
+    if found.basin:
+        yield found.reached_basin
+        return
+    last, more = "", True
+    while more:
+        page = await back.perform(ListBasins(start_after=last))
+        for info in page.items:
+            yield info.name
+            last = info.name
+        more = page.has_more
+
+
+async def _streams(back: Back, basin: str, prefix: str) -> AsyncGenerator[StreamInfo, None]:
+    from penstock_codecs.operations import ListStreams
+
+    last, more = "", True
+    while more:
+        page = await back.perform(ListStreams(basin, prefix, last))
+        for info in page.items:
+            yield info
+            last = info.name
+        more = page.has_more
+
+
+def _line(basin: str, info: StreamInfo, as_json: bool) -> str:
+    from penstock.recorder.captures.lines import as_json as line
+
+    if not as_json:
+        return f"{basin}/{info.name}"
+    return line({"basin": basin, "stream": info.name, "created_at": info.created_at, "deleted_at": info.deleted_at})
