@@ -118,9 +118,13 @@ class FileRetention:
         for path in self._naming.files():
             if path.suffix != ".zst" and path != self._current():
                 with self._free(path) as held:
-                    if held is not None:
+                    if held is None:
+                        continue
+                    if os.fstat(held).st_size:
                         squeeze(path, held, sync=self._syncs, stop=lambda: self._interrupted)
-                        self._ours.discard(path)
+                    else:  # its process was killed before it wrote, or has just created it and not locked it yet
+                        path.unlink(missing_ok=True)
+                    self._ours.discard(path)
                 self._retain()
 
     def _sync(self, path: Path) -> None:

@@ -116,6 +116,15 @@ def test_what_a_killed_process_left_is_compressed_and_counted(tmp_path: Path) ->
     assert again.close()
 
 
+def test_an_empty_file_is_deleted_and_not_compressed(tmp_path: Path) -> None:
+    """It is empty from its creation until it is locked. A recording that loses it then begins another one."""
+    empty = tmp_path / "penstock-20201121T180501.123456Z-000001.pcapng"
+    empty.touch()
+    assert record(FileSettings(directory=tmp_path, compress=FileCompression.ZSTD), 2).close()
+    assert len(capture_files(tmp_path)) == 3, "the empty file is compressed, or still there"
+    check_bytes(event for path in capture_files(tmp_path) for event in read_file(path))
+
+
 def test_what_another_gateway_writes_is_left_alone(tmp_path: Path) -> None:
     """With locks as a process of its own has them."""
     path = tmp_path / "penstock-20201121T180501.123456Z-000001.pcapng"
