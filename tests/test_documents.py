@@ -16,7 +16,7 @@ from support.peers import need
 from support.process import LISTENERS, GatewayProcess
 
 ROOT = Path(__file__).parents[1]
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 # What each block prints, by a piece of the block that no other block has. A block that is not listed fails.
 EXPECTED = {
