@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
@@ -80,9 +80,13 @@ def same_bytes(recorded: bytes, live: bytes) -> bool:
 class AnswerBook:
     """The exchanges of recordings. A context manager that deletes the database at its end."""
 
-    def __init__(self, *, repeats: bool = False) -> None:
-        """`repeats`: the last of equal exchanges is given again when all were given."""
+    def __init__(
+        self, *, repeats: bool = False, without: Callable[[str, str], bool] = lambda _kind, _name: False
+    ) -> None:
+        """`repeats`: the last of equal exchanges is given again when all were given. `without`: whether exchanges of a
+        protocol about a stream are left out."""
         self._repeats = repeats
+        self._without = without
         self.unplayable = 0
         """Number of conversations that have no exchanges."""
 
@@ -131,6 +135,8 @@ class AnswerBook:
             return
         for part in loading.reader.receive(event):
             if part.kind is PartKind.REQUEST:
+                if self._without(loading.protocol or "", part.stream):
+                    continue
                 row = test, loading.protocol, part.text
                 made = self._rows.execute("INSERT INTO exchange (test, protocol, head) VALUES (?, ?, ?)", row)
                 assert made.lastrowid is not None

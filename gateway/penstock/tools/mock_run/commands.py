@@ -7,7 +7,7 @@ import trio
 from penstock.net.upstream import Upstream
 from penstock.protocols.plugin import listener_kinds
 from penstock.tools.mock_run.answers import RecordedAnswer
-from penstock.tools.mock_run.exchanges import CommandExchanges, PartKind
+from penstock.tools.mock_run.exchanges import CommandExchanges, Part, PartKind
 from penstock.tools.mock_run.state import MockRunState
 from penstock_analysis.capture import Chunk, Conversation, Opened, Sender, Side, SocketAddress
 from penstock_codecs.failures import OperationFailed
@@ -28,11 +28,11 @@ class _Wire:
         self.exchanges = CommandExchanges(self._conversation)
         list(self.exchanges.receive(Opened(self._conversation, 0)))
 
-    def passed(self, sender: Sender, data: bytes) -> list[tuple[PartKind, bytes, str, str]]:
-        """Take bytes of a side; return the parts of exchanges that they complete, each with its stream."""
+    def passed(self, sender: Sender, data: bytes) -> list[Part]:
+        """Take bytes of a side; return the parts of exchanges that they complete."""
         event = Chunk(self._conversation, 0, sender, self._offsets[sender], data)
         self._offsets[sender] += len(data)
-        return [(part.kind, part.data, part.text, self.exchanges.stream) for part in self.exchanges.receive(event)]
+        return list(self.exchanges.receive(event))
 
 
 class _Link:
@@ -47,9 +47,9 @@ class _Link:
         self._wire.passed(Sender.CLIENT, command)
         await self._stream.send_all(command)
         while data := bytes(await self._stream.receive_some(_READ_BYTES)):
-            for kind, reply, _, _ in self._wire.passed(Sender.SERVER, data):
-                if kind is PartKind.ANSWER:
-                    return reply
+            for part in self._wire.passed(Sender.SERVER, data):
+                if part.kind is PartKind.ANSWER:
+                    return part.data
         return None
 
     async def close(self) -> None:
@@ -70,11 +70,10 @@ class CommandMock:
         """Serve until the client leaves, and close the connection."""
         try:
             while data := bytes(await self._stream.receive_some(_READ_BYTES)):
-                head = ""
-                for kind, asked, text, stream in self._wire.passed(Sender.CLIENT, data):
-                    if kind is PartKind.REQUEST:
-                        head = text
-                    elif kind is PartKind.ASKED and not await self._answer(head, stream, asked):
+                for part in self._wire.passed(Sender.CLIENT, data):
+                    if part.kind is PartKind.REQUEST:
+                        request = part
+                    elif part.kind is PartKind.ASKED and not await self._answer(request, part.data):
                         return
                 if self._wire.exchanges.broken:
                     await self._refuse(f"bytes that are no message of {self._protocol}")
@@ -86,10 +85,10 @@ class CommandMock:
                 await link.close()
             await trio.aclose_forcefully(self._stream)
 
-    async def _answer(self, head: str, stream: str, asked: bytes) -> bool:
+    async def _answer(self, request: Part, asked: bytes) -> bool:
         """Answer a request. Return False if the connection must end."""
-        state, test = self._state, self._state.test
-        fork = state.fork_of(self._protocol, stream)
+        state, test, head = self._state, self._state.test, request.text
+        fork = state.fork_of(self._protocol, request.stream)
         if fork is not None:
             state.report.forked += 1
             return await self._pass_to(fork, head, asked)
@@ -102,7 +101,7 @@ class CommandMock:
             return True
         origin = await state.origin(self._protocol, test)
         if origin is None:
-            return await self._refuse(f"{head} is not in the recording", head)
+            return await self._refuse(head, " is not in the recording")
         state.report.passes(test, head)
         return await self._pass_to(origin, head, asked)
 
@@ -112,22 +111,21 @@ class CommandMock:
                 self._links[upstream] = _Link(await upstream.connect(), self._protocol)
             reply = await self._links[upstream].ask(asked)
         except OperationFailed as error:
-            return await self._refuse(f"{head}: {error.failure.message}", f"{head}: {error.failure.message}")
+            return await self._refuse(f"{head}: {error.failure.message}")
         except trio.BrokenResourceError:
             reply = None
         if reply is None:
-            return await self._refuse(f"{head}: the server has left", f"{head}: the server has left")
+            return await self._refuse(f"{head}: the server has left")
         await self._reply(reply)
         return True
 
-    async def _refuse(self, message: str, miss: str = "") -> bool:
+    async def _refuse(self, miss: str, why: str = "") -> bool:
         """Answer with an error. Return whether the connection goes on."""
-        self._state.report.miss(self._state.test, miss or message)
-        reply = listener_kinds()[self._protocol].mock_refusal(f"penstock mock: {message}")
-        if not reply:
-            return False
-        await self._reply(reply)
-        return True
+        self._state.report.miss(self._state.test, miss)
+        reply = listener_kinds()[self._protocol].mock_refusal(f"penstock mock: {miss}{why}")
+        if reply:
+            await self._reply(reply)
+        return bool(reply)
 
     async def _reply(self, data: bytes) -> None:
         self._wire.passed(Sender.SERVER, data)

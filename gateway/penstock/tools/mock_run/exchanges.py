@@ -47,12 +47,13 @@ class PartKind(Enum):
 
 
 class Part(NamedTuple):
-    """A part of the exchange with this number."""
+    """A part of the exchange with this number. `stream`: the one that a request is about, as in `SeenRecord`."""
 
     exchange: int
     kind: PartKind
     data: bytes = b""
     text: str = ""
+    stream: str = ""
 
 
 class ExchangeReader(Protocol):
@@ -93,7 +94,9 @@ class _PartsSeen(SeenExchanges):
     def request(self, head: RequestHead, span: TimedRange, end: bool) -> None:
         super().request(head, span, end)
         text = request_head(head.method, head.target, head.headers)
-        self.parts.append(Part(head.stream_id, PartKind.REQUEST, text=text))
+        exchange = self.get(head.stream_id)
+        stream = "" if exchange is None else exchange.stream
+        self.parts.append(Part(head.stream_id, PartKind.REQUEST, text=text, stream=stream))
         if end:
             self.parts.append(Part(head.stream_id, PartKind.ASKED_ALL))
 
@@ -179,8 +182,6 @@ class CommandExchanges:
         self._sides = {sender: _Bytes() for sender in Sender}
         self._conversation = conversation
         self.broken = False
-        self.stream = ""
-        """The stream that the last request is about."""
 
     def receive(self, event: CaptureEvent) -> Iterator[Part]:
         """See `ExchangeReader`."""
@@ -201,9 +202,9 @@ class CommandExchanges:
         data = self._sides[item.sender].take(item.offset, item.length)
         if item.sender is Sender.SERVER:
             return Part(item.exchange, PartKind.ANSWER, data), Part(item.exchange, PartKind.END, text="[]")
-        self.stream = item.stream
+        head = f"{item.kind} {item.stream}".rstrip()
         return (
-            Part(item.exchange, PartKind.REQUEST, text=f"{item.kind} {item.stream}".rstrip()),
+            Part(item.exchange, PartKind.REQUEST, text=head, stream=item.stream),
             Part(item.exchange, PartKind.ASKED, data),
             Part(item.exchange, PartKind.ASKED_ALL),
         )

@@ -35,7 +35,7 @@ from penstock_codecs.model import Headers, RecordId, StreamRef, metered_size
 from penstock_codecs.operations import Append, EnsureBasin, EnsureStream, FromSeqNum, Trim
 from penstock_codecs.streams import BasinConfig, Retention, StreamConfig
 
-__all__ = ["Fork", "ForkedRecords", "open_fork", "parse_fork"]
+__all__ = ["Fork", "ForkedRecords", "open_fork", "parse_fork", "stream_recorded_as"]
 
 MOST_BYTES: Final = 1024 * MIB
 """Most metered bytes of the forked records, which are held in memory while the recording is read."""
@@ -94,8 +94,9 @@ class ForkedRecords:
             for item in dialogues.receive(event):
                 if isinstance(item, Message):
                     for record in item.records:
-                        stream = _stream_of(record)
-                        if record.acknowledged and stream in wanted:
+                        protocol = "" if record.conversation is None else record.conversation.protocol
+                        stream = stream_recorded_as(protocol, record.stream)
+                        if stream is not None and record.acknowledged and stream in wanted:
                             self._add(stream, unwrapped_record(record))
 
     def _add(self, stream: StreamRef, record: SeenRecord) -> None:
@@ -136,13 +137,15 @@ _BY_OFFSET: Final = 2
 _BY_ARRIVAL: Final = 3
 
 
-def _stream_of(record: SeenRecord) -> StreamRef | None:
-    kind = None if record.conversation is None else listener_kinds().get(record.conversation.protocol)
+def stream_recorded_as(protocol: str, name: str) -> StreamRef | None:
+    """Return the stream for a name in a recording; names without a basin are in the basin `penstock`. None if it is no
+    stream."""
+    kind = listener_kinds().get(protocol)
     if kind is None:
-        basin, slash, stream = record.stream.partition("/")
+        basin, slash, stream = name.partition("/")
         return StreamRef(basin, stream) if slash else StreamRef(DEFAULT_BASIN, basin)
     try:
-        return kind.recorded_stream(record.stream, DEFAULT_BASIN)
+        return kind.recorded_stream(name, DEFAULT_BASIN) if name else None
     except OperationFailed:
         return None
 
@@ -153,6 +156,7 @@ def _place_of(record: SeenRecord) -> tuple[tuple[int, Any], int | None]:
         return (_BY_NUMBER, record.seq_num), record.timestamp
     if record.record_id is not None:
         number = RecordId.parse(record.record_id.encode())
+        assert number is not None, "the dialogue has parsed it"
         return (_BY_ID, number), number.ms
     if record.offset is not None:
         return (_BY_OFFSET, record.offset), record.timestamp

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 import os
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import trio
 
@@ -23,18 +21,22 @@ from penstock.protocols.servers import Server
 from penstock.recorder.captures import CaptureEvents
 from penstock.recorder.captures.opening import UnreadableCapture, recorded_side
 from penstock.tools.mock_run.answers import AnswerBook
-from penstock.tools.mock_run.fork import Fork, ForkedRecords, open_fork
+from penstock.tools.mock_run.fork import Fork, ForkedRecords, open_fork, stream_recorded_as
 from penstock.tools.mock_run.naming import recordings_by_test, test_directory
 from penstock.tools.mock_run.origins import Origins
 from penstock.tools.mock_run.report import MockRunReport
 from penstock.tools.mock_run.servers import MOCK_URL, open_mock_servers
 from penstock.tools.mock_run.state import MockRunState
 
-__all__ = ["MockRunSettings", "run_with_mocks"]
+__all__ = ["CannotRun", "MockRunSettings", "run_with_mocks"]
 
-NOT_FOUND: Final = 127
-NOT_EXECUTABLE: Final = 126
-"""Exit codes of shells for a command that cannot be run."""
+
+class CannotRun(CannotStart):
+    """The command cannot be run. `code`: the exit code of shells for that."""
+
+    def __init__(self, command: str, error: OSError) -> None:
+        super().__init__(f"{command}: {error.strerror}")
+        self.code = 127 if isinstance(error, FileNotFoundError) else 126
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,15 +57,20 @@ class MockRunSettings:
 async def run_with_mocks(settings: MockRunSettings, command: Sequence[str]) -> tuple[int, MockRunReport]:
     """Run a command with mock servers. Return its exit code, 128 + n for signal n, and the report.
 
-    SIGTERM is passed on to the command; SIGINT reaches it from the terminal. Raises CannotStart.
+    SIGTERM is passed on to the command; SIGINT reaches it from the terminal. Raises CannotStart, CannotRun.
     """
-    with out_of_groups(), AnswerBook(repeats=settings.repeats) as book:
+    streams = frozenset(fork.stream for fork in settings.forks)
+
+    def forked_too(protocol: str, stream: str) -> bool:
+        return stream_recorded_as(protocol, stream) in streams
+
+    with out_of_groups(), AnswerBook(repeats=settings.repeats, without=forked_too) as book:
         forked = _load(settings, book)
         async with AsyncExitStack() as stack:
             state = MockRunState(book, MockRunReport(), origins=await _origins(settings, stack))
             if settings.forks:
                 addresses = await stack.enter_async_context(open_fork(forked))
-                state.forked = frozenset(fork.stream for fork in settings.forks)
+                state.forked = streams
                 state.forks = {kind: _fork(address) for kind, address in addresses.items()}
             state.begin_test(settings.test)
             clients, control = await stack.enter_async_context(open_mock_servers(state))
@@ -108,8 +115,7 @@ async def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
     try:
         process = await trio.lowlevel.open_process(list(command), env=environment)
     except OSError as error:
-        print(f"{command[0]}: {error.strerror}", file=sys.stderr)
-        return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+        raise CannotRun(command[0], error) from error
     async with trio.open_nursery() as nursery:
         await nursery.start(_pass_signals_to, process)
         code = await process.wait()

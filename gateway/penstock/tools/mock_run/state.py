@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.core.config_fields import DEFAULT_BASIN
 from penstock.net.upstream import Upstream
-from penstock.protocols.plugin import listener_kinds
 from penstock.tools.mock_run.answers import AnswerBook
+from penstock.tools.mock_run.fork import stream_recorded_as
 from penstock.tools.mock_run.naming import normalized_test
 from penstock.tools.mock_run.origins import Origins
 from penstock.tools.mock_run.report import MockRunReport
-from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
 
 __all__ = ["MockRunState"]
@@ -45,13 +43,7 @@ class MockRunState:
 
     def fork_of(self, protocol: str, stream: str) -> Upstream | None:
         """Return the fork's listener if it serves the stream, which is spelled as in a recording."""
-        if not (self.forked and stream):
-            return None
-        try:
-            ref = listener_kinds()[protocol].recorded_stream(stream, DEFAULT_BASIN)
-        except OperationFailed:
-            return None
-        return self.forks.get(protocol) if ref in self.forked else None
+        return self.forks.get(protocol) if stream_recorded_as(protocol, stream) in self.forked else None
 
     async def origin(self, protocol: str, test: str) -> Upstream | None:
         """Return the server that answers a miss; None if it is to be refused."""
