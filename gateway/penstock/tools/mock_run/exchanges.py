@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
+from penstock.protocols.plugin import listener_kinds
+from penstock.tools.replay.protocols import is_http
 from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Lost, Sender
 from penstock_analysis.dialogue import Message, Problem
 from penstock_analysis.dialogue.choosing import dialogue_for
@@ -21,7 +23,16 @@ from penstock_analysis.plugin import plugins
 from penstock_codecs.http import HttpHeaders, RequestHead, ResponseHead
 from penstock_codecs.http.observer.faults import TimedRange
 
-__all__ = ["CommandExchanges", "ExchangeReader", "HttpExchanges", "Part", "PartKind", "exchange_reader", "request_head"]
+__all__ = [
+    "CommandExchanges",
+    "ExchangeReader",
+    "HttpExchanges",
+    "Part",
+    "PartKind",
+    "exchange_reader",
+    "over_http",
+    "request_head",
+]
 
 HOP_BY_HOP: Final = frozenset({"connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade"})
 """Headers of one connection (RFC 9110, 7.6.1), which are neither compared nor passed on."""
@@ -65,12 +76,16 @@ class ExchangeReader(Protocol):
 
 def exchange_reader(conversation: Conversation, protocol: str) -> ExchangeReader | None:
     """Return a reader for a conversation in this protocol; None if its messages are not single requests."""
-    plugin = plugins().get(protocol)
-    if plugin is None:
-        return None
-    if plugin.over_http:
+    if over_http(protocol):
         return HttpExchanges(conversation)
-    return CommandExchanges(conversation) if plugin.numbered_requests else None
+    plugin = plugins().get(protocol)
+    return CommandExchanges(conversation) if plugin is not None and plugin.numbered_requests else None
+
+
+def over_http(protocol: str) -> bool:
+    """Return whether HTTP carries a protocol; a listener's counts even if nothing can read its captures."""
+    kind = listener_kinds().get(protocol)
+    return is_http(protocol) or (kind is not None and kind.over_http)
 
 
 def request_head(method: str, target: str, headers: HttpHeaders) -> str:

@@ -141,11 +141,12 @@ class _Answering:
             return
         answer = await self._choose()
         if answer is not None:
+            self._state.report.answered += 1
             try:
                 await self._play(answer)
-                self._state.report.answered += 1
                 return
             except _Deviated:
+                self._state.report.answered -= 1
                 self._title = f"{self._title} (recorded, but the client went on differently)"
         await self._missed()
 

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-__all__ = ["EVERY_TEST", "normalized_test", "recordings_by_test", "test_directory"]
+__all__ = ["EVERY_TEST", "MOCK_URL", "normalized_test", "recordings_by_test", "test_directory"]
 
+MOCK_URL: Final = "PENSTOCK_MOCK_URL"
+"""The environment variable with the URL at which a command names its tests."""
 EVERY_TEST: Final = "any test"
 """The directory of answers that were recorded while no test had a name."""
 _PHASE: Final = re.compile(r" \((setup|call|teardown)\)$")

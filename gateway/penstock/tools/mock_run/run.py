@@ -22,10 +22,10 @@ from penstock.recorder.captures import CaptureEvents
 from penstock.recorder.captures.opening import UnreadableCapture, recorded_side
 from penstock.tools.mock_run.answers import AnswerBook
 from penstock.tools.mock_run.fork import Fork, ForkedRecords, open_fork, stream_recorded_as
-from penstock.tools.mock_run.naming import recordings_by_test, test_directory
+from penstock.tools.mock_run.naming import MOCK_URL, recordings_by_test, test_directory
 from penstock.tools.mock_run.origins import Origins
 from penstock.tools.mock_run.report import MockRunReport
-from penstock.tools.mock_run.servers import MOCK_URL, open_mock_servers
+from penstock.tools.mock_run.servers import open_mock_servers
 from penstock.tools.mock_run.state import MockRunState
 
 __all__ = ["CannotRun", "MockRunSettings", "run_with_mocks"]

@@ -20,24 +20,23 @@ from penstock.net.http.exchange import Exchange, Handler
 from penstock.net.http.serving import serve_http
 from penstock.protocols.plugin import listener_kinds
 from penstock.tools.mock_run.commands import CommandMock
+from penstock.tools.mock_run.exchanges import over_http
 from penstock.tools.mock_run.http import HttpMock
 from penstock.tools.mock_run.state import MockRunState
 from penstock_analysis.plugin import plugins
 from penstock_codecs.limits import KIB
 
-__all__ = ["MOCK_URL", "mocked", "open_mock_servers"]
+__all__ = ["mocked", "open_mock_servers"]
 
 log = structlog.get_logger()
 
-MOCK_URL: Final = "PENSTOCK_MOCK_URL"
-"""The environment variable with the URL at which tests are named."""
 _MOST_NAME_BYTES: Final = 16 * KIB
 
 
 def mocked(kind: str) -> bool:
     """Return whether clients of a kind of listener can be answered from a recording."""
     plugin = plugins().get(kind)
-    played = plugin is not None and (plugin.over_http or plugin.numbered_requests)
+    played = over_http(kind) or (plugin is not None and plugin.numbered_requests)
     return played and all(map(mocked, listener_kinds()[kind].needs))
 
 
@@ -81,7 +80,7 @@ def _served(state: MockRunState, kind: str) -> Serve:
     """Return what serves the connections of a kind of client."""
     if not mocked(kind):
         return lambda stream: _turned_away(state, kind, stream)
-    if plugins()[kind].over_http:
+    if over_http(kind):
         return _over_http(HttpMock(state, kind).handle)
     return lambda stream: CommandMock(state, kind, stream).run()
 
