@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import trio
 
 from penstock.net.upstream import Upstream
@@ -90,8 +92,7 @@ class CommandMock:
         state, test, head = self._state, self._state.test, request.text
         fork = state.fork_of(self._protocol, request.stream)
         if fork is not None:
-            state.report.forked += 1
-            return await self._pass_to(fork, head, asked)
+            return await self._pass_to(fork, head, asked, state.report.forks)
         found = state.book.choose(test, self._protocol, head, asked, True)
         if isinstance(found, RecordedAnswer):
             for part in state.book.parts(found):
@@ -102,10 +103,10 @@ class CommandMock:
         origin = await state.origin(self._protocol, test)
         if origin is None:
             return await self._refuse(head, " is not in the recording")
-        state.report.passes(test, head)
-        return await self._pass_to(origin, head, asked)
+        return await self._pass_to(origin, head, asked, lambda: state.report.passes(test, head))
 
-    async def _pass_to(self, upstream: Upstream, head: str, asked: bytes) -> bool:
+    async def _pass_to(self, upstream: Upstream, head: str, asked: bytes, count: Callable[[], None]) -> bool:
+        """Have a server answer, and count its answer. Return False if the connection must end."""
         try:
             if upstream not in self._links:
                 self._links[upstream] = _Link(await upstream.connect(), self._protocol)
@@ -116,6 +117,7 @@ class CommandMock:
             reply = None
         if reply is None:
             return await self._refuse(f"{head}: the server has left")
+        count()
         await self._reply(reply)
         return True
 

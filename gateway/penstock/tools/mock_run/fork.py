@@ -40,8 +40,9 @@ __all__ = ["Fork", "ForkedRecords", "open_fork", "parse_fork", "stream_recorded_
 MOST_BYTES: Final = 1024 * MIB
 """Most metered bytes of the forked records, which are held in memory while the recording is read."""
 _AT_ONCE: Final = 500
-"""Records of one append; with the largest bodies they stay below the limit of a batch only one by one."""
-_BATCH_BYTES: Final = 1 * MIB // 2
+"""Most records of one append."""
+_BATCH_BYTES: Final = MIB // 2
+"""Most metered bytes of one append, unless a single record has more."""
 _BASIN: Final = BasinConfig(
     default_stream_config=StreamConfig(retention=Retention(None)),
     create_stream_on_append=True,
@@ -89,17 +90,20 @@ class ForkedRecords:
     def load(self, events: Iterable[CaptureEvent]) -> None:
         """Add the records of a recording, appended or read. Raises CannotStart if they are too many."""
         dialogues = Dialogues(lambda conversation: conversation.protocol != "management")
-        wanted = {fork.stream for fork in self.forks}
         for event in events:
             for item in dialogues.receive(event):
                 if isinstance(item, Message):
                     for record in item.records:
-                        protocol = "" if record.conversation is None else record.conversation.protocol
-                        stream = stream_recorded_as(protocol, record.stream)
-                        if stream is not None and record.acknowledged and stream in wanted:
-                            self._add(stream, unwrapped_record(record))
+                        self.add(record)
 
-    def _add(self, stream: StreamRef, record: SeenRecord) -> None:
+    def add(self, record: SeenRecord) -> None:
+        """Add a record, unless it is another stream's, was not acknowledged, or is known. Raises CannotStart if there
+        are too many."""
+        protocol = "" if record.conversation is None else record.conversation.protocol
+        stream = stream_recorded_as(protocol, record.stream)
+        if stream is None or not record.acknowledged or all(fork.stream != stream for fork in self.forks):
+            return
+        record = unwrapped_record(record)
         place, timestamp = _place_of(record)
         body = bytes(record.body)
         found = self._found.setdefault(stream, {})

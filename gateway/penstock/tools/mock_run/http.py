@@ -8,6 +8,7 @@ answer ends.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 
 import trio
@@ -136,8 +137,7 @@ class _Answering:
 
     async def run(self, fork: Upstream | None) -> None:
         if fork is not None:
-            self._state.report.forked += 1
-            await self._pass_to(fork)
+            await self._pass_and_count(fork, self._state.report.forks)
             return
         answer = await self._choose()
         if answer is not None:
@@ -206,9 +206,12 @@ class _Answering:
             self._state.report.miss(self._test, self._title)
             await self._refuse(400, "not_recorded", f"{self._title} is not in the recording")
             return
-        self._state.report.passes(self._test, self._title)
+        await self._pass_and_count(origin, lambda: self._state.report.passes(self._test, self._title))
+
+    async def _pass_and_count(self, upstream: Upstream, count: Callable[[], None]) -> None:
+        """Have a server answer, and count its answer; or refuse."""
         try:
-            await self._pass_to(origin)
+            await self._pass_to(upstream, count)
         except OperationFailed as error:
             self._state.report.miss(self._test, f"{self._title}: {error.failure.message}")
             await self._refuse(502, "unavailable", error.failure.message)
@@ -221,8 +224,8 @@ class _Answering:
         body = json.dumps({"code": code, "message": f"penstock mock: {message}"}).encode()
         await self._exchange.respond(status, [("content-type", "application/json")], body)
 
-    async def _pass_to(self, upstream: Upstream) -> None:
-        """Have a server answer. Raises OperationFailed if it does not answer."""
+    async def _pass_to(self, upstream: Upstream, count: Callable[[], None]) -> None:
+        """Have a server answer. `count` is called when it has begun to. Raises OperationFailed if it does not."""
         head, live = self._head, self._live
         headers = [(name, value) for name, value in head.headers if name not in _NOT_PASSED]
         two = self._exchange.request.http_version == "2" and upstream.settings.tls is None
@@ -245,6 +248,7 @@ class _Answering:
             if live.sent or not live.whole:
                 nursery.start_soon(send)
             answer = await stream.receive_head()
+            count()
             if self._status not in (None, answer.status):
                 await self._end()
                 nursery.cancel_scope.cancel()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-__all__ = ["EVERY_TEST", "MOCK_URL", "normalized_test", "recordings_by_test", "test_directory"]
+__all__ = ["EVERY_TEST", "MOCK_URL", "directory_of", "normalized_test", "recordings_by_test"]
 
 MOCK_URL: Final = "PENSTOCK_MOCK_URL"
 """The environment variable with the URL at which a command names its tests."""
@@ -42,7 +42,7 @@ def _component(part: str) -> str:
     return f"{safe[:_MOST_BYTES]}-{hashlib.sha256(part.encode()).hexdigest()[:16]}"
 
 
-def test_directory(recording: Path, test: str) -> Path:
+def directory_of(recording: Path, test: str) -> Path:
     """Return the directory for new recordings of a normalized test."""
     return recording / (test or EVERY_TEST)
 

@@ -26,6 +26,8 @@ from penstock.tools.target.gateway import LazyGateway
 
 __all__ = ["Origins"]
 
+CONNECT_SECONDS: Final = 30.0
+"""Time limit of a connection to a server; the gateway that translates is started within it."""
 _NAME: Final = "origin"
 
 
@@ -88,6 +90,7 @@ class Origins:
             port=server.address.port,
             protocol=protocol,
             tls=self._tls if direct and server.tls else None,
+            connect_seconds=CONNECT_SECONDS,
             request_seconds=math.inf,
         )
         translated: Dial | None = None if direct else dial

@@ -37,6 +37,10 @@ class MockRunReport:
         if len(self.missed) < MOST_KEPT:
             self.missed.append((test, request))
 
+    def forks(self) -> None:
+        """Count a request that a fork answers."""
+        self.forked += 1
+
     def passes(self, test: str, request: str) -> None:
         """Count a request that was not recorded and is passed to a server."""
         self.passed_count += 1

@@ -22,7 +22,7 @@ from penstock.recorder.captures import CaptureEvents
 from penstock.recorder.captures.opening import UnreadableCapture, recorded_side
 from penstock.tools.mock_run.answers import AnswerBook
 from penstock.tools.mock_run.fork import Fork, ForkedRecords, open_fork, stream_recorded_as
-from penstock.tools.mock_run.naming import MOCK_URL, recordings_by_test, test_directory
+from penstock.tools.mock_run.naming import MOCK_URL, directory_of, recordings_by_test
 from penstock.tools.mock_run.origins import Origins
 from penstock.tools.mock_run.report import MockRunReport
 from penstock.tools.mock_run.servers import open_mock_servers
@@ -103,7 +103,7 @@ def _load(settings: MockRunSettings, book: AnswerBook) -> ForkedRecords:
 async def _origins(settings: MockRunSettings, stack: AsyncExitStack) -> Origins | None:
     if not settings.servers:
         return None
-    directory = partial(test_directory, settings.recording) if settings.records else None
+    directory = partial(directory_of, settings.recording) if settings.records else None
     return await stack.enter_async_context(Origins(settings.servers, settings.tls_ca, directory))
 
 

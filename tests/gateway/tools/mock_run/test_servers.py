@@ -85,8 +85,8 @@ async def test_all_of_s2(all_of_s2: list[CaptureEvent]) -> None:
     async with serving(("", recorded)) as served:
         summary = await served.play(recorded, "s2")
         report = served.state.report_now()
+        assert report.answered == served.state.book.size >= 15 and not report.missed_count, list(report.lines())
     assert summary.same, list(summary.lines())
-    assert report.answered == 20 and not report.missed_count, list(report.lines())
     assert not report.never_asked, list(report.lines())
 
 
