@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 SLOW = {
     f"tests/{folder}/test_{name}.py"
     for folder, names in {
-        "bridges": "back_pressure chaos clients examples matrix mirror positions real_backs recording_documents "
+        "bridges": "back_pressure chaos clients examples matrix mirror mock_run positions real_backs recording_documents "
         "recording_faults replay replay_document restart server_faults",
         "conformance": "durability loss many_followers s2_timers segment_h_bytes segment_k_loss segment_l_kill",
         "gateway/app": "drain failed_syncs process",
@@ -38,6 +38,7 @@ SLOW = {
         "gateway/routing/access": "document",
         "gateway/routing/faults": "document",
         "gateway/store": "crash syncs",
+        "gateway/testing": "gateway pytest_plugin",
         "guides": "guides",
         "hostile": "attacks half_messages idle words",
         "peers": "delegation_tokens encryption faults_others faults_s2_sdk foreign_pages_in_browser go node "

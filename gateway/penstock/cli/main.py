@@ -34,7 +34,7 @@ COMMANDS: Final = {
     "explain": ("penstock.cli.captures.explain:explain_command", "Show each error in a capture, with its bytes."),
     "export": ("penstock.cli.captures.export:export_command", "Write a capture as JSON lines, HAR or pcapng."),
     "follow": ("penstock.cli.streams.read:follow_command", "Print records of any server as they are appended."),
-    "mock": ("penstock.cli.mock:mock_command", "Answer clients as the recorded server did."),
+    "mock": ("penstock.cli.mock:mock_commands", "Answer clients as the recorded server did."),
     "positions": ("penstock.cli.positions:positions_command", "Give a record's position in every protocol."),
     "read": ("penstock.cli.streams.read:read_command", "Print the records of a stream of any server."),
     "record": ("penstock.cli.traffic.record:record_commands", "Start, stop and list recordings of a gateway."),

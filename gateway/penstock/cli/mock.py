@@ -1,4 +1,4 @@
-"""`penstock mock`: answer clients as the recorded server did."""
+"""`penstock mock`: answer clients as the recorded server did, until it is stopped or while a command runs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.captures.opened import capture_argument, one_side, opened_captures, side_option
+from penstock.cli.mock_run import mock_run_command
 from penstock.cli.output import print_lines
 from penstock.core.errors import CannotStart
 from penstock.tools.mock.report import MockReport
@@ -20,10 +21,27 @@ if TYPE_CHECKING:
     from penstock.core.address import Address
     from penstock.tools.mock.script import Script
 
-__all__ = ["mock_command"]
+__all__ = ["mock_commands"]
 
 
-@click.command("mock")
+class _MockCommands(click.Group):
+    """The group, whose command `play` need not be named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = [_play.name or "", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("mock", cls=_MockCommands)
+def mock_commands() -> None:
+    """Answer clients as the recorded server did.
+
+    `penstock mock CAPTURE... --listen HOST:PORT` is short for `penstock mock play`.
+    """
+
+
+@mock_commands.command("play")
 @capture_argument
 @click.option("--listen", required=True, metavar="HOST:PORT", help="Address for clients; port 0 picks a free one.")
 @click.option(
@@ -50,8 +68,8 @@ __all__ = ["mock_command"]
     "--tls-key", type=click.Path(dir_okay=False, exists=True), help="PEM file with the certificate's private key."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def mock_command(captures: tuple[Path, ...], listen: str, as_json: bool, **said: Any) -> None:
-    """Answer clients as the recorded server did, byte for byte.
+def _play(captures: tuple[Path, ...], listen: str, as_json: bool, **said: Any) -> None:
+    """Play recorded servers to clients, byte for byte.
 
     Each client is given the first unplayed conversation, in the order of the recording, that begins as the client does.
     Each reply is sent once the client has sent as much as the recorded client had. Ends with SIGINT, or with --once,
@@ -113,3 +131,6 @@ def _serve(address: Address, script: Script, said: dict[str, Any], report: MockR
         click.echo(f"{what} played on {where}", err=True)
 
     trio.run(until_signalled, lambda: serve_mock(address, script, settings, report, listening, tls))
+
+
+mock_commands.add_command(mock_run_command)

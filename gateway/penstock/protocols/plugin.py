@@ -140,6 +140,24 @@ class ListenerKind(Generic[L]):
         loss = getattr(table, "loss", None)
         return FrontSide(loss.policy if isinstance(loss, LossTable) else None)
 
+    # ---- clients ---------------------------------------------------------------------------------------------------
+
+    placeholders: ClassVar[Mapping[str, str]] = {}
+    """Environment variables with credentials that its clients must have, though any value does for a mock."""
+
+    def url(self, table: L, address: Address) -> str:
+        """Return the URL by which its clients reach a listener at `address`."""
+        return f"{self.kind}://{address}"
+
+    def environment(self, table: L, address: Address) -> dict[str, str]:
+        """Return the environment variables by which its known clients find a listener at `address`."""
+        return {}
+
+    def mock_refusal(self, message: str) -> bytes:
+        """Return the answer to a request that a mock cannot answer; b"": the connection is closed. Over HTTP it is not
+        used."""
+        return b""
+
     # ---- texts for people --------------------------------------------------------------------------------------------
 
     loss_notes: ClassVar[tuple[str, ...]] = ()

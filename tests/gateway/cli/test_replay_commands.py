@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from support.captures import written
 from support.captures.replay import Recording, create
 
-from penstock.cli.mock import mock_command
+from penstock.cli.mock import mock_commands
 from penstock.cli.replay import replay_command
 from penstock_codecs.s3p import Ok
 
@@ -44,7 +44,7 @@ def test_what_cannot_be_done_is_said_in_one_line(arguments: list[str], complaint
     (tmp_path / "x.pcapng").write_bytes(written(recording.events))
     command, *rest = arguments
     rest = [str(tmp_path / one) if one.endswith(".pcapng") else one for one in rest]
-    result = CliRunner().invoke({"replay": replay_command, "mock": mock_command}[command], rest)
+    result = CliRunner().invoke({"replay": replay_command, "mock": mock_commands}[command], rest)
     assert result.exit_code in (1, 2), result.output
     assert complaint in result.output
     assert "Traceback" not in result.output and not isinstance(result.exception, ValueError)

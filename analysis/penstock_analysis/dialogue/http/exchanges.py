@@ -26,7 +26,7 @@ from penstock_codecs.grpc import error_in
 from penstock_codecs.http import End, HttpHeaders, RequestHead, ResponseHead
 from penstock_codecs.http.observer.faults import HttpFault, TimedRange
 
-__all__ = ["MAX_EXCHANGES", "SeenExchanges", "http_protocols"]
+__all__ = ["MAX_EXCHANGES", "SeenExchanges", "claimed_by", "http_protocols", "stream_asked_for"]
 
 MAX_EXCHANGES: Final = 1000
 """Most exchanges that are followed at once."""
@@ -278,6 +278,15 @@ def claimed_by(request: RequestHead, conversation: Conversation) -> str:
     exchange = SeenExchange(0, PendingAppends(conversation, PendingAppendLimit()))
     claiming = (name for name, one in plugins().items() if one.http and one.http().claims(exchange, request, ()))
     return next(claiming, None) or next((name for name, one in plugins().items() if one.takes_unclaimed), "")
+
+
+def stream_asked_for(request: RequestHead, conversation: Conversation) -> str:
+    """Return the stream that a request is about, as in `SeenRecord`; "" if it is about none."""
+    exchange = SeenExchange(0, PendingAppends(conversation, PendingAppendLimit()))
+    for one in http_protocols(conversation.protocol):
+        if one.claims(exchange, request, ()):
+            return exchange.stream
+    return ""
 
 
 def _session_of(exchange: SeenExchange) -> str:

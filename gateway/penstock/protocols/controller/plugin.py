@@ -70,6 +70,12 @@ class _Listener(ListenerKind[ControllerListener]):
     def replaying(self, basin: str, patience: float) -> dict[str, Any]:
         return {"advertise": ControllerListener().bind, "limits": {"keep_alive_seconds": patience}}
 
+    def url(self, table: ControllerListener, address: Address) -> str:
+        return f"tcp://{address}"
+
+    def environment(self, table: ControllerListener, address: Address) -> dict[str, str]:
+        return {"PRAVEGA_CONTROLLER_URI": self.url(table, address)}
+
     def commands(self, table: ControllerListener, address: Address, example: Example) -> Iterator[str]:
         from penstock.protocols.controller.report import commands
 

@@ -86,6 +86,12 @@ class _Listener(ListenerKind[DurableListener]):
 
         return describe_names(table)
 
+    def url(self, table: DurableListener, address: Address) -> str:
+        return f"http://{address}{table.path.rstrip('/')}"
+
+    def environment(self, table: DurableListener, address: Address) -> dict[str, str]:
+        return {"DURABLE_STREAMS_URL": self.url(table, address)}
+
     own_names = True
     hint_names = ("durable",)
 

@@ -93,6 +93,13 @@ class _Listener(ListenerKind[S2Listener]):
             yield f"access tokens are in {config.access_file}, as hashes; `penstock token` issues and revokes them"
 
     hint_names = ("s2", "sse")
+    placeholders = {"S2_ACCESS_TOKEN": "mock"}
+
+    def url(self, table: S2Listener, address: Address) -> str:
+        return f"http://{address}"
+
+    def environment(self, table: S2Listener, address: Address) -> dict[str, str]:
+        return dict.fromkeys(("S2_ACCOUNT_ENDPOINT", "S2_BASIN_ENDPOINT"), self.url(table, address))
 
     def terms(self, table: S2Listener) -> Terms:
         from penstock.protocols.s2.terms import S2Terms

@@ -83,6 +83,16 @@ class _Listener(ListenerKind[S3PListener]):
 
         return describe_names(table)
 
+    def environment(self, table: S3PListener, address: Address) -> dict[str, str]:
+        return {"S3P_URL": self.url(table, address)}
+
+    def mock_refusal(self, message: str) -> bytes:
+        from penstock_codecs.s3p.encoding import encode_reply
+        from penstock_codecs.s3p.errors import one_line
+        from penstock_codecs.s3p.events import ErrorReply
+
+        return encode_reply(ErrorReply("ERR_NOT_RECORDED", one_line(message)))
+
     own_names = True
     hint_names = ("s3p",)
 

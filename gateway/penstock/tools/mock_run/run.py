@@ -1,0 +1,132 @@
+"""A command and its mock servers: from the recording to the exit code."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from penstock.core.address import Address
+from penstock.core.errors import CannotStart, out_of_groups
+from penstock.net.upstream import Upstream, UpstreamSettings
+from penstock.protocols.environment import client_environment
+from penstock.protocols.servers import Server
+from penstock.recorder.captures import CaptureEvents
+from penstock.recorder.captures.opening import UnreadableCapture, recorded_side
+from penstock.tools.mock_run.answers import AnswerBook
+from penstock.tools.mock_run.fork import Fork, ForkedRecords, open_fork, stream_recorded_as
+from penstock.tools.mock_run.naming import MOCK_URL, directory_of, recordings_by_test
+from penstock.tools.mock_run.origins import Origins
+from penstock.tools.mock_run.report import MockRunReport
+from penstock.tools.mock_run.servers import open_mock_servers
+from penstock.tools.mock_run.state import MockRunState
+
+__all__ = ["CannotRun", "MockRunSettings", "run_with_mocks"]
+
+
+class CannotRun(CannotStart):
+    """The command cannot be run. `code`: the exit code of shells for that."""
+
+    def __init__(self, command: str, error: OSError) -> None:
+        super().__init__(f"{command}: {error.strerror}")
+        self.code = 127 if isinstance(error, FileNotFoundError) else 126
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MockRunSettings:
+    """Settings of a run. `recording`: a capture, or a directory with captures and those of tests. `servers`: those that
+    answer misses; none: misses are refused. `records`: what they answer is added to the recording. `forks`: streams
+    that an embedded store serves. `repeats`: see `AnswerBook`. `test`: the one that asks until another is named."""
+
+    recording: Path
+    servers: Sequence[Server] = ()
+    tls_ca: str | None = None
+    records: bool = False
+    forks: tuple[Fork, ...] = ()
+    repeats: bool = False
+    test: str = ""
+
+
+async def run_with_mocks(settings: MockRunSettings, command: Sequence[str]) -> tuple[int, MockRunReport]:
+    """Run a command with mock servers. Return its exit code, 128 + n for signal n, and the report.
+
+    SIGTERM is passed on to the command; SIGINT reaches it from the terminal. Raises CannotStart, CannotRun.
+    """
+    streams = frozenset(fork.stream for fork in settings.forks)
+
+    def forked_too(protocol: str, stream: str) -> bool:
+        return stream_recorded_as(protocol, stream) in streams
+
+    with out_of_groups(), AnswerBook(repeats=settings.repeats, without=forked_too) as book:
+        forked = _load(settings, book)
+        async with AsyncExitStack() as stack:
+            state = MockRunState(book, MockRunReport(), origins=await _origins(settings, stack))
+            if settings.forks:
+                addresses = await stack.enter_async_context(open_fork(forked))
+                state.forked = streams
+                state.forks = {kind: _fork(address) for kind, address in addresses.items()}
+            state.begin_test(settings.test)
+            clients, control = await stack.enter_async_context(open_mock_servers(state))
+            environment = os.environ | client_environment(clients, os.environ) | {MOCK_URL: f"http://{control}"}
+            code = await _run(command, environment)
+            report = state.report_now()
+        return code, report
+
+
+def _load(settings: MockRunSettings, book: AnswerBook) -> ForkedRecords:
+    """Load the recording. Raises CannotStart."""
+    recording, forked = settings.recording, ForkedRecords(settings.forks)
+    if settings.records and recording.exists() and not recording.is_dir():
+        raise CannotStart(f"{recording} is a file: new answers need a directory, which may have this file in it")
+    if not recording.exists() and not settings.records:
+        raise CannotStart(f"{recording}: there is no such file or directory")
+    try:
+        for test, path in recordings_by_test(recording):
+            side = recorded_side([path])
+            book.load(CaptureEvents([path], side=side), test)
+            if settings.forks:
+                forked.load(CaptureEvents([path], side=side))
+    except UnreadableCapture as error:
+        raise CannotStart(str(error)) from error
+    if not (book.size or settings.servers or settings.forks):
+        raise CannotStart(f"{recording} has no requests that can be answered")
+    return forked
+
+
+async def _origins(settings: MockRunSettings, stack: AsyncExitStack) -> Origins | None:
+    if not settings.servers:
+        return None
+    directory = partial(directory_of, settings.recording) if settings.records else None
+    return await stack.enter_async_context(Origins(settings.servers, settings.tls_ca, directory))
+
+
+def _fork(address: Address) -> Upstream:
+    return Upstream(UpstreamSettings(name="fork", host=address.host, port=address.port, request_seconds=math.inf))
+
+
+async def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    try:
+        process = await trio.lowlevel.open_process(list(command), env=environment)
+    except OSError as error:
+        raise CannotRun(command[0], error) from error
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_pass_signals_to, process)
+        code = await process.wait()
+        nursery.cancel_scope.cancel()
+    return 128 - code if code < 0 else code
+
+
+async def _pass_signals_to(process: trio.Process, *, task_status: trio.TaskStatus[None]) -> None:
+    """Pass SIGTERM on; ignore SIGINT, which the terminal sends to the command, too."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for number in signals:
+            if number == signal.SIGTERM:
+                process.send_signal(number)

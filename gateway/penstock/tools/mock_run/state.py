@@ -1,0 +1,50 @@
+"""What the mock servers of a run share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.net.upstream import Upstream
+from penstock.tools.mock_run.answers import AnswerBook
+from penstock.tools.mock_run.fork import stream_recorded_as
+from penstock.tools.mock_run.naming import normalized_test
+from penstock.tools.mock_run.origins import Origins
+from penstock.tools.mock_run.report import MockRunReport
+from penstock_codecs.model import StreamRef
+
+__all__ = ["MockRunState"]
+
+
+@dataclass(slots=True)
+class MockRunState:
+    """The state of a run. `test`: the one that asks now, normalized, "" for none; `origins`: the servers that answer
+    misses, None to refuse them; `forked`: the streams of the fork, and `forks`: its listeners by protocol."""
+
+    book: AnswerBook
+    report: MockRunReport
+    origins: Origins | None = None
+    forked: frozenset[StreamRef] = frozenset()
+    forks: Mapping[str, Upstream] = field(default_factory=dict)
+    test: str = ""
+    tests: set[str] = field(default_factory=lambda: {""})
+    """All tests of the run so far."""
+
+    def begin_test(self, name: str) -> None:
+        """Answer for this test from now on; "" for none."""
+        self.test = normalized_test(name)
+        self.tests.add(self.test)
+
+    def report_now(self) -> MockRunReport:
+        """Return the report, with what the tests so far have never asked and where misses were recorded."""
+        self.report.never_asked = self.book.never_asked(self.tests)
+        self.report.recorded_into = [] if self.origins is None else self.origins.recorded
+        return self.report
+
+    def fork_of(self, protocol: str, stream: str) -> Upstream | None:
+        """Return the fork's listener if it serves the stream, which is spelled as in a recording."""
+        return self.forks.get(protocol) if stream_recorded_as(protocol, stream) in self.forked else None
+
+    async def origin(self, protocol: str, test: str) -> Upstream | None:
+        """Return the server that answers a miss; None if it is to be refused."""
+        return None if self.origins is None else await self.origins.upstream(protocol, test)

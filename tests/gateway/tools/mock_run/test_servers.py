@@ -1,0 +1,189 @@
+"""Mock servers of a run, and recordings played to them: each request finds its answer, whatever carries it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from support.captures.dialogues import conversation, events
+from support.captures.replay import ACK, Recording, append, create, two_clients
+from support.captures.replay import talk as s3p_talk
+from support.s2.whole_api import talk
+
+from penstock.core.address import Address
+from penstock.tools.mock_run.answers import AnswerBook
+from penstock.tools.mock_run.report import MockRunReport
+from penstock.tools.mock_run.servers import mocked, open_mock_servers
+from penstock.tools.mock_run.state import MockRunState
+from penstock.tools.replay.replaying import Replay, ReplaySettings
+from penstock.tools.replay.report import ReplaySummary
+from penstock.tools.target.url import parse_target
+from penstock_analysis.capture import CaptureEvent
+from penstock_codecs.s3p import Command, ErrorReply, Ok
+from penstock_codecs.s3p.encoding import encode_command
+
+
+class Served:
+    """The servers, and their state."""
+
+    def __init__(self, state: MockRunState, addresses: dict[str, Address], control: Address) -> None:
+        self.state = state
+        self.addresses = addresses
+        self.control = control
+
+    async def play(self, recorded: Sequence[CaptureEvent], scheme: str) -> ReplaySummary:
+        """Play the clients of a recording to the server for a scheme."""
+
+        async def again() -> AsyncGenerator[CaptureEvent, None]:
+            for event in recorded:
+                yield event
+
+        target = parse_target(f"{scheme}://{self.addresses[scheme]}")
+        return await Replay(target, again, ReplaySettings(speed=math.inf)).run()
+
+    async def s3p(self, *commands: Command) -> bytes:
+        """Send commands on a connection of their own, without waiting; return all replies."""
+        stream = await trio.open_tcp_stream("127.0.0.1", self.addresses["s3p"].port)
+        async with stream:
+            await stream.send_all(b"".join(b"".join(encode_command(command)) for command in commands))
+            await stream.send_eof()
+            return b"".join([bytes(data) async for data in stream])
+
+    async def http(self, request: bytes, port: int | None = None) -> tuple[int, bytes]:
+        """Send one request of HTTP/1.1; return the status and the body of the answer."""
+        stream = await trio.open_tcp_stream("127.0.0.1", port or self.addresses["s2"].port)
+        async with stream:
+            await stream.send_all(request)
+            answer = b"".join([bytes(data) async for data in stream])
+        head, _, body = answer.partition(b"\r\n\r\n")
+        return int(head.split()[1]), body
+
+
+@asynccontextmanager
+async def serving(*recordings: tuple[str, Sequence[CaptureEvent]], **options: Any) -> AsyncIterator[Served]:
+    """Mock servers of recordings, each of a test."""
+    with AnswerBook(**options) as book:
+        for test, recorded in recordings:
+            book.load(recorded, test)
+        state = MockRunState(book, MockRunReport())
+        async with open_mock_servers(state) as (addresses, control):
+            yield Served(state, addresses, control)
+
+
+@pytest.fixture(params=["http/1.1", "h2"])
+def all_of_s2(request: pytest.FixtureRequest) -> list[CaptureEvent]:
+    return list(events(conversation("s2"), talk(request.param).said))
+
+
+async def test_all_of_s2(all_of_s2: list[CaptureEvent]) -> None:
+    recorded = all_of_s2
+    async with serving(("", recorded)) as served:
+        summary = await served.play(recorded, "s2")
+        report = served.state.report_now()
+        assert report.answered == served.state.book.size >= 15 and not report.missed_count, list(report.lines())
+    assert summary.same, list(summary.lines())
+    assert not report.never_asked, list(report.lines())
+
+
+async def test_s3p() -> None:
+    for recorded in (s3p_talk().events, two_clients().events):
+        async with serving(("", recorded)) as served:
+            summary = await served.play(recorded, "s3p")
+            report = served.state.report_now()
+        assert summary.same, list(summary.lines())
+        assert report.answered and not report.missed_count and not report.never_asked, list(report.lines())
+
+
+def s3p_recording(*pairs: tuple[Command, Any]) -> Sequence[CaptureEvent]:
+    recording = Recording()
+    for command, reply in pairs:
+        recording.asked(command)
+        recording.answered(reply)
+    recording.closed()
+    return recording.events
+
+
+async def test_neither_order_nor_connection_matters() -> None:
+    recorded = s3p_recording(
+        (create("a"), Ok()), (create("b"), ErrorReply("ERR_STREAM_EXISTS", "b")), (append(b"x"), ACK)
+    )
+    async with serving(("", recorded)) as served:
+        assert await served.s3p(append(b"x"), create("b")) == b"$3\r\n1-0\r\n-ERR_STREAM_EXISTS b\r\n"
+        assert await served.s3p(create("a")) == b"+OK\r\n"
+        assert not served.state.report_now().never_asked
+
+
+async def test_each_answer_is_given_once_in_the_recorded_order() -> None:
+    recorded = s3p_recording((create("a"), Ok()), (create("a"), ErrorReply("ERR_STREAM_EXISTS", "a")))
+    async with serving(("", recorded)) as served:
+        replies = await served.s3p(create("a"), create("a"), create("a"))
+        assert replies.split(b"\r\n")[:2] == [b"+OK", b"-ERR_STREAM_EXISTS a"]
+        assert replies.split(b"\r\n")[2] == b"-ERR_NOT_RECORDED penstock mock: CREATE a is not in the recording"
+        assert served.state.report_now().missed == [("", "CREATE a")]
+    async with serving(("", recorded), repeats=True) as served:
+        replies = await served.s3p(*[create("a")] * 4)
+        assert replies == b"+OK\r\n" + b"-ERR_STREAM_EXISTS a\r\n" * 3, "the last one again"
+
+
+async def test_a_test_is_given_its_own_answers_and_those_for_all() -> None:
+    own = s3p_recording((create("a"), ErrorReply("ERR_STREAM_EXISTS", "own")))
+    others = s3p_recording((create("a"), ErrorReply("ERR_STREAM_EXISTS", "other's")), (append(b"x"), ACK))
+    everyone = s3p_recording((create("a"), Ok()))
+    async with serving(("", everyone), ("tests/test_it.py/test_own", own), ("other", others)) as served:
+        put = b"PUT /test HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s"
+        name = b"tests/test_it.py::test_own (call)"
+        assert await served.http(put % (len(name), name), served.control.port) == (204, b"")
+        replies = await served.s3p(create("a"), create("a"), append(b"x"))
+        assert replies.splitlines()[:2] == [b"-ERR_STREAM_EXISTS own", b"+OK"]
+        assert replies.splitlines()[2].startswith(b"-ERR_NOT_RECORDED"), "that is another test's"
+        report = await served.http(b"GET /report HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", served.control.port)
+    said = json.loads(report[1])
+    assert said["missed"] == [{"test": "tests/test_it.py/test_own", "request": "APPEND orders"}]
+    assert said["never_asked"] == [], "tests that did not run are not told"
+
+
+async def test_the_control_listener_refuses_what_it_does_not_know() -> None:
+    async with serving() as served:
+        port = served.control.port
+        get = b"GET /test HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        assert (await served.http(get, port))[0] == 404
+        long = b"PUT /test HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 20000\r\n\r\n" + b"x" * 20_000
+        assert (await served.http(long, port))[0] == 413
+
+
+async def test_a_miss_over_http_is_an_error_that_names_the_request() -> None:
+    async with serving() as served:
+        request = b"GET /v1/streams?limit=3 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        status, body = await served.http(request)
+        assert status == 400 and json.loads(body)["code"] == "not_recorded"
+        assert "GET /v1/streams?limit=3 is not in the recording" in json.loads(body)["message"]
+        assert served.state.report.missed == [("", "GET /v1/streams?limit=3")]
+
+
+async def test_bytes_that_break_the_protocol_end_the_connection() -> None:
+    async with serving() as served:
+        stream = await trio.open_tcp_stream("127.0.0.1", served.addresses["s3p"].port)
+        async with stream:
+            await stream.send_all(b"hello there\r\n")
+            replies = b"".join([bytes(data) async for data in stream])
+        assert replies.startswith(b"-ERR_NOT_RECORDED") and served.state.report.missed_count == 1
+
+
+async def test_clients_that_make_up_identifiers_are_turned_away() -> None:
+    assert [mocked(kind) for kind in ("s2", "s3p", "durable", "segment", "controller")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    async with serving() as served:
+        stream = await trio.open_tcp_stream("127.0.0.1", served.addresses["segment"].port)
+        async with stream:
+            assert await stream.receive_some(1) == b""
+        assert served.state.report.missed == [("", "a connection of Segments, which only --fork serves")]
