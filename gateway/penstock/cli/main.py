@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "drain": ("penstock.cli.drain_and_reload:drain_command", "Drain and stop a gateway, as SIGTERM does."),
     "explain": ("penstock.cli.captures.explain:explain_command", "Show each error in a capture, with its bytes."),
     "export": ("penstock.cli.captures.export:export_command", "Write a capture as JSON lines, HAR or pcapng."),
+    "extcap": ("penstock.cli.traffic.extcap:extcap_command", "Show a gateway as an interface of Wireshark."),
     "follow": ("penstock.cli.streams.read:follow_command", "Print records of any server as they are appended."),
     "mock": ("penstock.cli.mock:mock_command", "Answer clients as the recorded server did."),
     "positions": ("penstock.cli.positions:positions_command", "Give a record's position in every protocol."),
