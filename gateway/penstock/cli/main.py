@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "append": ("penstock.cli.streams.append:append_command", "Append records to a stream of any server."),
     "check": ("penstock.cli.serving:check_command", "Validate a configuration and describe it."),
     "completion": ("penstock.cli.completion:completion_command", "Print a shell's completion script."),
+    "conform": ("penstock.cli.conform:conform_command", "Hold a server to its protocol's specification."),
     "connections": ("penstock.cli.traffic.connections:connections_command", "List the connections of a gateway."),
     "create": ("penstock.cli.streams.manage:create_command", "Create a stream on any server."),
     "cut-over": ("penstock.cli.cut_over:cut_over_command", "Swap the primary back of a route with its mirror."),
