@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.captures.tshark import ROOT, need_tshark, tshark
+from support.captures.traffic import until
+from support.captures.tshark import ROOT, SECONDS, as_user, need_tshark, tshark
 from support.management import ask, management_port
 from support.peers import call, create_stream, finish
+from support.ports import free_ports
 from support.pravega.clients import PravegaClient, need_pravega
 from support.process import BASIN, CONFIG, GatewayProcess
 from support.s2.sdk import connector
@@ -26,7 +30,14 @@ from s2_sdk import AppendInput, Compression, Record, SeqNum
 PAGE = (ROOT / "docs" / "wireshark.md").read_text()
 BLOCKS: list[str] = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
 FILTERS: list[str] = re.findall(r"^\| `(.*?)` \|", PAGE, re.MULTILINE)
-LIVE = "penstock tail"
+LIVE = ("penstock tail", "penstock extcap", "TCP@")
+
+
+def is_live(block: str) -> bool:
+    """Return whether the commands watch a running gateway."""
+    return any(words in block for words in LIVE)
+
+
 # What each block prints, by a piece of it that no other block has.
 EXPECTED = {
     "penstock.lua -r recording.pcapng\n": ["APPEND orders 200 records", "Hello", "AppendInput", "GRPC"],
@@ -95,7 +106,7 @@ def environment(home: Path) -> dict[str, str]:
     return {**os.environ, "HOME": str(home), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
-@pytest.mark.parametrize("block", [block for block in BLOCKS if LIVE not in block], ids=lambda block: block[:40])
+@pytest.mark.parametrize("block", [block for block in BLOCKS if not is_live(block)], ids=lambda block: block[:40])
 def test_the_commands_work(block: str, home: Path) -> None:
     (expected,) = [EXPECTED[key] for key in EXPECTED if key in block]
     command = ["bash", "-e", "-o", "pipefail", "-c", block]
@@ -122,39 +133,51 @@ def test_the_filters_find_something(home: Path) -> None:
         assert count > 0, found
 
 
-def until_heard(port: int) -> None:
-    """Until the gateway has a listener for its live traffic."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        if any(one["kind"] == "live" for one in ask(port, "/recordings")[1]["recordings"]):
-            return
-        time.sleep(0.01)
-    raise AssertionError("there is no listener")
+LIVE_BLOCKS = [block for block in BLOCKS if is_live(block)]
 
 
-def test_live(home: Path) -> None:
+def joined(blocks: list[str]) -> list[list[str]]:
+    """Return the blocks that run together: a server of PCAP over IP, and its reader."""
+    server = next(index for index, block in enumerate(blocks) if "--pcap-over-ip" in block)
+    return [*([block] for block in blocks[:server]), blocks[server : server + 2], *([b] for b in blocks[server + 2 :])]
+
+
+@pytest.mark.parametrize("blocks", joined(LIVE_BLOCKS), ids=lambda blocks: blocks[-1][:30])
+def test_live(blocks: list[str], home: Path) -> None:
     """Messages sent while tshark listens are decoded at once."""
-    (block,) = [block for block in BLOCKS if LIVE in block]
-    with GatewayProcess(CONFIG + MANAGEMENT) as gateway:
-        port = management_port(gateway)
-        text = block.replace(LIVE, f"{LIVE} --management 127.0.0.1:{port}")
-        process = subprocess.Popen(
-            ["bash", "-c", text],
-            cwd=home,
-            env=environment(home),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            until_heard(port)
-            with S3PClient(("127.0.0.1", gateway.s3p_port)) as client:
-                client.create("orders")
-                client.append("orders", b"body")
-                assert process.stdout is not None
-                lines = [process.stdout.readline().decode() for _ in range(4)]
-            for line, words in zip(lines, ["CREATE orders", "OK", "APPEND orders 1 record", "-"], strict=True):
-                assert "S3P" in line and words in line
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+    with GatewayProcess(CONFIG + MANAGEMENT) as gateway, contextlib.ExitStack() as stack:
+        management, other = management_port(gateway), str(free_ports(1)[0])
+        for block in blocks:
+            text = block.replace("9600", str(management)).replace("57012", other)
+            text = re.sub(r"(^|[ $])tshark ", rf"\1{shlex.join(as_user('tshark'))} ", text)
+            process = stack.enter_context(running(text, home, management))
+            if len(blocks) > 1 and block is blocks[0]:
+                assert process.stderr is not None
+                assert b"listening on" in process.stderr.readline()
+        until(lambda: ask(management, "/recordings")[1]["recordings"], SECONDS)
+        with S3PClient(("127.0.0.1", gateway.s3p_port)) as client:
+            client.create("orders")
+            client.append("orders", b"body")
+            assert process.stdout is not None
+            said = (line.decode() for line in process.stdout if not line.startswith(b"wrote"))
+            lines = list(itertools.islice(said, 4))
+        for line, words in zip(lines, ["CREATE orders", "OK", "APPEND orders 1 record", "-"], strict=True):
+            assert "S3P" in line and words in line
+
+
+@contextlib.contextmanager
+def running(text: str, home: Path, management: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the commands until the block ends."""
+    process = subprocess.Popen(
+        ["bash", "-c", text],
+        cwd=home,
+        env=environment(home) | {"PENSTOCK_MANAGEMENT": f"127.0.0.1:{management}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()

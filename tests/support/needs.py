@@ -52,6 +52,7 @@ PROGRAMS = {
     "editcap": _TSHARK,
     "dumpcap": _TSHARK,
     "mergecap": _TSHARK,
+    "unshare": _debian("util-linux", "an interface of Wireshark, as root"),
     "zstd": _debian("zstd", "compressed recordings as zstd reads them"),
     "strace": _debian("strace", "that records are synced before they are acknowledged"),
     "promtool": _debian("prometheus", "the alert rules"),

@@ -26,7 +26,7 @@ SLOW = {
         "gateway/app/reload": "backs document process tls",
         "gateway/app/systemd": "activation",
         "gateway/app/workers": "gateway",
-        "gateway/cli": "banner doctor looking_document output",
+        "gateway/cli": "banner doctor extcap_command looking_document output",
         "gateway/net/circuits": "circuits",
         "gateway/net/http": "memory pressure",
         "gateway/net/http/client": "hostile",
@@ -48,8 +48,8 @@ SLOW = {
         "pravega_java_transactions pravega_python_bytes pravega_python_cross pravega_python_restart "
         "pravega_python_scaling pravega_rest recorded_clients recorded_records recorded_s2 redacted_recordings "
         "s2_lite_back s2_lite_bytes s2_lite_control s2_metrics s2_sdk_python_restart s3p_server_back segment_java "
-        "segment_store_back tls tls_refused tls_rotation tshark_capture wireshark_document wireshark_s2 wireshark_s3p "
-        "wireshark_segment",
+        "segment_store_back tls tls_refused tls_rotation tshark_capture wireshark_document wireshark_live "
+        "wireshark_s2 wireshark_s3p wireshark_segment",
         "pipeline": "kills page",
         "pipeline/capture": "spark streaming tables",
         "pipeline/cli": "follow run views",

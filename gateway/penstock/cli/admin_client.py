@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
@@ -86,13 +89,22 @@ def ask(
         connection.close()
 
 
-def follow(management: str, token: str | None, target: str, *, patience: float = 30.0) -> Iterator[bytes]:
+def follow(
+    management: str,
+    token: str | None,
+    target: str,
+    *,
+    patience: float = 30.0,
+    until: Callable[[], object] | None = None,
+) -> Iterator[bytes]:
     """Yield the body of the answer to GET `target` as it arrives, without a time limit; `patience` (seconds) bounds
-    only the wait for its head.
+    only the wait for its head. `until`: blocks until the body is no longer wanted, which ends the iteration even if
+    nothing arrives; it is called in a thread.
 
     Raises ClickException if the request is refused, or the answer is cut off.
     """
     connection, headers = _connection(management, token, patience)
+    unwanted = threading.Event()
     try:
         connection.request("GET", target, headers=headers)
         sock = connection.sock  # the answer takes the socket over
@@ -100,14 +112,25 @@ def follow(management: str, token: str | None, target: str, *, patience: float =
         if answer.status != 200:
             raise answer_error(json.loads(answer.read()))
         sock.settimeout(None)
-        while piece := answer.read1(_PIECE):
+        if until is not None:
+            threading.Thread(target=_cut, args=(sock, until, unwanted), daemon=True).start()
+        while (piece := answer.read1(_PIECE)) and not unwanted.is_set():
             yield piece
     except (OSError, http.client.HTTPException) as error:
-        raise _no_answer(management, error) from None
+        if not unwanted.is_set():
+            raise _no_answer(management, error) from None
     except ValueError:
         raise _no_json(management) from None
     finally:
         connection.close()
+
+
+def _cut(sock: socket.socket, until: Callable[[], object], unwanted: threading.Event) -> None:
+    """Cut the connection as soon as `until` returns, so that a thread that reads from it goes on."""
+    until()
+    unwanted.set()
+    with contextlib.suppress(OSError):  # it was closed meanwhile
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # SSLSocket's own method is not for other threads
 
 
 def _connection(

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.core.address import Address
 from penstock.core.config_fields import check_basin
 from penstock.protocols.tables import BackTable
+
+if TYPE_CHECKING:
+    from penstock.protocols.conformance import Suite
 
 __all__ = ["Server", "ServerKind"]
 
@@ -70,6 +73,10 @@ class ServerKind:
     def named(self, server: Server, stream: str) -> tuple[str | None, str]:
         """Return `to_basin` and `to_stream` of a route to the server, for a template `stream`."""
         return server.space or self.default_basin, stream
+
+    def suite(self, _server: Server) -> Suite | None:
+        """Return the conformance cases for a server, or None if its protocol has none."""
+        return None
 
     def takes_recorded(self, server: Server, _first: bytes) -> bool:
         """Return whether messages of its protocol are sent as recorded, since no names change on the way. `_first`: the

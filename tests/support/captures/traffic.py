@@ -142,8 +142,8 @@ class Talking:
         return conversation
 
 
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 20
+def until(condition: Callable[[], Any], seconds: float = 20) -> Any:
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if found := condition():
             return found

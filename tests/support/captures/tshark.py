@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from support.peers import need
 
 from penstock_analysis.capture.events import (
@@ -30,6 +31,7 @@ __all__ = [
     "Layer",
     "Said",
     "Talk",
+    "as_user",
     "captured",
     "client_says",
     "cut",
@@ -107,6 +109,17 @@ def captured(path: Path, *talks: Talk) -> Path:
 def need_tshark() -> str:
     """Return the path of tshark; skips the test if it is missing."""
     return need("tshark")
+
+
+def as_user(*command: str) -> list[str]:
+    """Return the command as an ordinary user would run it, with the files of this one: for root, tshark ignores
+    WIRESHARK_EXTCAP_DIR. Skips the test if the system has no namespaces for users."""
+    if os.geteuid() != 0:
+        return list(command)
+    become = [need("unshare"), "--user", "--map-user=1000", "--map-group=1000"]
+    if subprocess.run([*become, "true"], capture_output=True, timeout=SECONDS, check=False).returncode != 0:
+        pytest.skip("this system lets root make no namespace for users")
+    return [*become, *command]
 
 
 def tshark(capture: Path, *arguments: str, dissectors: bool = True) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
 
 import click
 
 from penstock.recorder.captures.text import printable
 from penstock_analysis.plugin import HTTP, plugins
 
-__all__ = ["PLURALS", "SPOKEN", "in_words", "selection_options"]
+__all__ = ["PLURALS", "SPOKEN", "in_words", "parse_selection", "query", "selection_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,6 +48,23 @@ def selection_options(protocols: Sequence[str]) -> Callable[[F], F]:
         return command
 
     return add
+
+
+def parse_selection(text: str) -> dict[str, tuple[str, ...]]:
+    """Parse a selection in one line, such as `stream=penstock/orders* listener=s2`: the options as NAME=VALUE, which
+    may be repeated. Raises ValueError, whose message says what is wrong."""
+    found: dict[str, tuple[str, ...]] = {}
+    for term in shlex.split(text):
+        name, equals, value = term.partition("=")
+        if name not in PLURALS or not equals or not value:
+            raise ValueError(f"{term!r}: expected NAME=VALUE with one of {', '.join(PLURALS)}")
+        found[name] = (*found.get(name, ()), value)
+    return found
+
+
+def query(selection: Mapping[str, Sequence[Any]]) -> str:
+    """Return a selection by the names of the options as the query of a request."""
+    return urlencode([(name, value) for name, values in selection.items() for value in values])
 
 
 def in_words(selection: dict[str, Sequence[Any]]) -> str:

@@ -6,14 +6,13 @@ import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
-from urllib.parse import urlencode
 
 import click
 
 from penstock.cli.admin_client import follow, management_options
 from penstock.cli.captures.rows import RowFormat
 from penstock.cli.captures.show import show_messages
-from penstock.cli.traffic.selecting import SPOKEN, selection_options
+from penstock.cli.traffic.selecting import SPOKEN, query, selection_options
 from penstock.recorder.captures import CaptureFilter
 from penstock.recorder.captures.choosing import PROTOCOLS
 from penstock_analysis.capture import CaptureEvent, CaptureReader
@@ -73,7 +72,7 @@ def _query(asked: dict[str, tuple[Any, ...]]) -> str:
     """Return the query that selects connections on the gateway, which does not look into messages."""
     if not _asks_for_connections(asked["protocol"]):
         asked = {**asked, "protocol": ()}
-    return urlencode([(name, value) for name, values in asked.items() for value in values])
+    return query(asked)
 
 
 def _asks_for_connections(protocols: Iterable[str]) -> bool:

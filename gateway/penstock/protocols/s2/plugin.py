@@ -16,6 +16,7 @@ from penstock.routing.loss.plan import BackSide, FrontSide
 from penstock_codecs.operations import Capability
 
 if TYPE_CHECKING:
+    from penstock.protocols.conformance import Suite
     from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
     from penstock.routing.target import Target
 
@@ -181,6 +182,11 @@ class _Server(ServerKind):
 
     def takes_recorded(self, server: Server, _first: bytes) -> bool:
         return True  # requests name their basin in a header, which is replaced
+
+    def suite(self, _server: Server) -> Suite:
+        from penstock.protocols.s2.conformance import SUITE
+
+        return SUITE
 
 
 PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_S2Back(), _S2SseBack()), server=_Server())

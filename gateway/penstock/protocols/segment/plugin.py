@@ -21,6 +21,7 @@ from penstock_codecs.operations import Capability
 from penstock_codecs.streams import BasinConfig, Retention, StreamConfig
 
 if TYPE_CHECKING:
+    from penstock.protocols.conformance import Suite
     from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
     from penstock.routing.target import Target
 
@@ -180,6 +181,11 @@ class SegmentStoreKind(ServerKind):
         if server.space is None or is_basin_name(server.space):
             return server.space, stream
         return DEFAULT_BASIN, f"{server.space}/{stream}"  # docs/names.md: scopes that are no valid basins
+
+    def suite(self, server: Server) -> Suite | None:
+        from penstock.protocols.segment.conformance import RELEASED
+
+        return None if server.options else RELEASED
 
     def takes_recorded(self, server: Server, first: bytes) -> bool:
         return server.space is None and first.startswith(HELLO) == (not server.options)

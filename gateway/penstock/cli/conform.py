@@ -1,0 +1,149 @@
+"""`penstock conform`: hold a server to the specification of its protocol."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from penstock.cli.output import print_lines
+
+if TYPE_CHECKING:
+    from penstock.protocols.conformance import Suite
+    from penstock.protocols.servers import Server
+    from penstock.tools.conforming import CaseResult
+
+__all__ = ["conform_command"]
+
+_FAILED: Final = 1
+
+
+class _CannotTest(click.ClickException):
+    exit_code = 2
+
+
+@click.command("conform")
+@click.argument("url", metavar="URL")
+@click.option("--only", multiple=True, metavar="CLAUSE", help="Only this clause, with its subclauses, or this case.")
+@click.option("--list", "listing", is_flag=True, help="List the cases, without a server.")
+@click.option("--json", "as_json", is_flag=True, help="Print each case as a JSON object, when it is done.")
+@click.option(
+    "--token",
+    metavar="TOKEN",
+    envvar="PENSTOCK_TOKEN",
+    show_envvar=True,
+    help="Bearer token for the server, if it takes one.",
+)
+@click.option("--tls-ca", type=click.Path(dir_okay=False, exists=True), help="PEM file of authorities to trust.")
+@click.option(
+    "--patience",
+    type=click.FloatRange(0.1),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time within which the server must answer.",
+)
+def conform_command(
+    url: str,
+    only: Sequence[str],
+    listing: bool,
+    as_json: bool,
+    token: str | None,
+    tls_ca: str | None,
+    patience: float,
+) -> None:
+    """Run the conformance cases of a protocol against the server at URL, and print a table by clause of its
+    specification.
+
+    The cases make streams with names of their own, beside which the server may hold others, and delete them. Exits with
+    0 if no case failed, with 1 if any did, with 2 if the server cannot be tested.
+    """
+    from penstock.core.errors import CannotStart
+    from penstock.observe import configure_logging
+    from penstock.tools.conforming import chosen_cases, tested_server
+    from penstock.tools.target.configuring import TargetOptions
+    from penstock.tools.target.url import BadTarget, parse_target
+
+    configure_logging("error", "auto")
+    try:
+        server = parse_target(url)
+        suite = server.kind.suite(server)
+        if suite is None:
+            raise _CannotTest(f"{server}: there are no conformance cases for this protocol")
+        cases = chosen_cases(suite, only)
+    except (BadTarget, ValueError) as error:
+        raise click.UsageError(str(error)) from None
+    if listing:
+        wide = max(len(case.clause) for case in cases)
+        print_lines(*(f"{case.clause:<{wide}}  {case.name}: {case.demand}" for case in cases))
+        return
+    try:
+        reached = tested_server(server, TargetOptions(token=token, tls_ca=tls_ca), patience)
+        results = _run(suite, reached, cases, as_json)
+    except CannotStart as error:
+        raise _CannotTest(str(error)) from None
+    if not as_json:
+        print_lines(*_table(suite, server, results))
+    if any(result.outcome.value == "fail" for result in results):
+        sys.exit(_FAILED)
+
+
+def _run(suite: Suite, server: Any, cases: Sequence[Any], as_json: bool) -> list[CaseResult]:
+    """Run the cases; print each result as JSON, or how far it is on a terminal."""
+    import trio
+
+    from penstock.tools.conforming import run_cases
+
+    found: list[CaseResult] = []
+
+    async def session() -> None:
+        async with aclosing(run_cases(suite, server, cases)) as results:
+            async for result in results:
+                found.append(result)
+                if as_json:
+                    print_lines(_as_json(result))
+                elif sys.stderr.isatty():
+                    click.echo(f"\r{len(found)} of {len(cases)}", nl=False, err=True)
+        if sys.stderr.isatty() and not as_json:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+    trio.run(session)
+    return found
+
+
+def _as_json(result: CaseResult) -> str:
+    case = result.case
+    fields = {"clause": case.clause, "case": case.name, "demand": case.demand, "outcome": result.outcome.value}
+    return json.dumps({**fields, **({"reason": result.reason} if result.reason else {})}, ensure_ascii=False)
+
+
+def _table(suite: Suite, server: Server, results: Sequence[CaseResult]) -> Iterator[str]:
+    from penstock.tools.conforming import CaseOutcome
+
+    yield f"{server}, by {suite.source}"
+    yield ""
+    first = 2 + max(map(len, ("clause", *suite.clauses)))
+    wide = max(map(len, suite.clauses.values()))
+    yield f"{'clause':<{first}}{'':<{wide}}  {'pass':>5}{'fail':>6}{'not applicable':>16}"
+    for clause, title in suite.clauses.items():
+        counts = _counts([result for result in results if result.case.clause == clause])
+        if sum(counts):
+            yield f"{clause:<{first}}{title:<{wide}}  {counts[0]:>5}{counts[1]:>6}{counts[2]:>16}"
+    passed, failed, other = _counts(results)
+    yield f"{'':<{first}}{'all':<{wide}}  {passed:>5}{failed:>6}{other:>16}"
+    for outcome in (CaseOutcome.NOT_APPLICABLE, CaseOutcome.FAIL):
+        for result in results:
+            if result.outcome is outcome:
+                yield ""
+                yield f"{outcome.value}: {result.case.clause} {result.case.name}: {result.case.demand}"
+                yield f"  {result.reason}"
+
+
+def _counts(results: Sequence[CaseResult]) -> list[int]:
+    from penstock.tools.conforming import CaseOutcome
+
+    return [sum(result.outcome is outcome for result in results) for outcome in CaseOutcome]

@@ -1,0 +1,802 @@
+"""Conformance cases of Pravega's segment protocol, released dialect (segment fact sheet, 1.1 to 1.5).
+
+Requests are encoded message by message, without the codec's order of messages, since cases break it on purpose; replies
+are decoded by the codec's client end, which refuses what it cannot read.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, TypeVar
+from uuid import UUID, uuid4
+
+import trio
+
+from penstock.core.config_fields import DEFAULT_BASIN
+from penstock.protocols.conformance import (
+    Cases,
+    Deviation,
+    NotApplicable,
+    Suite,
+    TestedServer,
+    require,
+    require_equal,
+)
+from penstock_codecs.codec import NEED_DATA, PAUSED
+from penstock_codecs.failures import RemoteProtocolError
+from penstock_codecs.limits import MIB
+from penstock_codecs.segment import (
+    Dialect,
+    SegmentClient,
+    SegmentMessage,
+    TableEntry,
+    TableKey,
+    append_messages,
+    encode,
+    join_events,
+)
+from penstock_codecs.segment.released import (
+    AppendBlock,
+    AppendBlockEnd,
+    AppendSetup,
+    ConditionalAppend,
+    ConditionalBlockEnd,
+    ConditionalCheckFailed,
+    CreateSegment,
+    CreateTableSegment,
+    CreateTransientSegment,
+    DataAppended,
+    DeleteSegment,
+    DeleteTableSegment,
+    ErrorMessage,
+    GetSegmentAttribute,
+    GetStreamSegmentInfo,
+    Hello,
+    InvalidEventNumber,
+    KeepAlive,
+    MergeSegments,
+    NoSuchSegment,
+    OperationUnsupported,
+    ReadSegment,
+    ReadTable,
+    ReadTableEntriesDelta,
+    ReadTableKeys,
+    RemoveTableKeys,
+    SealSegment,
+    SegmentAlreadyExists,
+    SegmentAttribute,
+    SegmentAttributeUpdated,
+    SegmentCreated,
+    SegmentDeleted,
+    SegmentIsSealed,
+    SegmentIsTruncated,
+    SegmentPolicyUpdated,
+    SegmentRead,
+    SegmentSealed,
+    SegmentsMerged,
+    SegmentTruncated,
+    SetupAppend,
+    StreamSegmentInfo,
+    TableEntriesDeltaRead,
+    TableEntriesUpdated,
+    TableKeyBadVersion,
+    TableKeyDoesNotExist,
+    TableKeysRead,
+    TableKeysRemoved,
+    TableRead,
+    TableSegmentNotEmpty,
+    TruncateSegment,
+    UpdateSegmentAttribute,
+    UpdateSegmentPolicy,
+    UpdateTableEntries,
+)
+
+__all__ = ["RELEASED"]
+
+_VERSIONS: Final = Hello(16, 5)
+_NONE: Final = -(1 << 63)
+"""The event number of an unknown writer, the value of an attribute that is not set, and any version of a key."""
+_NEW: Final = -1
+"""The version of a key that must not exist, or does not."""
+_LENGTH_OFFSET: Final = 4
+"""Offset of the length in a message."""
+_READ_BYTES: Final = 1 << 16
+_LARGEST: Final = 8 * MIB
+"""Bytes of the largest event."""
+
+M = TypeVar("M", bound=SegmentMessage)
+
+
+def _bytes(*messages: SegmentMessage) -> bytes:
+    return b"".join(piece for message in messages for piece in encode(message))
+
+
+def _resized(message: SegmentMessage, more: int) -> bytes:
+    """Return a message with bytes behind its last field, or without its last bytes if `more` is negative."""
+    data = _bytes(message)
+    data = data + bytes(more) if more > 0 else data[:more]
+    return data[:_LENGTH_OFFSET] + (len(data) - 8).to_bytes(4, "big") + data[8:]
+
+
+class SegmentTestLine:
+    """One connection to the server, after Hello."""
+
+    def __init__(self, stream: trio.abc.Stream, patience: float) -> None:
+        """`patience`: seconds to wait for an answer."""
+        self._stream = stream
+        self._patience = patience
+        self._codec = SegmentClient(Dialect.RELEASED)
+        self._requests = itertools.count(1000)
+
+    @property
+    def request(self) -> int:
+        """A request id that was not used before on this connection."""
+        return next(self._requests)
+
+    async def greet(self, hello: Hello = _VERSIONS) -> Hello:
+        """Exchange Hello."""
+        await self._stream.send_all(b"".join(self._codec.send(hello)))
+        return await self.reply(Hello)
+
+    async def send(self, *messages: SegmentMessage | bytes) -> None:
+        """Send messages, or bytes as they are, in one write."""
+        pieces = [one if isinstance(one, bytes) else _bytes(one) for one in messages]
+        await self._stream.send_all(b"".join(pieces))
+
+    async def next(self) -> Any:
+        """Return the next reply, or None at the end of the connection. Raises Deviation if neither comes."""
+        with trio.move_on_after(self._patience):
+            while (event := self._codec.next_event()) is NEED_DATA:
+                try:
+                    self._codec.receive(await self._stream.receive_some(_READ_BYTES))
+                except trio.BrokenResourceError:
+                    self._codec.receive(b"")
+            return None if event is PAUSED else event
+        raise Deviation(f"expected an answer within {self._patience:g} s, got none")
+
+    async def reply(self, kind: type[M]) -> M:
+        """Return the next reply, which must be of this kind. Raises NotApplicable if the server lacks the request."""
+        reply = await self.next()
+        if isinstance(reply, OperationUnsupported):
+            raise NotApplicable(f"the server does not support {reply.operation}")
+        if not isinstance(reply, kind):
+            raise Deviation(f"expected {kind.__name__}, got {'the end of the connection' if reply is None else reply}")
+        return reply
+
+    async def ask(self, kind: type[M], *messages: SegmentMessage) -> M:
+        """Send messages and return the next reply, which must be of this kind."""
+        await self.send(*messages)
+        return await self.reply(kind)
+
+    async def ended(self) -> None:
+        """Expect the end of the connection, without another reply."""
+        require_equal(await self.next(), None)
+
+    # ---- segments ----------------------------------------------------------------------------------------------------
+
+    async def info(self, segment: str) -> StreamSegmentInfo:
+        """Return what the server says about a segment that exists."""
+        return await self.ask(StreamSegmentInfo, GetStreamSegmentInfo(self.request, segment))
+
+    async def writer(self, segment: str) -> UUID:
+        """Set up a new writer."""
+        writer = uuid4()
+        reply = await self.ask(AppendSetup, SetupAppend(self.request, writer, segment))
+        require_equal(reply.last_event_number, _NONE)
+        return writer
+
+    async def append(self, writer: UUID, last: int, *bodies: bytes, **form: Any) -> DataAppended:
+        """Append events and await the acknowledgement; `form` as in `append_messages`."""
+        return await self.ask(DataAppended, *append_messages(writer, bodies, last, self.request, **form))
+
+    async def read(self, segment: str, offset: int, size: int = MIB) -> SegmentRead:
+        """Read once."""
+        reply = await self.ask(SegmentRead, ReadSegment(segment, offset, size, "", self.request))
+        require_equal(reply.offset, offset)
+        return reply
+
+    async def holds(self, segment: str, content: bytes, start: int = 0) -> None:
+        """Expect these bytes, and no more, from an offset on."""
+        found = bytearray()
+        while len(found) < len(content):
+            reply = await self.read(segment, start + len(found))
+            require(bool(reply.data), f"{len(content) - len(found)} more bytes", reply)
+            found += reply.data
+        require(bytes(found) == content, f"{content!r:.200}", bytes(found))
+        require_equal((await self.info(segment)).write_offset, start + len(content))
+
+
+class SegmentTestSession:
+    """A case's connections and segments."""
+
+    def __init__(self, server: TestedServer) -> None:
+        self._server = server
+        self._segments: list[str] = []
+        self._tables: list[str] = []
+        self._streams: list[trio.abc.Stream] = []
+
+    async def raw(self) -> SegmentTestLine:
+        """Open a connection, without Hello."""
+        self._streams.append(await self._server.connect())
+        return SegmentTestLine(self._streams[-1], self._server.patience)
+
+    async def line(self) -> SegmentTestLine:
+        """Open a connection and exchange Hello."""
+        line = await self.raw()
+        await line.greet()
+        return line
+
+    def name(self) -> str:
+        """Return a new name of a segment, deleted at the end of the case."""
+        self._segments.append(f"{self._server.space or DEFAULT_BASIN}/{self._server.new_name()}/0.#epoch.0")
+        return self._segments[-1]
+
+    async def segment(self, *bodies: bytes) -> tuple[SegmentTestLine, str]:
+        """Create a segment with these events."""
+        line, segment = await self.line(), self.name()
+        await line.ask(SegmentCreated, CreateSegment(line.request, segment, 0, 0))
+        if bodies:
+            await line.append(await line.writer(segment), len(bodies), *bodies)
+        return line, segment
+
+    async def table(self, *entries: TableEntry) -> tuple[SegmentTestLine, str, tuple[int, ...]]:
+        """Create a table with these entries. Return a connection, the table's name, and the versions."""
+        line = await self.line()
+        self._tables.append(f"{self._server.space or DEFAULT_BASIN}/{self._server.new_name()}_kvtable/0.#epoch.0")
+        table = self._tables[-1]
+        await line.ask(SegmentCreated, CreateTableSegment(line.request, table))
+        if not entries:
+            return line, table, ()
+        updated = await line.ask(TableEntriesUpdated, UpdateTableEntries(line.request, table, "", entries))
+        return line, table, tuple(updated.versions)
+
+    async def close(self) -> None:
+        """Delete the segments and tables, and close the connections."""
+        with suppress(OSError, trio.BrokenResourceError, Deviation, RemoteProtocolError):
+            cleaner = await self.line()
+            for segment in self._segments:
+                await cleaner.ask(SegmentMessage, DeleteSegment(cleaner.request, segment))
+            for table in self._tables:
+                await cleaner.ask(SegmentMessage, DeleteTableSegment(cleaner.request, table, False))
+        for stream in self._streams:
+            await trio.aclose_forcefully(stream)
+
+
+@asynccontextmanager
+async def _session(server: TestedServer) -> AsyncIterator[SegmentTestSession]:
+    session = SegmentTestSession(server)
+    try:
+        yield session
+    finally:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + server.patience):
+            await session.close()
+
+
+_CASES: Final = Cases[SegmentTestSession]()
+_BODIES: Final = (b"first", b"the second", b"3")
+
+
+def _entry(key: bytes, value: bytes, version: int = _NONE) -> TableEntry:
+    return TableEntry(TableKey(key, version), value)
+
+
+# ---- 1.1 frames ------------------------------------------------------------------------------------------------------
+
+
+def _closes(name: str, demand: str, data: bytes) -> None:
+    """Add a case: after these bytes the server closes the connection without a reply."""
+
+    async def run(session: SegmentTestSession) -> None:
+        line = await session.line()
+        await line.send(data)
+        await line.ended()
+
+    _CASES.add(name, "1.1", demand, run)
+
+
+_SETUP: Final = _bytes(SetupAppend(1, UUID(int=1), "scope/stream/0.#epoch.0"))
+_closes("unknown_type", "An unknown type ends the connection.", b"\x00\x00\x7f\x00" + bytes(4))
+_closes("negative_length", "A negative length ends the connection.", _SETUP[:4] + b"\xff" * 4 + _SETUP[8:])
+_closes("length_beyond_the_limit", "A length of 2^24 ends the connection.", _SETUP[:4] + b"\x01\x00\x00\x00")
+_closes("short_body", "A body without all its fields ends the connection.", _SETUP[:4] + b"\0\0\0\4" + bytes(4))
+
+
+@_CASES.case("1.1")
+async def surplus_bytes(session: SegmentTestSession) -> None:
+    """Bytes behind the last field are ignored."""
+    line, segment = await session.segment()
+    await line.send(_resized(GetStreamSegmentInfo(7, segment), 5))
+    require_equal((await line.reply(StreamSegmentInfo)).request_id, 7)
+
+
+@_CASES.case("1.1")
+async def fields_left_out(session: SegmentTestSession) -> None:
+    """Fields that later versions added may be left out, as clients of earlier versions do."""
+    line, segment = await session.line(), session.name()
+    await line.send(_resized(CreateSegment(line.request, segment, 0, 0), -8))
+    require_equal((await line.reply(SegmentCreated)).segment, segment)
+
+
+@_CASES.case("1.1")
+async def messages_in_pieces(session: SegmentTestSession) -> None:
+    """A message may arrive in any pieces."""
+    line, segment = await session.segment()
+    data = _bytes(GetStreamSegmentInfo(8, segment))
+    for at in range(len(data)):
+        await line.send(data[at : at + 1])
+    require_equal((await line.reply(StreamSegmentInfo)).request_id, 8)
+
+
+@_CASES.case("1.1")
+async def largest_event(session: SegmentTestSession) -> None:
+    """An event of 8 MiB fits into one append."""
+    line, segment = await session.segment()
+    reply = await line.append(await line.writer(segment), 1, bytes(_LARGEST))
+    require_equal(reply.current_segment_write_offset, _LARGEST + 8)
+
+
+# ---- 1.2 Hello and KeepAlive -----------------------------------------------------------------------------------------
+
+
+@_CASES.case("1.2")
+async def hello(session: SegmentTestSession) -> None:
+    """Hello is answered with the server's versions, which overlap with 5 to 16."""
+    line = await session.raw()
+    reply = await line.greet()
+    require(reply.low_version <= reply.high_version, "a range of versions", reply)
+    require(reply.low_version <= 16 and reply.high_version >= 5, "versions between 5 and 16", reply)
+
+
+@_CASES.case("1.2")
+async def hello_with_a_request(session: SegmentTestSession) -> None:
+    """A client need not wait for the answer to Hello."""
+    _, segment = await session.segment()
+    line = await session.raw()
+    await line.send(_VERSIONS, GetStreamSegmentInfo(9, segment))
+    await line.reply(Hello)
+    require_equal((await line.reply(StreamSegmentInfo)).request_id, 9)
+
+
+@_CASES.case("1.2")
+async def versions_that_do_not_overlap(session: SegmentTestSession) -> None:
+    """A client with later versions only is told the server's at most, and the connection ends."""
+    line = await session.raw()
+    await line.send(Hello(2_000, 1_999))
+    reply = await line.next()
+    if isinstance(reply, Hello):
+        reply = await line.next()
+    require_equal(reply, None)
+
+
+@_CASES.case("1.2")
+async def keep_alive(session: SegmentTestSession) -> None:
+    """KeepAlive is answered with KeepAlive."""
+    line = await session.line()
+    await line.ask(KeepAlive, KeepAlive())
+
+
+@_CASES.case("1.2")
+async def request_ids(session: SegmentTestSession) -> None:
+    """Each reply has the id of its request, negative ones too."""
+    line, segment = await session.segment()
+    for number in (0, -5, 2**62):
+        reply = await line.ask(StreamSegmentInfo, GetStreamSegmentInfo(number, segment))
+        require_equal(reply.request_id, number)
+
+
+# ---- 1.3 segments ----------------------------------------------------------------------------------------------------
+
+
+@_CASES.case("1.3")
+async def create_segment(session: SegmentTestSession) -> None:
+    """A new segment is empty and open."""
+    line, segment = await session.segment()
+    info = await line.info(segment)
+    require_equal((info.segment, info.is_sealed, info.write_offset, info.start_offset), (segment, False, 0, 0))
+
+
+@_CASES.case("1.3")
+async def create_segment_again(session: SegmentTestSession) -> None:
+    """Creating a segment that exists is answered with SegmentAlreadyExists, and changes nothing."""
+    line, segment = await session.segment(*_BODIES)
+    reply = await line.ask(SegmentAlreadyExists, CreateSegment(11, segment, 0, 0))
+    require_equal((reply.request_id, reply.segment), (11, segment))
+    await line.holds(segment, join_events(_BODIES))
+
+
+@_CASES.case("1.3")
+async def unknown_segments(session: SegmentTestSession) -> None:
+    """Requests for a segment that does not exist are answered with NoSuchSegment."""
+    line, segment = await session.line(), session.name()
+    for message in (
+        GetStreamSegmentInfo(12, segment),
+        SealSegment(12, segment),
+        DeleteSegment(12, segment),
+        TruncateSegment(12, segment, 0),
+        ReadSegment(segment, 0, 100, "", 12),
+        SetupAppend(12, uuid4(), segment),
+    ):
+        reply = await line.ask(NoSuchSegment, message)
+        require_equal((reply.request_id, reply.segment), (12, segment))
+
+
+@_CASES.case("1.3")
+async def seal_segment(session: SegmentTestSession) -> None:
+    """A sealed segment keeps its bytes and takes no more."""
+    line, segment = await session.segment(*_BODIES)
+    writer = await line.writer(segment)
+    await line.ask(SegmentSealed, SealSegment(line.request, segment))
+    require_equal((await line.info(segment)).is_sealed, True)
+    reply = await line.ask(SegmentIsSealed, *append_messages(writer, _BODIES, 1, 13))
+    require_equal(reply.segment, segment)
+    await line.holds(segment, join_events(_BODIES))
+
+
+@_CASES.case("1.3")
+async def delete_segment(session: SegmentTestSession) -> None:
+    """A deleted segment is gone."""
+    line, segment = await session.segment(*_BODIES)
+    await line.ask(SegmentDeleted, DeleteSegment(line.request, segment))
+    await line.ask(NoSuchSegment, GetStreamSegmentInfo(line.request, segment))
+
+
+@_CASES.case("1.3")
+async def update_segment_policy(session: SegmentTestSession) -> None:
+    """UpdateSegmentPolicy is answered with SegmentPolicyUpdated."""
+    line, segment = await session.segment()
+    reply = await line.ask(SegmentPolicyUpdated, UpdateSegmentPolicy(14, segment, 100, 1))
+    require_equal((reply.request_id, reply.segment), (14, segment))
+
+
+@_CASES.case("1.3")
+async def truncate_segment(session: SegmentTestSession) -> None:
+    """Truncation moves the start; offsets stay, and a read before the start is told where it is."""
+    line, segment = await session.segment(*_BODIES)
+    content, start = join_events(_BODIES), 13
+    await line.ask(SegmentTruncated, TruncateSegment(line.request, segment, start))
+    info = await line.info(segment)
+    require_equal((info.start_offset, info.write_offset), (start, len(content)))
+    reply = await line.ask(SegmentIsTruncated, ReadSegment(segment, 3, 100, "", 15))
+    require_equal((reply.segment, reply.start_offset, reply.offset), (segment, start, 3))
+    await line.holds(segment, content[start:], start)
+
+
+@_CASES.case("1.3")
+async def attributes(session: SegmentTestSession) -> None:
+    """An attribute is set only if it has the expected value; one that was never set is -2^63."""
+    line, segment = await session.segment()
+    attribute = uuid4()
+
+    async def value() -> int:
+        return (await line.ask(SegmentAttribute, GetSegmentAttribute(line.request, segment, attribute))).value
+
+    require_equal(await value(), _NONE)
+    for expected, new, success in ((_NONE, 5, True), (4, 6, False), (5, 7, True)):
+        message = UpdateSegmentAttribute(line.request, segment, attribute, new, expected)
+        require_equal((await line.ask(SegmentAttributeUpdated, message)).success, success)
+    require_equal(await value(), 7)
+
+
+@_CASES.case("1.3")
+async def merge_segments(session: SegmentTestSession) -> None:
+    """Merging appends a transient segment to its parent, and removes it."""
+    line, segment = await session.segment(b"before")
+    made = await line.ask(SegmentCreated, CreateTransientSegment(line.request, uuid4(), segment))
+    await line.append(await line.writer(made.segment), 1, *_BODIES)
+    reply = await line.ask(SegmentsMerged, MergeSegments(16, segment, made.segment))
+    content = join_events((b"before", *_BODIES))
+    require_equal((reply.request_id, reply.new_target_write_offset), (16, len(content)))
+    await line.holds(segment, content)
+    await line.ask(NoSuchSegment, GetStreamSegmentInfo(line.request, made.segment))
+
+
+# ---- 1.3 tables ------------------------------------------------------------------------------------------------------
+
+
+async def _rows(line: SegmentTestLine, table: str, *keys: bytes) -> list[tuple[bytes, bytes, int]]:
+    message = ReadTable(line.request, table, "", tuple(map(TableKey, keys)))
+    return [(one.key.key, one.value, one.key.version) for one in (await line.ask(TableRead, message)).entries]
+
+
+@_CASES.case("1.3")
+async def create_table_again(session: SegmentTestSession) -> None:
+    """Creating a table that exists is answered with SegmentAlreadyExists."""
+    line, table, _ = await session.table()
+    await line.ask(SegmentAlreadyExists, CreateTableSegment(line.request, table))
+
+
+@_CASES.case("1.3")
+async def update_and_read_a_table(session: SegmentTestSession) -> None:
+    """Entries are read as they were written, with rising versions; a missing key has version -1 and no value."""
+    line, table, versions = await session.table(_entry(b"a", b"1"), _entry(b"b", b"2"))
+    require(len(versions) == 2 and versions[0] < versions[1], "two rising versions", versions)
+    expected = [(b"b", b"2", versions[1]), (b"none", b"", _NEW), (b"a", b"1", versions[0])]
+    require_equal(await _rows(line, table, b"b", b"none", b"a"), expected)
+
+
+@_CASES.case("1.3")
+async def conditional_updates_of_a_table(session: SegmentTestSession) -> None:
+    """An update is held against the version of each key, and changes nothing if one differs."""
+    line, table, (version,) = await session.table(_entry(b"a", b"1"))
+    for entries in (
+        (_entry(b"new", b"x", _NEW), _entry(b"a", b"2", _NEW)),
+        (_entry(b"new", b"x", _NEW), _entry(b"a", b"2", version + 1)),
+    ):
+        await line.ask(TableKeyBadVersion, UpdateTableEntries(line.request, table, "", entries))
+    absent = UpdateTableEntries(line.request, table, "", (_entry(b"new", b"x", version),))
+    await line.ask(TableKeyDoesNotExist, absent)
+    require_equal(await _rows(line, table, b"a", b"new"), [(b"a", b"1", version), (b"new", b"", _NEW)])
+    update = UpdateTableEntries(line.request, table, "", (_entry(b"a", b"2", version),))
+    (later,) = (await line.ask(TableEntriesUpdated, update)).versions
+    require_equal(await _rows(line, table, b"a"), [(b"a", b"2", later)])
+
+
+@_CASES.case("1.3")
+async def remove_keys_of_a_table(session: SegmentTestSession) -> None:
+    """A key is removed if it has the expected version."""
+    line, table, (version, _) = await session.table(_entry(b"a", b"1"), _entry(b"b", b"2"))
+    bad = RemoveTableKeys(line.request, table, "", (TableKey(b"a", version + 100),))
+    await line.ask(TableKeyBadVersion, bad)
+    await line.ask(TableKeysRemoved, RemoveTableKeys(line.request, table, "", (TableKey(b"a", version),)))
+    require_equal((await _rows(line, table, b"a"))[0][1:], (b"", _NEW))
+
+
+@_CASES.case("1.3")
+async def keys_of_a_table_by_pages(session: SegmentTestSession) -> None:
+    """Reading keys goes on from the token of the page before, and has each key once."""
+    wanted = {b"key-%d" % number for number in range(10)}
+    line, table, _ = await session.table(*(_entry(key, b"x") for key in sorted(wanted)))
+    found: list[bytes] = []
+    token = b""
+    for _ in range(len(wanted) + 1):
+        page = await line.ask(TableKeysRead, ReadTableKeys(line.request, table, "", 3, token))
+        found += [key.key for key in page.keys]
+        token = page.continuation_token
+        if not page.keys:
+            break
+    require_equal(sorted(found), sorted(wanted))
+
+
+@_CASES.case("1.3")
+async def changes_of_a_table(session: SegmentTestSession) -> None:
+    """The delta from a position has the entries since then, each in its latest version."""
+    line, table, versions = await session.table(_entry(b"a", b"1"), _entry(b"b", b"2"))
+    update = UpdateTableEntries(line.request, table, "", (_entry(b"a", b"3"),))
+    (later,) = (await line.ask(TableEntriesUpdated, update)).versions
+    delta = await line.ask(TableEntriesDeltaRead, ReadTableEntriesDelta(line.request, table, "", 0, 100))
+    found = sorted((one.key.key, one.value, one.key.version) for one in delta.entries)
+    require_equal(found, [(b"a", b"3", later), (b"b", b"2", versions[1])])
+    after = ReadTableEntriesDelta(line.request, table, "", delta.last_position, 100)
+    require_equal((await line.ask(TableEntriesDeltaRead, after)).entries, ())
+
+
+@_CASES.case("1.3")
+async def delete_of_a_table_with_entries(session: SegmentTestSession) -> None:
+    """A table that must be empty is not deleted while it has entries."""
+    line, table, _ = await session.table(_entry(b"a", b"1"))
+    await line.ask(TableSegmentNotEmpty, DeleteTableSegment(line.request, table, True))
+    await line.ask(SegmentDeleted, DeleteTableSegment(line.request, table, False))
+    await line.ask(NoSuchSegment, ReadTable(line.request, table, "", (TableKey(b"a"),)))
+
+
+# ---- 1.4 appending ---------------------------------------------------------------------------------------------------
+
+
+@_CASES.case("1.4")
+async def setup_of_a_new_writer(session: SegmentTestSession) -> None:
+    """SetupAppend of an unknown writer is answered with its ids, and with -2^63 for its last event."""
+    line, segment = await session.segment()
+    writer = uuid4()
+    reply = await line.ask(AppendSetup, SetupAppend(17, writer, segment))
+    require_equal(reply, AppendSetup(17, segment, writer, _NONE))
+
+
+@_CASES.case("1.4")
+async def append(session: SegmentTestSession) -> None:
+    """DataAppended has the last event's number, the one before, the request, and the segment's new end."""
+    line, segment = await session.segment()
+    writer, end, previous = await line.writer(segment), 0, _NONE
+    for last, bodies in ((3, _BODIES), (10, _BODIES[:1])):
+        end += len(join_events(bodies))
+        reply = await line.ask(DataAppended, *append_messages(writer, bodies, last, 18))
+        require_equal(reply, DataAppended(writer, last, previous, 18, end))
+        previous = last
+    await line.holds(segment, join_events((*_BODIES, _BODIES[0])))
+
+
+def _stored(name: str, demand: str, **form: Any) -> None:
+    """Add a case: an append in this form of blocks stores the events."""
+
+    async def run(session: SegmentTestSession) -> None:
+        line, segment = await session.segment()
+        writer = await line.writer(segment)
+        for last in (3, 6):
+            await line.append(writer, last, *_BODIES, **form)
+        await line.holds(segment, join_events(_BODIES * 2))
+
+    _CASES.add(name, "1.4", demand, run)
+
+
+_FULL: Final = len(join_events(_BODIES))
+_stored("block_that_is_full", "A block may be filled exactly.", block_size=_FULL, room=False)
+_stored("block_with_padding", "A block that was announced too long ends in Padding.", block_size=_FULL + 20)
+_stored("block_with_a_partial_event", "An event may be split between block and end.", block_size=_FULL - 5)
+
+
+@_CASES.case("1.4")
+async def appends_in_flight(session: SegmentTestSession) -> None:
+    """Appends need not wait for each other; acknowledgements come in order, and one may cover several."""
+    line, segment = await session.segment()
+    writer, count = await line.writer(segment), 20
+    for number in range(1, count + 1):
+        await line.send(*append_messages(writer, [b"%d" % number], number, 19))
+    acknowledged = _NONE
+    while acknowledged < count:
+        reply = await line.reply(DataAppended)
+        require_equal(reply.previous_event_number, acknowledged)
+        require(reply.event_number > acknowledged, f"an event after {acknowledged}", reply)
+        acknowledged = reply.event_number
+    await line.holds(segment, join_events([b"%d" % number for number in range(1, count + 1)]))
+
+
+@_CASES.case("1.4")
+async def several_writers(session: SegmentTestSession) -> None:
+    """Writers of several segments share a connection."""
+    line, one = await session.segment()
+    other = session.name()
+    await line.ask(SegmentCreated, CreateSegment(line.request, other, 0, 0))
+    writers = [await line.writer(one), await line.writer(other)]
+    for number in (1, 2):
+        for writer in writers:
+            reply = await line.append(writer, number, b"%d" % number)
+            require_equal((reply.writer_id, reply.event_number), (writer, number))
+    for segment in (one, other):
+        await line.holds(segment, join_events([b"1", b"2"]))
+
+
+@_CASES.case("1.4")
+async def writer_that_reconnects(session: SegmentTestSession) -> None:
+    """A writer that comes back is told the number of its last stored event."""
+    line, segment = await session.segment()
+    writer = await line.writer(segment)
+    await line.append(writer, 41, b"x")
+    again = await session.line()
+    reply = await again.ask(AppendSetup, SetupAppend(again.request, writer, segment))
+    require_equal(reply.last_event_number, 41)
+    require_equal((await again.append(writer, 42, b"y")).previous_event_number, 41)
+
+
+@_CASES.case("1.4")
+async def stale_event_number(session: SegmentTestSession) -> None:
+    """A number below the writer's last ends the connection, after InvalidEventNumber at most; nothing is stored."""
+    line, segment = await session.segment()
+    writer = await line.writer(segment)
+    await line.append(writer, 5, b"x")
+    await line.send(*append_messages(writer, [b"y"], 4, line.request))
+    reply = await line.next()
+    if isinstance(reply, InvalidEventNumber):
+        reply = await line.next()
+    require_equal(reply, None)
+    await (await session.line()).holds(segment, join_events([b"x"]))
+
+
+@_CASES.case("1.4")
+async def writer_without_setup(session: SegmentTestSession) -> None:
+    """Data of a writer that was not set up ends the connection."""
+    line, segment = await session.segment()
+    await line.send(*append_messages(uuid4(), [b"x"], 1, line.request))
+    await line.ended()
+    require_equal((await (await session.line()).info(segment)).write_offset, 0)
+
+
+@_CASES.case("1.4")
+async def message_within_a_block(session: SegmentTestSession) -> None:
+    """Nothing comes between AppendBlock and AppendBlockEnd, else the connection ends."""
+    line, segment = await session.segment()
+    writer, data = await line.writer(segment), join_events([b"x"])
+    await line.send(AppendBlock(writer, data), GetStreamSegmentInfo(line.request, segment))
+    await line.send(AppendBlockEnd(writer, len(data), b"", 1, 1, line.request))
+    await line.ended()
+
+
+@_CASES.case("1.4")
+async def conditional_append(session: SegmentTestSession) -> None:
+    """ConditionalAppend stores an event only if the segment ends at the expected offset; the connection stays."""
+    line, segment = await session.segment(b"x")
+    writer, end = await line.writer(segment), len(join_events([b"x"]))
+    failed = await line.ask(ConditionalCheckFailed, ConditionalAppend(writer, 1, end - 1, b"y", 20))
+    require_equal(failed, ConditionalCheckFailed(writer, 1, 20))
+    reply = await line.ask(DataAppended, ConditionalAppend(writer, 2, end, b"z", 21))
+    require_equal((reply.event_number, reply.request_id), (2, 21))
+    await line.holds(segment, join_events([b"x", b"z"]))
+
+
+@_CASES.case("1.4")
+async def conditional_block(session: SegmentTestSession) -> None:
+    """ConditionalBlockEnd stores bytes as they are, under the same condition."""
+    line, segment = await session.segment()
+    writer = await line.writer(segment)
+    await line.ask(DataAppended, ConditionalBlockEnd(writer, 1, 0, b"raw", line.request))
+    await line.ask(ConditionalCheckFailed, ConditionalBlockEnd(writer, 2, 0, b"late", line.request))
+    await line.holds(segment, b"raw")
+
+
+# ---- 1.5 events and reading ------------------------------------------------------------------------------------------
+
+
+@_CASES.case("1.5")
+async def read_anywhere(session: SegmentTestSession) -> None:
+    """A read may start within an event; the reply has the segment, the offset and the request's id."""
+    line, segment = await session.segment(*_BODIES)
+    reply = await line.ask(SegmentRead, ReadSegment(segment, 3, MIB, "", 22))
+    require_equal((reply.segment, reply.offset, reply.request_id), (segment, 3, 22))
+    require(bool(reply.data) and join_events(_BODIES)[3:].startswith(reply.data), "the bytes from 3 on", reply)
+
+
+@_CASES.case("1.5")
+async def read_a_little(session: SegmentTestSession) -> None:
+    """A reply has no more bytes than were asked for, of at least 8."""
+    line, segment = await session.segment(*_BODIES)
+    data = (await line.read(segment, 0, 9)).data
+    require(0 < len(data) <= 9, "1 to 9 bytes", data)
+
+
+@_CASES.case("1.5")
+async def read_at_the_tail(session: SegmentTestSession) -> None:
+    """A read at the tail waits for bytes, and meanwhile holds up nothing else on its connection."""
+    line, segment = await session.segment(b"x")
+    end = len(join_events([b"x"]))
+    await line.send(ReadSegment(segment, end, MIB, "", 23))
+    require_equal((await line.info(segment)).write_offset, end)
+    other = await session.line()
+    await other.append(await other.writer(segment), 1, b"y")
+    reply = await line.reply(SegmentRead)
+    require_equal((reply.offset, reply.data, reply.request_id), (end, join_events([b"y"]), 23))
+
+
+@_CASES.case("1.5")
+async def seal_ends_a_waiting_read(session: SegmentTestSession) -> None:
+    """A read that waits ends when the segment is sealed, with the end of the segment."""
+    line, segment = await session.segment(b"x")
+    await line.send(ReadSegment(segment, len(join_events([b"x"])), MIB, "", 24))
+    other = await session.line()
+    await other.ask(SegmentSealed, SealSegment(other.request, segment))
+    reply = await line.reply(SegmentRead)
+    if not reply.end_of_segment:  # a server may tell the end with the next read
+        reply = await line.read(segment, len(join_events([b"x"])))
+    require_equal((reply.end_of_segment, reply.data), (True, b""))
+
+
+@_CASES.case("1.5")
+async def end_of_a_sealed_segment(session: SegmentTestSession) -> None:
+    """At the end of a sealed segment a read is answered at once, with the end of the segment."""
+    line, segment = await session.segment(b"x")
+    await line.ask(SegmentSealed, SealSegment(line.request, segment))
+    reply = await line.read(segment, len(join_events([b"x"])))
+    require_equal((reply.end_of_segment, reply.data), (True, b""))
+
+
+@_CASES.case("1.5")
+async def reads_out_of_range(session: SegmentTestSession) -> None:
+    """A negative offset, and one beyond the end of a sealed segment, are errors."""
+    line, segment = await session.segment(b"x")
+    await line.ask(SegmentSealed, SealSegment(line.request, segment))
+    for offset in (-1, 1_000):
+        await line.ask(ErrorMessage, ReadSegment(segment, offset, 100, "", line.request))
+
+
+RELEASED: Final = Suite(
+    title="the segment protocol",
+    source="Pravega's wire protocol, versions 5 to 16",
+    clauses={
+        "1.1": "Frames",
+        "1.2": "Hello and KeepAlive",
+        "1.3": "Segments and tables",
+        "1.4": "Appending",
+        "1.5": "Reading",
+    },
+    cases=tuple(_CASES.found),
+    session=_session,
+)
