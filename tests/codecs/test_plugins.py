@@ -31,7 +31,7 @@ def near_misses(draw: st.DrawFn, sample: bytes) -> bytes:
 
 
 def test_the_protocols_that_are_here_are_registered() -> None:
-    assert set(installed_codecs()) == {"durable", "s2s", "sse", "s3p", "segment"}
+    assert set(installed_codecs()) == {"durable", "kafka", "s2s", "sse", "s3p", "segment"}
 
 
 @pytest.mark.parametrize(("plugin", "role", "dialect"), ENDS)

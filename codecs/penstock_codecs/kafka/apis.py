@@ -1,0 +1,65 @@
+"""The table of APIs: the key, versions and messages of each.
+
+The newest versions are the last before topics got ids beside their names (KIP-516), since a stream has a name only; the
+oldest are those of Apache Kafka 4 (KIP-896), and Produce from 0 on, by which librdkafka tells which compressions it may
+use.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from penstock_codecs.kafka import cluster_messages as cluster
+from penstock_codecs.kafka import record_messages as records
+from penstock_codecs.kafka import topic_messages as topics
+from penstock_codecs.kafka.schema import KafkaMessage
+
+__all__ = ["APIS", "API_VERSIONS", "KafkaApi"]
+
+_NEVER: Final = 1 << 15
+
+
+class KafkaApi(NamedTuple):
+    """One API. `flexible`: the first version with compact types and tagged fields."""
+
+    name: str
+    key: int
+    oldest: int
+    newest: int
+    flexible: int
+    request: type[KafkaMessage]
+    response: type[KafkaMessage]
+
+    def is_flexible(self, version: int) -> bool:
+        """Return whether a version has compact types and tagged fields."""
+        return version >= self.flexible
+
+
+API_VERSIONS: Final = KafkaApi("ApiVersions", 18, 0, 4, 3, cluster.ApiVersionsRequest, cluster.ApiVersionsResponse)
+APIS: Final = {
+    api.key: api
+    for api in (
+        KafkaApi("Produce", 0, 0, 9, 9, records.ProduceRequest, records.ProduceResponse),
+        KafkaApi("Fetch", 1, 4, 12, 12, records.FetchRequest, records.FetchResponse),
+        KafkaApi("ListOffsets", 2, 1, 7, 6, records.ListOffsetsRequest, records.ListOffsetsResponse),
+        KafkaApi("Metadata", 3, 0, 9, 9, cluster.MetadataRequest, cluster.MetadataResponse),
+        KafkaApi("SaslHandshake", 17, 0, 1, _NEVER, cluster.SaslHandshakeRequest, cluster.SaslHandshakeResponse),
+        API_VERSIONS,
+        KafkaApi("CreateTopics", 19, 2, 6, 5, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
+        KafkaApi("DeleteTopics", 20, 1, 5, 4, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),
+        KafkaApi("DeleteRecords", 21, 0, 2, 2, records.DeleteRecordsRequest, records.DeleteRecordsResponse),
+        KafkaApi("InitProducerId", 22, 0, 4, 2, records.InitProducerIdRequest, records.InitProducerIdResponse),
+        KafkaApi(
+            "OffsetForLeaderEpoch",
+            23,
+            2,
+            4,
+            4,
+            records.OffsetForLeaderEpochRequest,
+            records.OffsetForLeaderEpochResponse,
+        ),
+        KafkaApi("DescribeConfigs", 32, 1, 4, 4, topics.DescribeConfigsRequest, topics.DescribeConfigsResponse),
+        KafkaApi("SaslAuthenticate", 36, 0, 2, 2, cluster.SaslAuthenticateRequest, cluster.SaslAuthenticateResponse),
+        KafkaApi("DescribeCluster", 60, 0, 2, 0, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
+    )
+}

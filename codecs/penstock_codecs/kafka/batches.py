@@ -1,0 +1,257 @@
+"""Record batches of format 2 ("magic 2", KIP-98): columns of keys, values and headers, with one header and checksum.
+
+    int64  base offset              int8   magic, 2
+    int32  length of what follows   uint32 CRC-32C of what follows
+    int32  leader epoch             int16  attributes: compression (3 bits), time of append, transactional, control
+                                    int32  offset of the last record, counted from the base
+    int64  base timestamp, ms       int64  largest timestamp
+    int64  producer id              int16  producer epoch
+    int32  base sequence            int32  number of records, which follow, compressed or not
+
+Numbers inside a record are variable integers; its timestamp and offset are counted from the base. Formats 0 and 1,
+which Kafka 4 has dropped, are refused.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import google_crc32c
+
+from penstock_codecs.compression import DecompressionError
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.kafka.compression import KafkaCompression, compress, decompress
+from penstock_codecs.kafka.wire import KafkaFault, KafkaReader, varint
+from penstock_codecs.limits import MIB
+
+__all__ = ["BATCH_HEADER", "MOST_RECORDS", "NO_PRODUCER", "KafkaBatch", "KafkaHeaders", "encode_batch", "read_batches"]
+
+_HEAD: Final = struct.Struct(">qiibI")
+_BODY: Final = struct.Struct(">hiqqqhii")
+BATCH_HEADER: Final = _HEAD.size + _BODY.size
+"""Bytes before the records of a batch."""
+_BEFORE_LENGTH: Final = 12
+_MAGIC_AT: Final = 16
+_LEAST: Final = BATCH_HEADER - _BEFORE_LENGTH
+_CODEC: Final = 0x07
+_APPEND_TIME: Final = 0x08
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+_LEAST_RECORD: Final = 7
+"""Bytes of an empty record: its length, attributes, two numbers, two lengths, and the number of headers."""
+MOST_RECORDS: Final = 100_000
+"""Most records of the batches in one request: each costs more memory than bytes."""
+MOST_BYTES: Final = 16 * MIB
+"""Default of the most decompressed bytes of a batch."""
+MOST_HEADERS: Final = 100_000
+"""Most headers of the records of one batch."""
+NO_PRODUCER: Final = -1
+_NO_SEQUENCE: Final = -1
+
+KafkaHeaders = tuple[tuple[bytes, bytes | None], ...]
+"""Headers of a record: names, of any bytes, and values, which may be null."""
+
+
+@dataclass(slots=True, kw_only=True)
+class KafkaBatch:
+    """The records of one batch, column by column, and its producer. Timestamps in ms; -1: none.
+
+    `headers` maps the index of a record to its headers, for records that have any. `control`: markers of Kafka's own,
+    which clients hide from programs. `size`: bytes of the whole batch.
+    """
+
+    base_offset: int = 0
+    compression: KafkaCompression = KafkaCompression.NONE
+    append_time: bool = False
+    transactional: bool = False
+    control: bool = False
+    producer_id: int = NO_PRODUCER
+    producer_epoch: int = -1
+    base_sequence: int = _NO_SEQUENCE
+    leader_epoch: int = -1
+    keys: Sequence[bytes | None] = ()
+    values: Sequence[bytes | None] = ()
+    timestamps: Sequence[int] = ()
+    offsets: Sequence[int] = ()
+    headers: Mapping[int, KafkaHeaders] = field(default_factory=dict)
+    next_offset: int = 0
+    size: int = 0
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+# ---- decoding --------------------------------------------------------------------------------------------------------
+
+
+def read_batches(data: bytes, *, max_bytes: int = MOST_BYTES, max_records: int = MOST_RECORDS) -> Iterator[KafkaBatch]:
+    """Yield the batches in the `records` of a message; a part of a batch at the end, as Fetch may return, is left out.
+
+    `max_bytes`: decompressed, and `max_records`: of all of them. Raises OperationFailed: BAD_FORMAT for damaged ones,
+    LIMIT_EXCEEDED, and NOT_IMPLEMENTED for the formats 0 and 1.
+    """
+    at = 0
+    while len(data) - at > _MAGIC_AT:
+        size = _BEFORE_LENGTH + int.from_bytes(data[at + 8 : at + _BEFORE_LENGTH], "big", signed=True)
+        magic = data[at + _MAGIC_AT]
+        if magic in (0, 1):
+            raise fail(FailureCode.NOT_IMPLEMENTED, f"a batch of format {magic}, which Kafka 4 has dropped; 2 is known")
+        if magic != 2 or size < BATCH_HEADER:
+            raise _damaged(f"a batch of format {magic} and {size} bytes", at)
+        if size > len(data) - at:
+            return
+        batch = _read_batch(data, at, size, max_bytes, max_records)
+        max_records -= len(batch)
+        yield batch
+        at += size
+
+
+def _read_batch(data: bytes, at: int, size: int, max_bytes: int, max_records: int) -> KafkaBatch:
+    base_offset, _, leader_epoch, _, crc = _HEAD.unpack_from(data, at)
+    body = data[at + _HEAD.size : at + size]
+    if google_crc32c.value(body) != crc:
+        raise _damaged("the checksum does not match", at)
+    attributes, last, base_time, _, producer_id, producer_epoch, sequence, count = _BODY.unpack_from(body)
+    if not 0 <= count <= max_records:
+        raise fail(FailureCode.LIMIT_EXCEEDED, f"{count} records in a request, at most {max_records} are allowed")
+    if not 0 <= last < 1 << 31 or (count and last < count - 1):
+        raise _damaged(f"{count} records up to offset {last}", at)
+    codec = attributes & _CODEC
+    if codec not in KafkaCompression.__members__.values():
+        raise fail(FailureCode.NOT_IMPLEMENTED, f"compression {codec} is not known")
+    try:
+        payload = decompress(KafkaCompression(codec), body[_BODY.size :], max_bytes)
+    except DecompressionError as error:
+        raise _damaged(str(error), at) from None
+    if count * _LEAST_RECORD > len(payload):
+        raise _damaged(f"{count} records in {len(payload)} bytes", at)
+    batch = KafkaBatch(
+        base_offset=base_offset,
+        compression=KafkaCompression(codec),
+        append_time=bool(attributes & _APPEND_TIME),
+        transactional=bool(attributes & _TRANSACTIONAL),
+        control=bool(attributes & _CONTROL),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=sequence,
+        leader_epoch=leader_epoch,
+        next_offset=base_offset + last + 1,
+        size=size,
+    )
+    try:
+        _read_records(batch, payload, count, base_time, base_offset)
+    except KafkaFault as fault:
+        raise _damaged(f"in its records, {fault}", at) from None
+    return batch
+
+
+def _read_records(batch: KafkaBatch, payload: bytes, count: int, base_time: int, base_offset: int) -> None:
+    reader = KafkaReader(payload)
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    timestamps: list[int] = []
+    offsets: list[int] = []
+    headers: dict[int, KafkaHeaders] = {}
+    varint, headers_left = reader.varint, MOST_HEADERS
+    for index in range(count):
+        start = reader.at
+        end = varint() + reader.at
+        if not reader.at < end <= len(payload):
+            raise KafkaFault(f"record {index} has {end - reader.at} bytes", start)
+        reader.end = end
+        reader.at += 1  # attributes, of which none is used
+        timestamps.append(base_time + varint(64))
+        offsets.append(base_offset + varint())
+        keys.append(_nullable(reader))
+        values.append(_nullable(reader))
+        if named := varint():
+            if not 0 < named <= min(headers_left, end - reader.at):
+                raise KafkaFault(f"record {index} has {named} headers", start)
+            headers_left -= named
+            headers[index] = tuple((_name(reader), _nullable(reader)) for _ in range(named))
+        if reader.at != end:
+            raise KafkaFault(f"record {index} is followed by {end - reader.at} bytes", start)
+        reader.end = len(payload)
+    if reader.at != len(payload):
+        raise KafkaFault(f"{len(payload) - reader.at} bytes follow the last record", reader.at)
+    batch.keys, batch.values, batch.timestamps, batch.offsets, batch.headers = (
+        keys,
+        values,
+        timestamps,
+        offsets,
+        headers,
+    )
+
+
+def _nullable(reader: KafkaReader) -> bytes | None:
+    size = reader.varint()
+    if size == -1:
+        return None
+    if size < 0:
+        raise KafkaFault(f"length {size}", reader.at)
+    return reader.take(size, "a field")
+
+
+def _name(reader: KafkaReader) -> bytes:
+    name = _nullable(reader)
+    if name is None:
+        raise KafkaFault("the name of a header is null", reader.at)
+    return name
+
+
+def _damaged(why: str, at: int) -> OperationFailed:
+    return fail(FailureCode.BAD_FORMAT, f"the batch at byte {at}: {why}")
+
+
+# ---- encoding --------------------------------------------------------------------------------------------------------
+
+
+def encode_batch(batch: KafkaBatch) -> bytes:
+    """Return a batch as bytes. `offsets` rise from the base offset on; `next_offset` may be above the last one's
+    successor, and a batch may have no records: then its readers go on behind what is left out."""
+    base_offset, base_time = batch.base_offset, batch.timestamps[0] if batch.timestamps else -1
+    payload = b"".join(_records(batch, base_offset, base_time))
+    attributes = batch.compression
+    attributes |= _APPEND_TIME * batch.append_time | _TRANSACTIONAL * batch.transactional | _CONTROL * batch.control
+    body = _BODY.pack(
+        attributes,
+        max(batch.next_offset, batch.offsets[-1] + 1 if batch.offsets else 0) - base_offset - 1,
+        base_time,
+        max(batch.timestamps, default=-1),
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+        len(batch),
+    ) + compress(batch.compression, payload)
+    head = _HEAD.pack(
+        base_offset, len(body) + _HEAD.size - _BEFORE_LENGTH, batch.leader_epoch, 2, google_crc32c.value(body)
+    )
+    return head + body
+
+
+def _records(batch: KafkaBatch, base_offset: int, base_time: int) -> Iterator[bytes]:
+    headers = batch.headers
+    columns = zip(batch.keys, batch.values, batch.timestamps, batch.offsets, strict=True)
+    for index, (key, value, timestamp, offset) in enumerate(columns):
+        parts = [
+            b"\0",
+            varint(timestamp - base_time),
+            varint(offset - base_offset),
+            *_spelled(key),
+            *_spelled(value),
+            varint(len(some := headers.get(index, ()))),
+        ]
+        for name, content in some:
+            parts += (*_spelled(name), *_spelled(content))
+        yield varint(sum(map(len, parts)))
+        yield from parts
+
+
+def _spelled(data: bytes | None) -> tuple[bytes, ...]:
+    return (_NULL,) if data is None else (varint(len(data)), data)
+
+
+_NULL: Final = varint(-1)

@@ -1,0 +1,194 @@
+"""Messages about the cluster and the connection: versions, topics and brokers, authentication.
+
+The versions and fields are those of Apache Kafka's message definitions (`clients/src/main/resources/common/message`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from penstock_codecs.kafka.schema import Int8, Int16, Int32, Int64, KafkaMessage, nullable, since, tagged
+
+__all__ = [
+    "NO_OPERATIONS",
+    "ApiVersionRange",
+    "ApiVersionsRequest",
+    "ApiVersionsResponse",
+    "ClusterBroker",
+    "DescribeClusterRequest",
+    "DescribeClusterResponse",
+    "FinalizedFeature",
+    "MetadataBroker",
+    "MetadataPartition",
+    "MetadataRequest",
+    "MetadataRequestTopic",
+    "MetadataResponse",
+    "MetadataTopic",
+    "SaslAuthenticateRequest",
+    "SaslAuthenticateResponse",
+    "SaslHandshakeRequest",
+    "SaslHandshakeResponse",
+    "SupportedFeature",
+]
+
+NO_OPERATIONS: Final = -(1 << 31)
+"""The set of authorized operations if it was not asked for, or is not known."""
+
+
+class ApiVersionsRequest(KafkaMessage, kw_only=True):
+    """Asks which APIs the server has, in which versions."""
+
+    client_software_name: Annotated[str, since(3)] = ""
+    client_software_version: Annotated[str, since(3)] = ""
+
+
+class ApiVersionRange(KafkaMessage, kw_only=True):
+    """The versions of one API."""
+
+    api_key: Int16
+    min_version: Int16
+    max_version: Int16
+
+
+class SupportedFeature(KafkaMessage, kw_only=True):
+    """A feature of the cluster, and the range of its levels."""
+
+    name: str
+    min_version: Int16
+    max_version: Int16
+
+
+class FinalizedFeature(KafkaMessage, kw_only=True):
+    """A feature of the cluster, and the range of levels in force."""
+
+    name: str
+    max_version_level: Int16
+    min_version_level: Int16
+
+
+class ApiVersionsResponse(KafkaMessage, kw_only=True):
+    """The APIs of the server."""
+
+    error_code: Int16 = 0
+    api_keys: list[ApiVersionRange]
+    throttle_time_ms: Annotated[Int32, since(1)] = 0
+    supported_features: Annotated[list[SupportedFeature], tagged(0, 3)] = []
+    finalized_features_epoch: Annotated[Int64, tagged(1, 3)] = -1
+    finalized_features: Annotated[list[FinalizedFeature], tagged(2, 3)] = []
+    zk_migration_ready: Annotated[bool, tagged(3, 3)] = False
+
+
+class MetadataRequestTopic(KafkaMessage, kw_only=True):
+    """A topic that a client asks about."""
+
+    name: str
+
+
+class MetadataRequest(KafkaMessage, kw_only=True):
+    """Asks for topics and brokers; no topics (version 0) or null: for all topics."""
+
+    topics: Annotated[list[MetadataRequestTopic] | None, nullable(1)]
+    allow_auto_topic_creation: Annotated[bool, since(4)] = True
+    include_cluster_authorized_operations: Annotated[bool, since(8)] = False
+    include_topic_authorized_operations: Annotated[bool, since(8)] = False
+
+
+class MetadataBroker(KafkaMessage, kw_only=True):
+    """A broker, and the address that clients reach it at."""
+
+    node_id: Int32
+    host: str
+    port: Int32
+    rack: Annotated[str | None, since(1)] = None
+
+
+class MetadataPartition(KafkaMessage, kw_only=True):
+    """A partition, and its leader."""
+
+    error_code: Int16 = 0
+    partition_index: Int32
+    leader_id: Int32
+    leader_epoch: Annotated[Int32, since(7)] = -1
+    replica_nodes: list[Int32]
+    isr_nodes: list[Int32]
+    offline_replicas: Annotated[list[Int32], since(5)] = []
+
+
+class MetadataTopic(KafkaMessage, kw_only=True):
+    """A topic, or the reason why it cannot be used."""
+
+    error_code: Int16 = 0
+    name: str
+    is_internal: Annotated[bool, since(1)] = False
+    partitions: list[MetadataPartition]
+    topic_authorized_operations: Annotated[Int32, since(8)] = NO_OPERATIONS
+
+
+class MetadataResponse(KafkaMessage, kw_only=True):
+    """Topics and brokers."""
+
+    throttle_time_ms: Annotated[Int32, since(3)] = 0
+    brokers: list[MetadataBroker]
+    cluster_id: Annotated[str | None, since(2)] = None
+    controller_id: Annotated[Int32, since(1)] = -1
+    topics: list[MetadataTopic]
+    cluster_authorized_operations: Annotated[Int32, since(8)] = NO_OPERATIONS
+
+
+class DescribeClusterRequest(KafkaMessage, kw_only=True):
+    """Asks for the cluster's brokers."""
+
+    include_cluster_authorized_operations: bool = False
+    endpoint_type: Annotated[Int8, since(1)] = 1
+    include_fenced_brokers: Annotated[bool, since(2)] = False
+
+
+class ClusterBroker(KafkaMessage, kw_only=True):
+    """A broker of the cluster."""
+
+    broker_id: Int32
+    host: str
+    port: Int32
+    rack: str | None = None
+    is_fenced: Annotated[bool, since(2)] = False
+
+
+class DescribeClusterResponse(KafkaMessage, kw_only=True):
+    """The cluster's name and brokers. `endpoint_type`: 1 for brokers, 2 for controllers."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: str | None = None
+    endpoint_type: Annotated[Int8, since(1)] = 1
+    cluster_id: str
+    controller_id: Int32 = -1
+    brokers: list[ClusterBroker]
+    cluster_authorized_operations: Int32 = NO_OPERATIONS
+
+
+class SaslHandshakeRequest(KafkaMessage, kw_only=True):
+    """Chooses a mechanism of authentication. Bare tokens follow in version 0, requests in version 1."""
+
+    mechanism: str
+
+
+class SaslHandshakeResponse(KafkaMessage, kw_only=True):
+    """Tells whether the mechanism may be used, and the server's mechanisms."""
+
+    error_code: Int16 = 0
+    mechanisms: list[str]
+
+
+class SaslAuthenticateRequest(KafkaMessage, kw_only=True):
+    """Has the next message of the mechanism."""
+
+    auth_bytes: bytes
+
+
+class SaslAuthenticateResponse(KafkaMessage, kw_only=True):
+    """Has the server's answer. `session_lifetime_ms` 0: the session does not expire."""
+
+    error_code: Int16 = 0
+    error_message: str | None = None
+    auth_bytes: bytes = b""
+    session_lifetime_ms: Annotated[Int64, since(1)] = 0

@@ -1,0 +1,284 @@
+"""Messages of Kafka as data: a class for each, whose annotations say how every field is spelled in each version.
+
+    class MetadataRequest(KafkaMessage, kw_only=True):
+        topics: Annotated[list[MetadataRequestTopic] | None, nullable(1)]
+        allow_auto_topic_creation: Annotated[bool, since(4)] = True
+
+A field that a version lacks has its default. Types are `bool`, `str`, `bytes`, `Int8` to `Int64`, `Uuid`, other
+messages, and lists of these. `since` and `until` bound the versions; `nullable` gives the first one that may spell null
+(without it, a field that may be None is nullable in all); `tagged` makes a field a tagged one of flexible versions,
+which is left out if it has its default (KIP-482). Requests and responses, of client and server, are encoded and decoded
+from these annotations alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from penstock_codecs.kafka.wire import KafkaFault, KafkaReader, uvarint
+
+__all__ = ["Int8", "Int16", "Int32", "Int64", "KafkaMessage", "Uuid", "nullable", "since", "tagged", "until"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scalar:
+    """A type of fixed size: its layout, and a reader of it."""
+
+    layout: struct.Struct
+    read: Callable[[KafkaReader], Any]
+
+
+_INT8: Final = _Scalar(struct.Struct(">b"), KafkaReader.int8)
+_INT16: Final = _Scalar(struct.Struct(">h"), KafkaReader.int16)
+_INT32: Final = _Scalar(struct.Struct(">i"), KafkaReader.int32)
+_INT64: Final = _Scalar(struct.Struct(">q"), KafkaReader.int64)
+_BOOL: Final = _Scalar(struct.Struct(">?"), KafkaReader.boolean)
+_UUID: Final = _Scalar(struct.Struct(">16s"), lambda reader: reader.take(16, "uuid"))
+
+Int8 = Annotated[int, _INT8]
+Int16 = Annotated[int, _INT16]
+Int32 = Annotated[int, _INT32]
+Int64 = Annotated[int, _INT64]
+Uuid = Annotated[bytes, _UUID]
+"""16 bytes; all zero: none."""
+
+
+class _Rule(NamedTuple):
+    """A rule about the versions of a field, see the module. `tag`: for "tagged" alone."""
+
+    kind: str
+    version: int
+    tag: int = -1
+
+
+def since(version: int) -> _Rule:
+    """Return the rule that older versions lack the field."""
+    return _Rule("since", version)
+
+
+def until(version: int) -> _Rule:
+    """Return the rule that newer versions lack the field."""
+    return _Rule("until", version)
+
+
+def nullable(version: int) -> _Rule:
+    """Return the rule that older versions cannot spell None."""
+    return _Rule("nullable", version)
+
+
+def tagged(tag: int, version: int) -> _Rule:
+    """Return the rule that the field has a tag, and is in no version before `version`."""
+    return _Rule("tagged", version, tag)
+
+
+Read = Callable[[KafkaReader], Any]
+Write = Callable[[Any, list[bytes]], None]
+
+
+class _Codec(NamedTuple):
+    """Decoder and encoder of one type in one version."""
+
+    read: Read
+    write: Write
+
+
+class _Field(NamedTuple):
+    """A field in one version. `tag`: -1 for an ordinary one."""
+
+    name: str
+    codec: _Codec
+    tag: int
+
+
+class KafkaMessage(msgspec.Struct, kw_only=True):
+    """Base of all messages and of their parts."""
+
+    @classmethod
+    def read(cls, reader: KafkaReader, version: int, *, flexible: bool) -> Self:
+        """Decode a message. Raises KafkaFault."""
+        message: Self = _layout(cls, version, flexible).read(reader)
+        return message
+
+    def encode(self, version: int, *, flexible: bool) -> list[bytes]:
+        """Return the message as pieces of bytes.
+
+        Raises ValueError if this version cannot spell a field, as null or a number that is too large.
+        """
+        pieces: list[bytes] = []
+        _layout(type(self), version, flexible).write(self, pieces)
+        return pieces
+
+
+@cache
+def _layout(cls: type[KafkaMessage], version: int, flexible: bool) -> _Codec:
+    """Return the codec of a message in one version."""
+    hints = get_type_hints(cls, include_extras=True)
+    fields = [
+        field
+        for name in cls.__struct_fields__
+        if (field := _field(f"{cls.__name__}.{name}", name, hints[name], version, flexible)) is not None
+    ]
+    plain = tuple((field.name, field.codec.read) for field in fields if field.tag < 0)
+    writers = tuple((field.name, field.codec.write) for field in fields if field.tag < 0)
+    tags = {field.tag: field for field in fields if field.tag >= 0}
+
+    def read(reader: KafkaReader) -> KafkaMessage:
+        values = {name: read_field(reader) for name, read_field in plain}
+        if flexible:
+            _read_tags(reader, tags, values)
+        return cls(**values)
+
+    def write(message: Any, pieces: list[bytes]) -> None:
+        for name, write_field in writers:
+            write_field(getattr(message, name), pieces)
+        if flexible:
+            _write_tags(message, tags, pieces)
+
+    return _Codec(read, write)
+
+
+def _read_tags(reader: KafkaReader, tags: dict[int, _Field], values: dict[str, Any]) -> None:
+    last = -1
+    for _ in range(reader.tag_count()):
+        start = reader.at
+        tag, size = reader.uvarint(), reader.uvarint()
+        if tag <= last:
+            raise KafkaFault(f"tag {tag} follows tag {last}", start)
+        last, field = tag, tags.get(tag)
+        inner = KafkaReader(reader.take(size, "tagged field"), items=reader.items)
+        if field is None:
+            continue
+        try:
+            values[field.name] = field.codec.read(inner)
+        except KafkaFault as fault:
+            raise KafkaFault(f"tag {tag}: {fault}", start) from None
+        if inner.at != inner.end:
+            raise KafkaFault(f"tag {tag} has {inner.end - inner.at} bytes too many", start)
+        reader.items = inner.items
+
+
+def _write_tags(message: KafkaMessage, tags: dict[int, _Field], pieces: list[bytes]) -> None:
+    given = [(tag, tags[tag]) for tag in sorted(tags)]
+    given = [(tag, field) for tag, field in given if getattr(message, field.name) != _default(type(message), field)]
+    pieces.append(uvarint(len(given)))
+    for tag, field in given:
+        inner: list[bytes] = []
+        field.codec.write(getattr(message, field.name), inner)
+        pieces += (uvarint(tag), uvarint(sum(map(len, inner))), *inner)
+
+
+def _default(cls: type[KafkaMessage], field: _Field) -> Any:
+    found = next(one for one in msgspec.structs.fields(cls) if one.name == field.name)
+    return found.default if found.default_factory is msgspec.NODEFAULT else found.default_factory()
+
+
+def _field(where: str, name: str, hint: Any, version: int, flexible: bool) -> _Field | None:
+    """Return a field in one version, or None if the version lacks it."""
+    rules = {rule.kind: rule for rule in getattr(hint, "__metadata__", ()) if isinstance(rule, _Rule)}
+    tag = -1
+    if (rule := rules.get("tagged")) is not None:
+        if version < rule.version or not flexible:
+            return None
+        tag = rule.tag
+    first = rules["since"].version if "since" in rules else 0
+    last = rules["until"].version if "until" in rules else version
+    if not first <= version <= last:
+        return None
+    null_from = rules["nullable"].version if "nullable" in rules else 0
+    return _Field(name, _codec(where, hint, version, flexible, version >= null_from), tag)
+
+
+def _codec(where: str, hint: Any, version: int, flexible: bool, nulls: bool) -> _Codec:
+    """Return the codec of a type. `nulls`: this version can spell None, where the type has it."""
+    if (
+        scalar := next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, _Scalar)), None)
+    ) is not None:
+        return _fixed(where, scalar)
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    optional = False
+    if get_origin(hint) in (Union, UnionType):
+        [hint] = [one for one in get_args(hint) if one is not NoneType]
+        optional = True
+    if get_origin(hint) is list:
+        return _array(where, _codec(where, get_args(hint)[0], version, flexible, nulls), flexible, optional and nulls)
+    if hint is bool:
+        return _fixed(where, _BOOL)
+    if hint is str:
+        return _string(where, flexible, optional and nulls)
+    if hint is bytes:
+        return _bytes(where, flexible, optional and nulls)
+    assert isinstance(hint, type) and issubclass(hint, KafkaMessage) and not optional, f"{where}: {hint}"
+    return _layout(hint, version, flexible)
+
+
+def _fixed(where: str, scalar: _Scalar) -> _Codec:
+    pack = scalar.layout.pack
+
+    def write(value: Any, pieces: list[bytes]) -> None:
+        try:
+            pieces.append(pack(value))
+        except struct.error as error:
+            raise ValueError(f"{where}: {value!r} is not of its type: {error}") from None
+
+    return _Codec(scalar.read, write)
+
+
+def _string(where: str, flexible: bool, nulls: bool) -> _Codec:
+    inner = _bytes(where, flexible, nulls, small=True)
+
+    def read(reader: KafkaReader) -> str | None:
+        start, data = reader.at, inner.read(reader)
+        try:
+            return None if data is None else str(data, "utf-8")
+        except UnicodeDecodeError:
+            raise KafkaFault(f"{where} is not UTF-8", start) from None
+
+    return _Codec(read, lambda value, pieces: inner.write(None if value is None else value.encode(), pieces))
+
+
+def _bytes(where: str, flexible: bool, nulls: bool, *, small: bool = False) -> _Codec:
+    layout = _INT16.layout if small else _INT32.layout
+
+    def read(reader: KafkaReader) -> bytes | None:
+        start, data = reader.at, reader.block(compact=flexible, small=small, what=where)
+        if data is None and not nulls:
+            raise KafkaFault(f"{where} is null", start)
+        return data
+
+    def write(value: bytes | None, pieces: list[bytes]) -> None:
+        if value is None and not nulls:
+            raise ValueError(f"{where}: this version cannot spell null")
+        size = -1 if value is None else len(value)
+        pieces.append(uvarint(size + 1) if flexible else layout.pack(size))
+        if value:
+            pieces.append(value)
+
+    return _Codec(read, write)
+
+
+def _array(where: str, element: _Codec, flexible: bool, nulls: bool) -> _Codec:
+    read_one, write_one = element
+
+    def read(reader: KafkaReader) -> list[Any] | None:
+        start, count = reader.at, reader.count(compact=flexible)
+        if count is None and not nulls:
+            raise KafkaFault(f"{where} is null", start)
+        return None if count is None else [read_one(reader) for _ in range(count)]
+
+    def write(values: list[Any] | None, pieces: list[bytes]) -> None:
+        if values is None and not nulls:
+            raise ValueError(f"{where}: this version cannot spell null")
+        size = -1 if values is None else len(values)
+        pieces.append(uvarint(size + 1) if flexible else _INT32.layout.pack(size))
+        for value in values or ():
+            write_one(value, pieces)
+
+    return _Codec(read, write)

@@ -1,0 +1,1 @@
+"""Kafka: the front for its clients."""

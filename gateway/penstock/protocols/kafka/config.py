@@ -1,0 +1,76 @@
+"""Configuration table of Kafka; see docs/configuration.md."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from penstock.core.config_fields import DEFAULT_BASIN, check_address, check_basin, check_server, key
+from penstock.protocols.tables import MAX_CONNECTIONS, Anonymous, ListenerLimits, ListenerName, ListenerTable
+from penstock_codecs.limits import KIB, MIB
+
+__all__ = ["KafkaListener", "KafkaListenerLimits"]
+
+
+class KafkaListenerLimits(ListenerLimits, frozen=True, kw_only=True):
+    """Limits of one Kafka listener."""
+
+    max_connections: Annotated[int, MAX_CONNECTIONS] = 10_000
+    max_request_bytes: Annotated[
+        int, key("Largest request. A larger one ends the connection.", least=64 * KIB, most=64 * MIB)
+    ] = 16 * MIB
+    max_batch_bytes: Annotated[
+        int, key("Most bytes of a batch of records once it is decompressed.", least=1 * MIB, most=64 * MIB)
+    ] = 16 * MIB
+    max_partitions: Annotated[int, key("Most partitions of a topic that clients create.", least=1, most=1000)] = 100
+    max_fetch_bytes: Annotated[
+        int,
+        key(
+            "Most bytes of records in one answer to a Fetch request, whatever it asks for; one record is always sent.",
+            least=1,
+            most=64 * MIB,
+        ),
+    ] = 8 * MIB
+    max_fetch_wait_ms: Annotated[
+        int, key("Longest wait of a Fetch request for records, in milliseconds.", least=0, most=300_000)
+    ] = 30_000
+    idle_timeout_seconds: Annotated[
+        float, key("Time after which a client is disconnected if it sends no request.", least=1)
+    ] = 600.0
+    send_timeout_seconds: Annotated[
+        float, key("Time after which a client is disconnected if it accepts none of its answers.", least=1)
+    ] = 30.0
+
+
+class KafkaListener(ListenerTable, frozen=True, kw_only=True):
+    """Kafka over TCP or TLS. Omit the table to switch the listener off."""
+
+    name: ListenerName = None
+    bind: Annotated[str, key("Address, as HOST:PORT, or [::1]:9092 for IPv6; port 0 lets the system choose.")] = (
+        "127.0.0.1:9092"
+    )
+    advertise: Annotated[
+        str | None,
+        key(
+            "HOST:PORT that clients are told to connect to; absent: the address that they are connected to. Needed "
+            "behind a proxy or a translation of addresses.",
+            example="kafka.example.org:9092",
+        ),
+    ] = None
+    basin: Annotated[str, key("Basin of all streams (docs/names.md). A second listener serves a second basin.")] = (
+        DEFAULT_BASIN
+    )
+    partitions: Annotated[
+        int, key("Number of partitions of a topic that is created without a number.", least=1, most=1000)
+    ] = 1
+    anonymous: Anonymous = False
+    limits: KafkaListenerLimits = KafkaListenerLimits()
+
+    def __post_init__(self) -> None:
+        check_address("bind", self.bind)
+        check_basin("basin", self.basin)
+        if self.advertise is not None:
+            check_server("advertise", self.advertise)
+        if self.partitions > self.limits.max_partitions:
+            most = self.limits.max_partitions
+            raise ValueError(f"partitions: {self.partitions} is more than limits.max_partitions, {most}")
+        self.check_tls()

@@ -1,0 +1,194 @@
+"""APIs that create, delete and describe topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from penstock.core.back import Back
+from penstock.protocols.kafka.front.call import NODE_ID, KafkaCall, KafkaHandlers
+from penstock.protocols.kafka.front.settings import KafkaSettings
+from penstock.protocols.kafka.topics import KafkaTopics
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.kafka import KafkaError
+from penstock_codecs.kafka.topic_messages import (
+    ConfigEntry,
+    ConfigResource,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatedTopic,
+    CreatedTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletedTopic,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribedConfigs,
+)
+from penstock_codecs.limits import S2_MAX_RECORD
+from penstock_codecs.operations import GetStreamConfig
+from penstock_codecs.streams import DEFAULT_STREAM_CONFIG, INFINITE, Retention, StreamConfig, TimestampingMode
+
+__all__ = ["AdministrationHandlers"]
+
+_TOPIC, _BROKER = 2, 4
+"""Types of resources."""
+_OWN, _DEFAULT = 1, 5
+"""Sources of a setting: the topic's own, or the default."""
+_STRING, _INT, _LONG, _LIST = 2, 3, 5, 7
+"""Types of settings."""
+_RETENTION: Final = "retention.ms"
+_TIMESTAMPS: Final = "message.timestamp.type"
+_POLICY: Final = "cleanup.policy"
+_ARRIVAL: Final = "LogAppendTime"
+_CREATION: Final = "CreateTime"
+
+
+class _Refusal(Exception):
+    """A topic that cannot be created as it is wanted."""
+
+    def __init__(self, code: KafkaError, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class AdministrationHandlers:
+    """Handlers of CreateTopics, DeleteTopics and DescribeConfigs."""
+
+    def __init__(self, back: Back, topics: KafkaTopics, settings: KafkaSettings) -> None:
+        self._back = back
+        self._topics = topics
+        self._settings = settings
+        self.handlers: KafkaHandlers = {
+            CreateTopicsRequest: self._create,
+            DeleteTopicsRequest: self._delete,
+            DescribeConfigsRequest: self._describe,
+        }
+
+    # ---- creation and deletion ---------------------------------------------------------------------------------------
+
+    async def _create(self, request: CreateTopicsRequest, call: KafkaCall) -> CreateTopicsResponse:
+        names = [topic.name for topic in request.topics]
+        created = []
+        for topic in request.topics:
+            try:
+                if names.count(topic.name) > 1:
+                    raise _Refusal(KafkaError.INVALID_REQUEST, f"topic {topic.name} is in the request more than once")
+                created.append(await self._created(topic, only_checks=request.validate_only))
+            except _Refusal as refusal:
+                created.append(CreatedTopic(name=topic.name, error_code=refusal.code, error_message=str(refusal)))
+            except OperationFailed as error:
+                created.append(
+                    CreatedTopic(
+                        name=topic.name, error_code=call.refused(error.failure), error_message=error.failure.message
+                    )
+                )
+        return CreateTopicsResponse(topics=created)
+
+    async def _created(self, topic: CreatableTopic, *, only_checks: bool) -> CreatedTopic:
+        count = self._count(topic)
+        config = _config_of(topic.configs)
+        if only_checks:
+            await self._topics.check_absent(topic.name)
+        else:
+            await self._topics.create(topic.name, count, config)
+        configs = [
+            CreatedTopicConfig(name=one.name, value=one.value, read_only=True, config_source=one.config_source)
+            for one in _settings_of(config.resolve())
+        ]
+        return CreatedTopic(name=topic.name, num_partitions=count, replication_factor=1, configs=configs)
+
+    def _count(self, topic: CreatableTopic) -> int:
+        """Return the number of partitions that a topic is to have."""
+        if topic.assignments:
+            if sorted(one.partition_index for one in topic.assignments) != list(range(len(topic.assignments))):
+                raise _Refusal(KafkaError.INVALID_REPLICA_ASSIGNMENT, "partitions are numbered from 0 without a gap")
+            if any(one.broker_ids != [NODE_ID] for one in topic.assignments):
+                raise _Refusal(KafkaError.INVALID_REPLICA_ASSIGNMENT, f"the only broker is {NODE_ID}")
+            count = len(topic.assignments)
+        else:
+            count = self._settings.partitions if topic.num_partitions == -1 else topic.num_partitions
+            if topic.replication_factor not in (-1, 1):
+                why = f"replication factor {topic.replication_factor}: the gateway is the only broker"
+                raise _Refusal(KafkaError.INVALID_REPLICATION_FACTOR, why)
+        if not 0 < count <= self._settings.max_partitions:
+            why = f"{count} partitions, where 1 to {self._settings.max_partitions} are allowed (max_partitions)"
+            raise _Refusal(KafkaError.INVALID_PARTITIONS, why)
+        return count
+
+    async def _delete(self, request: DeleteTopicsRequest, call: KafkaCall) -> DeleteTopicsResponse:
+        deleted = []
+        for name in request.topic_names:
+            try:
+                await self._topics.delete(name)
+            except OperationFailed as error:
+                deleted.append(
+                    DeletedTopic(name=name, error_code=call.refused(error.failure), error_message=error.failure.message)
+                )
+            else:
+                deleted.append(DeletedTopic(name=name))
+        return DeleteTopicsResponse(responses=deleted)
+
+    # ---- settings ----------------------------------------------------------------------------------------------------
+
+    async def _describe(self, request: DescribeConfigsRequest, call: KafkaCall) -> DescribeConfigsResponse:
+        return DescribeConfigsResponse(results=[await self._described(one, call) for one in request.resources])
+
+    async def _described(self, resource: ConfigResource, call: KafkaCall) -> DescribedConfigs:
+        found = DescribedConfigs(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        try:
+            settings = await self._settings_of(resource)
+        except OperationFailed as error:
+            found.error_code, found.error_message = call.refused(error.failure), error.failure.message
+            return found
+        wanted = resource.configuration_keys
+        found.configs = [one for one in settings if wanted is None or one.name in wanted]
+        return found
+
+    async def _settings_of(self, resource: ConfigResource) -> list[ConfigEntry]:
+        if resource.resource_type == _TOPIC:
+            config = await self._topics.on(
+                resource.resource_name, 0, lambda stream: self._back.perform(GetStreamConfig(stream))
+            )
+            return list(_settings_of(config))
+        if resource.resource_type == _BROKER and resource.resource_name in ("", str(NODE_ID)):
+            return [
+                _entry("num.partitions", str(self._settings.partitions), _INT),
+                _entry("default.replication.factor", "1", _INT),
+                _entry("message.max.bytes", str(S2_MAX_RECORD), _INT),
+            ]
+        what = f"resource {resource.resource_name!r:.80} of type {resource.resource_type}"
+        raise fail(FailureCode.INVALID, f"{what} has no settings: topics (2) have, and broker {NODE_ID} (4)")
+
+
+def _config_of(settings: list[CreatableTopicConfig]) -> StreamConfig:
+    """Return the configuration layer of a new stream. Raises _Refusal for settings without a counterpart."""
+    retention: Retention | None = None
+    timestamping: TimestampingMode | None = None
+    for setting in settings:
+        name, value = setting.name, setting.value
+        if name == _RETENTION and value is not None and value.lstrip("-").isdigit():
+            retention = INFINITE if int(value) < 0 else Retention(max(1, int(value) // 1000))
+        elif name == _TIMESTAMPS and value in (_CREATION, _ARRIVAL):
+            timestamping = TimestampingMode.ARRIVAL if value == _ARRIVAL else TimestampingMode.CLIENT_PREFER
+        elif (name, value) != (_POLICY, "delete"):
+            why = f"{name} = {value!r:.80}: {_RETENTION}, {_TIMESTAMPS} and {_POLICY} = delete can be set"
+            raise _Refusal(KafkaError.INVALID_CONFIG, why)
+    return StreamConfig(retention=retention, timestamping_mode=timestamping)
+
+
+def _settings_of(config: StreamConfig) -> Iterator[ConfigEntry]:
+    """Yield the settings of a topic; `config` is resolved."""
+    retention = config.retention or INFINITE
+    age = -1 if retention.age_seconds is None else retention.age_seconds * 1000
+    by_arrival = config.timestamping_mode is TimestampingMode.ARRIVAL
+    yield _entry(_POLICY, "delete", _LIST)
+    yield _entry(_RETENTION, str(age), _LONG, own=config.retention != DEFAULT_STREAM_CONFIG.retention)
+    yield _entry(_TIMESTAMPS, _ARRIVAL if by_arrival else _CREATION, _STRING, own=by_arrival)
+    yield _entry("max.message.bytes", str(S2_MAX_RECORD), _INT)
+
+
+def _entry(name: str, value: str, kind: int, *, own: bool = False) -> ConfigEntry:
+    return ConfigEntry(name=name, value=value, config_source=_OWN if own else _DEFAULT, config_type=kind)

@@ -1,0 +1,100 @@
+"""APIs about the cluster: versions, metadata, brokers. The gateway is the only broker, and leads all partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from penstock.protocols.kafka.front.call import NODE_ID, KafkaCall, KafkaHandlers
+from penstock.protocols.kafka.front.settings import KafkaSettings
+from penstock.protocols.kafka.topics import KafkaTopics
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.kafka import KafkaApi, KafkaError
+from penstock_codecs.kafka.cluster_messages import (
+    ApiVersionRange,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    ClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataBroker,
+    MetadataPartition,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataTopic,
+)
+
+__all__ = ["CLUSTER_ID", "LEADER_EPOCH", "ClusterHandlers"]
+
+CLUSTER_ID: Final = "penstock"
+LEADER_EPOCH: Final = 0
+"""The leader epoch of all partitions: their leader never changes."""
+
+
+class ClusterHandlers:
+    """Handlers of ApiVersions, Metadata and DescribeCluster. `apis` returns the APIs that are offered."""
+
+    def __init__(self, topics: KafkaTopics, settings: KafkaSettings, apis: Callable[[], list[KafkaApi]]) -> None:
+        self._topics = topics
+        self._settings = settings
+        self._apis = apis
+        self.handlers: KafkaHandlers = {
+            ApiVersionsRequest: self._api_versions,
+            MetadataRequest: self._metadata,
+            DescribeClusterRequest: self._cluster,
+        }
+
+    async def _api_versions(self, request: ApiVersionsRequest, call: KafkaCall) -> ApiVersionsResponse:  # noqa: ARG002
+        """List the APIs; the error tells a client that asked in an unknown version to ask again (KIP-511)."""
+        error = KafkaError.NONE if call.request.supported else KafkaError.UNSUPPORTED_VERSION
+        return ApiVersionsResponse(
+            error_code=error,
+            api_keys=[
+                ApiVersionRange(api_key=api.key, min_version=api.oldest, max_version=api.newest) for api in self._apis()
+            ],
+        )
+
+    async def _metadata(self, request: MetadataRequest, call: KafkaCall) -> MetadataResponse:
+        """Describe topics; create those that are missing, if the request and their basin allow it."""
+        if request.topics is None or (not request.topics and call.version == 0):
+            topics = [_topic(name, count) for name, count in (await self._topics.all()).items()]
+        else:
+            creates = request.allow_auto_topic_creation
+            topics = [await self._described(one.name, creates, call) for one in request.topics]
+        broker = MetadataBroker(node_id=NODE_ID, host=call.address.host, port=call.address.port)
+        return MetadataResponse(brokers=[broker], cluster_id=CLUSTER_ID, controller_id=NODE_ID, topics=topics)
+
+    async def _described(self, name: str, creates: bool, call: KafkaCall) -> MetadataTopic:
+        try:
+            try:
+                return _topic(name, await self._topics.partitions(name))
+            except OperationFailed as error:
+                if error.failure.code is not FailureCode.STREAM_NOT_FOUND or not creates:
+                    raise
+            await self._topics.ensure(name, self._settings.partitions)
+            return _topic(name, self._settings.partitions)
+        except OperationFailed as error:
+            return MetadataTopic(error_code=call.refused(error.failure), name=name, partitions=[])
+
+    async def _cluster(self, request: DescribeClusterRequest, call: KafkaCall) -> DescribeClusterResponse:
+        if request.endpoint_type != 1:
+            why = f"endpoint type {request.endpoint_type}: only brokers (1) can be described"
+            return DescribeClusterResponse(
+                error_code=KafkaError.INVALID_REQUEST, error_message=why, cluster_id=CLUSTER_ID, brokers=[]
+            )
+        broker = ClusterBroker(broker_id=NODE_ID, host=call.address.host, port=call.address.port)
+        return DescribeClusterResponse(cluster_id=CLUSTER_ID, controller_id=NODE_ID, brokers=[broker])
+
+
+def _topic(name: str, count: int) -> MetadataTopic:
+    partitions = [
+        MetadataPartition(
+            partition_index=index,
+            leader_id=NODE_ID,
+            leader_epoch=LEADER_EPOCH,
+            replica_nodes=[NODE_ID],
+            isr_nodes=[NODE_ID],
+        )
+        for index in range(count)
+    ]
+    return MetadataTopic(name=name, partitions=partitions)

@@ -1,0 +1,93 @@
+"""Kafka's front: requests become operations on a back, results become responses.
+
+An API is a line in `penstock_codecs.kafka.apis` and a handler. Handlers are grouped in classes by subject; each class
+has a table of them, `handlers`, by class of request, and the front offers the APIs that have one. A client's requests
+are handled one after the other, and so answered in order, as Kafka does.
+"""
+
+from __future__ import annotations
+
+import structlog
+import trio
+
+from penstock.core.address import Address
+from penstock.core.back import Back
+from penstock.net.draining import Draining
+from penstock.observe.metrics.clients import count_error
+from penstock.observe.taps.tap import CONNECTION
+from penstock.protocols.kafka.front.administration import AdministrationHandlers
+from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandler
+from penstock.protocols.kafka.front.cluster import ClusterHandlers
+from penstock.protocols.kafka.front.link import KafkaLink
+from penstock.protocols.kafka.front.settings import KafkaSettings
+from penstock.protocols.kafka.topics import KafkaTopics
+from penstock_codecs.failures import Failure, FailureCode, RemoteProtocolError
+from penstock_codecs.kafka import API_VERSIONS, APIS, KafkaApi, KafkaMessage
+
+__all__ = ["KafkaFront"]
+
+log = structlog.get_logger()
+
+
+class KafkaFront:
+    """Front that serves Kafka connections over one back."""
+
+    def __init__(self, back: Back, settings: KafkaSettings | None = None) -> None:
+        self.back = back
+        self.settings = settings or KafkaSettings()
+        self.draining = Draining()
+        topics = KafkaTopics(back, self.settings.names)
+        self.handlers: dict[type[KafkaMessage], KafkaHandler] = {
+            **ClusterHandlers(topics, self.settings, self.apis).handlers,
+            **AdministrationHandlers(back, topics, self.settings).handlers,
+        }
+
+    def apis(self) -> list[KafkaApi]:
+        """Return the APIs that have a handler."""
+        return [api for api in APIS.values() if api.request in self.handlers]
+
+    def drain(self) -> None:
+        """Begin to shut down: finish the requests in progress, then end the connections. Must be called within trio."""
+        self.draining.begin()
+
+    async def serve(self, stream: trio.abc.Stream) -> None:
+        """Serve one connection until it ends, and close it. Never raises for errors of a client or the back."""
+        link = KafkaLink(stream, self.settings, self.draining)
+        try:
+            await self._run(link)
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
+            log.debug("connection_lost", reason=type(error).__name__)
+        except Exception:
+            log.exception("connection_failed")
+        finally:
+            await link.cut()
+
+    async def _run(self, link: KafkaLink) -> None:
+        """Serve requests until the connection ends. A request that breaks the protocol has no response in Kafka: the
+        connection is closed behind the responses still owed."""
+        address = self.settings.advertise or _connected_to()
+        try:
+            while (request := await link.next_request()) is not None:
+                if wait := link.quota.request():
+                    await trio.sleep(wait)
+                handler = self.handlers.get(type(request.message))
+                if handler is None:
+                    raise RemoteProtocolError(Failure(FailureCode.NOT_IMPLEMENTED, f"{request.api.name} is not there"))
+                call = KafkaCall(request, link, address)
+                response = await handler(request.message, call)
+                if call.refusals and not link.quota.authenticated:
+                    await link.quota.rest_in_turn()
+                elif not call.refusals and request.api is not API_VERSIONS:
+                    link.quota.admit()
+                await link.send(request, response)
+        except RemoteProtocolError as error:
+            if error.failure.code is not FailureCode.CLIENT_HANGUP:
+                count_error(error.failure.code)
+                log.info("protocol_error", code=error.failure.code.value, reason=error.failure.message)
+        await link.close()
+
+
+def _connected_to() -> Address:
+    """Return the address at which the client has reached the gateway."""
+    tap = CONNECTION.get()
+    return Address("127.0.0.1", 9092) if tap is None else Address(*tap.conversation.server)

@@ -1,0 +1,29 @@
+"""Settings of a Kafka front."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.core.address import Address
+from penstock.protocols.kafka.names import KafkaNames
+from penstock_codecs.limits import MIB
+
+__all__ = ["KafkaSettings"]
+
+
+@dataclass(slots=True, kw_only=True)
+class KafkaSettings:
+    """Settings of one Kafka front; sizes in bytes."""
+
+    names: KafkaNames = field(default_factory=lambda: KafkaNames("penstock"))
+    advertise: Address | None = None
+    """Address that clients are told; None: the one that they are connected to."""
+    partitions: int = 1
+    """Partitions of a topic that is created without a number."""
+    max_partitions: int = 100
+    max_request_bytes: int = 16 * MIB
+    max_batch_bytes: int = 16 * MIB
+    max_fetch_bytes: int = 8 * MIB
+    max_fetch_wait_ms: int = 30_000
+    idle_timeout_seconds: float = 600.0
+    send_timeout_seconds: float = 30.0

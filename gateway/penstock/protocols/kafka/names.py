@@ -1,0 +1,85 @@
+"""The mapping between Kafka's topics and streams; docs/names.md explains it.
+
+A topic of one partition is the stream of the same name in the listener's basin. A topic of several partitions is a set
+of streams: partition 2 of topic `orders` is stream `orders/2`. A topic's name has no slash, so the two never meet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.model import StreamRef
+
+__all__ = ["KafkaNames", "TopicPartition", "topics_of"]
+
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_DOTS: Final = frozenset({".", ".."})
+_MEMBER: Final = re.compile(r"([A-Za-z0-9._-]{1,249})/(0|[1-9][0-9]{0,5})")
+"""A stream of a set: the topic, and the number of the partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartition:
+    """A partition of a topic. `whole`: it is the only one, so its stream has the topic's name."""
+
+    topic: str
+    partition: int
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaNames:
+    """The mapping of a listener. `basin`: that of all streams."""
+
+    basin: str
+
+    def to_stream(self, topic: str) -> StreamRef:
+        """Return the stream of a topic with one partition. Raises BAD_PATH for a name that no topic can have."""
+        if not _TOPIC.fullmatch(topic) or topic in _DOTS:
+            why = "a topic is named by 1 to 249 letters, digits, dots, hyphens and underscores"
+            raise fail(FailureCode.BAD_PATH, f"{topic!r:.80}: {why}, and not . or ..")
+        return StreamRef(self.basin, topic)
+
+    def member(self, topic: str, partition: int) -> StreamRef:
+        """Return the stream of one of several partitions. Raises BAD_PATH."""
+        return StreamRef(self.basin, f"{self.to_stream(topic).stream}/{partition}")
+
+    def is_member(self, stream: StreamRef, topic: str) -> bool:
+        """Return whether a stream is one of several partitions of a topic."""
+        found = _MEMBER.fullmatch(stream.stream)
+        return found is not None and found[1] == topic
+
+    def from_stream(self, stream: StreamRef) -> TopicPartition:
+        """Return the partition that a stream is. Raises NOT_REPRESENTABLE if it is none."""
+        if stream.basin == self.basin:
+            if (found := _MEMBER.fullmatch(stream.stream)) is not None and found[1] not in _DOTS:
+                return TopicPartition(found[1], int(found[2]), whole=False)
+            if _TOPIC.fullmatch(stream.stream) and stream.stream not in _DOTS:
+                return TopicPartition(stream.stream, 0, whole=True)
+        why = f"stream {stream} is no topic: those are in basin {self.basin}, named by letters, digits, dots, - and _"
+        raise fail(FailureCode.NOT_REPRESENTABLE, why)
+
+
+def topics_of(names: Iterable[str]) -> dict[str, int]:
+    """Return the topics among the names of a basin's streams, each with its number of partitions, in order of name.
+
+    A set of streams counts as far as its numbers have no gap, from 0 on. A stream that has the name of a set is the
+    topic, and its members are not reached.
+    """
+    members: dict[str, set[int]] = {}
+    whole: set[str] = set()
+    for name in names:
+        if (found := _MEMBER.fullmatch(name)) is not None:
+            members.setdefault(found[1], set()).add(int(found[2]))
+        elif _TOPIC.fullmatch(name):
+            whole.add(name)
+    topics = dict.fromkeys(whole - _DOTS, 1)
+    for topic, numbers in members.items():
+        count = next(number for number in range(len(numbers) + 1) if number not in numbers)
+        if count and topic not in _DOTS:
+            topics.setdefault(topic, count)
+    return dict(sorted(topics.items()))

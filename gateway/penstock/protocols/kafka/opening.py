@@ -1,0 +1,36 @@
+"""Builds the Kafka listener's front from its table."""
+
+from __future__ import annotations
+
+from penstock.core.address import Address
+from penstock.net.http.traced import traced_connections
+from penstock.protocols.kafka.config import KafkaListener
+from penstock.protocols.kafka.front import KafkaFront, KafkaSettings
+from penstock.protocols.kafka.names import KafkaNames
+from penstock.protocols.opening import ListenerContext, OpenListener
+
+__all__ = ["kafka_settings", "open_listener"]
+
+
+def open_listener(context: ListenerContext, label: str, table: KafkaListener) -> OpenListener:
+    """See `penstock.protocols.plugin.ListenerKind.open`."""
+    settings, back = kafka_settings(table), context.back(label)
+    front = KafkaFront(context.faulty(back, label), settings)
+    return OpenListener(traced_connections(front.serve), front.drain, back, (settings,))
+
+
+def kafka_settings(listener: KafkaListener) -> KafkaSettings:
+    """Return the settings of the Kafka front."""
+    limits = listener.limits
+    return KafkaSettings(
+        names=KafkaNames(listener.basin),
+        advertise=None if listener.advertise is None else Address.parse(listener.advertise),
+        partitions=listener.partitions,
+        max_partitions=limits.max_partitions,
+        max_request_bytes=limits.max_request_bytes,
+        max_batch_bytes=limits.max_batch_bytes,
+        max_fetch_bytes=limits.max_fetch_bytes,
+        max_fetch_wait_ms=limits.max_fetch_wait_ms,
+        idle_timeout_seconds=limits.idle_timeout_seconds,
+        send_timeout_seconds=limits.send_timeout_seconds,
+    )

@@ -1,0 +1,97 @@
+"""The gateway's plug-in for Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.core.address import Address
+from penstock.protocols.kafka.config import KafkaListener
+from penstock.protocols.plugin import Example, ListenerKind, ProtocolPlugin
+from penstock.protocols.tables import ConfigView
+from penstock.protocols.terms import Terms
+from penstock.routing.loss.plan import FrontSide
+from penstock_codecs.model import StreamRef
+
+if TYPE_CHECKING:
+    from penstock.protocols.opening import ListenerContext, OpenListener
+
+__all__ = ["PLUGIN"]
+
+
+class _Listener(ListenerKind[KafkaListener]):
+    kind = "kafka"
+    title = "Kafka"
+    table = KafkaListener
+    by_default = True
+    several_processes = False
+    proved_by_routes = True
+    fixed_keys = frozenset({"basin"})
+    proofs = "tls_client_ca, or routes that are all for identities"
+    refusals = {
+        "max_connections": "the connection is closed",
+        "max_inflight_bytes": "the connection is closed",
+        "requests_per_second": "the request waits",
+        "min_receive_rate": "the connection is closed",
+    }
+    at_limits = (
+        ("max_request_bytes", "the connection is closed", ""),
+        ("max_batch_bytes", "`MESSAGE_TOO_LARGE`", ""),
+        ("max_partitions", "`INVALID_PARTITIONS`", ""),
+        ("max_fetch_bytes", "the answer has fewer records", ""),
+        ("max_fetch_wait_ms", "the answer has no records", ""),
+        ("idle_timeout_seconds", "the connection is closed", "idle_timeout_seconds"),
+        ("send_timeout_seconds", "the connection is closed", "send_timeout_seconds"),
+    )
+
+    def open(self, context: ListenerContext, label: str, table: KafkaListener) -> OpenListener:
+        from penstock.protocols.kafka.opening import open_listener
+
+        return open_listener(context, label, table)
+
+    def named_basins(self, table: KafkaListener) -> Iterator[tuple[str, str]]:
+        yield "basin", table.basin
+
+    def reach(self, table: KafkaListener) -> str:
+        return f"every stream of basin {table.basin}"
+
+    def side(self, table: KafkaListener) -> FrontSide:
+        from penstock.protocols.kafka.report import KafkaSide
+
+        return KafkaSide()
+
+    def describe(self, table: KafkaListener, config: ConfigView) -> Iterator[str]:
+        from penstock.protocols.kafka.report import describe
+
+        return describe(table)
+
+    def describe_names(self, table: KafkaListener) -> Iterator[str]:
+        from penstock.protocols.kafka.report import describe_names
+
+        return describe_names(table)
+
+    own_names = True
+    hint_names = ("kafka",)
+
+    def terms(self, table: KafkaListener) -> Terms:
+        from penstock.protocols.kafka.names import KafkaNames
+        from penstock.protocols.kafka.terms import KafkaTerms
+
+        return KafkaTerms(KafkaNames(table.basin))
+
+    def recorded_stream(self, name: str, basin: str) -> StreamRef:
+        return StreamRef(basin, name)
+
+    def replaying(self, basin: str, patience: float) -> dict[str, Any]:
+        return {"basin": basin, "limits": {"idle_timeout_seconds": patience}}
+
+    def sole_basin(self, table: KafkaListener) -> str | None:
+        return table.basin
+
+    def commands(self, table: KafkaListener, address: Address, example: Example) -> Iterator[str]:
+        from penstock.protocols.kafka.report import commands
+
+        return commands(table, address, example)
+
+
+PLUGIN: Final = ProtocolPlugin(listener=_Listener())

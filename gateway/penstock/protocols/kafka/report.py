@@ -1,0 +1,45 @@
+"""Texts about Kafka listeners for people: reports, plans of losses, and the first commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.core.address import Address
+from penstock.protocols.kafka.config import KafkaListener
+from penstock.protocols.plugin import Example
+from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item, bodies, carried
+
+__all__ = ["KafkaSide", "commands", "describe", "describe_names"]
+
+
+class KafkaSide(FrontSide):
+    """Clients of Kafka, whose records have keys, headers and values."""
+
+    def appends(self, back: BackSide) -> Iterator[Item]:
+        """Yield the fate of values, of keys and headers, and of timestamps."""
+        yield from bodies(back, "values")
+        headers, empty, _ = carried(back)
+        yield headers._replace(what="keys and headers")
+        yield empty._replace(what="empty values")
+        yield Item("timestamps", Fate.KEPT, back.timestamps_kept)
+
+    def positions(self, back: BackSide) -> Iterator[Item]:  # noqa: ARG002
+        """Yield the fate of positions that its clients read."""
+        yield Item("offsets", Fate.KEPT, "they are the sequence numbers")
+
+
+def describe(listener: KafkaListener) -> Iterator[str]:
+    """See `penstock.protocols.plugin.ListenerKind.describe`."""
+    carrier = " by TLS" if listener.tls_certificate else ""
+    yield f"Kafka{carrier} on {listener.bind}, for {listener.clients('any client')}"
+
+
+def describe_names(listener: KafkaListener) -> Iterator[str]:
+    """See `penstock.protocols.plugin.ListenerKind.describe_names`."""
+    yield f"A topic is a stream of basin {listener.basin}; partition 2 of several is stream TOPIC/2 (docs/names.md)"
+
+
+def commands(listener: KafkaListener, address: Address, example: Example) -> Iterator[str]:
+    """See `penstock.protocols.plugin.ListenerKind.commands`."""
+    if listener.tls_certificate is None and example.stream.replace("-", "").replace("_", "").isalnum():
+        yield from ("", "  # read it as a Kafka topic", f"  kcat -b {address} -t {example.stream} -C -e")

@@ -1,0 +1,143 @@
+"""Topics found among streams: their partitions, and the stream of each.
+
+Nothing is remembered: clients of all protocols create and delete streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from penstock.core.back import Back
+from penstock.protocols.kafka.names import KafkaNames, topics_of
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import CheckTail, CreateStream, DeleteStream, ListStreams
+from penstock_codecs.streams import StreamConfig
+
+__all__ = ["KafkaTopics"]
+
+T = TypeVar("T")
+
+MOST_STREAMS: Final = 100_000
+"""Most streams of a basin that are looked through for all topics."""
+_PAGE: Final = 1000
+
+
+class KafkaTopics:
+    """The topics of one listener."""
+
+    def __init__(self, back: Back, names: KafkaNames) -> None:
+        self._back = back
+        self._names = names
+
+    async def partitions(self, topic: str) -> int:
+        """Return the number of partitions of a topic. Raises STREAM_NOT_FOUND if it does not exist, BAD_PATH."""
+        if await self._exists(self._names.to_stream(topic)):
+            return 1
+        if found := topics_of(await self._listed(f"{topic}/")):
+            return found[topic]
+        raise self._unknown(topic)
+
+    async def all(self) -> dict[str, int]:
+        """Return all topics with their numbers of partitions. Raises LIMIT_EXCEEDED for too many streams."""
+        return topics_of(await self._listed(""))
+
+    async def on(self, topic: str, partition: int, use: Callable[[StreamRef], Awaitable[T]]) -> T:
+        """Return `use(stream)` for the stream of a partition. Raises STREAM_NOT_FOUND, BAD_PATH, and what `use` raises.
+
+        `use` must fail with STREAM_NOT_FOUND for a stream that does not exist, and may then be called for another.
+        """
+        whole = self._names.to_stream(topic)
+        if partition < 0:
+            raise self._unknown(topic)
+        if partition == 0:
+            try:
+                return await use(whole)
+            except OperationFailed as error:
+                if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+                    raise
+        try:
+            return await use(self._names.member(topic, partition))
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+                raise
+            raise self._unknown(topic) from None
+
+    async def create(self, topic: str, partitions: int, config: StreamConfig) -> None:
+        """Create a topic. Partition 0 comes last: with it the topic exists.
+
+        Raises RESOURCE_ALREADY_EXISTS, BAD_PATH.
+        """
+        await self.check_absent(topic)
+        for stream in self._streams(topic, partitions):
+            await self._back.perform(CreateStream(stream, config))
+
+    async def ensure(self, topic: str, partitions: int) -> None:
+        """Create a topic, if its basin creates streams on append and the client may append to it. Raises
+        STREAM_NOT_FOUND, PERMISSION_DENIED, BAD_PATH."""
+        for stream in self._streams(topic, partitions):
+            async with self._back.append_session(stream):
+                pass
+
+    async def check_absent(self, topic: str) -> None:
+        """Raise RESOURCE_ALREADY_EXISTS if the topic, or a stream of one of its partitions, exists; BAD_PATH."""
+        if await self._exists(self._names.to_stream(topic)):
+            raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, f"topic {topic} exists")
+        if found := await self._members(topic):
+            raise fail(
+                FailureCode.RESOURCE_ALREADY_EXISTS, f"topic {topic} exists, or remains of it: stream {found[0]}"
+            )
+
+    async def delete(self, topic: str) -> None:
+        """Delete a topic, or what an interrupted deletion has left of it. Partition 0 goes first: without it the topic
+        does not exist. Raises STREAM_NOT_FOUND, BAD_PATH."""
+        stream = self._names.to_stream(topic)
+        try:
+            await self._back.perform(DeleteStream(stream))
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+                raise
+        else:
+            return
+        members = await self._members(topic)
+        if not members:
+            raise self._unknown(topic)
+        for member in sorted(members, key=lambda one: self._names.from_stream(one).partition):
+            await self._back.perform(DeleteStream(member))
+
+    def _streams(self, topic: str, partitions: int) -> list[StreamRef]:
+        if partitions == 1:
+            return [self._names.to_stream(topic)]
+        return [self._names.member(topic, number) for number in reversed(range(partitions))]
+
+    async def _exists(self, stream: StreamRef) -> bool:
+        try:
+            await self._back.perform(CheckTail(stream, create_if_missing=False))
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+                raise
+            return False
+        return True
+
+    async def _members(self, topic: str) -> list[StreamRef]:
+        """Return the streams that are partitions of a set, in whatever number."""
+        streams = [StreamRef(self._names.basin, name) for name in await self._listed(f"{topic}/")]
+        return [stream for stream in streams if self._names.is_member(stream, topic)]
+
+    async def _listed(self, prefix: str) -> list[str]:
+        """Return the names of streams that begin with `prefix`."""
+        found: list[str] = []
+        while True:
+            listing = ListStreams(self._names.basin, prefix, found[-1] if found else "", _PAGE)
+            page = await self._back.perform(listing)
+            found += [one.name for one in page.items]
+            if not page.has_more:
+                return found
+            if len(found) >= MOST_STREAMS:
+                raise fail(
+                    FailureCode.LIMIT_EXCEEDED, f"basin {self._names.basin} has more than {MOST_STREAMS} streams"
+                )
+
+    def _unknown(self, topic: str) -> OperationFailed:
+        return fail(FailureCode.STREAM_NOT_FOUND, f"topic {topic!r:.80} has no such partition, or does not exist")
