@@ -243,7 +243,10 @@ class KafkaClient:
 
 
 def read_request(frame: bytes, max_items: int = MAX_ITEMS) -> KafkaRequest:
-    """Decode a request with its header. Raises KafkaFault."""
+    """Decode a request with its header. Raises KafkaFault.
+
+    Bytes behind it are ignored, as Kafka does: librdkafka spells "all topics" in Metadata 9 with 3 bytes too many.
+    """
     reader = KafkaReader(frame, items=max_items)
     key, version, correlation_id = reader.int16(), reader.int16(), reader.int32()
     api = APIS.get(key)
@@ -259,8 +262,6 @@ def read_request(frame: bytes, max_items: int = MAX_ITEMS) -> KafkaRequest:
     if flexible:
         reader.skip_tags()
     message = api.request.read(reader, version, flexible=flexible)
-    if reader.at != reader.end:
-        raise KafkaFault(f"{reader.end - reader.at} bytes follow a request {api.name} version {version}", reader.at)
     name = None if client_id is None else printable(client_id)
     return KafkaRequest(api, version, correlation_id, name, message)
 

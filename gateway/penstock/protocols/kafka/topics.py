@@ -126,11 +126,16 @@ class KafkaTopics:
         return [stream for stream in streams if self._names.is_member(stream, topic)]
 
     async def _listed(self, prefix: str) -> list[str]:
-        """Return the names of streams that begin with `prefix`."""
+        """Return the names of streams that begin with `prefix`; none if there is no such basin."""
         found: list[str] = []
         while True:
             listing = ListStreams(self._names.basin, prefix, found[-1] if found else "", _PAGE)
-            page = await self._back.perform(listing)
+            try:
+                page = await self._back.perform(listing)
+            except OperationFailed as error:
+                if error.failure.code is not FailureCode.BASIN_NOT_FOUND:
+                    raise
+                return []
             found += [one.name for one in page.items]
             if not page.has_more:
                 return found

@@ -21,7 +21,7 @@ from penstock.protocols.kafka.front.cluster import ClusterHandlers
 from penstock.protocols.kafka.front.link import KafkaLink
 from penstock.protocols.kafka.front.settings import KafkaSettings
 from penstock.protocols.kafka.topics import KafkaTopics
-from penstock_codecs.failures import Failure, FailureCode, RemoteProtocolError
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.kafka import API_VERSIONS, APIS, KafkaApi, KafkaMessage
 
 __all__ = ["KafkaFront"]
@@ -63,8 +63,11 @@ class KafkaFront:
             await link.cut()
 
     async def _run(self, link: KafkaLink) -> None:
-        """Serve requests until the connection ends. A request that breaks the protocol has no response in Kafka: the
-        connection is closed behind the responses still owed."""
+        """Serve requests until the connection ends.
+
+        A request that breaks the protocol, or fails where its response has no place for an error, has no response in
+        Kafka: the connection is closed.
+        """
         address = self.settings.advertise or _connected_to()
         try:
             while (request := await link.next_request()) is not None:
@@ -84,6 +87,9 @@ class KafkaFront:
             if error.failure.code is not FailureCode.CLIENT_HANGUP:
                 count_error(error.failure.code)
                 log.info("protocol_error", code=error.failure.code.value, reason=error.failure.message)
+        except OperationFailed as error:
+            count_error(error.failure.code)
+            log.info("request_failed", code=error.failure.code.value, reason=error.failure.message)
         await link.close()
 
 
