@@ -14,10 +14,11 @@ from enum import IntEnum
 
 from penstock_codecs.features import Feature
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Appended, Operation
+from penstock_codecs.operations import Append, Appended, Operation
 
 __all__ = [
     "NO_ATTRIBUTE",
+    "AppendAs",
     "AppendBytes",
     "Attribute",
     "AttributeUpdate",
@@ -52,6 +53,17 @@ class WriterPosition:
     writer: Attribute
     position: int
     after: int | None = None
+
+
+@dataclass(slots=True)
+class AppendAs(Append):
+    """Append records as a writer, whose position is stored with them in one step.
+
+    Fails with STALE_WRITER_POSITION as `AppendBytes` does, before all conditions of `Append` but STREAM_SEALED. A back
+    without this operation refuses it with NOT_IMPLEMENTED. It cannot be sent in an `AppendSession`.
+    """
+
+    writer: WriterPosition = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from penstock.store.settings import Clock, StoreSettings, wall_clock
 from penstock.store.store import Store, open_store
 from penstock.store.table_rows import get_info, list_items, read_delta, read_items
 from penstock_codecs.byte_operations import (
+    AppendAs,
     AppendBytes,
     GetAttribute,
     GetSegmentInfo,
@@ -76,6 +77,7 @@ class EmbeddedBack(Back):
         self._store = store
         self._handlers: dict[type[Operation[Any]], Callable[[Any], Awaitable[Any]]] = {
             Append: store.appends.append,
+            AppendAs: store.appends.append,
             AppendBytes: store.appends.append,
             ReadBytes: store.byte_reads.read,
             GetSegmentInfo: store.byte_reads.info,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final
 
-from penstock_codecs.byte_operations import GetAttribute, GetSegmentInfo, Merge, ReadBytes, UpdateAttribute
+from penstock_codecs.byte_operations import AppendAs, GetAttribute, GetSegmentInfo, Merge, ReadBytes, UpdateAttribute
 from penstock_codecs.operations import Append, CheckTail, GetStreamConfig, Locate
 from penstock_codecs.table_operations import (
     CreateTable,
@@ -53,6 +53,7 @@ NEEDS: Final[Mapping[type, frozenset[Permission]]] = {
     Locate: READ,
     ReadBytes: READ,
     Append: APPEND,
+    AppendAs: APPEND,
     GetAttribute: APPEND,  # a writer begins by asking for its position
     UpdateAttribute: APPEND,
     Merge: APPEND,  # commits a transaction

@@ -25,12 +25,20 @@ from penstock.store.encryption import record_cipher
 from penstock.store.heads import StoredStream
 from penstock.store.optimistic import PreparedAppend, accept_if_current, again
 from penstock.store.registry import unknown_stream
-from penstock.store.sequencer import Sequenced, check_bytes, sequence, sequence_bytes, validate
+from penstock.store.sequencer import (
+    Sequenced,
+    check_bytes,
+    check_sealed,
+    check_writer,
+    sequence,
+    sequence_bytes,
+    validate,
+)
 from penstock.store.settings import Clock
 from penstock.store.tail_cache import TailCaches
 from penstock.store.usage import Usage
 from penstock_codecs.byte_layout import Layout, Run, runs_of
-from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes
+from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendAs, AppendBytes, WriterPosition
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended
@@ -185,9 +193,17 @@ class StoreAppends:
         cipher = record_cipher(stream.head.cipher, key, stream.ref)
         if cipher is not None:
             append = cipher.sealed(append, stream.head.next_seq)
+        writer = append.writer if isinstance(append, AppendAs) else None
+        if writer is not None:
+            check_sealed(stream.head)
+            check_writer(writer, self._attributes.value(stream, writer.writer))
         now = self._clock()
         sequenced = sequence(append, commands, stream.head, stream.config, now, self.envelopes)
-        return _AppendChange(self, request, stream, sequenced, now)
+        edits = None if writer is None else self._edits(stream, writer)
+        return _AppendChange(self, request, stream, sequenced, now, edits)
+
+    def _edits(self, stream: StoredStream, writer: WriterPosition) -> Edits:
+        return self._attributes.decide(stream, {writer.writer: writer.position})
 
     def _bytes(
         self, request: StoreAppend[Work, StoredStream], work: BytesAndRuns, stream: StoredStream | None
@@ -203,7 +219,7 @@ class StoreAppends:
         check_bytes(append, stream.head, position)
         now = self._clock()
         sequenced = sequence_bytes(runs, stream.head, now)
-        edits = None if writer is None else self._attributes.decide(stream, {writer.writer: writer.position})
+        edits = None if writer is None else self._edits(stream, writer)
         return _AppendChange(self, request, stream, sequenced, now, edits)
 
     @asynccontextmanager

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from penstock.store.batches import BatchRow, ByteSpan
 from penstock.store.heads import StreamHead
 from penstock_codecs.byte_layout import BYTES, Layout, Run, byte_length, to_bytes
-from penstock_codecs.byte_operations import AppendBytes
+from penstock_codecs.byte_operations import AppendBytes, WriterPosition
 from penstock_codecs.envelope import ENVELOPE_MARK
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import (
@@ -39,6 +39,7 @@ __all__ = [
     "check_bytes",
     "check_conditions",
     "check_sealed",
+    "check_writer",
     "layout_of",
     "sequence",
     "sequence_bytes",
@@ -112,14 +113,18 @@ def check_bytes(append: AppendBytes, head: StreamHead, position: int) -> None:
     Raises OperationFailed, checked in this order: STREAM_SEALED, STALE_WRITER_POSITION, OFFSET_MISMATCH.
     """
     check_sealed(head)
-    writer = append.writer
-    if writer is not None and (writer.position <= position or writer.after not in (None, position)):
-        expected = f"before {writer.position}" if writer.after is None else f"at {writer.after}"
-        raise fail(FailureCode.STALE_WRITER_POSITION, f"the writer is at {position}, not {expected}", position=position)
+    check_writer(append.writer, position)
     if append.match_offset is not None and append.match_offset != head.next_offset:
         raise fail(
             FailureCode.OFFSET_MISMATCH, f"the stream's length is {head.next_offset} bytes", offset=head.next_offset
         )
+
+
+def check_writer(writer: WriterPosition | None, position: int) -> None:
+    """Check the writer of an append, if it has one; `position`: its last position. Raises STALE_WRITER_POSITION."""
+    if writer is not None and (writer.position <= position or writer.after not in (None, position)):
+        expected = f"before {writer.position}" if writer.after is None else f"at {writer.after}"
+        raise fail(FailureCode.STALE_WRITER_POSITION, f"the writer is at {position}, not {expected}", position=position)
 
 
 def sequence_bytes(runs: Iterable[Run], head: StreamHead, arrived_at: int) -> Sequenced:

@@ -31,7 +31,7 @@ from penstock.routing.faults.arriving import GHOST, AnswerFault, arrival, droppe
 from penstock.routing.faults.messages import DUE, DueMessages
 from penstock.routing.faults.rule import Action, FaultDirection, MessageKind, MessageSubject, Rule
 from penstock.routing.faults.rules import Faults
-from penstock_codecs.byte_operations import AppendBytes, BytesRead, ReadBytes
+from penstock_codecs.byte_operations import AppendAs, AppendBytes, BytesRead, ReadBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.model import U64_MAX, RecordBatch, StreamRef
 from penstock_codecs.operations import Append, Appended, Operation, Read
@@ -224,6 +224,7 @@ class FaultyAppends(AppendSessionWrapper):
 R = TypeVar("R")
 _KINDS: Final[dict[type, MessageKind]] = {
     Append: MessageKind.APPEND,
+    AppendAs: MessageKind.APPEND,
     AppendBytes: MessageKind.APPEND,
     ReadBytes: MessageKind.READ,
 }

@@ -11,7 +11,15 @@ from typing import Final
 
 from penstock.core.back import Back
 from penstock.core.segment_names import INTERNAL_BASIN
-from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes, Attribute, GetAttribute, Merge, UpdateAttribute
+from penstock_codecs.byte_operations import (
+    NO_ATTRIBUTE,
+    AppendAs,
+    AppendBytes,
+    Attribute,
+    GetAttribute,
+    Merge,
+    UpdateAttribute,
+)
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 
@@ -31,6 +39,8 @@ class Attributes:
     def saw(self, operation: object) -> None:
         """Remember the attributes that a client's operation names."""
         match operation:
+            case AppendAs(stream=stream, writer=writer):
+                self._name(stream, writer.writer)
             case AppendBytes(stream=stream, writer=writer) if writer is not None:
                 self._name(stream, writer.writer)
             case GetAttribute(stream=stream, attribute=name) | UpdateAttribute(stream=stream, attribute=name):
