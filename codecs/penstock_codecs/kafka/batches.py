@@ -214,7 +214,7 @@ def encode_batch(batch: KafkaBatch) -> bytes:
     successor, and a batch may have no records: then its readers go on behind what is left out."""
     base_offset, base_time = batch.base_offset, batch.timestamps[0] if batch.timestamps else -1
     payload = b"".join(_records(batch, base_offset, base_time))
-    attributes = batch.compression
+    attributes = int(batch.compression)
     attributes |= _APPEND_TIME * batch.append_time | _TRANSACTIONAL * batch.transactional | _CONTROL * batch.control
     body = _BODY.pack(
         attributes,

@@ -18,7 +18,10 @@ from penstock.observe.taps.tap import CONNECTION
 from penstock.protocols.kafka.front.administration import AdministrationHandlers
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandler
 from penstock.protocols.kafka.front.cluster import ClusterHandlers
+from penstock.protocols.kafka.front.fetching import FetchHandlers
 from penstock.protocols.kafka.front.link import KafkaLink
+from penstock.protocols.kafka.front.positions import PositionHandlers
+from penstock.protocols.kafka.front.producing import ProduceHandlers
 from penstock.protocols.kafka.front.settings import KafkaSettings
 from penstock.protocols.kafka.topics import KafkaTopics
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
@@ -40,6 +43,9 @@ class KafkaFront:
         self.handlers: dict[type[KafkaMessage], KafkaHandler] = {
             **ClusterHandlers(topics, self.settings, self.apis).handlers,
             **AdministrationHandlers(back, topics, self.settings).handlers,
+            **ProduceHandlers(back, topics, self.settings).handlers,
+            **FetchHandlers(back, topics, self.settings).handlers,
+            **PositionHandlers(back, topics).handlers,
         }
 
     def apis(self) -> list[KafkaApi]:

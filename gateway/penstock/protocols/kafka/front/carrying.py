@@ -1,0 +1,182 @@
+"""Kafka's records as records of streams, and back; docs/protocols/kafka.md has the mapping.
+
+The value is the body, and headers are headers. Two headers of the gateway's own carry what streams have no place for:
+
+    kafka-key    the key; without it the key is null
+    kafka-null   what is null and not empty: "value", or the numbers of headers from 0 on, joined by commas
+
+A record of any other client with such headers has that key, and those nulls, for Kafka's clients. Command records
+travel as control records, which Kafka's clients skip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.kafka.batches import KafkaBatch, KafkaHeaders, encode_batch
+from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, S2_MAX_RECORD, S2_MAX_RECORD_HEADERS
+from penstock_codecs.model import Header, Headers, RecordBatch, is_command, metered_size
+
+__all__ = ["KEY", "NULL", "RecordsPart", "encoded_records", "parts_of"]
+
+KEY: Final = b"kafka-key"
+NULL: Final = b"kafka-null"
+_VALUE: Final = b"value"
+_CONTROL_KEY: Final = b"\0\0\xff\xff"
+"""The key of a control record: version 0, and the type that stands for unknown ones."""
+
+
+class RecordsPart(NamedTuple):
+    """Consecutive records of a batch that one append takes. `first`: the index of the first one in the batch."""
+
+    first: int
+    bodies: list[bytes]
+    headers: dict[int, Headers]
+    timestamps: list[int | None]
+    metered: int
+
+
+# ---- appended --------------------------------------------------------------------------------------------------------
+
+
+def parts_of(batch: KafkaBatch, skip: int = 0) -> list[RecordsPart]:
+    """Return the records of a batch from index `skip` on, in parts that one append can take.
+
+    Raises NOT_REPRESENTABLE or LIMIT_EXCEEDED for a record that streams cannot carry; `index` in the details.
+    """
+    headers: dict[int, Headers] = {}
+    bodies = [b"" if value is None else value for value in batch.values]
+    for index in range(skip, len(batch)):
+        if some := _to_headers(index, batch.keys[index], batch.values[index], batch.headers.get(index, ())):
+            headers[index] = some
+    parts: list[RecordsPart] = []
+    for index in range(skip, len(batch)):
+        some = headers.get(index, ())
+        size = metered_size((bodies[index],), {0: some} if some else {})
+        if size > S2_MAX_RECORD or len(some) > S2_MAX_RECORD_HEADERS:
+            why = f"record {index} has {size} bytes with its headers, at most {S2_MAX_RECORD} are allowed"
+            raise fail(FailureCode.LIMIT_EXCEEDED, why, index=index)
+        last = parts[-1] if parts else None
+        if last is None or len(last.bodies) == S2_MAX_BATCH_RECORDS or last.metered + size > S2_MAX_BATCH_BYTES:
+            last = RecordsPart(index, [], {}, [], 0)
+            parts.append(last)
+        if some:
+            last.headers[len(last.bodies)] = some
+        last.bodies.append(bodies[index])
+        last.timestamps.append(time if (time := batch.timestamps[index]) >= 0 else None)
+        parts[-1] = last._replace(metered=last.metered + size)
+    return parts
+
+
+def _to_headers(index: int, key: bytes | None, value: bytes | None, headers: KafkaHeaders) -> Headers:
+    nulls = [_VALUE] if value is None else []
+    found: list[Header] = []
+    for number, (name, content) in enumerate(headers):
+        if name in (KEY, NULL):
+            raise _refusal(index, f"has a header named {name.decode()}, which stands for its own key or nulls")
+        if not name:
+            raise _refusal(index, "has a header without a name, which streams keep for commands")
+        if content is None:
+            nulls.append(b"%d" % number)
+        found.append(Header(name, content or b""))
+    own = [] if key is None else [Header(KEY, key)]
+    if nulls:
+        own.append(Header(NULL, b",".join(nulls)))
+    return tuple(own + found)
+
+
+def _refusal(index: int, why: str) -> OperationFailed:
+    return fail(FailureCode.NOT_REPRESENTABLE, f"record {index} {why}", index=index)
+
+
+# ---- read ------------------------------------------------------------------------------------------------------------
+
+
+def encoded_records(batch: RecordBatch) -> bytes:
+    """Return records of a stream as Kafka's batches; offsets are sequence numbers.
+
+    Raises NOT_REPRESENTABLE for a record that Kafka cannot carry; `seq_num` in the details.
+    """
+    return batch.encoded(__name__, _encode)
+
+
+def _encode(batch: RecordBatch) -> bytes:
+    columns = batch.columns
+    if not columns.headers:
+        return encode_batch(
+            KafkaBatch(
+                base_offset=batch.first_seq_num,
+                keys=[None] * batch.count,
+                values=columns.bodies,
+                timestamps=columns.timestamps,
+                offsets=columns.seq_nums,
+            )
+        )
+    commands = {index for index, some in columns.headers.items() if is_command(some)}
+    runs = groupby(range(batch.count), commands.__contains__)
+    return b"".join(_run(batch, list(indices), command) for command, indices in runs)
+
+
+def _run(batch: RecordBatch, indices: Sequence[int], command: bool) -> bytes:
+    """Return a run of records that all are commands, or none of them."""
+    columns = batch.columns
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    headers: dict[int, KafkaHeaders] = {}
+    for number, index in enumerate(indices):
+        some, body = columns.headers.get(index, ()), columns.bodies[index]
+        key, value, given = _from_headers(columns.seq_nums[index], some, body)
+        keys.append(_CONTROL_KEY if command else key)
+        values.append(value)
+        if given:
+            headers[number] = given
+    return encode_batch(
+        KafkaBatch(
+            base_offset=columns.seq_nums[indices[0]],
+            control=command,
+            keys=keys,
+            values=values,
+            timestamps=[columns.timestamps[index] for index in indices],
+            offsets=[columns.seq_nums[index] for index in indices],
+            headers=headers,
+        )
+    )
+
+
+def _from_headers(seq_num: int, headers: Headers, body: bytes) -> tuple[bytes | None, bytes | None, KafkaHeaders]:
+    """Return key, value and headers of a record for Kafka's clients."""
+    if not headers:
+        return None, body, ()
+    key: bytes | None = None
+    nulls: frozenset[bytes] | None = None
+    given: list[Header] = []
+    for header in headers:
+        if header.name == KEY and key is None:
+            key = header.value
+        elif header.name == NULL and nulls is None:
+            nulls = frozenset(header.value.split(b","))
+        else:
+            given.append(header)
+    if not _are_text(given):
+        why = f"record {seq_num} has a header whose name is not UTF-8, which Kafka cannot carry"
+        raise fail(FailureCode.NOT_REPRESENTABLE, why, seq_num=seq_num)
+    if not nulls:
+        return key, body, tuple(given)
+    value = None if _VALUE in nulls and not body else body
+    named = (
+        (name, None if b"%d" % number in nulls and not content else content)
+        for number, (name, content) in enumerate(given)
+    )
+    return key, value, tuple(named)
+
+
+def _are_text(headers: Sequence[Header]) -> bool:
+    try:
+        for header in headers:
+            header.name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,203 @@
+"""Fetch: records of several partitions in one response, with a wait for more.
+
+Each partition is a read of its stream, which first delivers what is there. If that is less than the request wants, all
+reads go on to follow their streams until it is enough, or the time is over. There are no fetch sessions: the response
+says so (session 0), and clients then name all partitions each time, as with any Kafka before 1.1.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+import trio
+
+from penstock.core.back import Back, ReadSession
+from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
+from penstock.protocols.kafka.front.carrying import encoded_records
+from penstock.protocols.kafka.front.settings import KafkaSettings
+from penstock.protocols.kafka.topics import KafkaTopics
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.kafka import KafkaError
+from penstock_codecs.kafka.record_messages import (
+    FetchPartition,
+    FetchPartitionResult,
+    FetchRequest,
+    FetchResponse,
+    FetchTopicResult,
+)
+from penstock_codecs.model import RecordBatch, StreamRef, metered_size
+from penstock_codecs.operations import FromSeqNum, Read
+
+__all__ = ["FetchHandlers"]
+
+log = structlog.get_logger()
+
+_FULL_FETCH: Final = (-1, 0)
+"""Session epochs of requests that name all their partitions."""
+_FOLLOW_SECONDS: Final = 3600.0
+"""How long the reads would follow; the wait ends them before."""
+
+
+@dataclass(slots=True, eq=False)
+class _Reading:
+    """The read of one partition. `limit`: bytes that it may deliver. `next_offset`: the record that comes next."""
+
+    result: FetchPartitionResult
+    next_offset: int
+    limit: int
+    session: ReadSession | None = None
+    pieces: list[bytes] = field(default_factory=list)
+    size: int = 0
+    failed: bool = False
+
+
+class _Fetch:
+    """One request in progress. `left`: bytes that the response may still have."""
+
+    def __init__(self, request: FetchRequest, most: int) -> None:
+        self.readings: list[_Reading] = []
+        self.left = max(0, min(request.max_bytes, most))
+        self.wanted = min(request.min_bytes, self.left)
+        self.size = 0
+
+    @property
+    def complete(self) -> bool:
+        """True if the response need not wait: it has enough, or an error."""
+        return self.size >= self.wanted or any(one.failed for one in self.readings)
+
+    def take(self, reading: _Reading, batch: RecordBatch) -> None:
+        """Take records for a partition as far as there is room; the first one of the response always has room.
+
+        Raises RANGE_NOT_SATISFIABLE if records before the batch are gone, and NOT_REPRESENTABLE.
+        """
+        if batch.first_seq_num > reading.next_offset:
+            raise fail(FailureCode.RANGE_NOT_SATISFIABLE, f"the records before {batch.first_seq_num} are gone")
+        room = min(reading.limit - reading.size, self.left)
+        count = _fitting(batch, room)
+        if not count and not self.size:
+            count = 1
+        if not count:
+            reading.limit = reading.size
+            return
+        some = batch.part(0, count)
+        reading.pieces.append(encoded_records(some))
+        reading.next_offset = some.next_seq_num
+        reading.size += some.metered
+        self.size += some.metered
+        self.left -= some.metered
+        if count < batch.count:
+            reading.limit = reading.size
+
+    def may_go_on(self, reading: _Reading) -> bool:
+        """Return whether a partition may deliver more."""
+        return reading.session is not None and reading.size < reading.limit and self.left > 0
+
+
+def _fitting(batch: RecordBatch, room: int) -> int:
+    """Return how many of the first records fit into `room` metered bytes."""
+    if batch.metered <= room:
+        return batch.count
+    columns, size = batch.columns, 0
+    for index, body in enumerate(columns.bodies):
+        some = columns.headers.get(index)
+        size += metered_size((body,), {} if some is None else {0: some})
+        if size > room:
+            return index
+    return batch.count
+
+
+class FetchHandlers:
+    """Handler of Fetch."""
+
+    def __init__(self, back: Back, topics: KafkaTopics, settings: KafkaSettings) -> None:
+        self._back = back
+        self._topics = topics
+        self._settings = settings
+        self.handlers: KafkaHandlers = {FetchRequest: self._fetch}
+
+    async def _fetch(self, request: FetchRequest, call: KafkaCall) -> FetchResponse:
+        if request.session_id != 0 and request.session_epoch not in _FULL_FETCH:
+            call.refusals += 1
+            return FetchResponse(error_code=KafkaError.FETCH_SESSION_ID_NOT_FOUND, topics=[])
+        await call.link.quota.answer_room()
+        fetch = _Fetch(request, self._settings.max_fetch_bytes)
+        seconds = max(0, min(request.max_wait_ms, self._settings.max_fetch_wait_ms)) / 1000
+        async with AsyncExitStack() as sessions:
+            topics = []
+            for topic in request.topics:
+                partitions = [await self._begin(fetch, topic.topic, one, sessions, call) for one in topic.partitions]
+                topics.append(FetchTopicResult(topic=topic.topic, partitions=partitions))
+            if seconds and fetch.readings and not fetch.complete:
+                await call.link.while_connected(lambda: self._follow(fetch, call), seconds)
+            for reading in fetch.readings:
+                self._finish(reading)
+        return FetchResponse(topics=topics)
+
+    async def _begin(
+        self, fetch: _Fetch, topic: str, partition: FetchPartition, sessions: AsyncExitStack, call: KafkaCall
+    ) -> FetchPartitionResult:
+        """Read what there is of a partition."""
+        result = FetchPartitionResult(partition_index=partition.partition)
+        reading = _Reading(result, partition.fetch_offset, partition.partition_max_bytes)
+        fetch.readings.append(reading)
+
+        async def open_session(stream: StreamRef) -> ReadSession:
+            read = Read(stream, FromSeqNum(reading.next_offset), wait=_FOLLOW_SECONDS, create_if_missing=False)
+            return await sessions.enter_async_context(self._back.read_session(read))
+
+        try:
+            if partition.fetch_offset < 0:
+                raise fail(FailureCode.RANGE_NOT_SATISFIABLE, f"offset {partition.fetch_offset}")
+            reading.session = await self._topics.on(topic, partition.partition, open_session)
+            while fetch.may_go_on(reading):
+                event = await reading.session.next()
+                if not isinstance(event, RecordBatch):
+                    break
+                fetch.take(reading, event)
+            tail = reading.session.tail().seq_num
+            if not reading.size and reading.next_offset < tail and fetch.may_go_on(reading):
+                raise fail(FailureCode.RANGE_NOT_SATISFIABLE, f"the records before {tail} are gone")
+        except OperationFailed as error:
+            self._fail(reading, error, call)
+        return result
+
+    async def _follow(self, fetch: _Fetch, call: KafkaCall) -> None:
+        """Wait for more records of any partition, until there are enough."""
+        async with trio.open_nursery() as nursery:
+
+            async def follow(reading: _Reading) -> None:
+                assert reading.session is not None
+                try:
+                    while fetch.may_go_on(reading):
+                        event = await reading.session.next()
+                        if isinstance(event, RecordBatch):
+                            fetch.take(reading, event)
+                        if event is None or fetch.complete:
+                            break
+                except OperationFailed as error:
+                    self._fail(reading, error, call)
+                if fetch.complete:
+                    nursery.cancel_scope.cancel()
+
+            for reading in fetch.readings:
+                if fetch.may_go_on(reading):
+                    nursery.start_soon(follow, reading)
+
+    def _fail(self, reading: _Reading, error: OperationFailed, call: KafkaCall) -> None:
+        """End the read of a partition. A failure behind records is left to the next request, which meets it again."""
+        if not reading.size:
+            reading.result.error_code = call.refused(error.failure)
+            reading.failed = True
+            log.info("fetch_refused", code=error.failure.code.value, reason=error.failure.message)
+        reading.session = None
+
+    def _finish(self, reading: _Reading) -> None:
+        result = reading.result
+        if result.error_code:
+            return
+        tail = reading.next_offset if reading.session is None else reading.session.tail().seq_num
+        result.high_watermark = result.last_stable_offset = max(tail, reading.next_offset)
+        result.records = b"".join(reading.pieces)

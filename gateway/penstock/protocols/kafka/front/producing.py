@@ -1,0 +1,108 @@
+"""APIs that write records: Produce and InitProducerId. A batch is acknowledged once it is durable, with acks 1, too."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import trio
+
+from penstock.core.back import Back
+from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
+from penstock.protocols.kafka.front.producers import KafkaRefusal, Producers, new_producer_id
+from penstock.protocols.kafka.front.settings import KafkaSettings
+from penstock.protocols.kafka.topics import KafkaTopics
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.kafka import KafkaError
+from penstock_codecs.kafka.batches import read_batches
+from penstock_codecs.kafka.record_messages import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProducePartition,
+    ProducePartitionResult,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceTopicResult,
+    RecordError,
+)
+from penstock_codecs.model import StreamRef
+
+__all__ = ["ProduceHandlers"]
+
+_ACKS = (-1, 0, 1)
+
+
+class ProduceHandlers:
+    """Handlers of Produce and InitProducerId."""
+
+    def __init__(self, back: Back, topics: KafkaTopics, settings: KafkaSettings) -> None:
+        self._topics = topics
+        self._settings = settings
+        self._producers = Producers(back)
+        self.handlers: KafkaHandlers = {ProduceRequest: self._produce, InitProducerIdRequest: self._init}
+
+    async def _init(self, request: InitProducerIdRequest, call: KafkaCall) -> InitProducerIdResponse:
+        """Give a new id; a producer that asks again with its own keeps it, in its next epoch (KIP-360)."""
+        if request.transactional_id is not None:
+            call.refusals += 1
+            return InitProducerIdResponse(error_code=KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if request.producer_id >= 0 and 0 <= request.producer_epoch < (1 << 15) - 1:
+            return InitProducerIdResponse(producer_id=request.producer_id, producer_epoch=request.producer_epoch + 1)
+        return InitProducerIdResponse(producer_id=new_producer_id(), producer_epoch=0)
+
+    async def _produce(self, request: ProduceRequest, call: KafkaCall) -> ProduceResponse | None:
+        """Append to all partitions at the same time.
+
+        With acks 0 there is no response; a failure then ends the connection, by which the client notices it.
+        """
+        topics = [
+            ProduceTopicResult(
+                name=topic.name, partitions=[ProducePartitionResult(index=one.index) for one in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+        async with trio.open_nursery() as nursery:
+            for topic, outcome in zip(request.topics, topics, strict=True):
+                for partition, result in zip(topic.partitions, outcome.partitions, strict=True):
+                    nursery.start_soon(self._append, request, topic.name, partition, result, call)
+        if request.acks != 0:
+            return ProduceResponse(topics=topics)
+        failed = [one.error_message for topic in topics for one in topic.partitions if one.error_code]
+        if failed:
+            raise fail(FailureCode.OTHER, f"a batch that wants no acknowledgement failed: {failed[0]}")
+        return None
+
+    async def _append(
+        self,
+        request: ProduceRequest,
+        topic: str,
+        partition: ProducePartition,
+        result: ProducePartitionResult,
+        call: KafkaCall,
+    ) -> None:
+        try:
+            if request.acks not in _ACKS:
+                raise KafkaRefusal(KafkaError.INVALID_REQUIRED_ACKS, f"acks {request.acks}: -1, 0 and 1 are known")
+            append = partial(self._append_to, partition.records or b"", request.transactional_id is not None)
+            result.base_offset = await self._topics.on(topic, partition.index, append)
+        except KafkaRefusal as refusal:
+            call.refusals += 1
+            result.error_code, result.error_message = refusal.code, str(refusal)
+        except OperationFailed as error:
+            failure = error.failure
+            result.error_code, result.error_message = call.refused(failure), failure.message
+            if isinstance(index := failure.details.get("index"), int):
+                result.record_errors = [RecordError(batch_index=index, message=failure.message)]
+
+    async def _append_to(self, records: bytes, transactional: bool, stream: StreamRef) -> int:
+        """Append batches to a stream; return the offset of the first record."""
+        batches = list(read_batches(records, max_bytes=self._settings.max_batch_bytes))
+        if not batches:
+            raise fail(FailureCode.BAD_FORMAT, "there is no whole batch for this partition")
+        for batch in batches:
+            if batch.transactional or transactional or batch.control:
+                code = KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                raise KafkaRefusal(code, "there are no transactions")
+            if not len(batch):
+                raise fail(FailureCode.INVALID, "a batch has at least one record")
+        offsets = [await self._producers.append(stream, batch) for batch in batches]
+        return offsets[0]
