@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
-from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError, printable
+from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
 from penstock_codecs.kafka.apis import API_VERSIONS, APIS, KafkaApi
 from penstock_codecs.kafka.schema import KafkaMessage
 from penstock_codecs.kafka.wire import KafkaFault, KafkaReader, uvarint
@@ -257,13 +257,16 @@ def read_request(frame: bytes, max_items: int = MAX_ITEMS) -> KafkaRequest:
             known = f"{api.oldest} to {api.newest}"
             raise KafkaFault(f"{api.name} has the versions {known}, not {version}", 2)
         return KafkaRequest(api, 0, correlation_id, None, api.request(), supported=False)
-    client_id = reader.block(compact=False, small=True, what="client id")
+    at, client = reader.at, reader.block(compact=False, small=True, what="client id")
+    try:
+        client_id = None if client is None else client.decode()
+    except UnicodeDecodeError:
+        raise KafkaFault("the client id is not UTF-8", at) from None
     flexible = api.is_flexible(version)
     if flexible:
         reader.skip_tags()
     message = api.request.read(reader, version, flexible=flexible)
-    name = None if client_id is None else printable(client_id)
-    return KafkaRequest(api, version, correlation_id, name, message)
+    return KafkaRequest(api, version, correlation_id, client_id, message)
 
 
 def encode_request(request: KafkaRequest) -> list[bytes]:

@@ -1,0 +1,233 @@
+"""Versions, metadata, topics and their settings, and the ends of connections."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from support.kafka.front import Client, Connect, records, serving
+
+from penstock.backends.embedded import EmbeddedBack
+from penstock.core.address import Address
+from penstock.protocols.kafka.front import KafkaSettings
+from penstock_codecs.kafka import KafkaError
+from penstock_codecs.kafka.cluster_messages import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataTopic,
+)
+from penstock_codecs.kafka.topic_messages import (
+    ConfigResource,
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatedTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+)
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import CheckTail, CreateStream, GetStreamConfig, ReconfigureBasin
+from penstock_codecs.streams import BasinConfigPatch, Retention, TimestampingMode
+
+
+async def metadata(client: Client, *topics: str, creates: bool = False) -> dict[str, MetadataTopic]:
+    asked = [MetadataRequestTopic(name=topic) for topic in topics]
+    request = MetadataRequest(topics=asked or None, allow_auto_topic_creation=creates)
+    return {topic.name: topic for topic in (await client.call(request, MetadataResponse)).topics}
+
+
+async def created(client: Client, topic: CreatableTopic, *, only_checks: bool = False) -> CreatedTopic:
+    request = CreateTopicsRequest(topics=[topic], validate_only=only_checks)
+    return (await client.call(request, CreateTopicsResponse)).topics[0]
+
+
+async def test_the_apis_that_are_offered(client: Client) -> None:
+    offered = await client.call(ApiVersionsRequest(), ApiVersionsResponse)
+    found = {one.api_key: (one.min_version, one.max_version) for one in offered.api_keys}
+    assert found[0] == (0, 9) and found[1] == (4, 12) and found[18] == (0, 4)
+
+
+async def test_an_unknown_version_of_apis_is_answered_with_the_known_ones(client: Client) -> None:
+    await client.stream.send_all(bytes.fromhex("0000000a 0012 0063 00000009 ffff"))
+    answer = await client.stream.receive_some(65536)
+    assert answer[4:10] == b"\0\0\0\x09\0\x23"
+    offered = await client.call(ApiVersionsRequest(), ApiVersionsResponse)
+    assert offered.error_code == 0, "the connection goes on"
+
+
+async def test_metadata_names_the_gateway_as_the_only_broker(connect: Connect, back: EmbeddedBack) -> None:
+    settings = KafkaSettings(advertise=Address("kafka.example", 9999))
+    async with serving(back, settings) as (advertised, _):
+        answer = await advertised().call(MetadataRequest(topics=[]), MetadataResponse)
+        assert [(one.host, one.port, one.node_id) for one in answer.brokers] == [("kafka.example", 9999, 1)]
+        cluster = await advertised().call(DescribeClusterRequest(), DescribeClusterResponse)
+        assert (cluster.brokers[0].host, cluster.controller_id) == ("kafka.example", 1)
+        controllers = await advertised().call(DescribeClusterRequest(endpoint_type=2), DescribeClusterResponse)
+        assert controllers.error_code == KafkaError.INVALID_REQUEST
+
+
+async def test_metadata_of_all_topics(client: Client, back: EmbeddedBack) -> None:
+    for name in ("set/0", "set/1", "no topic"):
+        await back.perform(CreateStream(StreamRef("penstock", name)))
+    found = await metadata(client)
+    assert {name: len(topic.partitions) for name, topic in found.items()} == {"set": 2, "t": 1}
+    assert [one.partition_index for one in found["set"].partitions] == [0, 1]
+    old = await client.call(MetadataRequest(topics=[]), MetadataResponse, version=0)
+    assert [topic.name for topic in old.topics] == ["set", "t"], "in version 0 no topics stand for all"
+
+
+async def test_a_missing_topic_is_created_if_request_and_basin_allow_it(client: Client, back: EmbeddedBack) -> None:
+    assert (await metadata(client, "new"))["new"].error_code == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await metadata(client, "new", creates=True))["new"].error_code == 0
+    await back.perform(CheckTail(StreamRef("penstock", "new"), create_if_missing=False))
+    await back.perform(ReconfigureBasin("penstock", BasinConfigPatch(create_stream_on_append=False)))
+    assert (await metadata(client, "other", creates=True))["other"].error_code == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+    bad = (await metadata(client, "a/b", creates=True))["a/b"]
+    assert bad.error_code == KafkaError.INVALID_TOPIC_EXCEPTION
+
+
+async def test_topics_are_created_with_partitions_and_settings(client: Client, back: EmbeddedBack) -> None:
+    configs = [
+        CreatableTopicConfig(name="retention.ms", value="3600000"),
+        CreatableTopicConfig(name="message.timestamp.type", value="LogAppendTime"),
+        CreatableTopicConfig(name="cleanup.policy", value="delete"),
+    ]
+    topic = CreatableTopic(name="new", num_partitions=3, replication_factor=1, configs=configs)
+    checked = await created(client, topic, only_checks=True)
+    assert (checked.error_code, checked.num_partitions) == (0, 3)
+    assert "new" not in await metadata(client)
+    assert (await created(client, topic)).error_code == 0
+    assert len((await metadata(client, "new"))["new"].partitions) == 3
+    config = await back.perform(GetStreamConfig(StreamRef("penstock", "new/2")))
+    assert (config.retention, config.timestamping_mode) == (Retention(3600), TimestampingMode.ARRIVAL)
+    assert (await created(client, topic)).error_code == KafkaError.TOPIC_ALREADY_EXISTS
+    described = await client.call(
+        DescribeConfigsRequest(resources=[ConfigResource(resource_type=2, resource_name="new")]),
+        DescribeConfigsResponse,
+    )
+    found = {one.name: (one.value, one.config_source) for one in described.results[0].configs}
+    assert found["retention.ms"] == ("3600000", 1) and found["cleanup.policy"] == ("delete", 5)
+    assert found["message.timestamp.type"] == ("LogAppendTime", 1)
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (CreatableTopic(name="a/b"), KafkaError.INVALID_TOPIC_EXCEPTION),
+        (CreatableTopic(name="t"), KafkaError.TOPIC_ALREADY_EXISTS),
+        (CreatableTopic(name="x", replication_factor=3), KafkaError.INVALID_REPLICATION_FACTOR),
+        (CreatableTopic(name="x", num_partitions=0), KafkaError.INVALID_PARTITIONS),
+        (CreatableTopic(name="x", num_partitions=101), KafkaError.INVALID_PARTITIONS),
+        (
+            CreatableTopic(name="x", configs=[CreatableTopicConfig(name="cleanup.policy", value="compact")]),
+            KafkaError.INVALID_CONFIG,
+        ),
+        (
+            CreatableTopic(name="x", configs=[CreatableTopicConfig(name="retention.ms", value="long")]),
+            KafkaError.INVALID_CONFIG,
+        ),
+        (
+            CreatableTopic(name="x", assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[2])]),
+            KafkaError.INVALID_REPLICA_ASSIGNMENT,
+        ),
+        (
+            CreatableTopic(name="x", assignments=[CreatableReplicaAssignment(partition_index=1, broker_ids=[1])]),
+            KafkaError.INVALID_REPLICA_ASSIGNMENT,
+        ),
+    ],
+)
+async def test_a_topic_that_cannot_be_as_it_is_wanted_is_refused(
+    client: Client, topic: CreatableTopic, code: KafkaError
+) -> None:
+    refused = await created(client, topic)
+    assert refused.error_code == code and refused.error_message
+
+
+async def test_a_topic_that_a_request_names_twice_is_refused(client: Client) -> None:
+    request = CreateTopicsRequest(topics=[CreatableTopic(name="x"), CreatableTopic(name="x")])
+    answer = await client.call(request, CreateTopicsResponse)
+    assert [one.error_code for one in answer.topics] == [KafkaError.INVALID_REQUEST] * 2
+    assert "x" not in await metadata(client)
+
+
+async def test_topics_are_deleted_with_all_partitions(client: Client, back: EmbeddedBack) -> None:
+    await created(client, CreatableTopic(name="set", num_partitions=3))
+    await back.perform(CreateStream(StreamRef("penstock", "set/3/other")))
+    answer = await client.call(DeleteTopicsRequest(topic_names=["t", "set", "nope"]), DeleteTopicsResponse)
+    codes = [one.error_code for one in answer.responses]
+    assert codes == [0, 0, KafkaError.UNKNOWN_TOPIC_OR_PARTITION]
+    assert await metadata(client) == {}
+    await back.perform(CheckTail(StreamRef("penstock", "set/3/other"), create_if_missing=False))
+
+
+async def test_what_an_interrupted_creation_left_is_named_and_can_be_deleted(
+    client: Client, back: EmbeddedBack
+) -> None:
+    """Partition 0 is created last, so there is no topic yet."""
+    await back.perform(CreateStream(StreamRef("penstock", "half/1")))
+    assert "half" not in await metadata(client)
+    refused = await created(client, CreatableTopic(name="half", num_partitions=2))
+    assert refused.error_message == "topic half exists in part: stream penstock/half/1"
+    await client.call(DeleteTopicsRequest(topic_names=["half"]), DeleteTopicsResponse)
+    assert (await created(client, CreatableTopic(name="half", num_partitions=2))).error_code == 0
+
+
+async def test_settings_of_the_broker_and_of_nothing(client: Client) -> None:
+    resources = [
+        ConfigResource(resource_type=4, resource_name="1", configuration_keys=["num.partitions"]),
+        ConfigResource(resource_type=4, resource_name="2"),
+        ConfigResource(resource_type=2, resource_name="nope"),
+    ]
+    answer = await client.call(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
+    broker, other, missing = answer.results
+    assert [(one.name, one.value) for one in broker.configs] == [("num.partitions", "1")]
+    assert other.error_code == KafkaError.INVALID_REQUEST
+    assert missing.error_code == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# ---- connections -----------------------------------------------------------------------------------------------------
+
+
+async def test_pipelined_requests_are_answered_in_order(client: Client) -> None:
+    await client.send(MetadataRequest(topics=[]))
+    await client.send(ApiVersionsRequest())
+    await client.send(DescribeClusterRequest())
+    kinds = [type(await client.response()) for _ in range(3)]
+    assert kinds == [MetadataResponse, ApiVersionsResponse, DescribeClusterResponse]
+
+
+@pytest.mark.parametrize("sent", ["00000003", "0000000a 0003 000a 00000001 ffff", "0000000a 0063 0000 00000001 ffff"])
+async def test_a_request_that_breaks_the_protocol_ends_the_connection(client: Client, sent: str) -> None:
+    await client.stream.send_all(bytes.fromhex(sent))
+    assert await client.ended()
+
+
+async def test_an_api_without_a_handler_ends_the_connection(back: EmbeddedBack) -> None:
+    async with serving(back) as (connect, front):
+        del front.handlers[MetadataRequest]
+        client = connect()
+        await client.send(MetadataRequest(topics=[]))
+        assert await client.ended()
+
+
+async def test_a_silent_client_is_disconnected(client: Client, clock: object) -> None:
+    started = trio.current_time()
+    await client.produce(records(b"x"))
+    assert await client.ended()
+    assert trio.current_time() - started >= 600
+
+
+async def test_a_drain_finishes_the_request_in_progress(back: EmbeddedBack, client: Client) -> None:
+    async with serving(back) as (connect, front):
+        one = connect()
+        await one.produce(records(b"x"))
+        front.drain()
+        assert await one.ended()

@@ -1,0 +1,238 @@
+"""Produce: batches become records; idempotent producers; refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.backs import DecodedBack
+from support.kafka.front import Client, Connect, fetched, records, serving
+from support.s3p.front import store_with_basin
+
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock_codecs.byte_operations import AppendAs, GetAttribute, Seal
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.kafka import KafkaError
+from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
+from penstock_codecs.kafka.compression import KafkaCompression
+from penstock_codecs.kafka.record_messages import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceTopic,
+)
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import CreateStream, DeleteStream, Operation
+
+T = StreamRef("penstock", "t")
+
+
+def producing(*partitions: tuple[str, int, bytes], acks: int = -1, transaction: str | None = None) -> ProduceRequest:
+    topics = [
+        ProduceTopic(name=topic, partitions=[ProducePartition(index=number, records=data)])
+        for topic, number, data in partitions
+    ]
+    return ProduceRequest(transactional_id=transaction, acks=acks, timeout_ms=1000, topics=topics)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("codec", KafkaCompression)
+async def test_a_batch_is_appended(client: Client, acks: int, codec: KafkaCompression) -> None:
+    batch = records(b"a", b"", None, key=b"k")
+    batch.compression = codec
+    assert (await client.produce(batch, acks=acks)).base_offset == 0
+    assert (await client.produce(batch, acks=acks)).base_offset == 3
+    assert fetched(await client.fetch(3)) == [(3, b"k", b"a"), (4, b"k", b""), (5, b"k", None)]
+
+
+async def test_without_acks_there_is_no_response(client: Client) -> None:
+    await client.send(producing(("t", 0, encode_batch(records(b"a"))), acks=0), answered=False)
+    assert (await client.produce(records(b"b"))).base_offset == 1
+
+
+async def test_a_failure_without_acks_ends_the_connection(client: Client) -> None:
+    await client.send(producing(("nope", 0, encode_batch(records(b"a"))), acks=0), answered=False)
+    assert await client.ended()
+
+
+async def test_partitions_of_one_request_succeed_and_fail_apart(client: Client, back: EmbeddedBack) -> None:
+    for name in ("set/0", "set/1"):
+        await back.perform(CreateStream(StreamRef("penstock", name)))
+    batch = encode_batch(records(b"a"))
+    response = await client.call(
+        producing(("set", 0, batch), ("set", 1, batch), ("set", 2, batch), ("t", -1, batch)), ProduceResponse
+    )
+    unknown = KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+    assert [topic.partitions[0].error_code for topic in response.topics] == [0, 0, unknown, unknown]
+    assert fetched(await client.fetch(topic="set")) == [(0, None, b"a")]
+
+
+async def test_a_batch_of_thousands_of_records_is_taken(client: Client) -> None:
+    batch = records(*(b"%d" % number for number in range(2500)))
+    assert (await client.produce(batch)).base_offset == 0
+    assert [value for *_, value in fetched(await client.fetch(2400))] == [b"%d" % n for n in range(2400, 2500)]
+
+
+@pytest.mark.parametrize(
+    ("batch", "code", "why"),
+    [
+        (b"", KafkaError.CORRUPT_MESSAGE, "there is no whole batch"),
+        (encode_batch(records(b"x"))[:-1] + b"!", KafkaError.CORRUPT_MESSAGE, "the checksum does not match"),
+        (encode_batch(KafkaBatch(next_offset=1)), KafkaError.INVALID_REQUEST, "at least one record"),
+        (records(b"x", producer=5, sequence=-1), KafkaError.INVALID_RECORD, "producer 5 has epoch 0, sequence -1"),
+        (records(b"x" * 1_048_569), KafkaError.MESSAGE_TOO_LARGE, "record 0 has 1048577 bytes"),
+    ],
+)
+async def test_a_batch_that_cannot_be_taken_is_refused(
+    client: Client, batch: KafkaBatch | bytes, code: KafkaError, why: str
+) -> None:
+    refused = await client.produce(batch)
+    assert refused.error_code == code and why in (refused.error_message or ""), refused
+    assert (await client.produce(records(b"next"))).base_offset == 0, "nothing was appended"
+
+
+async def test_a_record_that_cannot_be_carried_is_named(client: Client) -> None:
+    batch = records(b"a", b"b")
+    batch.headers = {1: ((b"kafka-key", b"x"),)}
+    refused = await client.produce(batch)
+    assert refused.error_code == KafkaError.INVALID_RECORD
+    assert [one.batch_index for one in refused.record_errors] == [1]
+
+
+async def test_transactions_and_other_acks_are_refused(client: Client) -> None:
+    batch = records(b"a")
+    batch.transactional = True
+    denied = KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert (await client.produce(batch)).error_code == denied
+    given = producing(("t", 0, encode_batch(records(b"a"))), transaction="mine")
+    assert (await client.call(given, ProduceResponse)).topics[0].partitions[0].error_code == denied
+    assert (await client.produce(records(b"a"), acks=2)).error_code == KafkaError.INVALID_REQUIRED_ACKS
+
+
+async def test_a_sealed_stream_takes_nothing(client: Client, back: EmbeddedBack) -> None:
+    await back.perform(Seal(T))
+    assert (await client.produce(records(b"a"))).error_code == KafkaError.POLICY_VIOLATION
+
+
+# ---- idempotent producers --------------------------------------------------------------------------------------------
+
+
+async def init(client: Client, **given: object) -> InitProducerIdResponse:
+    return await client.call(InitProducerIdRequest(**given), InitProducerIdResponse)
+
+
+async def test_producers_get_ids_of_their_own(client: Client) -> None:
+    first, second = await init(client), await init(client)
+    assert first.producer_id != second.producer_id and first.producer_id >= 0
+    assert (first.producer_epoch, second.producer_epoch) == (0, 0)
+    again = await init(client, producer_id=first.producer_id, producer_epoch=0)
+    assert (again.producer_id, again.producer_epoch) == (first.producer_id, 1)
+    last = await init(client, producer_id=first.producer_id, producer_epoch=2**15 - 1)
+    assert last.producer_id != first.producer_id and last.producer_epoch == 0
+    assert (await init(client, transactional_id="t")).error_code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+async def test_a_batch_that_is_sent_again_has_its_offset(client: Client, connect: Connect) -> None:
+    for number in range(6):
+        await client.produce(records(b"a", b"b", producer=9, sequence=number * 2))
+    assert (await client.produce(records(b"a", b"b", producer=9, sequence=4))).base_offset == 4
+    assert (await connect().produce(records(b"a", b"b", producer=9, sequence=10))).base_offset == 10
+    older = await client.produce(records(b"a", b"b", producer=9, sequence=0))
+    assert older.error_code == KafkaError.DUPLICATE_SEQUENCE_NUMBER, "of the last five only"
+    assert (await client.fetch()).high_watermark == 12
+
+
+async def test_a_gap_is_refused(client: Client) -> None:
+    await client.produce(records(b"a", producer=9, sequence=0))
+    refused = await client.produce(records(b"c", producer=9, sequence=2))
+    assert refused.error_code == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused.error_message == "producer 9 must go on with sequence number 1, not 2"
+    assert (await client.produce(records(b"b", producer=9, sequence=1))).base_offset == 1
+
+
+async def test_an_epoch_that_is_over_is_refused(client: Client) -> None:
+    await client.produce(records(b"a", producer=9, sequence=0))
+    late = await client.produce(records(b"x", producer=9, epoch=2, sequence=1))
+    assert late.error_code == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "a new epoch begins at 0"
+    assert (await client.produce(records(b"b", producer=9, epoch=2, sequence=0))).base_offset == 1
+    refused = await client.produce(records(b"x", producer=9, sequence=1))
+    assert refused.error_code == KafkaError.INVALID_PRODUCER_EPOCH
+
+
+async def test_an_unknown_producer_may_begin_anywhere(client: Client, back: EmbeddedBack) -> None:
+    """As in Kafka: its records may have been deleted."""
+    assert (await client.produce(records(b"a", producer=9, sequence=70))).base_offset == 0
+    await back.perform(DeleteStream(T))
+    await back.perform(CreateStream(T))
+    assert (await client.produce(records(b"b", producer=9, sequence=71))).base_offset == 0
+
+
+async def test_sequence_numbers_wrap(client: Client) -> None:
+    last = 2**31 - 1
+    await client.produce(records(b"a", b"b", producer=9, sequence=last - 1))
+    assert (await client.produce(records(b"c", b"d", producer=9, sequence=0))).base_offset == 2
+    assert (await client.produce(records(b"a", b"b", producer=9, sequence=last - 1))).base_offset == 0
+    assert (await client.produce(records(b"e", producer=9, sequence=2))).base_offset == 4
+
+
+async def test_a_batch_across_the_wrap(client: Client) -> None:
+    await client.produce(records(b"a", b"b", b"c", producer=9, sequence=2**31 - 2))
+    assert (await client.produce(records(b"d", producer=9, sequence=1))).base_offset == 3
+
+
+async def test_producers_are_known_after_a_restart(tmp_path: Path) -> None:
+    async with store_with_basin(tmp_path) as back, serving(back) as (connect, _):
+        await back.perform(CreateStream(T))
+        client = connect()
+        await client.produce(records(b"a", b"b", producer=9, sequence=0))
+    async with open_embedded(EmbeddedSettings(directory=tmp_path)) as back, serving(back) as (connect, _):
+        client = connect()
+        again = await client.produce(records(b"a", b"b", producer=9, sequence=0))
+        assert again.error_code == KafkaError.DUPLICATE_SEQUENCE_NUMBER
+        assert (await client.produce(records(b"c", producer=9, sequence=2))).base_offset == 2
+
+
+class _Dies(DecodedBack):
+    """A back that fails each append by a writer after the first `left`, as if the gateway had stopped there."""
+
+    left = 1
+
+    async def perform(self, operation: Operation[object]) -> object:
+        if isinstance(operation, AppendAs):
+            self.left -= 1
+            if self.left < 0:
+                raise fail(FailureCode.UNAVAILABLE, "it stopped")
+        return await super().perform(operation)
+
+
+async def test_a_batch_of_which_a_part_is_stored_is_completed(client: Client, back: EmbeddedBack) -> None:
+    batch = records(*(b"%d" % number for number in range(2500)), producer=9, sequence=0)
+    async with serving(_Dies(back)) as (connect, _):
+        assert (await connect().produce(batch)).error_code == KafkaError.REQUEST_TIMED_OUT
+    result = await client.produce(batch)
+    assert (result.error_code, result.base_offset) == (0, -1)
+    values = [value for *_, value in fetched(await client.fetch())]
+    values += [value for *_, value in fetched(await client.fetch(len(values)))]
+    assert values == [b"%d" % number for number in range(2500)]
+
+
+class _NoWriters(DecodedBack):
+    """A back that has no writers, as most servers."""
+
+    async def perform(self, operation: Operation[object]) -> object:
+        if isinstance(operation, AppendAs | GetAttribute):
+            raise fail(FailureCode.NOT_IMPLEMENTED, "no writers")
+        return await super().perform(operation)
+
+
+async def test_on_a_back_without_writers_producers_are_remembered(back: EmbeddedBack) -> None:
+    await back.perform(CreateStream(T))
+    async with serving(_NoWriters(back)) as (connect, _):
+        client = connect()
+        await client.produce(records(b"a", producer=9, sequence=0))
+        assert (await client.produce(records(b"a", producer=9, sequence=0))).base_offset == 0
+        assert (await client.produce(records(b"b", producer=9, sequence=1))).base_offset == 1
+        gap = await client.produce(records(b"b", producer=9, sequence=5))
+        assert gap.error_code == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
