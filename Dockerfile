@@ -33,12 +33,12 @@ ENV PATH=/opt/penstock/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 WORKDIR /var/lib/penstock
 VOLUME ["/var/lib/penstock"]
-EXPOSE 4437 8080 7500 9090 12345
+EXPOSE 4437 8080 7500 9090 9092 12345
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s --retries=3 \
   CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:9600/live', timeout=2)"]
 ENTRYPOINT ["penstock"]
 # In a container only what is published reaches the ports, so they listen on every address of it, for anybody.
 CMD ["serve", "--config", "/etc/penstock/gateway.toml", "--data", "/var/lib/penstock", "--anonymous", \
-     "--durable", "0.0.0.0:4437", "--s2", "0.0.0.0:8080", "--s3p", "0.0.0.0:7500", \
+     "--durable", "0.0.0.0:4437", "--kafka", "0.0.0.0:9092", "--s2", "0.0.0.0:8080", "--s3p", "0.0.0.0:7500", \
      "--segment", "0.0.0.0:12345", "--controller", "0.0.0.0:9090"]

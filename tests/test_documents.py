@@ -43,6 +43,11 @@ EXPECTED = {
         "curl -X PUT": ["[]", '[{"id": 1},{"id": 2}]', "event: data", '"upToDate":true'],
         "durable_streams": ["[{'id': 1}, {'id': 2}, {'id': 3}]"],
     },
+    "docs/protocols/kafka.md": {
+        "confluent_kafka": ["orders 0 0 b'eu' b'first'", "orders 0 1 b'eu' b'second'"],
+        "from kafka": ["0 b'eu' b'first'", "1 b'eu' b'second'"],
+        "curl": ['"body":"first"', '"kafka-key","eu"'],
+    },
     "docs/streams.md": {
         "printf": ["first\nsecond\n"],
         "penstock streams": ["penstock/orders\n", "third\n"],
@@ -74,7 +79,7 @@ def blocks(document: str) -> list[Block]:
 def with_ports(text: str, gateway: GatewayProcess) -> str:
     """The text as it would stand there if the gateway listened on the usual ports."""
     text = text.replace(":8080", f":{gateway.s2_port}").replace(":9090", f":{gateway.controller_port}")
-    text = text.replace(":4437", f":{gateway.durable_port}")
+    text = text.replace(":4437", f":{gateway.durable_port}").replace(":9092", f":{gateway.kafka_port}")
     return text.replace(":7500", f":{gateway.s3p_port}")
 
 
@@ -91,8 +96,8 @@ def usual_server(fresh_gateway: GatewayProcess, monkeypatch: pytest.MonkeyPatch)
 
 def command(block: Block) -> list[str]:
     """Return the command that runs the block; skips the test if a program or module that it uses is not installed."""
-    for module in ("s2_sdk", "pravega_client", "durable_streams"):
-        if module in block.text:
+    for module in ("s2_sdk", "pravega_client", "durable_streams", "confluent_kafka", "kafka"):
+        if re.search(rf"\b(import|from) {module}\b", block.text):
             pytest.importorskip(module)
     if block.language == "python":
         return [sys.executable, "-c", block.text]

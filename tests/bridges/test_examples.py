@@ -24,7 +24,7 @@ from penstock.app.config.advice import advice
 from penstock.cli.report import report
 
 CONFIGURATIONS = Path(__file__).parents[2] / "config"
-USUAL_PORTS = {"durable": 4437, "s2": 8080, "s3p": 7500, "segment": 12345, "controller": 9090}
+USUAL_PORTS = {"durable": 4437, "kafka": 9092, "s2": 8080, "s3p": 7500, "segment": 12345, "controller": 9090}
 JSON = {"content-type": "application/json"}
 
 SAID = {

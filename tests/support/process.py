@@ -28,7 +28,7 @@ bind = "127.0.0.1:{management_port}"
 """
 """Added to configurations without a management listener: the usual port may be another gateway's."""
 
-LISTENERS = ("s2", "s3p", "segment", "controller", "durable")
+LISTENERS = ("s2", "s3p", "segment", "controller", "durable", "kafka")
 """Each has an attribute here, and a place in the configuration's template, called `<kind>_port`."""
 
 START_SECONDS = 120.0
@@ -53,6 +53,10 @@ bind = "127.0.0.1:{controller_port}"
 bind = "127.0.0.1:{durable_port}"
 basin = "{basin}"
 
+[listeners.kafka]
+bind = "127.0.0.1:{kafka_port}"
+basin = "{basin}"
+
 [store]
 directory = "{data}"
 
@@ -65,7 +69,7 @@ create_stream_on_read = true
 level = "info"
 format = "json"
 """
-"""All five listeners and the basin."""
+"""All six listeners and the basin."""
 
 
 class GatewayFailed(AssertionError):
@@ -90,8 +94,8 @@ class GatewayProcess:
         self.log_path = self.directory / "stderr.log"
         self.banner_path = self.directory / "stdout.log"
         ports = free_ports(len(LISTENERS) + 1)  # which it has again after a restart
-        self.s2_port, self.s3p_port, self.segment_port, self.controller_port, self.durable_port = ports[:-1]
-        self.management_port = ports[-1]
+        self.s2_port, self.s3p_port, self.segment_port, self.controller_port = ports[:4]
+        self.durable_port, self.kafka_port, self.management_port = ports[4:]
         self._log_from = 0
         self.process: subprocess.Popen[bytes] | None = None
 

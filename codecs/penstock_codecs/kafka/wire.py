@@ -84,7 +84,7 @@ class KafkaReader:
             if byte < 0x80:
                 break
             shift += 7
-            if shift >= bits + 6:
+            if shift >= bits + 3:
                 raise KafkaFault(f"a variable integer has more than {bits} bits", start)
         if value >> bits:
             raise KafkaFault(f"a variable integer has more than {bits} bits", start)

@@ -74,7 +74,10 @@ def test_a_message_is_decoded_as_it_was_encoded(api: KafkaApi, side: str, data: 
 def test_kafka_python_reads_and_writes_the_same(api: KafkaApi, side: str, data: st.DataObject) -> None:
     cls = theirs(f"{api.name}{side.capitalize()}")
     version = data.draw(versions(api, FIRST_DEFINED.get(api.name, 0)))
-    sent = encoded(data.draw(messages(getattr(api, side))), api, version)
+    given_message: Any = data.draw(messages(getattr(api, side)))
+    if isinstance(given_message, ApiVersionsResponse):
+        given_message.error_code = 0  # with an error it takes the message for one of version 0
+    sent = encoded(given_message, api, version)
     message = cls.decode(sent, version=version)
     message._header = None  # its own `encode` looks for one
     assert message.encode(version=version) == sent

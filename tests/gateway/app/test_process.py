@@ -209,7 +209,7 @@ def test_what_is_insecure_is_logged() -> None:
 
 def test_it_runs_without_a_reader_of_the_banner(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "penstock", "serve", "--s2", "127.0.0.1:0", "--s3p", "off", "--data", tmp_path]
-    command += ["--durable", "off", "--management", "off"]
+    command += ["--durable", "off", "--kafka", "off", "--management", "off"]
     reading, writing = os.pipe()
     os.close(reading)
     with (tmp_path / "log").open("wb") as log:

@@ -166,7 +166,7 @@ def test_a_bad_configuration_is_one_line_on_stderr(tmp_path: Path, command: str,
     [
         (("--s2", "8080"), "--s2: expected HOST:PORT"),
         (
-            tuple(f"--{kind}=off" for kind in ("durable", "s2", "s3p", "segment", "controller")),
+            tuple(f"--{kind}=off" for kind in ("durable", "kafka", "s2", "s3p", "segment", "controller")),
             "there is nothing to run",
         ),
         (("--segment", "off"), "[listeners.controller] needs [listeners.segment]"),

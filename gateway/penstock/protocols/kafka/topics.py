@@ -86,7 +86,7 @@ class KafkaTopics:
             raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, f"topic {topic} exists")
         if found := await self._members(topic):
             raise fail(
-                FailureCode.RESOURCE_ALREADY_EXISTS, f"topic {topic} exists, or remains of it: stream {found[0]}"
+                FailureCode.RESOURCE_ALREADY_EXISTS, f"topic {topic} exists in part: stream {found[0]}"
             )
 
     async def delete(self, topic: str) -> None:

@@ -52,6 +52,7 @@ async def test_how_each_protocol_reads_on(asker: Asker) -> None:
     path = "/v1/streams/stream/records"
     assert answer["read_on"] == {
         "durable": None,  # it has no listener here
+        "kafka": None,
         "s2": {"listener": "listeners.s2", "basin": BASIN, "path": path, "query": "seq_num=6"},
         "sse": {
             "listener": "listeners.s2",
@@ -123,7 +124,7 @@ async def test_a_listeners_own_routes_are_asked(back: EmbeddedBack) -> None:
     [
         ("stream=basin-one/stream", "give exactly one of seq_num, timestamp, record_id, offset, tail_offset; got none"),
         ("stream=basin-one/stream&seq_num=1&offset=2", "got seq_num, offset"),
-        ("seq_num=1", "give exactly one of stream, durable, s3p, segment; got none"),
+        ("seq_num=1", "give exactly one of stream, durable, kafka, s3p, segment; got none"),
         ("stream=basin-one/stream&s3p=x&seq_num=1", "got stream, s3p"),
         ("stream=basin-one/stream&seq_num=-1", "seq_num: expected a whole number from 0 to 2^64 - 1, got '-1'"),
         ("stream=basin-one/stream&seq_num=18446744073709551616", "seq_num: expected"),
@@ -133,7 +134,7 @@ async def test_a_listeners_own_routes_are_asked(back: EmbeddedBack) -> None:
         ("stream=basin-one/stream&seq_num=1&seq_num=2", "seq_num: given twice"),
         (
             "stream=basin-one/stream&seqnum=1",
-            "'seqnum': unknown parameter; expected one of stream, durable, s3p, segment, seq_num",
+            "'seqnum': unknown parameter; expected one of stream, durable, kafka, s3p, segment, seq_num",
         ),
         ("stream=orders&seq_num=1", "stream: expected BASIN/STREAM, got 'orders'"),
         ("stream=Bad/orders&seq_num=1", "stream: basin name must"),

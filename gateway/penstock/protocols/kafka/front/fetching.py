@@ -59,7 +59,7 @@ class _Fetch:
 
     def __init__(self, request: FetchRequest, most: int) -> None:
         self.readings: list[_Reading] = []
-        self.left = max(0, min(request.max_bytes, most))
+        self.left = max(1, min(request.max_bytes, most))
         self.wanted = min(request.min_bytes, self.left)
         self.size = 0
 
@@ -71,7 +71,8 @@ class _Fetch:
     def take(self, reading: _Reading, batch: RecordBatch) -> None:
         """Take records for a partition as far as there is room; the first one of the response always has room.
 
-        Raises RANGE_NOT_SATISFIABLE if records before the batch are gone, and NOT_REPRESENTABLE.
+        It ends before a record that Kafka cannot carry. Raises RANGE_NOT_SATISFIABLE if records before the batch are
+        gone, and NOT_REPRESENTABLE if it begins with such a record.
         """
         if batch.first_seq_num > reading.next_offset:
             raise fail(FailureCode.RANGE_NOT_SATISFIABLE, f"the records before {batch.first_seq_num} are gone")
@@ -83,7 +84,17 @@ class _Fetch:
             reading.limit = reading.size
             return
         some = batch.part(0, count)
-        reading.pieces.append(encoded_records(some))
+        try:
+            data = encoded_records(some)
+        except OperationFailed as error:
+            refused = error.failure.details.get("seq_num", some.first_seq_num)
+            assert isinstance(refused, int)
+            if refused == some.first_seq_num:
+                raise
+            count = refused - some.first_seq_num
+            some = batch.part(0, count)
+            data = encoded_records(some)
+        reading.pieces.append(data)
         reading.next_offset = some.next_seq_num
         reading.size += some.metered
         self.size += some.metered
@@ -141,7 +152,7 @@ class FetchHandlers:
     ) -> FetchPartitionResult:
         """Read what there is of a partition."""
         result = FetchPartitionResult(partition_index=partition.partition)
-        reading = _Reading(result, partition.fetch_offset, partition.partition_max_bytes)
+        reading = _Reading(result, partition.fetch_offset, max(1, partition.partition_max_bytes))
         fetch.readings.append(reading)
 
         async def open_session(stream: StreamRef) -> ReadSession:
