@@ -33,9 +33,14 @@ PACKAGES: Final = {
     "penstock_proto": "proto",
 }
 """The import packages, and the folders that hold them."""
-PROTOCOLS: Final = {"s2": ("s2", "s2s", "sse"), "s3p": ("s3p",), "segment": ("segment", "controller", "pravega")}
+PROTOCOLS: Final = {
+    "kafka": ("kafka",),
+    "s2": ("s2", "s2s", "sse"),
+    "s3p": ("s3p",),
+    "segment": ("segment", "controller", "pravega"),
+}
 """Words that name a protocol in an identifier or a string, by protocol."""
-OWN_WORDS: Final = {"durable": ("sse",)}
+OWN_WORDS: Final = {"durable": ("sse",), "kafka": ("controller",)}
 """Words of other protocols that a protocol has as well, by its folder."""
 
 

@@ -73,6 +73,8 @@ PACKAGES = {
     "opentelemetry": Need("pip install -e '.[otel]'", "traces"),
     "grpc": _peers("real clients of gRPC"),
     "grpc_tools": _peers("the modules generated from .proto files"),
+    "confluent_kafka": _peers("librdkafka, a client of Kafka"),
+    "kafka": _peers("kafka-python, a client of Kafka"),
     "redis": _peers("redis-py as a reader of S3P"),
     "s2_sdk": _peers("S2's Python client"),
     "pravega_client": Need("Python 3.11 on Linux, x86-64: pip install --group peers", "Pravega's Python client"),

@@ -51,8 +51,8 @@ class KafkaListener(ListenerTable, frozen=True, kw_only=True):
     advertise: Annotated[
         str | None,
         key(
-            "HOST:PORT that clients are told to connect to; absent: the address that they are connected to. Needed "
-            "behind a proxy or a translation of addresses.",
+            "HOST:PORT at which clients connect again; absent: the address that they are connected to. Needed behind a "
+            "proxy or a translation of addresses.",
             example="kafka.example.org:9092",
         ),
     ] = None

@@ -85,9 +85,7 @@ class KafkaTopics:
         if await self._exists(self._names.to_stream(topic)):
             raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, f"topic {topic} exists")
         if found := await self._members(topic):
-            raise fail(
-                FailureCode.RESOURCE_ALREADY_EXISTS, f"topic {topic} exists in part: stream {found[0]}"
-            )
+            raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, f"topic {topic} exists in part: stream {found[0]}")
 
     async def delete(self, topic: str) -> None:
         """Delete a topic, or what an interrupted deletion has left of it. Partition 0 goes first: without it the topic

@@ -17,7 +17,7 @@ class KafkaSettings:
 
     names: KafkaNames = field(default_factory=lambda: KafkaNames("penstock"))
     advertise: Address | None = None
-    """Address that clients are told; None: the one that they are connected to."""
+    """Address at which clients connect again; None: the one that they are connected to."""
     partitions: int = 1
     """Partitions of a topic that is created without a number."""
     max_partitions: int = 100
