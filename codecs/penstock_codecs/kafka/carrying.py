@@ -20,7 +20,7 @@ from penstock_codecs.kafka.batches import KafkaBatch, KafkaHeaders, encode_batch
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, S2_MAX_RECORD, S2_MAX_RECORD_HEADERS
 from penstock_codecs.model import Header, Headers, RecordBatch, is_command, metered_size
 
-__all__ = ["KEY", "NULL", "RecordsPart", "encoded_records", "parts_of"]
+__all__ = ["KEY", "NULL", "RecordsPart", "encoded_records", "parts_of", "to_headers"]
 
 KEY: Final = b"kafka-key"
 NULL: Final = b"kafka-null"
@@ -50,7 +50,7 @@ def parts_of(batch: KafkaBatch, skip: int = 0) -> list[RecordsPart]:
     headers: dict[int, Headers] = {}
     bodies = [b"" if value is None else value for value in batch.values]
     for index in range(skip, len(batch)):
-        if some := _to_headers(index, batch.keys[index], batch.values[index], batch.headers.get(index, ())):
+        if some := to_headers(index, batch.keys[index], batch.values[index], batch.headers.get(index, ())):
             headers[index] = some
     parts: list[RecordsPart] = []
     for index in range(skip, len(batch)):
@@ -71,7 +71,8 @@ def parts_of(batch: KafkaBatch, skip: int = 0) -> list[RecordsPart]:
     return parts
 
 
-def _to_headers(index: int, key: bytes | None, value: bytes | None, headers: KafkaHeaders) -> Headers:
+def to_headers(index: int, key: bytes | None, value: bytes | None, headers: KafkaHeaders) -> Headers:
+    """Return the headers of the record at `index`. Raises NOT_REPRESENTABLE for headers that a stream cannot carry."""
     nulls = [_VALUE] if value is None else []
     found: list[Header] = []
     for number, (name, content) in enumerate(headers):
