@@ -38,6 +38,9 @@ class Content(Protocol):
     def reader(self) -> ContentReader:
         """Return a reader that begins where a record does."""
 
+    def comparable(self, body: bytes) -> bytes:
+        """Return a body in a form that is the same before and after a server has stored it."""
+
 
 class ContentReader(Protocol):
     """A reader of one stream's content, in order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -46,6 +47,11 @@ class MessageContent:
     def reader(self) -> MessageReader:
         """Return a reader."""
         return MessageReader()
+
+    def comparable(self, body: bytes) -> bytes:
+        """Return the message in one spelling. Servers may change blanks, escapes, the order of members, and numbers
+        to those of JavaScript, as the reference server does."""
+        return json.dumps(json.loads(body, parse_int=float), sort_keys=True).encode()
 
 
 def _refused(index: int, why: str) -> OperationFailed:

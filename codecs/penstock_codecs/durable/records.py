@@ -49,6 +49,10 @@ class RecordContent:
         """Return a reader."""
         return RecordReader()
 
+    def comparable(self, body: bytes) -> bytes:
+        """Return the body: servers keep every byte."""
+        return body
+
 
 class RecordReader:
     """Reads records; see `penstock_codecs.durable.content.ContentReader`. A record may be cut between two responses."""

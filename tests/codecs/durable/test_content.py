@@ -158,7 +158,7 @@ def test_a_record_is_cut_between_responses() -> None:
 )
 def test_answers_that_are_not_arrays_of_json(answer: bytes) -> None:
     reader = MessageContent().reader()
-    with pytest.raises(RemoteProtocolError):  # noqa: PT012
+    with pytest.raises(RemoteProtocolError):
         reader.receive(answer)
         reader.end_response()
 

@@ -6,7 +6,7 @@ from penstock.backends.sequence_numbering.history import ScanStart, cursor_at, c
 from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.core.marks import Mark
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.operations import Append, Appended, FromRecordId, FromSeqNum, FromTimestamp
+from penstock_codecs.operations import Append, Appended, Capability, FromRecordId, FromSeqNum, FromTimestamp
 from penstock_codecs.s2.validation import TrimTo, parse_command
 
 __all__ = ["carry_out_commands", "check_commands", "trim"]
@@ -21,6 +21,8 @@ async def trim(stream: IndexedStream, start: FromSeqNum | FromRecordId | FromTim
 
 
 async def _trim_to(stream: IndexedStream, cursor: ScanStart) -> Mark:
+    if Capability.TRIM not in stream.native.capabilities:
+        raise fail(FailureCode.NOT_IMPLEMENTED, f"the server of stream {stream.ref} has no trims")
     kept = max(cursor.at, stream.index.first)
     # The index first: then no read is given records that may be gone, and the number of the first record is known.
     await stream.index.trimmed(kept)
