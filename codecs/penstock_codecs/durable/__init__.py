@@ -36,7 +36,7 @@ from penstock_codecs.durable.events import (
 from penstock_codecs.durable.media import DEFAULT_TYPE, check_message, essence, is_json, join_messages, split_messages
 from penstock_codecs.durable.messages import MessageContent
 from penstock_codecs.durable.offsets import FIRST, Sentinel, parse_offset, spell_offset
-from penstock_codecs.durable.records import RECORDS_TYPE, RecordContent
+from penstock_codecs.durable.records import OVERHEAD_BYTES, RECORDS_TYPE, RecordContent
 from penstock_codecs.durable.requests import (
     AppendRequest,
     CreateRequest,
@@ -56,6 +56,7 @@ __all__ = [
     "FIRST",
     "MAX_EVENT_BYTES",
     "MOST_AHEAD",
+    "OVERHEAD_BYTES",
     "PLUGIN",
     "RECORDS_TYPE",
     "AppendAnswer",

@@ -20,12 +20,14 @@ from penstock_codecs.model import Headers, StreamRef
 from penstock_codecs.s2.protobuf import decode_append_input
 from penstock_codecs.s2.record_bytes import append_records
 
-__all__ = ["MAX_RECORD_BYTES", "RECORDS_TYPE", "RecordContent", "RecordReader"]
+__all__ = ["MAX_RECORD_BYTES", "OVERHEAD_BYTES", "RECORDS_TYPE", "RecordContent", "RecordReader"]
 
 RECORDS_TYPE: Final = "application/vnd.penstock.records"
 """The content type of streams of records."""
 MAX_RECORD_BYTES: Final = 1 * MIB + 64 * KIB
 """Largest encoded record that is read, in bytes: more than S2's largest record takes with its headers' lengths."""
+OVERHEAD_BYTES: Final = 8
+"""Most bytes that a record without headers takes beside its body, if that is below 2 MiB."""
 _TAG: Final = 0x0A
 _LONGEST_LENGTH: Final = 3
 """Bytes of the varint of MAX_RECORD_BYTES."""

@@ -15,18 +15,19 @@ __all__ = ["carry_out_commands", "check_commands", "trim"]
 async def trim(stream: IndexedStream, start: FromSeqNum | FromRecordId | FromTimestamp) -> Mark:
     """Remove the records before the first one at or after `start`, never beyond the tail; return the first one kept.
 
+    If the server has no trims, the records stay there, and are hidden from clients of this gateway.
+
     Raises OperationFailed.
     """
     return await _trim_to(stream, await cursor_to(stream, start))
 
 
 async def _trim_to(stream: IndexedStream, cursor: ScanStart) -> Mark:
-    if Capability.TRIM not in stream.native.capabilities:
-        raise fail(FailureCode.NOT_IMPLEMENTED, f"the server of stream {stream.ref} has no trims")
     kept = max(cursor.at, stream.index.first)
     # The index first: then no read is given records that may be gone, and the number of the first record is known.
     await stream.index.trimmed(kept)
-    await stream.native.trim(stream.ref, kept)
+    if Capability.TRIM in stream.native.capabilities:
+        await stream.native.trim(stream.ref, kept)
     return kept
 
 

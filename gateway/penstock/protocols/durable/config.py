@@ -176,9 +176,14 @@ class DurableBackTable(NumberedBackTable, frozen=True, kw_only=True, tag_field="
             "headers."
         ),
     ] = "records"
-    max_append_bytes: Annotated[int, key("Largest body of a request that the server takes.", least=1, most=8 * MIB)] = (
-        1 * MIB
-    )
+    max_append_bytes: Annotated[
+        int,
+        key(
+            "Largest body of a request that the server takes. A record takes some 8 bytes more than its body.",
+            least=16,
+            most=8 * MIB,
+        ),
+    ] = 2 * MIB
     recover_seconds: Recover = 30.0
     delivery: Annotated[Literal["exactly-once", "at-least-once", "refuse"], key(LOST_ACK)] = "exactly-once"
 

@@ -133,6 +133,9 @@ class _Back(BackKind[DurableBackTable]):
 
         return back_side(table)
 
+    def describe(self, table: DurableBackTable) -> str:
+        return "trimmed records are hidden here and stay on the server"
+
     def sends_secrets(self, table: DurableBackTable) -> bool:
         return table.token is not None or table.token_file is not None
 

@@ -6,13 +6,16 @@ import shlex
 from collections.abc import Iterator
 
 from penstock.core.address import Address
+from penstock.protocols.durable.back import CAPABILITIES
 from penstock.protocols.durable.config import DurableBackTable, DurableListener
 from penstock.protocols.durable.opening import names_of
 from penstock.protocols.plugin import Example
 from penstock.protocols.tables import ConfigView
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item
+from penstock_codecs.durable import OVERHEAD_BYTES
 from penstock_codecs.features import Feature
+from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Capability
 
@@ -31,13 +34,14 @@ def back_side(table: DurableBackTable) -> BackSide:
     """See `penstock.protocols.plugin.BackKind.side`."""
     only_json = table.create_as == "json"
     where = "on streams of records; refused on streams of JSON"
-    able = {Capability.FOLLOW, Capability.LOCATE, Capability.RECORD_IDS, Capability.TIMESTAMPS, Capability.BYTES}
+    able = {Capability.TRIM, Capability.LOCATE, Capability.RECORD_IDS, Capability.TIMESTAMPS, Capability.BYTES}
     return BackSide(
         kind="durable",
-        capabilities=frozenset({*able, Capability.HEADERS, Capability.EMPTY_BODIES}),
+        capabilities=CAPABILITIES | able,
         delivery=table.delivery,
         loss=LossPolicy(headers=Loss.REFUSE, empty_body=Loss.REFUSE, command_records=Loss.REFUSE),
         kept={} if only_json else {Feature.HEADERS: where, Feature.EMPTY_BODY: where},
+        largest=min(table.max_append_bytes - OVERHEAD_BYTES, 1 * MIB - 8),
         numbered=True,
         timestamps_kept="in the gateway's index",
         timestamps_read="the gateway's, kept in its index",

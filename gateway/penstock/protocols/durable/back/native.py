@@ -118,8 +118,11 @@ class DurableNative(Native):
             await _close(self._cursors.popitem(last=False)[1])
 
     async def _explained(self, stream: ServerStream, start: int, error: OperationFailed) -> OperationFailed:
-        """Return the error for clients: STREAM_NOT_FOUND, after forgetting the stream, also for another one, whose server
-        does not know the offset; OFFSET_TRUNCATED with the first position that is known to be left."""
+        """Return the error for clients.
+
+        STREAM_NOT_FOUND also for a stream that was replaced by one without the offset; OFFSET_TRUNCATED with the first
+        position that is known to be left.
+        """
         code = error.failure.code
         if code is FailureCode.STREAM_NOT_FOUND:
             await self._streams.forget(stream.ref)

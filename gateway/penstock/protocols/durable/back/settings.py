@@ -25,7 +25,7 @@ class DurableBackSettings:
     """Content type of streams that the gateway creates: one whose content consists of records."""
     delivery: Delivery = Delivery.EXACTLY_ONCE
     """Promise about appends whose acknowledgement was lost."""
-    max_append_bytes: int = 1 * MIB
+    max_append_bytes: int = 2 * MIB
     """Largest body of a POST. Waiting appends are sent together up to this size."""
     append_inflight_bytes: int = 4 * MIB
     """Most bytes of one stream's unacknowledged appends; a single append may be larger."""

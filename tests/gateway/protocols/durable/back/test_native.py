@@ -99,12 +99,24 @@ async def test_what_the_protocol_lacks(server: Any) -> None:
     async with server.back() as back:
         await back.perform(CreateStream(STREAM))
         await back.perform(batch(b"a"))
-        for operation in (Trim(STREAM, FromSeqNum(1)), ListStreams(BASIN), batch(b"b", match=1)):
+        for operation in (ListStreams(BASIN), batch(b"b", match=1), batch(b"b", token="t")):
             with Fails(FailureCode.NOT_IMPLEMENTED):
                 await back.perform(operation)
         with Fails(FailureCode.NOT_REPRESENTABLE, "a command"):
             await back.perform(command(b"fence", b"t", stream=STREAM))
         assert await read(back) == [b"a"]
+
+
+async def test_trimmed_records_are_hidden_and_stay_on_the_server(server: Any) -> None:
+    async with server.back() as back:
+        await back.perform(CreateStream(STREAM))
+        await back.perform(batch(b"a", b"b", b"c"))
+        assert (await back.perform(Trim(STREAM, FromSeqNum(2)))).seq_num == 2
+        assert await read(back) == [b"c"]
+        assert (await back.perform(batch(b"d"))).start.seq_num == 3
+    async with server.back() as back:
+        assert [record.seq_num for record in await records(back, FromSeqNum(0), stream=STREAM)] == [2, 3]
+    assert b"a" in await server.service.read("orders")
 
 
 async def test_a_session_is_pipelined(server: Any) -> None:
