@@ -76,7 +76,8 @@ class RecordReader:
 
     def take(self, max_records: int, max_bytes: int) -> Taken:
         """Return whole records; see `ContentReader.take`. Raises RemoteProtocolError for bytes that are no records."""
-        at, lengths = 0, []
+        at = 0
+        lengths: list[int] = []
         most = min(max_records, S2_MAX_BATCH_RECORDS)
         while len(lengths) < most and (length := self._next(at)):
             if lengths and at + length > max_bytes:

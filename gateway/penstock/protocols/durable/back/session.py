@@ -39,7 +39,7 @@ class DurableAppendSession(NativeAppendSession):
                 return []
             await self._changed.park()
         await self._sent[0].over.wait()
-        acks = []
+        acks: list[NativeAck] = []
         while self._sent and self._sent[0].over.is_set():
             if (failure := self._sent[0].failure) is not None:
                 if acks:

@@ -21,7 +21,7 @@ from penstock.net.http.serving import serve_http
 from penstock.protocols.durable.back import DurableBackSettings, DurableNative, open_durable
 from penstock.protocols.durable.names import DurableNames
 
-READ_BYTES = 20_000
+READ_BYTES = 110_000
 """Bytes after which the server ends an answer, so that most reads need several."""
 
 

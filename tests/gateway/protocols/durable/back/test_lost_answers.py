@@ -9,11 +9,12 @@ import pytest
 import trio
 from support.durable import ref
 from support.store import Fails, acknowledged, appending, bodies
+from support.store import records as seen
 from trio.testing import MockClock
 
 from penstock.core.delivery import Delivery
 from penstock_codecs.failures import FailureCode
-from penstock_codecs.operations import CreateStream, FromSeqNum
+from penstock_codecs.operations import CreateStream, FromSeqNum, Trim
 
 STREAM = ref("orders")
 
@@ -125,3 +126,19 @@ async def test_reads_go_on(server: Any, clock: MockClock) -> None:
         assert await read(back) == records
     async with server.back() as back:
         assert await bodies(back, FromSeqNum(250), stream=STREAM) == records[250:]
+
+
+async def test_the_server_removes_the_beginning(server: Any, clock: MockClock) -> None:
+    """The records that are known to be left keep their numbers, and clients are told which are gone."""
+    records = [b"%04d" % number * 500 for number in range(2000)]
+    async with server.back() as back:
+        await back.perform(CreateStream(STREAM))
+        for start in range(0, 2000, 50):
+            await back.perform(batch(*records[start : start + 50]))
+        assert len(await read(back)) == 2000
+        await server.service.back.perform(Trim(STREAM, FromSeqNum(12)))  # of 40 appends
+    async with server.back() as back:
+        found = await seen(back, FromSeqNum(0), stream=STREAM)
+        assert found[0].seq_num >= 600 and len(found) > 500
+        assert [record.body for record in found] == records[found[0].seq_num :]
+        assert (await back.perform(batch(b"more"))).start.seq_num == 2000
