@@ -19,7 +19,7 @@ from penstock_codecs.durable.answers import (
     position_answer,
     read_query,
 )
-from penstock_codecs.durable.content import Content, ContentReader, Taken
+from penstock_codecs.durable.content import ContentReader, StreamContent, TakenRecords
 from penstock_codecs.durable.cursors import MOST_AHEAD, next_cursor
 from penstock_codecs.durable.errors import failure_to_status, spell_failure
 from penstock_codecs.durable.events import (
@@ -61,7 +61,6 @@ __all__ = [
     "RECORDS_TYPE",
     "AppendAnswer",
     "AppendRequest",
-    "Content",
     "ContentReader",
     "Control",
     "CreateRequest",
@@ -78,7 +77,8 @@ __all__ = [
     "ReadRequest",
     "RecordContent",
     "Sentinel",
-    "Taken",
+    "StreamContent",
+    "TakenRecords",
     "append_answer",
     "append_headers",
     "append_request",
@@ -102,7 +102,7 @@ __all__ = [
 ]
 
 
-def content_of(content_type: str) -> Content | None:
+def content_of(content_type: str) -> StreamContent | None:
     """Return what the records of streams with this content type are; None if it is bytes without boundaries. Raises
     BAD_HEADER."""
     if is_json(content_type):

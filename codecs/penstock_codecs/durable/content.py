@@ -12,10 +12,10 @@ from typing import NamedTuple, Protocol
 from penstock_codecs.failures import Failure, FailureCode, RemoteProtocolError
 from penstock_codecs.model import Headers
 
-__all__ = ["Content", "ContentReader", "Taken", "broken"]
+__all__ = ["ContentReader", "StreamContent", "TakenRecords", "broken"]
 
 
-class Taken(NamedTuple):
+class TakenRecords(NamedTuple):
     """Consecutive records. `lengths`: how far each moves the position on: its bytes, or 1 for a JSON message."""
 
     bodies: list[bytes]
@@ -23,7 +23,7 @@ class Taken(NamedTuple):
     lengths: list[int]
 
 
-class Content(Protocol):
+class StreamContent(Protocol):
     """A kind of content that consists of records. `step`: a distance between positions, about 1 MiB of content."""
 
     step: int
@@ -51,7 +51,7 @@ class ContentReader(Protocol):
     def end_response(self) -> None:
         """Note that the response is complete. Raises RemoteProtocolError if its content must go on."""
 
-    def take(self, max_records: int, max_bytes: int) -> Taken:
+    def take(self, max_records: int, max_bytes: int) -> TakenRecords:
         """Return the next whole records that were received, at most so many; the first may exceed `max_bytes`. Raises
         RemoteProtocolError."""
 

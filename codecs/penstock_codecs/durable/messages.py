@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from penstock_codecs.durable.content import Taken, broken
+from penstock_codecs.durable.content import TakenRecords, broken
 from penstock_codecs.durable.media import check_json, join_messages
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import NO_HEADERS, Headers
 
-__all__ = ["MAX_MESSAGE_BYTES", "MessageContent", "MessageReader"]
+__all__ = ["MAX_MESSAGE_BYTES", "JsonMessageReader", "MessageContent"]
 
 MAX_MESSAGE_BYTES: Final = 8 * MIB
 """Largest message that is read, in bytes."""
@@ -24,7 +24,7 @@ _STRUCTURE: Final = re.compile(rb'["\[\]{},]')
 
 
 class MessageContent:
-    """The content of streams of JSON; see `penstock_codecs.durable.content.Content`. Positions count messages."""
+    """The content of streams of JSON; see `penstock_codecs.durable.content.StreamContent`. Positions count messages."""
 
     step = 1000
 
@@ -44,9 +44,9 @@ class MessageContent:
         """Return the parts as one array."""
         return join_messages(parts)
 
-    def reader(self) -> MessageReader:
+    def reader(self) -> JsonMessageReader:
         """Return a reader."""
-        return MessageReader()
+        return JsonMessageReader()
 
     def comparable(self, body: bytes) -> bytes:
         """Return the message in one spelling. Servers may change blanks, escapes, the order of members, and numbers
@@ -58,7 +58,7 @@ def _refused(index: int, why: str) -> OperationFailed:
     return fail(FailureCode.NOT_REPRESENTABLE, f"record {index + 1} of the batch {why}; the stream consists of JSON")
 
 
-class MessageReader:
+class JsonMessageReader:
     """Reads messages; see `penstock_codecs.durable.content.ContentReader`. Each response is one array."""
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class MessageReader:
         """Bytes of messages that were not taken, and of an incomplete one."""
         return self._size + len(self._held)
 
-    def take(self, max_records: int, max_bytes: int) -> Taken:
+    def take(self, max_records: int, max_bytes: int) -> TakenRecords:
         """Return messages as they are spelled; see `ContentReader.take`."""
         bodies: list[bytes] = []
         size = 0
@@ -108,7 +108,7 @@ class MessageReader:
                 break
             bodies.append(self._messages.popleft())
             self._size -= len(bodies[-1])
-        return Taken(bodies, NO_HEADERS, [1] * len(bodies))
+        return TakenRecords(bodies, NO_HEADERS, [1] * len(bodies))
 
     def skip(self, most: int) -> int:
         """Drop messages; see `ContentReader.skip`."""

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from penstock_codecs.durable.content import Taken, broken
+from penstock_codecs.durable.content import TakenRecords, broken
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.limits import KIB, MIB, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import Headers, StreamRef
-from penstock_codecs.s2.protobuf import decode_append_input
-from penstock_codecs.s2.record_bytes import append_records
+from penstock_codecs.operations import Append
+from penstock_codecs.s2.protobuf import decode_append_input, encode_append_input
 
 __all__ = ["MAX_RECORD_BYTES", "OVERHEAD_BYTES", "RECORDS_TYPE", "RecordContent", "RecordReader"]
 
@@ -35,13 +35,13 @@ _ANY: Final = StreamRef("", "")
 
 
 class RecordContent:
-    """The content of such streams; see `penstock_codecs.durable.content.Content`."""
+    """The content of such streams; see `penstock_codecs.durable.content.StreamContent`."""
 
     step = 1 * MIB
 
     def encode(self, bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> bytes:
         """Return records as they are in the stream."""
-        return append_records(bodies, headers, None)
+        return encode_append_input(Append(_ANY, list(bodies), 0, headers=headers))
 
     def join(self, parts: Sequence[bytes]) -> bytes:
         """Return the parts one after the other."""
@@ -74,7 +74,7 @@ class RecordReader:
         """Bytes held."""
         return len(self._held)
 
-    def take(self, max_records: int, max_bytes: int) -> Taken:
+    def take(self, max_records: int, max_bytes: int) -> TakenRecords:
         """Return whole records; see `ContentReader.take`. Raises RemoteProtocolError for bytes that are no records."""
         at = 0
         lengths: list[int] = []
@@ -91,7 +91,7 @@ class RecordReader:
         if len(append.bodies) != len(lengths):
             raise broken("bytes that are not records")
         del self._held[:at]
-        return Taken(append.bodies, append.headers, lengths)
+        return TakenRecords(append.bodies, append.headers, lengths)
 
     def skip(self, most: int) -> int:
         """Drop records without decoding them; see `ContentReader.skip`."""

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs.durable import RECORDS_TYPE, Content, ContentReader, MessageContent, RecordContent, content_of
+from penstock_codecs.durable import (
+    RECORDS_TYPE,
+    ContentReader,
+    MessageContent,
+    RecordContent,
+    StreamContent,
+    content_of,
+)
 from penstock_codecs.durable.messages import MAX_MESSAGE_BYTES
 from penstock_codecs.durable.records import MAX_RECORD_BYTES
 from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError
@@ -35,7 +42,7 @@ MESSAGES = st.lists(
 )
 
 
-def joined(content: Content, batches: list[list[Record]]) -> bytes:
+def joined(content: StreamContent, batches: list[list[Record]]) -> bytes:
     """Return the body of a POST of several batches."""
     parts = []
     for batch in batches:
@@ -61,7 +68,7 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in pairwise(ends)]
 
 
-def check(content: Content, batches: list[list[Record]], cuts: list[int], count: int, size: int) -> None:
+def check(content: StreamContent, batches: list[list[Record]], cuts: list[int], count: int, size: int) -> None:
     data, reader, found, moved = joined(content, batches), content.reader(), [], 0
     for piece in pieces(data, cuts):
         reader.receive(piece)

@@ -15,7 +15,7 @@ from penstock.net.http.client.connection import HttpStream
 from penstock.net.upstream import broke
 from penstock.protocols.durable.back.offsets import KnownOffset, KnownOffsets
 from penstock.protocols.durable.back.requests import DurableRequests
-from penstock_codecs.durable import BEGINNING, ContentReader, LiveMode, PositionAnswer, Taken
+from penstock_codecs.durable import BEGINNING, ContentReader, LiveMode, PositionAnswer, TakenRecords
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.http import ResponseHead
 from penstock_codecs.model import StreamRef
@@ -73,7 +73,7 @@ class ContentCursor:
                     raise self._is_another(f"had content up to {position} and ends at {self.position}")
                 caught_up = await self._more(0.0)
 
-    async def take(self, max_records: int, max_bytes: int, wait: float) -> Taken:
+    async def take(self, max_records: int, max_bytes: int, wait: float) -> TakenRecords:
         """Return the next records; if there are none, wait up to `wait` seconds for the first."""
         until = trio.current_time() + wait
         while True:

@@ -157,7 +157,7 @@ class DurableNative(Native):
         raise self._lacks(stream, "no conditional appends")
 
     def comparable(self, stream: StreamRef, body: bytes) -> bytes:
-        """Return a JSON message in one spelling; servers may spell it anew. See `Native.comparable`."""
+        """Return a JSON message in one spelling; which its server may have changed. See `Native.comparable`."""
         return self._streams.comparable(stream, body)
 
     # ---- streams -----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from penstock.protocols.durable.back.offsets import KnownOffsets, OffsetTable
 from penstock.protocols.durable.back.requests import DurableRequests
 from penstock.protocols.durable.back.settings import DurableBackSettings
 from penstock.protocols.durable.back.writer import DurableWriter
-from penstock_codecs.durable import Content, PositionAnswer, content_of
+from penstock_codecs.durable import PositionAnswer, StreamContent, content_of
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 
@@ -30,7 +30,7 @@ class ServerStream:
 
     ref: StreamRef
     content_type: str
-    content: Content
+    content: StreamContent
     offsets: KnownOffsets
     writer: DurableWriter
 

@@ -22,7 +22,7 @@ from penstock.net.retries import RetryPolicy, retry_after, tried_again, worth_re
 from penstock.net.upstream import doubtful
 from penstock.protocols.durable.back.requests import DurableRequests
 from penstock.protocols.durable.back.settings import DurableBackSettings
-from penstock_codecs.durable import AppendRequest, Content, Producer
+from penstock_codecs.durable import AppendRequest, Producer, StreamContent
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.features import Feature, feature_of
 from penstock_codecs.model import StreamRef
@@ -60,7 +60,7 @@ class DurableWriter:
         requests: DurableRequests,
         stream: StreamRef,
         content_type: str,
-        content: Content,
+        content: StreamContent,
         settings: DurableBackSettings,
         nursery: trio.Nursery,
     ) -> None:
@@ -72,6 +72,7 @@ class DurableWriter:
         self._nursery = nursery
         self._queue: deque[QueuedAppend] = deque()
         self._size = 0  # bytes of appends that are not over
+        self._together = settings.max_append_bytes  # bytes up to which appends are sent together
         self._changed = trio.lowlevel.ParkingLot()
         self._producer = Producer(f"penstock-{secrets.token_hex(8)}", 0, 0)
         self.busy = False
@@ -121,21 +122,20 @@ class DurableWriter:
 
     def _next(self) -> list[QueuedAppend]:
         """Take the appends for the next POST from the queue."""
-        room = self._settings.max_append_bytes - len(self._content.join([b""]))
         taken = [self._queue.popleft()]
-        room -= len(taken[0].part)
-        while self._queue and len(self._queue[0].part) < room:  # a separator needs a byte
+        size = len(self._content.join([taken[0].part]))
+        while self._queue and (size := size + 1 + len(self._queue[0].part)) <= self._together:  # 1: a separator
             taken.append(self._queue.popleft())
-            room -= len(taken[-1].part) + 1
         return taken
 
     async def _send_together(self, appends: list[QueuedAppend]) -> None:
-        """Make one POST of several appends. If it is too large for the server, send each alone."""
-        failure = await self._send(self._content.join([one.part for one in appends]))
+        """Make one POST of several appends. If it is too large for the server, put them back, and send fewer at once
+        from now on."""
+        body = self._content.join([one.part for one in appends])
+        failure = await self._send(body)
         if failure is not None and failure.code is FailureCode.LIMIT_EXCEEDED and len(appends) > 1:
-            for one in appends:
-                if not one.over.is_set():
-                    self._end([one], await self._send(self._content.join([one.part])))
+            self._together = len(body) // 2
+            self._queue.extendleft(reversed(appends))
         else:
             self._end(appends, failure)
 

@@ -22,7 +22,7 @@ from penstock.protocols.durable.back import DurableBackSettings, DurableNative, 
 from penstock.protocols.durable.names import DurableNames
 
 READ_BYTES = 110_000
-"""Bytes after which the server ends an answer, so that most reads need several."""
+"""Bytes after which the server ends an answer, so that most reads need several, and the largest append."""
 
 
 class Server:
@@ -124,7 +124,8 @@ async def _lose(stream: trio.abc.Stream) -> None:
 
 @pytest.fixture
 async def server(clock: MockClock, tmp_path: Path) -> AsyncIterator[Server]:
-    async with running(tmp_path, replace(SETTINGS, max_read_bytes=READ_BYTES)) as service:
+    settings = replace(SETTINGS, max_read_bytes=READ_BYTES, max_append_bytes=READ_BYTES)
+    async with running(tmp_path, settings) as service:
         made = Server(service)
         async with far_server(made.serve) as far:
             made.far = far

@@ -53,6 +53,19 @@ async def test_a_session_goes_on(server: Any, clock: MockClock) -> None:
         assert await read(back) == [b"%d" % number for number in range(60)]
 
 
+async def test_a_server_takes_less_than_waits(server: Any, clock: MockClock) -> None:
+    """Appends that are too large together are sent in smaller numbers, each once."""
+    sent = [b"%03d" % number * 10_000 for number in range(100)]
+    async with server.back(append_inflight_bytes=1 << 22) as back:
+        await back.perform(CreateStream(STREAM))
+        async with back.append_session(STREAM) as session:
+            for body in sent:
+                await session.send(batch(body))
+            acks = await acknowledged(session, 100)
+        assert [one.start.seq_num for one in acks] == list(range(100))
+        assert await read(back) == sent
+
+
 async def test_or_twice(server: Any, clock: MockClock) -> None:
     async with server.back(delivery=Delivery.AT_LEAST_ONCE) as back:
         await back.perform(CreateStream(STREAM))
