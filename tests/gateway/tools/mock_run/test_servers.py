@@ -17,6 +17,7 @@ from support.s2.whole_api import talk
 
 from penstock.core.address import Address
 from penstock.tools.mock_run.answers import AnswerBook
+from penstock.tools.mock_run.origins import Origins
 from penstock.tools.mock_run.report import MockRunReport
 from penstock.tools.mock_run.servers import mocked, open_mock_servers
 from penstock.tools.mock_run.state import MockRunState
@@ -163,6 +164,30 @@ async def test_a_miss_over_http_is_an_error_that_names_the_request() -> None:
         assert status == 400 and json.loads(body)["code"] == "not_recorded"
         assert "GET /v1/streams?limit=3 is not in the recording" in json.loads(body)["message"]
         assert served.state.report.missed == [("", "GET /v1/streams?limit=3")]
+
+
+async def test_a_server_that_leaves_without_an_answer_is_a_miss() -> None:
+    """Over HTTP after it has the request, and over S3P."""
+
+    async def leave(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.aclose()
+
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listeners[0].socket.getsockname()[1]
+    async with serving() as served, trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, leave, listeners)
+        urls = (f"s2://127.0.0.1:{port}", f"s3p://127.0.0.1:{port}")
+        async with Origins([parse_target(url) for url in urls], None, None) as served.state.origins:
+            request = b"POST /v1/streams HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}"
+            status, body = await served.http(request)
+            assert status == 502 and json.loads(body)["code"] == "unavailable"
+            assert (
+                await served.s3p(create("a")) == b"-ERR_NOT_RECORDED penstock mock: CREATE a: the server has left\r\n"
+            )
+        report = served.state.report
+        assert report.missed_count == 2 and report.passed_count == 0, report
+        nursery.cancel_scope.cancel()
 
 
 async def test_bytes_that_break_the_protocol_end_the_connection() -> None:
