@@ -41,7 +41,7 @@ MOST_WAITING: Final = 1000
 
 
 class Undecided(Enum):
-    """Why a request has no answer yet."""
+    """The reason for which a request has no answer yet."""
 
     MORE = "more"
     """More of it must come."""

@@ -1,4 +1,4 @@
-"""What the mock servers of a run share."""
+"""The state that all mock servers of a run share."""
 
 from __future__ import annotations
 
