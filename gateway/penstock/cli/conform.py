@@ -64,7 +64,7 @@ def conform_command(
     """
     from penstock.core.errors import CannotStart
     from penstock.observe import configure_logging
-    from penstock.tools.conforming import chosen_cases, tested_server
+    from penstock.tools.conforming import chosen_cases, reached_server
     from penstock.tools.target.configuring import TargetOptions
     from penstock.tools.target.url import BadTarget, parse_target
 
@@ -82,7 +82,7 @@ def conform_command(
         print_lines(*(f"{case.clause:<{wide}}  {case.name}: {case.demand}" for case in cases))
         return
     try:
-        reached = tested_server(server, TargetOptions(token=token, tls_ca=tls_ca), patience)
+        reached = reached_server(server, TargetOptions(token=token, tls_ca=tls_ca), patience)
         results = _run(suite, reached, cases, as_json)
     except CannotStart as error:
         raise _CannotTest(str(error)) from None

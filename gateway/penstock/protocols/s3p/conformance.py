@@ -682,7 +682,7 @@ async def trim_of_an_unknown_stream(session: S3PTestSession) -> None:
 
 @_CASES.case("8.5")
 async def delete(session: S3PTestSession) -> None:
-    """DELETE removes the stream and its identifiers: the name may be used anew."""
+    """DELETE removes the stream and its identifiers; CREATE may use the name again."""
     line, stream = await session.created(*_FOUR)
     await line.ask(_command("DELETE", stream), b"+OK\r\n")
     await line.send(_command("READ", stream))
