@@ -46,6 +46,7 @@ def port_of(gateway: GatewayProcess, protocol: str) -> int:
     return int(getattr(gateway, f"{protocol.partition('+')[0]}_port"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_this_gateway(protocol: str, gateway: GatewayProcess) -> None:
     results = run(f"{protocol}://127.0.0.1:{port_of(gateway, protocol)}")
@@ -53,6 +54,7 @@ def test_this_gateway(protocol: str, gateway: GatewayProcess) -> None:
     assert failures(results) == {}
 
 
+@pytest.mark.slow
 def test_a_basin_that_creates_streams(gateway: GatewayProcess) -> None:
     """Unknown streams are not applicable there."""
     results = run(f"s2://127.0.0.1:{gateway.s2_port}/{BASIN}")
