@@ -715,6 +715,7 @@ async def list_streams(session: S2TestSession) -> None:
 @_CASES.case("streams")
 async def delete_a_stream(session: S2TestSession) -> None:
     """DELETE is status 202, and the records cannot be read any more."""
+    await session.needs_create("create_stream_on_read")
     await session.created("a")
     await session.answer(202, "DELETE", session.path())
     response = await session.ask("GET", session.records, seq_num=0)
