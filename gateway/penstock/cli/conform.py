@@ -13,7 +13,7 @@ import click
 from penstock.cli.output import print_lines
 
 if TYPE_CHECKING:
-    from penstock.protocols.conformance import Suite
+    from penstock.protocols.conformance import ConformanceCase, Suite, TestedServer
     from penstock.protocols.servers import Server
     from penstock.tools.conforming import CaseResult
 
@@ -92,7 +92,7 @@ def conform_command(
         sys.exit(_FAILED)
 
 
-def _run(suite: Suite, server: Any, cases: Sequence[Any], as_json: bool) -> list[CaseResult]:
+def _run(suite: Suite, server: TestedServer, cases: Sequence[ConformanceCase[Any]], as_json: bool) -> list[CaseResult]:
     """Run the cases; print each result as JSON, or how far it is on a terminal."""
     import trio
 
@@ -124,7 +124,7 @@ def _as_json(result: CaseResult) -> str:
 def _table(suite: Suite, server: Server, results: Sequence[CaseResult]) -> Iterator[str]:
     from penstock.tools.conforming import CaseOutcome
 
-    yield f"{server}, by {suite.source}"
+    yield f"{suite.title} at {server}, by {suite.source}"
     yield ""
     first = 2 + max(map(len, ("clause", *suite.clauses)))
     wide = max(map(len, suite.clauses.values()))

@@ -734,7 +734,7 @@ async def configure_a_stream(session: S2TestSession) -> None:
 
 SUITE: Final = Suite(
     title="S2",
-    source="S2's API v1, by operations",
+    source="the operations of its API v1",
     clauses={
         "tail": "Requests, and the tail",
         "append": "Append",

@@ -6,6 +6,7 @@ The clauses are the messages of the draft.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -14,10 +15,10 @@ from penstock.protocols.segment.conformance.session import (
     SegmentTestLine,
     SegmentTestSession,
     bytes_of,
-    draft_session,
+    segment_session,
 )
 from penstock_codecs.limits import MIB
-from penstock_codecs.segment import SegmentMessage, join_events
+from penstock_codecs.segment import Dialect, SegmentMessage, join_events
 from penstock_codecs.segment.draft import (
     AppendSetup,
     BeginAppendBlock,
@@ -296,8 +297,8 @@ async def read_of_an_unknown_segment(session: SegmentTestSession) -> None:
 
 
 DRAFT: Final = Suite(
-    title="the segment protocol's draft",
-    source="the draft of the segment protocol, by messages",
+    title="Segment protocol, draft",
+    source="the messages of its text",
     clauses={
         "messages": "Types and lengths",
         "partial": "Partial Message",
@@ -307,5 +308,5 @@ DRAFT: Final = Suite(
         "read": "Read Segment",
     },
     cases=tuple(_CASES.found),
-    session=draft_session,
+    session=partial(segment_session, dialect=Dialect.DRAFT),
 )

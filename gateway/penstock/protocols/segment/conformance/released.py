@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from penstock.protocols.conformance import (
-    Cases,
-    Suite,
-    require,
-    require_equal,
-)
+from penstock.protocols.conformance import Cases, Suite, require, require_equal
 from penstock.protocols.segment.conformance.session import (
     NO_EVENT,
     VERSIONS,
     SegmentTestLine,
     SegmentTestSession,
     bytes_of,
-    released_session,
     resized,
+    segment_session,
 )
 from penstock_codecs.limits import MIB
-from penstock_codecs.segment import (
-    TableEntry,
-    TableKey,
-    append_messages,
-    join_events,
-)
+from penstock_codecs.segment import Dialect, TableEntry, TableKey, append_messages, join_events
 from penstock_codecs.segment.released import (
     AppendBlock,
     AppendBlockEnd,
@@ -603,8 +594,8 @@ async def reads_out_of_range(session: SegmentTestSession) -> None:
 
 
 RELEASED: Final = Suite(
-    title="the segment protocol",
-    source="Pravega's wire protocol, versions 5 to 16",
+    title="Segment protocol, released dialect",
+    source="the sections of its fact sheet",
     clauses={
         "1.1": "Frames",
         "1.2": "Hello and KeepAlive",
@@ -613,5 +604,5 @@ RELEASED: Final = Suite(
         "1.5": "Reading",
     },
     cases=tuple(_CASES.found),
-    session=released_session,
+    session=partial(segment_session, dialect=Dialect.RELEASED),
 )

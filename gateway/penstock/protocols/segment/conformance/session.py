@@ -45,9 +45,8 @@ __all__ = [
     "SegmentTestLine",
     "SegmentTestSession",
     "bytes_of",
-    "draft_session",
-    "released_session",
     "resized",
+    "segment_session",
 ]
 
 VERSIONS: Final = Hello(16, 5)
@@ -212,32 +211,21 @@ class SegmentTestSession:
 
     async def close(self) -> None:
         """Delete the segments and tables, and close the connections."""
-        with suppress(OSError, trio.BrokenResourceError, Deviation, RemoteProtocolError):
-            cleaner = await self.line()
-            for segment in self._segments:
-                await cleaner.ask(SegmentMessage, DeleteSegment(cleaner.request, segment))
-            for table in self._tables:
-                await cleaner.ask(SegmentMessage, DeleteTableSegment(cleaner.request, table, False))
-        for stream in self._streams:
-            await trio.aclose_forcefully(stream)
+        try:
+            with suppress(OSError, trio.BrokenResourceError, Deviation, NotApplicable, RemoteProtocolError):
+                cleaner = await self.line()
+                for segment in self._segments:
+                    await cleaner.ask(SegmentMessage, DeleteSegment(cleaner.request, segment))
+                for table in self._tables:
+                    await cleaner.ask(SegmentMessage, DeleteTableSegment(cleaner.request, table, False))
+        finally:
+            for stream in self._streams:
+                await trio.aclose_forcefully(stream)
 
 
 @asynccontextmanager
-async def released_session(server: TestedServer) -> AsyncIterator[SegmentTestSession]:
-    """Open the session of a case in the released dialect."""
-    async with _session(server, Dialect.RELEASED) as session:
-        yield session
-
-
-@asynccontextmanager
-async def draft_session(server: TestedServer) -> AsyncIterator[SegmentTestSession]:
-    """Open the session of a case in the draft's dialect."""
-    async with _session(server, Dialect.DRAFT) as session:
-        yield session
-
-
-@asynccontextmanager
-async def _session(server: TestedServer, dialect: Dialect) -> AsyncIterator[SegmentTestSession]:
+async def segment_session(server: TestedServer, dialect: Dialect) -> AsyncIterator[SegmentTestSession]:
+    """Open the session of a case."""
     session = SegmentTestSession(server, dialect)
     try:
         yield session
