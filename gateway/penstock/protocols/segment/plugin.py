@@ -183,10 +183,10 @@ class SegmentStoreKind(ServerKind):
             return server.space, stream
         return DEFAULT_BASIN, f"{server.space}/{stream}"  # docs/names.md: scopes that are no valid basins
 
-    def suite(self, server: Server) -> Suite | None:
-        from penstock.protocols.segment.conformance import RELEASED
+    def suite(self, server: Server) -> Suite:
+        from penstock.protocols.segment.conformance import DRAFT, RELEASED
 
-        return None if server.options else RELEASED
+        return DRAFT if server.options else RELEASED
 
     def takes_recorded(self, server: Server, first: bytes) -> bool:
         return server.space is None and first.startswith(HELLO) == (not server.options)
