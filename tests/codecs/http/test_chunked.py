@@ -201,3 +201,13 @@ def test_a_trailer_that_is_none_takes_no_time(line: bytes) -> None:
     began = time.process_time()
     assert by_us(b"0\r\n" + line, []) == (b"", False, True, [])
     assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize(
+    ("data", "most"), [(b"1;%b\r\nx\r\n0\r\n\r\n", 100), (b"0\r\nk:%b\r\n\r\n", 102)], ids=["size", "trailers"]
+)
+def test_a_line_may_be_as_long_as_the_limit(data: bytes, most: int) -> None:
+    """Without its line end; those of trailers count."""
+    for cut in range(len(data) + 98):
+        assert by_us(data % (b"x" * 98), [cut], most)[1:3] == (True, False), cut
+        assert by_us(data % (b"x" * 99), [cut], most)[1:3] == (False, True), cut
