@@ -94,11 +94,13 @@ def test_garbage_gives_content_or_the_one_error(
         assert str(error)
 
 
-def test_skippable_zstd_frames_are_skipped() -> None:
-    skippable = b"\x5a\x2a\x4d\x18\x03\x00\x00\x00abc"
+@pytest.mark.parametrize("kind", range(0x50, 0x60))
+def test_skippable_zstd_frames_are_skipped(kind: int) -> None:
+    skippable = bytes((kind,)) + b"\x2a\x4d\x18\x03\x00\x00\x00abc"
     frame = compress(ZSTD, TEXT)
     assert decompress(ZSTD, skippable + frame + skippable, LIMIT) == TEXT
     assert decompress(ZSTD, skippable, LIMIT) == b""
+    assert decompress(ZSTD, skippable[:4] + bytes(4), LIMIT) == b""
     with pytest.raises(DecompressionError, match="cut short"):
         decompress(ZSTD, skippable[:-1], LIMIT)
 

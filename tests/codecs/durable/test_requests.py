@@ -102,6 +102,9 @@ def test_appends() -> None:
     assert append_request(headers(asked)) == wanted
     largest = {**PRODUCER, "producer-epoch": str(MOST_INTEGER), "producer-seq": str(MOST_INTEGER)}
     assert append_request(headers(largest)).producer == Producer("p", MOST_INTEGER, MOST_INTEGER)
+    assert append_request(headers({"stream-seq": "x" * 256})).seq == "x" * 256
+    with pytest.raises(OperationFailed, match="stream-seq: expected 1 to 256"):
+        append_request(headers({"stream-seq": "x" * 257}))
 
 
 @pytest.mark.parametrize(

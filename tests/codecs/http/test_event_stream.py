@@ -48,6 +48,7 @@ def message(data: bytes, last_id: str = "") -> tuple[str, bytes, str]:
         (b"\n\xef\xbb\xbfdata: a\n\n", []),
         (b"data: \xef\xbb\xbfa\n\n", [message(b"\xef\xbb\xbfa")]),
         (b"\xef\xbb\xbf\ndata: a\n\n", [message(b"a")]),
+        (b"\ndata: a\n\n", [message(b"a")]),
         # Names.
         (b"event: ping\ndata: a\n\ndata: b\n\n", [("ping", b"a", ""), message(b"b")]),
         (b"event: a\nevent: b\ndata\n\n", [("b", b"", "")]),
@@ -199,3 +200,10 @@ def test_a_line_end_of_two_bytes_is_not_a_blank_line(end: bytes) -> None:
     parser.receive(end.join([b"event: x", b"id: 1", b"data: y", b"", b""]))
     assert parser.next_event() == RawEvent("x", b"y", "1", True)
     assert parser.next_event() is None
+
+
+def test_each_byte_that_is_held_counts() -> None:
+    parser = EventParser(100)
+    parser.receive(b"id: abc\nevent: ab\ndata: abcdefgh\ndata: ab\nda")
+    assert parser.next_event() is None
+    assert (parser.buffered, parser.unread) == (3 + 2 + 9 + 3 + 2, 2)

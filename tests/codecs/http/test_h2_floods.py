@@ -30,9 +30,12 @@ from penstock_codecs.http import End, HttpLimits, Noise, RequestHead, Reset, Res
 
 def test_rapid_reset_is_cut_off() -> None:
     limits = HttpLimits(max_abandoned=20)
-    frames = [f for i in range(100) for f in (headers(2 * i + 1, POST), RstStreamFrame(2 * i + 1, 8))]
+    frames = [f for i in range(21) for f in (headers(2 * i + 1, POST), RstStreamFrame(2 * i + 1, 8))]
     codec = server(limits)
-    codec.receive(wire(*frames))
+    codec.receive(wire(*frames[:-1]))
+    pull(codec)
+    said(codec)
+    codec.receive(frames[-1].serialize())
     with pytest.raises(RemoteProtocolError) as caught:
         pull(codec)
     assert caught.value.failure.code is FailureCode.LIMIT_EXCEEDED

@@ -66,6 +66,13 @@ def test_others_go_on(frames: list[Frame]) -> None:
     assert not codec.closed
 
 
+def test_a_window_increment_of_0_that_comes_alone() -> None:
+    number = 0x1020305
+    codec = started(headers(number, POST))
+    codec.receive(WindowUpdateFrame(number, 0).serialize())
+    assert [(event.stream_id, event.code) for event in pull(codec) if isinstance(event, Reset)] == [(number, 1)]
+
+
 def test_what_is_dropped_of_a_malformed_stream_does_not_shut_the_window() -> None:
     """More of such bodies than the connection's window holds; frames that were under way are dropped."""
     codec = started(limits=HttpLimits(stream_window=65535, connection_window=65536))
@@ -107,6 +114,7 @@ def test_a_header_block_that_is_refused_is_in_the_table() -> None:
     [
         [(":status", "200"), ("Upper", "x")],
         [(":status", "two")],
+        [(":status", "2000")],
         [("k", "v")],
         [(":status", "200"), ("content-length", "-1")],
     ],

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_codecs.model import U64_MAX, Columns
-from penstock_codecs.s2.record_bytes import sequenced_records, uniform_records
+from penstock_codecs.s2.record_bytes import LengthCache, sequenced_records, uniform_records
 from penstock_proto import s2_pb2
 
 WIDTHS = [1, 2, 100, 127, 128, 129, 16000, 16383, 16384, 2**21 - 5, 2**21, 2**35, 2**63, U64_MAX - 100, U64_MAX - 8]
@@ -97,3 +97,19 @@ def test_no_change_of_a_byte_goes_unseen(columns: Columns, data: st.DataObject) 
     found = uniform_records(bytes(wire))
     if found is not None:
         assert rows(found) == by_library(bytes(wire))
+
+
+def test_what_is_remembered_for_lengths_is_bounded() -> None:
+    made: list[int] = []
+    cache = LengthCache(made.append)
+    for length in [*range(4096), *range(4096)]:
+        assert cache[length] is None
+    assert made == list(range(4096))
+    for length in range(4096, 9000):
+        assert cache[length] is None and len(cache) <= 4096
+
+
+def test_a_number_longer_than_ten_bytes_is_left_to_the_library() -> None:
+    good = encoded(Columns(range(1, 21), [U64_MAX] * 20, [bytes(100)] * 20))
+    assert uniform_records(good) is not None
+    assert uniform_records(good.replace(b"\xff" * 9 + b"\x01", b"\xff" * 10)) is None

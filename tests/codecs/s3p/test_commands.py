@@ -323,6 +323,24 @@ def test_where_a_fault_is() -> None:
     assert server.next_event() == server.next_event() == Create(b"s")
     with pytest.raises(RemoteProtocolError, match=rf"\(command 3, byte {2 * len(good) + 4 + 12 + 7}\)"):
         server.next_event()
+    for size in (1, 5):
+        server = S3PServer()
+        with pytest.raises(RemoteProtocolError, match=rf"\(command 3, byte {2 * len(good) + 4 + 12 + 7}\)"):
+            for at in range(0, 999, size):
+                server.receive((good + good + b"*3\r\n$6\r\nCREATE\r\n$1\r\ns\r\n+1\r\n")[at : at + size])
+                while server.next_event() is not NEED_DATA:
+                    pass
+
+
+def test_a_length_of_as_many_digits_as_are_allowed_may_come_in_parts() -> None:
+    data = b"*%020d\r\n$%020d\r\nCREATE\r\n$%020d\r\ns\r\n*%020d\r\n" % (3, 6, 1, 0)
+    for cut in range(1, len(data)):
+        server = S3PServer()
+        server.receive(data[:cut])
+        assert server.next_event() is NEED_DATA
+        server.receive(data[cut:])
+        assert server.next_event() == Create(b"s")
+    assert "more than 20 digits" in refused(b"*%021d" % 3)[1]
 
 
 def test_names_in_errors_cannot_break_the_line() -> None:
@@ -331,3 +349,13 @@ def test_names_in_errors_cannot_break_the_line() -> None:
     assert r"unknown option A\r\n-ERR \x00\xff\\ of READ" in message
     _, message = refused(wire([b"X" * 200, b"s", []]))
     assert "X" * 64 + "..." in message and "X" * 65 not in message
+
+
+@pytest.mark.parametrize("data", [b"*x", b"*3x", b"*3\rx", b"*3\r\n$x", b"*-", b"*\r"])
+def test_a_wrong_byte_is_refused_as_soon_as_it_comes(data: bytes) -> None:
+    server = S3PServer()
+    server.receive(data[:-1])
+    assert server.next_event() is NEED_DATA
+    server.receive(data[-1:])
+    with pytest.raises(RemoteProtocolError):
+        server.next_event()

@@ -139,7 +139,7 @@ def test_replies_are_matched_to_commands() -> None:
     client.send(ReadRecords(b"s"))
     client.receive(b"-ERR_STREAM_EXISTS x\r\n+OK\r\n")
     assert client.next_event() == ErrorReply("ERR_STREAM_EXISTS", "x")
-    with pytest.raises(RemoteProtocolError, match="Ok came where Records was expected"):
+    with pytest.raises(RemoteProtocolError, match=r"Ok came where Records was expected \(reply 2\)"):
         client.next_event()
 
 
