@@ -202,3 +202,9 @@ def test_no_content_takes_more_than_the_most(compression: Compression, size: int
     encoded = compress(compression, noise)
     assert len(encoded) <= most_compressed(compression, size)
     assert decompress(compression, encoded, size) == noise
+
+
+def test_what_is_not_compressed_has_the_same_limit() -> None:
+    assert decompress(Compression.NONE, memoryview(b"abc"), 3) == b"abc"
+    with pytest.raises(DecompressionError, match="exceeds"):
+        decompress(Compression.NONE, b"abc", 2)
