@@ -192,6 +192,17 @@ def test_a_wrong_preface_gets_goaway() -> None:
     assert len(frames_of(codec, GoAwayFrame)) == 1
 
 
+def test_what_is_said_after_a_fault_is_dropped() -> None:
+    codec = started(headers(1, GET, "END_STREAM"))
+    codec.receive(DataFrame(5, b"x").serialize())
+    with pytest.raises(RemoteProtocolError):
+        pull(codec)
+    said(codec)
+    codec.send(ResponseHead(1, 200, [("k", "v")]))
+    codec.send(Body(1, [b"late"], end=True))
+    assert said(codec) == b""
+
+
 def test_an_error_quotes_nothing_of_the_client() -> None:
     codec = server()
     codec.receive(wire(headers(1, [*GET, ("authorization", "Bearer secret ")], "END_STREAM")))

@@ -18,7 +18,17 @@ from support.http.h2_frames import GET, POST, answer, body_of, headers, parse, s
 from support.http.story import pull, said
 
 from penstock_codecs.codec import Role
-from penstock_codecs.http import REFUSED_STREAM, Body, Data, End, Http2Connection, HttpLimits, RequestHead, Reset
+from penstock_codecs.http import (
+    REFUSED_STREAM,
+    Body,
+    Continue,
+    Data,
+    End,
+    Http2Connection,
+    HttpLimits,
+    RequestHead,
+    Reset,
+)
 
 MALFORMED = {
     "no scheme": [headers(3, [(":method", "GET"), (":path", "/")])],
@@ -66,10 +76,11 @@ def test_others_go_on(frames: list[Frame]) -> None:
     assert not codec.closed
 
 
-def test_a_window_increment_of_0_that_comes_alone() -> None:
+@pytest.mark.parametrize("behind", [b"", DataFrame(0x1020305, b"x").serialize()])
+def test_a_window_increment_of_0_alone_and_before_other_frames(behind: bytes) -> None:
     number = 0x1020305
     codec = started(headers(number, POST))
-    codec.receive(WindowUpdateFrame(number, 0).serialize())
+    codec.receive(WindowUpdateFrame(number, 0).serialize() + behind)
     assert [(event.stream_id, event.code) for event in pull(codec) if isinstance(event, Reset)] == [(number, 1)]
 
 
@@ -134,3 +145,14 @@ def test_a_malformed_response_ends_its_exchange_alone(bad: list[tuple[str, str]]
     assert failed.reason
     assert heard[-1] == End(3)
     assert not codec.closed
+
+
+def test_a_client_is_told_of_100_and_of_no_other_informational_response() -> None:
+    codec = Http2Connection(Role.CLIENT)
+    number = codec.new_stream()
+    codec.send(RequestHead(number, "GET", "/", [], "a"))
+    codec.send(Body(number, (), end=True))
+    said(codec)
+    answers = [headers(1, [(":status", "103")]), headers(1, [(":status", "100")])]
+    codec.receive(SettingsFrame(0).serialize() + b"".join(frame.serialize() for frame in answers))
+    assert pull(codec) == [Continue(1)]

@@ -343,6 +343,12 @@ def test_a_length_of_as_many_digits_as_are_allowed_may_come_in_parts() -> None:
     assert "more than 20 digits" in refused(b"*%021d" % 3)[1]
 
 
+def test_as_many_options_as_are_allowed() -> None:
+    limits = S3PLimits(max_option_pairs=3)
+    assert heard(command(b"READ", [b"COUNT", b"7"] * 3), limits) == [ReadRecords(b"s", 7)]
+    assert refused(command(b"READ", [b"COUNT", b"7"] * 4), limits)[0] is LIMITS
+
+
 def test_names_in_errors_cannot_break_the_line() -> None:
     """Section 9, fact 14: an error is one line of printable ASCII, for any bytes from the peer."""
     _, message = refused(command(b"READ", [b"a\r\n-ERR \x00\xff\\", b"1"]))
