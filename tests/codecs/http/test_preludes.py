@@ -128,6 +128,31 @@ def test_a_body_of_known_length_goes_on_with_what_is_left(cut: int) -> None:
     assert heard[-1] == End(1)
 
 
+@pytest.mark.parametrize(
+    "framing", [("content-length", "9"), ("transfer-encoding", "chunked"), None], ids=["length", "chunks", "closing"]
+)
+def test_an_answer_goes_on_with_what_is_left(framing: tuple[str, str] | None) -> None:
+    server = connection("http/1.1", Role.SERVER)
+    received(server, b"GET /v1/streams HTTP/1.%d\r\nhost: x\r\n\r\n" % (framing is not None))
+    server.send(ResponseHead(1, 206, [("x-some", "header"), *([framing] if framing else [])]))
+    server.send(Body(1, [b"begin"]))
+    output(server)
+    preludes = server.preludes()
+    assert preludes is not None and not preludes.unwritten
+    server.send(Body(1, [b"rest"]))
+    server.send(End(1))
+    client = connection("http/1.1", Role.CLIENT)
+    client.send(RequestHead(client.new_stream(), "GET", "/", [], "x"))
+    client.send(End(1))
+    heard = received(client, preludes.sent + output(server))
+    assert isinstance(heard[0], ResponseHead) and heard[0].status == 206
+    assert ("x-some", "header") in heard[0].headers
+    assert b"".join(bytes(event.data) for event in heard if isinstance(event, Data)) == b"rest"
+    if framing is None:
+        heard = received(client, b"")
+    assert End(1) in heard
+
+
 @pytest.mark.parametrize("alpn", ["http/1.1", "h2"])
 def test_a_connection_that_breaks_its_protocol_has_none(alpn: str) -> None:
     server = connection(alpn, Role.SERVER)

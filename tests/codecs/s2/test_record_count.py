@@ -113,6 +113,11 @@ def test_a_tail_longer_than_a_byte_tells() -> None:
     as_the_library(data + b"\x12\x02" + b"\x08\x01" + b"\x12\x02\x08\x01" * 64)
 
 
+def test_records_behind_the_tail_count() -> None:
+    as_the_library(batch(1000, [b"x" * 400] * 8, tail=True) + batch(1008, [b"x"]))
+    as_the_library(batch(1000, [b"x" * 400] * 8, tail=True) + batch(1008, [b"x" * 400] * 3))
+
+
 @given(st.data())
 def test_damaged_batches_raise_nothing_else(data: st.DataObject) -> None:
     bytes_ = bytearray(batch(900, [b"x" * 30] * 20, tail=True))

@@ -357,6 +357,19 @@ def test_names_in_errors_cannot_break_the_line() -> None:
     assert "X" * 64 + "..." in message and "X" * 65 not in message
 
 
+def test_a_wrong_first_byte_is_refused_at_once() -> None:
+    assert "expected an array" in refused(b"x")[1]
+
+
+@pytest.mark.parametrize("end", [b"\0\0", b"zz", b"\rz", b"\xff\xff"])
+@pytest.mark.parametrize("at", [0, 1, 19])
+def test_each_record_ends_with_a_line_end(end: bytes, at: int) -> None:
+    records = [b"$1\r\nx\r\n"] * 20
+    records[at] = b"$1\r\nx" + end
+    data = command(b"APPEND", [], [b"x"] * 20).removesuffix(b"$1\r\nx\r\n" * 20)
+    assert f"record {at + 1} of 1 bytes is followed by" in refused(data + b"".join(records))[1]
+
+
 @pytest.mark.parametrize("data", [b"*x", b"*3x", b"*3\rx", b"*3\r\n$x", b"*-", b"*\r"])
 def test_a_wrong_byte_is_refused_as_soon_as_it_comes(data: bytes) -> None:
     server = S3PServer()
