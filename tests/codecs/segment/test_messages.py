@@ -222,3 +222,35 @@ def test_large_data_is_not_copied() -> None:
     data = bytes(1 << 20)
     pieces = encode(released.SegmentRead("s", 0, False, False, data, 1))
     assert any(piece is data for piece in pieces)
+
+
+I64, I32 = 2**63, 2**31
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        released.CreateSegment(-I64, "s", -I32, 0),
+        released.CreateSegment(I64 - 1, "n" * SEGMENT_MAX_NAME, I32 - 1, 255),
+        released.OperationUnsupported(1, "x" * 65_535),
+        released.TableEntriesUpdated(1, (-I64,) * SEGMENT_MAX_ITEMS),
+    ],
+)
+def test_the_largest_and_smallest_values(message: SegmentMessage) -> None:
+    assert decoded(type(message), body(message)) == message
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (released.CreateSegment(I64, "s", 0, 0), f"{I64} is no i64"),
+        (released.CreateSegment(-I64 - 1, "s", 0, 0), f"{-I64 - 1} is no i64"),
+        (released.CreateSegment(1, "s", I32, 0), f"{I32} is no i32"),
+        (released.CreateSegment(1, "s", -I32 - 1, 0), f"{-I32 - 1} is no i32"),
+        (released.CreateSegment(1, "s", 0, -1), "-1 is no u8"),
+        (released.CreateSegment(1, "n" * (SEGMENT_MAX_NAME + 1), 0, 0), "1025 bytes"),
+    ],
+)
+def test_values_beyond_these_cannot_be_said(message: SegmentMessage, said: str) -> None:
+    with pytest.raises(LocalProtocolError, match=said):
+        encode(message)
