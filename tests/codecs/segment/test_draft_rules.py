@@ -210,3 +210,15 @@ def test_a_client_that_did_not_ask_is_not_set_up() -> None:
     client = SegmentClient(Dialect.DRAFT)
     events, ending = conformance.trace(lambda: client, [raw(draft.AppendSetup("seg", WRITER, 0))])
     assert events == () and "did not ask for it" in ending
+
+
+@pytest.mark.parametrize("offset", [0, 1000])
+def test_an_observer_takes_a_writers_first_block_at_any_offset(offset: int) -> None:
+    server = SegmentServer(observer=True)
+    server.receive(raw(draft.SetupAppend(WRITER, "seg"), begin(13, offset), Event(b"hello"), end(13, offset)))
+    assert [type(event).__name__ for event in pull(server)] == [
+        "SetupAppend",
+        "BeginAppendBlock",
+        "BlockData",
+        "EndAppendBlock",
+    ]

@@ -206,14 +206,16 @@ def test_any_byte_but_zero_is_true() -> None:
 
 
 def test_the_other_flag_bits_are_ignored() -> None:
-    message = decoded(draft.SegmentRead, bytes.fromhex("0000 0000000000000000 ff 61"))
-    assert message == draft.SegmentRead("", 0, draft.Flags(True, True), b"a")
+    for bits, flags in (("ff", (True, True)), ("bf", (True, False)), ("7f", (False, True)), ("3f", (False, False))):
+        message = decoded(draft.SegmentRead, bytes.fromhex(f"0000 0000000000000000 {bits} 61"))
+        assert message == draft.SegmentRead("", 0, draft.Flags(*flags), b"a")
 
 
 def test_repr_is_short_and_tells_apart() -> None:
     one, other = (released.AppendBlock(WRITER, bytes(100_000) + end) for end in (b"a", b"b"))
     assert len(repr(one)) < 200 and repr(one) != repr(other)
     assert repr(released.KeepAlive()) == "KeepAlive()"
+    assert repr(draft.Partial(draft.PartialKind.BEGIN, b"a")) == "Partial(part=BEGIN, data=b'a')"
     entry = TableEntry(TableKey(b"k", 1), bytes(1000))
     assert "<1000 bytes, 0000" in repr(released.TableRead(1, "s", (entry,)))
 
