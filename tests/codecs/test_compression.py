@@ -137,6 +137,19 @@ def test_a_claimed_window_is_refused_before_it_is_allocated() -> None:
         decompress(ZSTD, frame, LIMIT)
 
 
+@pytest.mark.parametrize(("log", "good"), [(23, True), (24, False)])
+def test_a_window_of_8_mib_is_the_largest(log: int, good: bool) -> None:
+    """As much as RFC 8878, 3.1.1.1.2, recommends to decoders."""
+    parameters = zstandard.ZstdCompressionParameters(window_log=log)
+    encoder = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    frame = encoder.compress(TEXT) + encoder.flush()
+    if good:
+        assert decompress(ZSTD, frame, LIMIT) == TEXT
+    else:
+        with pytest.raises(DecompressionError, match="window of 16777216 bytes, at most 8388608"):
+            decompress(ZSTD, frame, LIMIT)
+
+
 def test_a_claimed_size_is_refused_before_it_is_allocated() -> None:
     frame = b"\x28\xb5\x2f\xfd\xe0" + (2**62).to_bytes(8, "little") + b"\x01\x00\x00"
     with pytest.raises(DecompressionError, match="exceeds"):
