@@ -3,6 +3,7 @@
 import struct
 
 import pytest
+from hpack import Decoder
 from hyperframe.frame import (
     ContinuationFrame,
     DataFrame,
@@ -74,6 +75,20 @@ def test_a_client_cannot_make_us_remember_headers() -> None:
         codec.send(End(2 * i + 1))
         said(codec)
     assert codec._h2.encoder.header_table._current_size <= 4096
+
+
+@pytest.mark.parametrize("size", [0, 100, 4096, 2**32 - 1])
+def test_headers_tell_that_their_table_became_smaller(size: int) -> None:
+    """RFC 7541, 4.2; of a larger table than the usual one no use is made."""
+    codec = server()
+    codec.receive(wire(SettingsFrame(0, settings={1: size}), headers(1, GET, "END_STREAM")))
+    pull(codec)
+    codec.send(ResponseHead(1, 200, [("x", "y")]))
+    (frame,) = frames_of(codec, HeadersFrame)
+    decoder = Decoder()
+    decoder.max_allowed_table_size = min(size, 4096)
+    assert [(str(name), str(value)) for name, value in decoder.decode(frame.data)] == [(":status", "200"), ("x", "y")]
+    assert (frame.data[0] & 0xE0 == 0x20) is (size < 4096)
 
 
 def test_settings_are_not_hoarded() -> None:

@@ -370,6 +370,19 @@ def test_each_record_ends_with_a_line_end(end: bytes, at: int) -> None:
     assert f"record {at + 1} of 1 bytes is followed by" in refused(data + b"".join(records))[1]
 
 
+@pytest.mark.parametrize("line", [b"*1", b"+1", b"$01", b"$+1", b"$ 1", b"$1 ", b"1"])
+@pytest.mark.parametrize("at", [0, 19])
+def test_a_wrong_header_among_records_is_refused_or_read_as_it_is(line: bytes, at: int) -> None:
+    """Leading zeros are good."""
+    records = [b"$1\r\nx\r\n"] * 20
+    records[at] = line + b"\r\nx\r\n"
+    data = command(b"APPEND", [], [b"x"] * 20).removesuffix(b"$1\r\nx\r\n" * 20) + b"".join(records)
+    if line == b"$01":
+        assert heard(data) == [AppendRecords(b"s", [b"x"] * 20)]
+    else:
+        assert f"record {at + 1}" in refused(data)[1]
+
+
 @pytest.mark.parametrize("data", [b"*x", b"*3x", b"*3\rx", b"*3\r\n$x", b"*-", b"*\r"])
 def test_a_wrong_byte_is_refused_as_soon_as_it_comes(data: bytes) -> None:
     server = S3PServer()
