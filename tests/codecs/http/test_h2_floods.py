@@ -26,7 +26,7 @@ from support.http.h2_frames import (
 from support.http.story import pull, said
 
 from penstock_codecs.failures import FailureCode, RemoteProtocolError
-from penstock_codecs.http import End, HttpLimits, Noise, RequestHead, Reset, ResponseHead
+from penstock_codecs.http import Data, End, HttpLimits, Noise, RequestHead, Reset, ResponseHead
 
 
 def test_rapid_reset_is_cut_off() -> None:
@@ -62,6 +62,20 @@ def test_frames_that_say_nothing_give_others_their_turn() -> None:
     heard = pull(codec)
     assert isinstance(heard[0], RequestHead)
     assert len(frames_of(codec, PingFrame)) == 1000
+
+
+def test_frames_without_an_event_are_counted_and_nothing_else() -> None:
+    """The gateway cuts off clients that send too many of them; a long body in small pieces is none of these."""
+    codec = started(headers(1, POST))
+    before = codec.noise
+    for byte in PingFrame(0, b"12345678").serialize() * 5:
+        codec.receive(bytes((byte,)))
+        assert pull(codec) == []
+    assert codec.noise == before + 5
+    for _ in range(100):
+        codec.receive(DataFrame(1, b"x").serialize())
+        assert pull(codec) == [Data(1, b"x", 1)]
+    assert codec.noise == before + 5
 
 
 def test_a_client_cannot_make_us_remember_headers() -> None:
