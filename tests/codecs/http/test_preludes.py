@@ -128,6 +128,19 @@ def test_a_body_of_known_length_goes_on_with_what_is_left(cut: int) -> None:
     assert heard[-1] == End(1)
 
 
+def test_a_request_that_was_not_pulled_is_held_once() -> None:
+    """The second one is short, and known."""
+    server = connection("http/1.1", Role.SERVER)
+    asked = b"GET /x HTTP/1.1\r\nhost: x\r\n\r\n"
+    for number in (1, 2):
+        received(server, asked)
+        server.send(ResponseHead(number, 200, [("content-length", "0")], end=True))
+    output(server)
+    server.receive(asked)
+    preludes = server.preludes()
+    assert preludes is not None and (preludes.received, preludes.held) == (b"", asked)
+
+
 @pytest.mark.parametrize(
     "framing", [("content-length", "9"), ("transfer-encoding", "chunked"), None], ids=["length", "chunks", "closing"]
 )
