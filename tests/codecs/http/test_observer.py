@@ -76,6 +76,26 @@ def test_what_breaks_a_rule_is_named_with_its_place(said: bytes, at: int, rule: 
     assert caught.value.clause.startswith("RFC 9113, section ")
 
 
+@pytest.mark.parametrize(
+    ("kind", "least", "most", "streams"),
+    [
+        *[(0, 0, None, (1,)), (1, 0, None, (1,)), (2, 5, 5, (1,)), (3, 4, 4, (1,)), (4, 0, None, (0,))],
+        *[(5, 4, None, (1,)), (6, 8, 8, (0,)), (7, 8, None, (0,)), (8, 4, 4, (0, 1)), (9, 0, None, (1,))],
+    ],
+)
+def test_lengths_and_streams_of_each_type(kind: int, least: int, most: int | None, streams: tuple[int, ...]) -> None:
+    """RFC 9113, 6."""
+    for stream_id in (0, 1, 0x80000000):
+        for length in {max(least - 1, 0), least, least + 1, 16_384}:
+            said = frame(kind, bytes(length), stream_id=stream_id)
+            good = (stream_id & 0x7FFFFFFF) in streams and least <= length <= (most or 16_384)
+            if good:
+                assert scanned([said])[-1][0] == f"{FrameType(kind).name} to {len(said)}"
+            else:
+                with pytest.raises(HttpFault, match=FrameType(kind).name):
+                    scanned([said])
+
+
 def test_only_data_may_be_larger_than_what_is_held() -> None:
     size = (1 << 20) + 1
     assert scanned([frame(0, bytes(size))], LARGEST_FRAME)[0] == ("content", 9, bytes(size))
