@@ -1,4 +1,4 @@
-"""What a failure tells about asking again."""
+"""The nature of each failure: retries, and side effects."""
 
 from __future__ import annotations
 

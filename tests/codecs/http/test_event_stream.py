@@ -39,6 +39,7 @@ def message(data: bytes, last_id: str = "") -> tuple[str, bytes, str]:
         (b"data:test\n\ndata: test\n\n", [message(b"test"), message(b"test")]),
         # Line ends.
         (b"data: a\r\rdata: b\r\r", [message(b"a"), message(b"b")]),
+        (b"data: a\r\tdata: b\r\r", [message(b"a")]),
         (b"data: a\r\n\r\ndata: b\n\r\n", [message(b"a"), message(b"b")]),
         (b"data: a\r\n\n\rdata: b\n\n", [message(b"a"), message(b"b")]),
         (b"data: a\rdata: b\r\n\r\n", [message(b"a\nb")]),

@@ -36,6 +36,7 @@ from penstock_codecs import conformance
 from penstock_codecs.codec import NEED_DATA, Role
 from penstock_codecs.failures import FailureCode, LocalProtocolError, RemoteProtocolError
 from penstock_codecs.http import (
+    PREFACE,
     Body,
     Continue,
     End,
@@ -82,6 +83,13 @@ def test_a_conversation() -> None:
         ["body", 7, b"x" * 20000],
         End(7),
     ]
+
+
+@pytest.mark.parametrize("role", Role)
+def test_pushes_are_refused(role: Role) -> None:
+    settings = parse(said(Http2Connection(role)).removeprefix(PREFACE))[0]
+    assert isinstance(settings, SettingsFrame)
+    assert settings.settings[SettingsFrame.ENABLE_PUSH] == 0
 
 
 def test_pings_and_settings_are_answered_and_limits_announced() -> None:

@@ -84,6 +84,14 @@ def test_a_window_increment_of_0_alone_and_before_other_frames(behind: bytes) ->
     assert [(event.stream_id, event.code) for event in pull(codec) if isinstance(event, Reset)] == [(number, 1)]
 
 
+def test_an_increment_of_1_is_good_and_one_of_only_the_reserved_bit_is_none() -> None:
+    """RFC 9113, 6.9."""
+    codec = started(headers(1, POST), headers(3, POST))
+    frame = b"\0\0\4\x08\0\0\0\0"
+    codec.receive(frame + b"\1" + b"\0\0\0\1" + frame + b"\3" + b"\x80\0\0\0")
+    assert [event.stream_id for event in pull(codec) if isinstance(event, Reset)] == [3]
+
+
 def test_what_is_dropped_of_a_malformed_stream_does_not_shut_the_window() -> None:
     """More of such bodies than the connection's window holds; frames that were under way are dropped."""
     codec = started(limits=HttpLimits(stream_window=65535, connection_window=65536))
@@ -126,6 +134,7 @@ def test_a_header_block_that_is_refused_is_in_the_table() -> None:
         [(":status", "200"), ("Upper", "x")],
         [(":status", "two")],
         [(":status", "2000")],
+        [(":status", "20")],
         [("k", "v")],
         [(":status", "200"), ("content-length", "-1")],
     ],

@@ -91,7 +91,7 @@ def test_heads_that_refer_to_what_went_before_are_read() -> None:
     asked, answered = 0, 0
     for turn in range(6):
         number = client.new_stream()
-        client.send(request(number, ("x-long", "y" * 1000 * turn)))
+        client.send(request(number, ("x" * (1 + 30 * turn), "v"), ("x-long", "y" * 1000 * turn)))
         client.send(End(number))
         data = output(client)
         if turn == 5:

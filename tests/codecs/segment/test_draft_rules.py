@@ -167,6 +167,12 @@ def test_replies_in_parts() -> None:
         server.send(parts[1])
 
 
+def test_a_message_without_a_body_in_parts() -> None:
+    client, server = ready_client()
+    server.receive(raw(*(piece for part in draft.partials(KeepAlive(b""), [4]) for piece in client.send(part))))
+    assert pull(server) == [KeepAlive(b"")]
+
+
 def test_what_a_server_does_not_say() -> None:
     with pytest.raises(LocalProtocolError, match="no reply can precede the client's first message"):
         SegmentServer().send(draft.KeepAlive())
