@@ -86,6 +86,8 @@ def test_events(stream: bytes, events: list[tuple[str, bytes, str]]) -> None:
     [
         (b"retry: 2500\n", 2500),
         (b"retry: 1\nretry: 2\n", 2),
+        (b"retry: 999999999999999\n", 999_999_999_999_999),
+        (b"retry: 1000000000000000\n", None),
         (b"retry: x\n", None),
         (b"retry: -1\n", None),
         (b"retry: 1.5\n", None),

@@ -200,6 +200,7 @@ def test_very_many_small_chunks_and_informational_responses() -> None:
     codec.send(End(1))
     codec.receive(b"1\r\nx\r\n" * 20_000)
     assert pull(codec) == []
+    assert codec.noise == 20_000
     client = Http1Connection(Role.CLIENT)
     client.send(RequestHead(1, "GET", "/", [], "a"))
     client.receive(b"HTTP/1.1 102 Processing\r\n\r\n" * 2000)

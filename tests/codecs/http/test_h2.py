@@ -85,6 +85,19 @@ def test_a_conversation() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("fields", "authority"),
+    [(GET, "b.localhost"), ([*GET[:2], GET[3], ("host", "c")], "c"), ([*GET, ("host", "b.localhost")], "b.localhost")],
+)
+def test_the_authority_or_else_the_host_is_the_requests(fields: list[tuple[str, str]], authority: str) -> None:
+    codec = server()
+    codec.receive(wire(headers(1, fields, "END_STREAM")))
+    head = pull(codec)[0]
+    assert isinstance(head, RequestHead) and head.authority == authority
+    codec.send(Continue(1))
+    assert frames_of(codec, HeadersFrame) == [], "no request waits for it"
+
+
 @pytest.mark.parametrize("role", Role)
 def test_pushes_are_refused(role: Role) -> None:
     settings = parse(said(Http2Connection(role)).removeprefix(PREFACE))[0]

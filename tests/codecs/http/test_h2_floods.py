@@ -12,6 +12,7 @@ from hyperframe.frame import (
     PingFrame,
     RstStreamFrame,
     SettingsFrame,
+    WindowUpdateFrame,
 )
 from support.http.h2_frames import (
     GET,
@@ -31,9 +32,11 @@ from penstock_codecs.http import Data, End, HttpLimits, Noise, RequestHead, Rese
 
 def test_rapid_reset_is_cut_off() -> None:
     limits = HttpLimits(max_abandoned=20)
-    frames = [f for i in range(21) for f in (headers(2 * i + 1, POST), RstStreamFrame(2 * i + 1, 8))]
-    codec = server(limits)
-    codec.receive(wire(*frames[:-1]))
+    frames = [f for i in range(3, 24) for f in (headers(2 * i + 1, POST), RstStreamFrame(2 * i + 1, 8))]
+    codec = started(*(headers(2 * i + 1, GET, "END_STREAM") for i in range(3)), limits=limits)
+    for i in range(3):  # earlier answers do not make up for later resets
+        codec.send(ResponseHead(2 * i + 1, 204, [], end=True))
+    codec.receive(b"".join(frame.serialize() for frame in frames[:-1]))
     pull(codec)
     said(codec)
     codec.receive(frames[-1].serialize())
@@ -76,6 +79,23 @@ def test_frames_without_an_event_are_counted_and_nothing_else() -> None:
         codec.receive(DataFrame(1, b"x").serialize())
         assert pull(codec) == [Data(1, b"x", 1)]
     assert codec.noise == before + 5
+
+
+def test_a_change_of_the_windows_counts_by_the_streams_that_it_changes() -> None:
+    codec = started(*(headers(2 * i + 1, POST) for i in range(40)))
+    before = codec.noise
+    codec.receive(SettingsFrame(0, settings={4: 100_000}).serialize())
+    assert pull(codec) == []
+    assert before < codec.noise <= before + 20
+
+
+def test_padding_gives_back_no_more_window_than_it_took() -> None:
+    codec = started(headers(1, POST), limits=HttpLimits(stream_window=65535, connection_window=65536))
+    padded = DataFrame(1, bytes(1000), pad_length=100, flags=["PADDED"])
+    codec.receive(padded.serialize() * 40)
+    assert len(pull(codec)) == 40
+    given = [(frame.stream_id, frame.window_increment) for frame in frames_of(codec, WindowUpdateFrame)]
+    assert all(sum(size for one, size in given if one == stream_id) <= 40 * 101 for stream_id in (0, 1))
 
 
 def test_a_client_cannot_make_us_remember_headers() -> None:

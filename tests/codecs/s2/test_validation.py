@@ -34,6 +34,7 @@ def command(name: bytes) -> dict[int, Headers]:
         append([b""]),
         append([b"x"] * 1000),
         append([b"x" * (MIB - 8)]),
+        append([b""], {0: (Header(b"k", b""),) * 262_000}),
         append([b"x" * (MIB // 4 - 8)] * 4),
         append([b"x" * (MIB - 8 - 2 - 3)], {0: (Header(b"k", b"vv"),)}),
         append([b"x"], token=""),

@@ -177,6 +177,10 @@ def test_what_a_server_may_not_say() -> None:
     server = AppendServer(STREAM)
     with pytest.raises(LocalProtocolError, match="without an input"):
         server.send(acked(0, 1))
+    fed(server, *AppendClient().send(append(b"x")))
+    server.send(acked(0, 1))
+    with pytest.raises(LocalProtocolError, match="without an input"):
+        server.send(acked(1, 2))
     server.send(MISMATCH)
     for event in (MISMATCH, acked(0, 1)):
         with pytest.raises(LocalProtocolError):

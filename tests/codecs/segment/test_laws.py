@@ -268,3 +268,5 @@ def test_nothing_is_held_before_the_first_byte_and_after_a_fault() -> None:
     with pytest.raises(RemoteProtocolError):
         server.next_event()
     assert server.buffered == 0
+    server.receive(bytes(1000))
+    assert server.buffered == 0
