@@ -64,13 +64,13 @@ class ChunkLines:
         """Read on in a line, and interpret it once complete. Nearly always it is complete at once, and short."""
         begin = at - len(self._line)
         for step in (64, self._most + 2):
-            line = self._line + bytes(view[at : begin + step])
+            line = self._line + bytes(view[at : max(at, begin + step)])
             end = line.find(b"\n")
             if end >= 0:
                 self._line = b""
                 self._understand(line[: end + 1])
                 return begin + end + 1
-        if len(line) > self._most:
+        if len(line) > self._most + 1:  # CR may be the last of it
             raise ChunkError(
                 f"a line of more than {self._most} bytes in a chunked body",
                 f"a line of a chunked body has at most {self._most} bytes here",

@@ -136,7 +136,7 @@ class Http2Connection(HttpCodec):
         if goaway is not None:
             self._events.append(GoAway(goaway.error_code, goaway.last_stream_id))
             self._going_away = True
-        if not self._events:
+        if self._frames.taken and not self._events:
             self.noise += 1
         return self._frames.taken
 

@@ -201,3 +201,31 @@ def test_a_trailer_that_is_none_takes_no_time(line: bytes) -> None:
     began = time.process_time()
     assert by_us(b"0\r\n" + line, []) == (b"", False, True, [])
     assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize(
+    ("data", "most"), [(b"1;%b\r\nx\r\n0\r\n\r\n", 100), (b"0\r\nk:%b\r\n\r\n", 102)], ids=["size", "trailers"]
+)
+def test_a_line_may_be_as_long_as_the_limit(data: bytes, most: int) -> None:
+    """Without its line end; those of trailers count."""
+    for cut in range(len(data) + 98):
+        assert by_us(data % (b"x" * 98), [cut], most)[1:3] == (True, False), cut
+        assert by_us(data % (b"x" * 99), [cut], most)[1:3] == (False, True), cut
+
+
+@pytest.mark.parametrize("body", [b"2\r\nhi\r\n0\r\n\r\n", b"2\r\nhi\r\n"])
+def test_a_server_that_closes_before_its_answer_is_looked_at(body: bytes) -> None:
+    client = Http1Connection(Role.CLIENT)
+    client.send(RequestHead(client.new_stream(), "GET", "/", [], "localhost"))
+    client.send(End(1))
+    client.output(1 << 20)
+    client.receive(HEAD + body)
+    client.receive(b"")
+    assert isinstance(client.next_event(), ResponseHead)
+    assert client.next_event() == Data(1, b"hi", 2)
+    if body.endswith(b"0\r\n\r\n"):
+        assert client.next_event() == End(1, ())
+        assert client.closed
+    else:
+        with pytest.raises(RemoteProtocolError, match="closed in the middle of a chunked body"):
+            client.next_event()

@@ -11,7 +11,7 @@ from hyperframe.frame import DataFrame, SettingsFrame
 from structlog.testing import capture_logs
 from support.http import h2_frames
 from support.http.client import HttpClient, StreamPair, memory_pair, serving, socket_pair
-from support.http.handlers import Follower, echo, hello
+from support.http.handlers import Follower, count, echo, hello
 
 from penstock.net.draining import Draining
 from penstock.net.http.exchange import Exchange
@@ -274,6 +274,17 @@ async def test_a_flood_of_tiny_pieces_leaves_others_their_turn(kind: str, autoju
                 await near.send_all(piece * (200_000 // len(piece)))
                 assert (await other.ask("GET", "/")).status == 200
             assert reading[0]._codec.buffered > 10_000, "the flood has not been read to its end"
+
+
+async def test_a_body_in_very_many_small_frames_is_no_flood(autojump_clock: Clock) -> None:
+    """Each is read alone, as from a client that appends often on one session."""
+    async with serving(count, "h2") as client:
+        stream_id = await client.open("POST", "/")
+        for _ in range(3000):
+            await client.say(Body(stream_id, [b"x"]))
+            await trio.testing.wait_all_tasks_blocked()
+        await client.say(End(stream_id))
+        assert (await client.head(stream_id)).status == 200
 
 
 async def test_handlers_that_a_flood_wakes_are_spread_over_turns() -> None:
