@@ -54,6 +54,7 @@ class Http2Connection(HttpCodec):
     """One HTTP/2 connection, as server or as client. See `HttpCodec`."""
 
     version = "2"
+    keeps = False
     held = 0
 
     def __init__(self, role: Role, limits: HttpLimits | None = None, scheme: str = "http") -> None:

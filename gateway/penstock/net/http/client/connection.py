@@ -315,7 +315,7 @@ class HttpClientConnection:
         try:
             with self._reading:
                 while data != b"" and not self._codec.closed:
-                    data = await self._transport.receive()
+                    data = await self._transport.receive(owned=self._codec.keeps)
                     self._last_received = trio.current_time()
                     self._codec.receive(data)
                     await self._deliver_all()
