@@ -307,7 +307,7 @@ class HttpServerConnection:
         until, self._woken = perf_counter() + TURN_SECONDS, 0
         try:
             while self._unread < self._unread_limit and not (self._broken or self._lost):
-                if perf_counter() + self._woken * WAKE_SECONDS > until:
+                if perf_counter() + self._woken * WAKE_SECONDS > until and self._codec.buffered:
                     self._wait_for_turn()
                     break
                 event = self._codec.next_event()
