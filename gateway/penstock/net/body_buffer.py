@@ -38,10 +38,11 @@ class BodyBuffer:
     def feed(self, data: Buffer) -> bool:
         """Add a piece of the body. Return whether that woke the reader."""
         pieces = self._pieces
-        if pieces and len(data) < _SMALL and (type(pieces[-1]) is bytearray or len(pieces[-1]) < _SMALL):
-            if type(pieces[-1]) is not bytearray:
-                pieces[-1] = bytearray(pieces[-1])
-            pieces[-1] += data
+        last = pieces[-1] if pieces else None
+        if last is not None and len(data) < _SMALL and (isinstance(last, bytearray) or len(last) < _SMALL):
+            if not isinstance(last, bytearray):
+                last = pieces[-1] = bytearray(last)
+            last += data
         else:
             pieces.append(data)
         self.unread += len(data)

@@ -140,13 +140,14 @@ class Transport:
             try:
                 data = os.read(self._fd, self._read_size) if owned else self._read_shared(self._fd)
             except BlockingIOError:
-                await trio.lowlevel.wait_readable(self._fd)
+                pass  # it holds 600 bytes, for as long as it is handled
             except OSError as error:
                 raise self._broken() from error
             else:
                 if self._tap is not None:
                     self._tap.received(data)
                 return data
+            await trio.lowlevel.wait_readable(self._fd)
 
     def _read_shared(self, fd: int) -> Buffer:
         scratch = self._scratch()
