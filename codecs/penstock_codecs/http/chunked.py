@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from penstock_codecs.http.events import Buffer, HttpHeaders
@@ -25,6 +26,8 @@ _LARGE: Final = 64 * KIB
 copy this."""
 _SMALL: Final = 4 * KIB
 """Bytes below which a chunk is always copied: it may wait for long, and must not keep all bytes of its read alive."""
+_MOST_CHUNKS: Final = 1000
+"""Number of chunks in a piece: the view of each takes 200 bytes until it is copied."""
 _CRLF: Final = b"\r\n"
 _HEX: Final = b"0123456789abcdefABCDEF"
 
@@ -169,6 +172,9 @@ class ChunkedBody(ChunkLines):
         try:
             while at < size:
                 if self._left:
+                    if len(chunks) == _MOST_CHUNKS:
+                        self._keep(chunks, views=False)
+                        chunks.clear()
                     chunk = view[at : at + self._left]
                     chunks.append(chunk)
                     at += len(chunk)
@@ -184,9 +190,12 @@ class ChunkedBody(ChunkLines):
                     at = self._take_line(view, at)
         except ChunkError as error:
             self._error = error
-        body = sum(map(len, chunks))
-        self.held += body
-        if isinstance(data, bytes) and body >= _LARGE * len(chunks):
+        self._keep(chunks, views=isinstance(data, bytes))
+
+    def _keep(self, chunks: Sequence[memoryview], *, views: bool) -> None:
+        size = sum(map(len, chunks))
+        self.held += size
+        if views and size >= _LARGE * len(chunks):
             self._pieces.extend(bytes(chunk) if len(chunk) < _SMALL else chunk for chunk in chunks)
         elif chunks:
             self._pieces.append(b"".join(chunks))

@@ -37,7 +37,9 @@ __all__ = ["H2", "OneFrame", "StreamFailed", "data_frames", "failure_of", "start
 _FRAME_HEADER: Final = Struct(">HBBBL")
 _HEADER_BYTES: Final = 9
 _GATHERED: Final = 256 * 1024
-"""Bytes of body from which no further frame is gathered."""
+_MOST_FRAMES: Final = 64
+"""Bytes of body, and number of frames, from which no further frame is gathered. To gather so many of one byte takes as
+long as h2 takes for two."""
 _OPEN: Final = frozenset({ConnectionState.CLIENT_OPEN, ConnectionState.SERVER_OPEN})
 _RECEIVING: Final = frozenset({StreamState.OPEN, StreamState.HALF_CLOSED_LOCAL})
 _MAX_HEADER_TABLE: Final = 4096
@@ -114,7 +116,7 @@ class H2(h2.connection.H2Connection):
         bodies, and where the last one ends."""
         spans: list[slice] = []
         stream_id = size = at = 0
-        while size < _GATHERED and len(data) - at > _HEADER_BYTES:
+        while size < _GATHERED and len(spans) < _MOST_FRAMES and len(data) - at > _HEADER_BYTES:
             high, low, kind, flags, number = _FRAME_HEADER.unpack_from(data, at)
             length = high << 8 | low
             begin = at + _HEADER_BYTES

@@ -74,7 +74,7 @@ def test_any_cut_gives_what_h11_reads(
 ) -> None:
     data = spelled(parts, trailers)[:end]
     assert by_us(data, cuts) == by_h11(data)
-    with patch.object(chunked, "_LARGE", 80), patch.object(chunked, "_SMALL", 20):
+    with patch.multiple(chunked, _LARGE=80, _SMALL=20, _MOST_CHUNKS=3):
         assert by_us(data, cuts, owned=True) == by_h11(data)
 
 
@@ -106,6 +106,10 @@ def test_small_chunks_do_not_keep_their_read_alive() -> None:
     reader = ChunkedBody(1000)
     reader.receive(data)
     assert pieces(reader) == [b"a" * 300_000]
+
+    reader = ChunkedBody(1000)
+    reader.receive(spelled([(b"a", b"")] * 2500, []))
+    assert pieces(reader) == [b"a" * 1000, b"a" * 1000, b"a" * 500]
 
     large = spelled([(b"a" * 500_000, b""), (b"b" * 20_000, b"")], [])
     cut = large.index(b"b") + 10

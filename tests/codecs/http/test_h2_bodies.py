@@ -91,3 +91,11 @@ def test_frames_of_one_stream_are_one_piece(monkeypatch: pytest.MonkeyPatch) -> 
     codec.receive(b"".join(data(number, 4000, (), 0).serialize() for number in (1, 1, 1, 3)))
     pieces = [event for event in pull(codec) if isinstance(event, Data)]
     assert [(piece.stream_id, len(piece.data)) for piece in pieces] == [(1, 12_000), (3, 4000)]
+
+
+def test_few_enough_frames_are_read_at_a_time_for_others_to_have_their_turn() -> None:
+    codec = opened()
+    codec.receive(data(1, 1, (), 0).serialize() * 1000)
+    sizes = [len(event.data) for event in pull(codec) if isinstance(event, Data)]
+    assert sum(sizes) == 1000
+    assert max(sizes) <= 64

@@ -317,8 +317,8 @@ class HttpClientConnection:
                 while not (ended or self._codec.closed):
                     data = await self._transport.receive(owned=self._codec.keeps)
                     self._last_received = trio.current_time()
-                    self._codec.receive(data)
                     ended = not data
+                    self._codec.receive(data)
                     del data  # up to 1 MiB
                     await self._deliver_all()
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
