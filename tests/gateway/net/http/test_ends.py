@@ -18,7 +18,7 @@ from penstock.net.http.exchange import Exchange
 from penstock.net.http.server.connection import HttpServerConnection
 from penstock.net.http.server.settings import TURN_SECONDS, WAKE_SECONDS
 from penstock.net.http.serving import HttpSettings, serve_http
-from penstock_codecs.http import PREFACE, Body, End, Ended, GoAway, HttpLimits, RequestHead, Reset
+from penstock_codecs.http import PREFACE, Body, End, Ended, GoAway, HttpLimits, Received, RequestHead, Reset
 
 BOTH = pytest.mark.parametrize("alpn", ["http/1.1", "h2"])
 EVERYWHERE = pytest.mark.parametrize("pair", [memory_pair, socket_pair])
@@ -315,6 +315,30 @@ async def test_handlers_that_a_flood_wakes_are_spread_over_turns() -> None:
                 await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     assert max(woken.values()) <= TURN_SECONDS / WAKE_SECONDS + 1
+
+
+async def test_a_request_that_has_come_whole_is_delivered_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer amid its request would be left to h11."""
+    now = 0.0
+    turns: list[float] = []
+
+    class Slow(HttpServerConnection):
+        def _deliver(self, event: Received) -> None:
+            nonlocal now
+            now += 2 * TURN_SECONDS
+            super()._deliver(event)
+
+        async def _take_turn(self) -> None:
+            turns.append(now)
+            await super()._take_turn()
+
+    monkeypatch.setattr("penstock.net.http.serving.HttpServerConnection", Slow)
+    monkeypatch.setattr("penstock.net.http.server.connection.perf_counter", lambda: now)
+    async with serving(hello, "http/1.1") as client:
+        for _ in range(4):
+            assert (await client.ask("GET", "/")).status == 200
+    assert now
+    assert not turns
 
 
 async def test_many_followers_over_tcp() -> None:
