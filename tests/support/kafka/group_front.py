@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import trio
+from support.kafka.front import Client
 from support.store import BASIN, Wall
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Back
 from penstock.protocols.kafka.front import KafkaFront, KafkaSettings
 from penstock.protocols.kafka.names import KafkaNames
-from penstock_codecs.codec import NEED_DATA
 from penstock_codecs.failures import OperationFailed
-from penstock_codecs.kafka import APIS, KafkaClient, KafkaMessage, KafkaRequest
+from penstock_codecs.kafka import KafkaMessage
 from penstock_codecs.kafka.group_messages import (
     FetchedOffset,
     GroupProtocol,
@@ -37,27 +37,14 @@ from penstock_codecs.operations import CreateBasin, CreateStream, DeleteStream
 SUBSCRIPTION = b"\0\1\0\0\0\1\0\6orders\xff\xff\xff\xff"
 """Of a consumer that has subscribed to the topic `orders`."""
 
-_APIS = {api.request: api for api in APIS.values()}
 
-
-class GroupClient:
+class GroupClient(Client):
     """One connection to the front."""
-
-    def __init__(self, stream: trio.abc.Stream, name: str) -> None:
-        self._stream = stream
-        self._codec = KafkaClient()
-        self._name = name
-        self._sent = 0
 
     async def ask(self, message: KafkaMessage, version: int | None = None) -> Any:
         """Send a request, by default in its newest version; return the response."""
-        api = _APIS[type(message)]
-        self._sent += 1
-        request = KafkaRequest(api, api.newest if version is None else version, self._sent, self._name, message)
-        await self._stream.send_all(b"".join(self._codec.send(request)))
-        while (event := self._codec.next_event()) is NEED_DATA:
-            self._codec.receive(await self._stream.receive_some())
-        return event.message  # type: ignore[union-attr]
+        await self.send(message, version)
+        return await self.response()
 
     async def join(self, group: str = "g", member: str = "", version: int = 9, **options: Any) -> JoinGroupResponse:
         """Join a group; from version 4 on twice, for the id that it is given."""
@@ -105,12 +92,12 @@ class GroupFront:
         self.front.groups._clock = wall
 
     @asynccontextmanager
-    async def connected(self, name: str = "c") -> AsyncIterator[GroupClient]:
+    async def connected(self) -> AsyncIterator[GroupClient]:
         """A connection."""
         ours, theirs = trio.testing.memory_stream_pair()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.front.serve, theirs)
-            yield GroupClient(ours, name)
+            yield GroupClient(ours)
             await ours.aclose()
 
     async def create(self, *streams: str) -> None:

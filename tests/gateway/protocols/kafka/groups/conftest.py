@@ -1,4 +1,4 @@
-"""Fixtures: a store, a front over it that coordinates groups, and a clock that jumps while all tasks are idle."""
+"""Fixtures: a store, and a front over it that coordinates groups."""
 
 from __future__ import annotations
 
@@ -6,15 +6,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.clocks import threads_hold
 from support.kafka.group_front import GroupFront, running
 from trio.testing import MockClock
-
-
-@pytest.fixture
-def clock(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> MockClock:
-    """Time passes when nothing happens, the store's threads included."""
-    return threads_hold(autojump_clock, monkeypatch)
 
 
 @pytest.fixture
