@@ -44,8 +44,8 @@ def library(request: pytest.FixtureRequest) -> str:
 def topic(gateway: GatewayProcess) -> str:
     """A topic of six partitions."""
     kafka = pytest.importorskip("confluent_kafka.admin", reason="`pip install confluent-kafka`")
-    name = unique("topic")
-    for future in admin(gateway).create_topics([kafka.NewTopic(name, PARTITIONS, 1)]).values():
+    name, client = unique("topic"), admin(gateway)  # which must outlive the answers
+    for future in client.create_topics([kafka.NewTopic(name, PARTITIONS, 1)]).values():
         future.result(30)
     return name
 
@@ -125,8 +125,7 @@ def members() -> Iterator[list[Member]]:
     found: list[Member] = []
     yield found
     for one in found:
-        if one.process.poll() is None:
-            one.end(kill=True)
+        one.end(kill=True)
 
 
 def shares(members: list[Member]) -> list[int]:
