@@ -66,7 +66,8 @@ def test_the_tour(tmp_path: Path) -> None:
             block = block.replace(usual, free)
         found.append(block)
     record, say, look, serve, replay, compare = found
-    listeners = f" --s2 127.0.0.1:{first} --s3p 127.0.0.1:{s3p} --durable off --kafka off --segment off --controller off"
+    listeners = f" --s2 127.0.0.1:{first} --s3p 127.0.0.1:{s3p}"
+    listeners += "".join(f" --{kind} off" for kind in ("durable", "kafka", "segment", "controller"))
     with serving(record.strip() + listeners, tmp_path):
         assert '"seq_num":3' in run(say, tmp_path)
         until_recorded(tmp_path)

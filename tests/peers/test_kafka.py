@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pytest
-from support.bridges import EMBEDDED
+from support.bridges import EMBEDDED, SECOND
 from support.bridges.fronts import Record
 from support.bridges.plain_fronts import FRONTS
 from support.peers import unique
@@ -293,6 +293,27 @@ def test_durable_streams_read_and_append(kafka_gateway: GatewayProcess, topic: s
         assert answer.status in (200, 204)
     for consume in CONSUMERS.values():
         assert consume(kafka_gateway, topic, 3) == [Sent(b"by "), Sent(b"Kafka"), Sent(b", not")]
+
+
+@pytest.mark.parametrize("kind", SECOND)
+def test_records_are_kept_by_other_servers(kind: str) -> None:
+    """A topic on a server behind the gateway: the same records, and producers that repeat themselves."""
+    kafka = pytest.importorskip("kafka", reason="`pip install kafka-python`")
+    with SECOND[kind].running() as gateway:
+        admin_of = pytest.importorskip("confluent_kafka.admin", reason="`pip install confluent-kafka`")
+        admin = admin_of.AdminClient({"bootstrap.servers": server(gateway)})
+        for future in admin.create_topics([admin_of.NewTopic("far", 1, 1)]).values():
+            future.result(30)
+        given = RECORDS[:300]
+        offsets = produce_confluent(gateway, "far", given, **{"enable.idempotence": True})
+        assert offsets == list(range(len(given)))
+        for consume in CONSUMERS.values():
+            assert consume(gateway, "far", len(given)) == given
+        consumer = kafka.KafkaConsumer(bootstrap_servers=server(gateway))
+        partition = kafka.TopicPartition("far", 0)
+        assert consumer.beginning_offsets([partition]) == {partition: 0}
+        assert consumer.end_offsets([partition]) == {partition: len(given)}
+        consumer.close()
 
 
 def test_positions_of_a_record_include_its_offset(kafka_gateway: GatewayProcess, topic: str) -> None:

@@ -41,7 +41,7 @@ SLOW = {
         "gateway/testing": "gateway pytest_plugin",
         "guides": "guides",
         "hostile": "attacks half_messages idle words",
-        "peers": "delegation_tokens encryption faults_others faults_s2_sdk foreign_pages_in_browser go node "
+        "peers": "delegation_tokens encryption faults_others faults_s2_sdk foreign_pages_in_browser go kafka node "
         "page_in_browser pravega_java pravega_java_admin pravega_java_again pravega_java_autoscaling "
         "pravega_java_bytes pravega_java_cuts pravega_java_delegation pravega_java_document pravega_java_groups "
         "pravega_java_large pravega_java_retention pravega_java_states pravega_java_tables pravega_java_times "

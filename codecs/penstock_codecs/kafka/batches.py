@@ -236,6 +236,10 @@ def _records(batch: KafkaBatch, base_offset: int, base_time: int) -> Iterator[by
     headers = batch.headers
     columns = zip(batch.keys, batch.values, batch.timestamps, batch.offsets, strict=True)
     for index, (key, value, timestamp, offset) in enumerate(columns):
+        if key is None and value is not None and index not in headers:  # most records are so
+            head = b"\0%b%b\1%b" % (varint(timestamp - base_time), varint(offset - base_offset), varint(len(value)))
+            yield from (varint(len(head) + len(value) + 1), head, value, b"\0")
+            continue
         parts = [
             b"\0",
             varint(timestamp - base_time),

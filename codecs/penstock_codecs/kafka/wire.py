@@ -92,7 +92,11 @@ class KafkaReader:
 
     def varint(self, bits: int = 32) -> int:
         """Return a signed variable integer, zigzag-encoded."""
-        value = self.uvarint(bits)
+        at = self.at
+        if at < self.end and (value := self.data[at]) < 0x80:  # nearly all are so short
+            self.at = at + 1
+        else:
+            value = self.uvarint(bits)
         return value >> 1 ^ -(value & 1)
 
     def block(self, *, compact: bool, small: bool, what: str) -> bytes | None:

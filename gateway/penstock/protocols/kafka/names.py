@@ -14,7 +14,7 @@ from typing import Final
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamRef
 
-__all__ = ["KafkaNames", "TopicPartition", "topics_of"]
+__all__ = ["KafkaNames", "TopicPartition", "topics_of", "without_gap"]
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _DOTS: Final = frozenset({".", ".."})
@@ -79,7 +79,12 @@ def topics_of(names: Iterable[str]) -> dict[str, int]:
             whole.add(name)
     topics = dict.fromkeys(whole - _DOTS, 1)
     for topic, numbers in members.items():
-        count = next(number for number in range(len(numbers) + 1) if number not in numbers)
+        count = without_gap(numbers)
         if count and topic not in _DOTS:
             topics.setdefault(topic, count)
     return dict(sorted(topics.items()))
+
+
+def without_gap(numbers: set[int]) -> int:
+    """Return how many numbers there are from 0 on without a gap."""
+    return next(number for number in range(len(numbers) + 1) if number not in numbers)

@@ -87,6 +87,9 @@ class _Listener(ListenerKind[KafkaListener]):
     def replaying(self, basin: str, patience: float) -> dict[str, Any]:
         return {"basin": basin, "limits": {"idle_timeout_seconds": patience}}
 
+    def environment(self, table: KafkaListener, address: Address) -> dict[str, str]:
+        return {"KAFKA_BOOTSTRAP_SERVERS": str(address)}
+
     def sole_basin(self, table: KafkaListener) -> str | None:
         return table.basin
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+import structlog
+
 from penstock.core.back import Back
-from penstock.protocols.kafka.names import KafkaNames, topics_of
+from penstock.protocols.kafka.names import KafkaNames, topics_of, without_gap
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CheckTail, CreateStream, DeleteStream, ListStreams
@@ -17,6 +19,7 @@ from penstock_codecs.streams import StreamConfig, StreamInfo
 
 __all__ = ["KafkaTopics"]
 
+log = structlog.get_logger()
 T = TypeVar("T")
 
 MOST_STREAMS: Final = 100_000
@@ -35,28 +38,42 @@ class KafkaTopics:
         """Return the number of partitions of a topic. Raises STREAM_NOT_FOUND if it does not exist, BAD_PATH."""
         if await self._exists(self._names.to_stream(topic)):
             return 1
-        if found := topics_of(await self._listed(f"{topic}/")):
-            return found[topic]
+        if count := without_gap(await self._numbers(topic)):
+            return count
         raise self._unknown(topic)
 
     async def all(self) -> dict[str, int]:
-        """Return all topics with their numbers of partitions. Raises LIMIT_EXCEEDED for too many streams."""
-        return topics_of(await self._listed(""))
+        """Return all topics with their numbers of partitions; none of a server that cannot list its streams.
+
+        Raises LIMIT_EXCEEDED for too many streams.
+        """
+        names = await self._listed("")
+        if names is None:
+            log.info("topics_not_listed", basin=self._names.basin)
+        return topics_of(names or ())
 
     async def creations(self, topic: str) -> dict[int, tuple[StreamRef, int]]:
         """Return the stream of each partition of a topic, and its creation time in Unix ms, which tells it from earlier
-        ones of its name. Raises STREAM_NOT_FOUND, BAD_PATH."""
+        ones of its name; 0 if the server cannot list its streams. Raises STREAM_NOT_FOUND, BAD_PATH."""
         whole = self._names.to_stream(topic)
         first = await self._infos(topic, most=1)
+        if first is None:
+            if await self._exists(whole):
+                return {0: (whole, 0)}
+            return {one: (self._names.member(topic, one), 0) for one in range(await self.partitions(topic))}
         if first and first[0].name == whole.stream:
             return {0: (whole, first[0].created_at)}
-        streams = [
-            (StreamRef(self._names.basin, info.name), info.created_at) for info in await self._infos(f"{topic}/")
-        ]
-        members = [(stream, at) for stream, at in streams if self._names.is_member(stream, topic)]
+        streams = {
+            StreamRef(self._names.basin, info.name): info.created_at for info in await self._infos(f"{topic}/") or ()
+        }
+        members = {
+            self._names.from_stream(stream).partition: (stream, at)
+            for stream, at in streams.items()
+            if self._names.is_member(stream, topic)
+        }
         if not members:
             raise self._unknown(topic)
-        return {self._names.from_stream(stream).partition: (stream, at) for stream, at in members}
+        return members
 
     async def on(self, topic: str, partition: int, use: Callable[[StreamRef], Awaitable[T]]) -> T:
         """Return `use(stream)` for the stream of a partition. Raises STREAM_NOT_FOUND, BAD_PATH, and what `use` raises.
@@ -99,8 +116,9 @@ class KafkaTopics:
         """Raise RESOURCE_ALREADY_EXISTS if the topic, or a stream of one of its partitions, exists; BAD_PATH."""
         if await self._exists(self._names.to_stream(topic)):
             raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, f"topic {topic} exists")
-        if found := await self._members(topic):
-            raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, f"topic {topic} exists in part: stream {found[0]}")
+        if numbers := await self._numbers(topic):
+            why = f"topic {topic} exists in part: stream {self._names.member(topic, min(numbers))}"
+            raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, why)
 
     async def delete(self, topic: str) -> None:
         """Delete a topic, or what an interrupted deletion has left of it. Partition 0 goes first: without it the topic
@@ -113,11 +131,11 @@ class KafkaTopics:
                 raise
         else:
             return
-        members = await self._members(topic)
-        if not members:
+        numbers = await self._numbers(topic)
+        if not numbers:
             raise self._unknown(topic)
-        for member in sorted(members, key=lambda one: self._names.from_stream(one).partition):
-            await self._back.perform(DeleteStream(member))
+        for number in sorted(numbers):
+            await self._back.perform(DeleteStream(self._names.member(topic, number)))
 
     def _streams(self, topic: str, partitions: int) -> list[StreamRef]:
         if partitions == 1:
@@ -133,17 +151,26 @@ class KafkaTopics:
             return False
         return True
 
-    async def _members(self, topic: str) -> list[StreamRef]:
-        """Return the streams that are partitions of a set, in whatever number."""
-        streams = [StreamRef(self._names.basin, name) for name in await self._listed(f"{topic}/")]
-        return [stream for stream in streams if self._names.is_member(stream, topic)]
+    async def _numbers(self, topic: str) -> set[int]:
+        """Return the numbers of those partitions of a set that exist; of a server that cannot list its streams, those
+        before the first gap."""
+        names = await self._listed(f"{topic}/")
+        if names is not None:
+            members = [StreamRef(self._names.basin, name) for name in names]
+            return {self._names.from_stream(one).partition for one in members if self._names.is_member(one, topic)}
+        count = 0
+        while await self._exists(self._names.member(topic, count)):
+            count += 1
+        return set(range(count))
 
-    async def _listed(self, prefix: str) -> list[str]:
-        """Return the names of streams that begin with `prefix`; none if there is no such basin."""
-        return [info.name for info in await self._infos(prefix)]
+    async def _listed(self, prefix: str) -> list[str] | None:
+        """Return the names of streams that begin with `prefix`, none if there is no such basin; None if the server
+        cannot list its streams."""
+        infos = await self._infos(prefix)
+        return None if infos is None else [info.name for info in infos]
 
-    async def _infos(self, prefix: str, most: int = MOST_STREAMS) -> list[StreamInfo]:
-        """Return the streams that begin with `prefix`, the first `most` of them; none if there is no such basin."""
+    async def _infos(self, prefix: str, most: int = MOST_STREAMS) -> list[StreamInfo] | None:
+        """Return the streams that begin with `prefix`, the first `most` of them, as `_listed` does."""
         found: list[StreamInfo] = []
         while True:
             after = found[-1].name if found else ""
@@ -151,6 +178,8 @@ class KafkaTopics:
             try:
                 page = await self._back.perform(listing)
             except OperationFailed as error:
+                if error.failure.code is FailureCode.NOT_IMPLEMENTED:
+                    return None
                 if error.failure.code is not FailureCode.BASIN_NOT_FOUND:
                     raise
                 return []
@@ -158,9 +187,8 @@ class KafkaTopics:
             if not page.has_more or most < MOST_STREAMS:
                 return found
             if len(found) >= MOST_STREAMS:
-                raise fail(
-                    FailureCode.LIMIT_EXCEEDED, f"basin {self._names.basin} has more than {MOST_STREAMS} streams"
-                )
+                why = f"basin {self._names.basin} has more than {MOST_STREAMS} streams"
+                raise fail(FailureCode.LIMIT_EXCEEDED, why)
 
     def _unknown(self, topic: str) -> OperationFailed:
         return fail(FailureCode.STREAM_NOT_FOUND, f"topic {topic!r:.80} has no such partition, or does not exist")

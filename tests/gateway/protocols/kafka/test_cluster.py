@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
+from support.backs import DecodedBack
 from support.kafka.front import Client, Connect, records, serving
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.address import Address
 from penstock.protocols.kafka.front import KafkaSettings
+from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.cluster_messages import (
     ApiVersionsRequest,
@@ -34,7 +38,14 @@ from penstock_codecs.kafka.topic_messages import (
     DescribeConfigsResponse,
 )
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CheckTail, CreateStream, GetStreamConfig, ReconfigureBasin
+from penstock_codecs.operations import (
+    CheckTail,
+    CreateStream,
+    GetStreamConfig,
+    ListStreams,
+    Operation,
+    ReconfigureBasin,
+)
 from penstock_codecs.streams import BasinConfigPatch, Retention, TimestampingMode
 
 
@@ -178,6 +189,29 @@ async def test_what_an_interrupted_creation_left_is_named_and_can_be_deleted(
     assert refused.error_message == "topic half exists in part: stream penstock/half/1"
     await client.call(DeleteTopicsRequest(topic_names=["half"]), DeleteTopicsResponse)
     assert (await created(client, CreatableTopic(name="half", num_partitions=2))).error_code == 0
+
+
+class _CannotList(DecodedBack):
+    """A back whose server cannot list its streams, as S3P's cannot."""
+
+    async def perform(self, operation: Operation[Any]) -> Any:
+        if isinstance(operation, ListStreams):
+            raise fail(FailureCode.NOT_IMPLEMENTED, "no listings")
+        return await super().perform(operation)
+
+
+async def test_on_a_back_that_cannot_list_streams_topics_are_found_by_name(back: EmbeddedBack) -> None:
+    async with serving(_CannotList(back)) as (connect, _):
+        client = connect()
+        assert (await created(client, CreatableTopic(name="one"))).error_code == 0
+        assert (await created(client, CreatableTopic(name="set", num_partitions=3))).error_code == 0
+        found = await metadata(client, "one", "set", "nope")
+        assert [len(found[name].partitions) for name in ("one", "set", "nope")] == [1, 3, 0]
+        assert found["nope"].error_code == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+        assert await metadata(client) == {}
+        answer = await client.call(DeleteTopicsRequest(topic_names=["set"]), DeleteTopicsResponse)
+        assert answer.responses[0].error_code == 0
+        assert (await created(client, CreatableTopic(name="set"))).error_code == 0
 
 
 async def test_settings_of_the_broker_and_of_nothing(client: Client) -> None:

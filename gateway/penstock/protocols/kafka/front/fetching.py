@@ -16,11 +16,11 @@ import trio
 
 from penstock.core.back import Back, ReadSession
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
-from penstock.protocols.kafka.front.carrying import encoded_records
 from penstock.protocols.kafka.front.settings import KafkaSettings
 from penstock.protocols.kafka.topics import KafkaTopics
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka import KafkaError
+from penstock_codecs.kafka.carrying import encoded_records
 from penstock_codecs.kafka.record_messages import (
     FetchPartition,
     FetchPartitionResult,

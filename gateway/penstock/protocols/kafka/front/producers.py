@@ -25,11 +25,11 @@ from uuid import UUID, uuid5
 import trio
 
 from penstock.core.back import Back
-from penstock.protocols.kafka.front.carrying import RecordsPart, parts_of
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendAs, GetAttribute, WriterPosition
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import NO_PRODUCER, KafkaBatch
+from penstock_codecs.kafka.carrying import RecordsPart, parts_of
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Appended
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.protocols.kafka.front.carrying import KEY, NULL, encoded_records, parts_of
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.kafka.batches import KafkaBatch, KafkaHeaders, read_batches
+from penstock_codecs.kafka.carrying import KEY, NULL, encoded_records, parts_of
 from penstock_codecs.model import Columns, Header, RecordBatch
 
 NULLABLE = st.none() | st.binary(max_size=5)

@@ -11,7 +11,7 @@ travel as control records, which Kafka's clients skip.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -20,7 +20,7 @@ from penstock_codecs.kafka.batches import KafkaBatch, KafkaHeaders, encode_batch
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, S2_MAX_RECORD, S2_MAX_RECORD_HEADERS
 from penstock_codecs.model import Header, Headers, RecordBatch, is_command, metered_size
 
-__all__ = ["KEY", "NULL", "RecordsPart", "encoded_records", "parts_of"]
+__all__ = ["KEY", "NULL", "RecordsPart", "encoded_records", "parts_of", "to_headers"]
 
 KEY: Final = b"kafka-key"
 NULL: Final = b"kafka-null"
@@ -49,29 +49,43 @@ def parts_of(batch: KafkaBatch, skip: int = 0) -> list[RecordsPart]:
     """
     headers: dict[int, Headers] = {}
     bodies = [b"" if value is None else value for value in batch.values]
-    for index in range(skip, len(batch)):
-        if some := _to_headers(index, batch.keys[index], batch.values[index], batch.headers.get(index, ())):
-            headers[index] = some
     parts: list[RecordsPart] = []
+    first, total = skip, 0
     for index in range(skip, len(batch)):
-        some = headers.get(index, ())
-        size = metered_size((bodies[index],), {0: some} if some else {})
-        if size > S2_MAX_RECORD or len(some) > S2_MAX_RECORD_HEADERS:
+        size = 8 + len(bodies[index])
+        key, value = batch.keys[index], batch.values[index]
+        if key is not None or value is None or index in batch.headers:
+            headers[index] = some = to_headers(index, key, value, batch.headers.get(index, ()))
+            size = metered_size((bodies[index],), {0: some})
+            if len(some) > S2_MAX_RECORD_HEADERS:
+                raise fail(FailureCode.LIMIT_EXCEEDED, f"record {index} has {len(some)} headers", index=index)
+        if size > S2_MAX_RECORD:
             why = f"record {index} has {size} bytes with its headers, at most {S2_MAX_RECORD} are allowed"
             raise fail(FailureCode.LIMIT_EXCEEDED, why, index=index)
-        last = parts[-1] if parts else None
-        if last is None or len(last.bodies) == S2_MAX_BATCH_RECORDS or last.metered + size > S2_MAX_BATCH_BYTES:
-            last = RecordsPart(index, [], {}, [], 0)
-            parts.append(last)
-        if some:
-            last.headers[len(last.bodies)] = some
-        last.bodies.append(bodies[index])
-        last.timestamps.append(time if (time := batch.timestamps[index]) >= 0 else None)
-        parts[-1] = last._replace(metered=last.metered + size)
+        if index - first == S2_MAX_BATCH_RECORDS or total + size > S2_MAX_BATCH_BYTES:
+            parts.append(_part(batch, bodies, headers, first, index, total))
+            first, total, headers = index, 0, {index: headers[index]} if index in headers else {}
+        total += size
+    if first < len(batch):
+        parts.append(_part(batch, bodies, headers, first, len(batch), total))
     return parts
 
 
-def _to_headers(index: int, key: bytes | None, value: bytes | None, headers: KafkaHeaders) -> Headers:
+def _part(
+    batch: KafkaBatch, bodies: list[bytes], headers: Mapping[int, Headers], first: int, stop: int, total: int
+) -> RecordsPart:
+    """Return the records from `first` up to `stop`; `headers` are of no others."""
+    return RecordsPart(
+        first,
+        bodies[first:stop],
+        {index - first: some for index, some in headers.items() if index < stop},
+        [time if time >= 0 else None for time in batch.timestamps[first:stop]],
+        total,
+    )
+
+
+def to_headers(index: int, key: bytes | None, value: bytes | None, headers: KafkaHeaders) -> Headers:
+    """Return the headers of the record at `index`. Raises NOT_REPRESENTABLE for headers that a stream cannot carry."""
     nulls = [_VALUE] if value is None else []
     found: list[Header] = []
     for number, (name, content) in enumerate(headers):

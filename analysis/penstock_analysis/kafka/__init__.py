@@ -1,0 +1,1 @@
+"""Kafka in the analysis layer."""

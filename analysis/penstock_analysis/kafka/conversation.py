@@ -1,0 +1,256 @@
+"""One Kafka conversation: requests, the responses to them in their order, and the records of both.
+
+The exchange of a message is the number of its request, from 1. A response is paired by its correlation id, so pairing
+goes on behind a gap. A stream is named by its topic, with the partition behind a slash if that is not 0.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock_analysis.capture import Conversation, Sender
+from penstock_analysis.dialogue.messages import APPENDED, DELIVERED, Message, Problem, SeenRecord
+from penstock_analysis.dialogue.places import TimedSpan
+from penstock_analysis.dialogue.sides import DialogueSide
+from penstock_analysis.dialogue.two_sided import TwoSided
+from penstock_analysis.dialogue.waiting import MOST_WAITING, PendingBatches
+from penstock_analysis.kafka.reading import (
+    GUIDE,
+    request_begins,
+    request_reader,
+    response_begins,
+    response_reader,
+)
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.kafka import KafkaError, KafkaMessage, KafkaRequest
+from penstock_codecs.kafka.batches import read_batches
+from penstock_codecs.kafka.carrying import to_headers
+from penstock_codecs.kafka.conversation import read_response
+from penstock_codecs.kafka.record_messages import FetchRequest, FetchResponse, ProduceRequest, ProduceResponse
+from penstock_codecs.kafka.wire import KafkaFault
+
+__all__ = ["KafkaDialogue"]
+
+_NO_ACKS = 0
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A request that waits for its response. `tickets`: of the records that it appends, by stream."""
+
+    request: KafkaRequest
+    number: int
+    end_ns: int
+    stream: str
+    tickets: dict[str, int] = field(default_factory=dict)
+
+
+class KafkaDialogue(TwoSided):
+    """Dialogue of one Kafka conversation."""
+
+    layer = "kafka"
+
+    def __init__(self, conversation: Conversation) -> None:
+        super().__init__(
+            conversation,
+            DialogueSide(conversation, Sender.CLIENT, request_reader, request_begins),
+            DialogueSide(conversation, Sender.SERVER, response_reader, response_begins),
+        )
+        self._asked: deque[_Asked] = deque(maxlen=MOST_WAITING)
+        self._requests = 0
+        self._waiting = PendingBatches()
+
+    def _unanswered(self) -> list[SeenRecord]:
+        return self._waiting.rest()
+
+    def _understood(self, sender: Sender, event: Any, span: TimedSpan) -> Iterator[Message | Problem]:
+        if sender is Sender.CLIENT:
+            yield self._request(event, span)
+        else:
+            yield from self._response(event, span)
+
+    # ---- requests ----------------------------------------------------------------------------------------------------
+
+    def _request(self, request: KafkaRequest, span: TimedSpan) -> Message:
+        self._requests += 1
+        message = request.message
+        asked = _Asked(request, self._requests, span.end_ns, _stream_of(message))
+        records: list[SeenRecord] = []
+        answered = not (isinstance(message, ProduceRequest) and message.acks == _NO_ACKS)
+        if isinstance(message, ProduceRequest):
+            for stream, data in _produced(message):
+                appended = self._records(APPENDED, stream, data, span)
+                if answered:
+                    asked.tickets[stream], given_up = self._waiting.add(appended)
+                    records += given_up
+                else:
+                    records += [_unacknowledged(record) for record in appended]
+        if answered:
+            self._asked.append(asked)
+        fields = {"version": request.version, "correlation_id": request.correlation_id, "client_id": request.client_id}
+        return self._message(
+            Sender.CLIENT,
+            span,
+            request.api.name,
+            exchange=self._requests,
+            stream=asked.stream,
+            fields={**fields, **_plain(message)},
+            records=records,
+            event=request,
+        )
+
+    # ---- responses ---------------------------------------------------------------------------------------------------
+
+    def _response(self, frame: bytes, span: TimedSpan) -> Iterator[Message | Problem]:
+        number = int.from_bytes(frame[:4], "big", signed=True)
+        asked = self._take(number)
+        if asked is None:
+            fields = {"correlation_id": number, "size": len(frame)}
+            yield self._message(Sender.SERVER, span, "response", fields=fields, event=frame)
+            return
+        request = asked.request
+        try:
+            message = read_response(request, frame)
+        except KafkaFault as fault:
+            rule = f"a response {request.api.name} version {request.version}: {fault}"
+            side, at = self._sides[Sender.SERVER], span.offset + 4 + fault.at
+            yield side.problem(at, rule, GUIDE, fatal=False, exchange=asked.number)
+            return
+        records: list[SeenRecord] = []
+        if isinstance(message, ProduceResponse):
+            records = list(self._acknowledged(asked, message))
+        elif isinstance(message, FetchResponse):
+            for topic in message.topics:
+                for partition in topic.partitions:
+                    stream = _name(topic.topic, partition.partition_index)
+                    wanted = _wanted(request.message, topic.topic, partition.partition_index)
+                    delivered = self._records(DELIVERED, stream, partition.records or b"", span)
+                    records += [record for record in delivered if (record.seq_num or 0) >= wanted]
+        yield self._message(
+            Sender.SERVER,
+            span,
+            request.api.name,
+            exchange=asked.number,
+            stream=asked.stream,
+            fields={"correlation_id": number, **_plain(message)},
+            records=records,
+            failure=_failure(message),
+            event=message,
+            answers=span.end_ns - asked.end_ns,
+        )
+
+    def _take(self, correlation_id: int) -> _Asked | None:
+        """Remove the request with this id, and older ones, whose responses are lost."""
+        if all(one.request.correlation_id != correlation_id for one in self._asked):
+            return None
+        while (asked := self._asked.popleft()).request.correlation_id != correlation_id:
+            pass
+        return asked
+
+    def _acknowledged(self, asked: _Asked, response: ProduceResponse) -> Iterator[SeenRecord]:
+        for topic in response.topics:
+            for partition in topic.partitions:
+                ticket = asked.tickets.get(_name(topic.name, partition.index), 0)
+                if partition.error_code:
+                    why = f"{_error_name(partition.error_code)}: {partition.error_message or ''}"
+                    yield from self._waiting.refuse(ticket, why)
+                    continue
+                for index, record in enumerate(self._waiting.take(ticket)):
+                    record.seq_num = partition.base_offset + index if partition.base_offset >= 0 else None
+                    yield record
+
+    # ---- records -----------------------------------------------------------------------------------------------------
+
+    def _records(self, action: str, stream: str, data: bytes, span: TimedSpan) -> list[SeenRecord]:
+        """Return the records of batches, without control records; none of batches that cannot be read."""
+        found: list[SeenRecord] = []
+        try:
+            for batch in read_batches(data):
+                if batch.control:
+                    continue
+                for index, value in enumerate(batch.values):
+                    found.append(
+                        SeenRecord(
+                            action,
+                            stream,
+                            value or b"",
+                            to_headers(index, batch.keys[index], value, batch.headers.get(index, ())),
+                            seq_num=batch.offsets[index] if action == DELIVERED else None,
+                            timestamp=batch.timestamps[index],
+                            time_ns=span.end_ns,
+                            conversation=self._conversation,
+                        )
+                    )
+        except OperationFailed:
+            return found  # the server's answer tells why
+        return found
+
+
+def _unacknowledged(record: SeenRecord) -> SeenRecord:
+    record.acknowledged = False
+    return record
+
+
+def _name(topic: str, partition: int) -> str:
+    return topic if not partition else f"{topic}/{partition}"
+
+
+def _produced(message: ProduceRequest) -> Iterator[tuple[str, bytes]]:
+    for topic in message.topics:
+        for partition in topic.partitions:
+            yield _name(topic.name, partition.index), partition.records or b""
+
+
+def _wanted(message: KafkaMessage, topic: str, partition: int) -> int:
+    """Return the offset from which a Fetch request wanted a partition: a batch may begin before it."""
+    assert isinstance(message, FetchRequest)
+    for one in message.topics:
+        for wanted in one.partitions:
+            if (one.topic, wanted.partition) == (topic, partition):
+                return wanted.fetch_offset
+    return 0
+
+
+def _stream_of(message: KafkaMessage) -> str:
+    """Return the stream that a request is about, if it is about one only."""
+    if isinstance(message, ProduceRequest):
+        names = [name for name, _ in _produced(message)]
+    elif isinstance(message, FetchRequest):
+        names = [_name(one.topic, each.partition) for one in message.topics for each in one.partitions]
+    else:
+        return ""
+    return names[0] if len(names) == 1 else ""
+
+
+def _plain(value: Any) -> Any:
+    """Return a message as JSON values; bytes only as their number."""
+    if isinstance(value, KafkaMessage):
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(one) for one in value]
+    return value
+
+
+def _failure(message: Any) -> str:
+    """Return the first error of a response, `CODE: message`; "" for none."""
+    if isinstance(message, KafkaMessage):
+        if code := getattr(message, "error_code", 0):
+            return f"{_error_name(code)}: {getattr(message, 'error_message', None) or ''}"
+        parts = [getattr(message, name) for name in message.__struct_fields__]
+    elif isinstance(message, list):
+        parts = message
+    else:
+        return ""
+    return next((found for part in parts if (found := _failure(part))), "")
+
+
+def _error_name(code: int) -> str:
+    try:
+        return KafkaError(code).name
+    except ValueError:
+        return f"error {code}"
