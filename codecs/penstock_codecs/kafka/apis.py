@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from penstock_codecs.kafka import cluster_messages as cluster
+from penstock_codecs.kafka import group_messages as groups
 from penstock_codecs.kafka import record_messages as records
 from penstock_codecs.kafka import topic_messages as topics
 from penstock_codecs.kafka.schema import KafkaMessage
@@ -43,6 +44,15 @@ APIS: Final = {
         KafkaApi("Fetch", 1, 4, 12, 12, records.FetchRequest, records.FetchResponse),
         KafkaApi("ListOffsets", 2, 1, 7, 6, records.ListOffsetsRequest, records.ListOffsetsResponse),
         KafkaApi("Metadata", 3, 0, 9, 9, cluster.MetadataRequest, cluster.MetadataResponse),
+        KafkaApi("OffsetCommit", 8, 2, 9, 8, groups.OffsetCommitRequest, groups.OffsetCommitResponse),
+        KafkaApi("OffsetFetch", 9, 1, 9, 6, groups.OffsetFetchRequest, groups.OffsetFetchResponse),
+        KafkaApi("FindCoordinator", 10, 0, 6, 3, groups.FindCoordinatorRequest, groups.FindCoordinatorResponse),
+        KafkaApi("JoinGroup", 11, 0, 9, 6, groups.JoinGroupRequest, groups.JoinGroupResponse),
+        KafkaApi("Heartbeat", 12, 0, 4, 4, groups.HeartbeatRequest, groups.HeartbeatResponse),
+        KafkaApi("LeaveGroup", 13, 0, 5, 4, groups.LeaveGroupRequest, groups.LeaveGroupResponse),
+        KafkaApi("SyncGroup", 14, 0, 5, 4, groups.SyncGroupRequest, groups.SyncGroupResponse),
+        KafkaApi("DescribeGroups", 15, 0, 6, 5, groups.DescribeGroupsRequest, groups.DescribeGroupsResponse),
+        KafkaApi("ListGroups", 16, 0, 5, 3, groups.ListGroupsRequest, groups.ListGroupsResponse),
         KafkaApi("SaslHandshake", 17, 0, 1, _NEVER, cluster.SaslHandshakeRequest, cluster.SaslHandshakeResponse),
         API_VERSIONS,
         KafkaApi("CreateTopics", 19, 2, 6, 5, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
@@ -60,6 +70,8 @@ APIS: Final = {
         ),
         KafkaApi("DescribeConfigs", 32, 1, 4, 4, topics.DescribeConfigsRequest, topics.DescribeConfigsResponse),
         KafkaApi("SaslAuthenticate", 36, 0, 2, 2, cluster.SaslAuthenticateRequest, cluster.SaslAuthenticateResponse),
+        KafkaApi("DeleteGroups", 42, 0, 2, 2, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse),
+        KafkaApi("OffsetDelete", 47, 0, 0, _NEVER, groups.OffsetDeleteRequest, groups.OffsetDeleteResponse),
         KafkaApi("DescribeCluster", 60, 0, 2, 0, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
     )
 }

@@ -6,8 +6,9 @@ only if the key has not changed since, otherwise it fails with TRANSACTION_CONFL
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -31,6 +32,7 @@ __all__ = ["Conflict", "Key", "Prefix", "StructTable", "VersionedValue"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R")
+V = TypeVar("V")
 
 _PAGE: Final = 500
 _CONFLICTS: Final = frozenset({FailureCode.TABLE_KEY_VERSION, FailureCode.TABLE_KEY_NOT_FOUND})
@@ -73,6 +75,23 @@ class StructTable:
         [item] = await self._perform(ReadTable(self._name, (key.path.encode(),)))
         return None if item is None else VersionedValue(_decode(item.value, key.kind), item.version)
 
+    async def get_all(self, keys: Sequence[Key[T]]) -> list[VersionedValue[T] | None]:
+        """Return the entries of these keys, in order; None for those that do not exist."""
+        found: list[VersionedValue[T] | None] = []
+        for some in _batched(keys, _PAGE):
+            items = await self._perform(ReadTable(self._name, tuple(key.path.encode() for key in some)))
+            found += [
+                None if item is None else VersionedValue(_decode(item.value, key.kind), item.version)
+                for key, item in zip(some, items, strict=True)
+            ]
+        return found
+
+    async def set_all(self, values: Mapping[Key[Any], msgspec.Struct]) -> None:
+        """Set keys, whatever their versions."""
+        items = [TableItem(key.path.encode(), msgspec.json.encode(value)) for key, value in values.items()]
+        for some in _batched(items, _PAGE):
+            await self._perform(UpdateTable(self._name, some))
+
     async def put(self, key: Key[T], value: T, version: int = NOT_EXISTS) -> VersionedValue[T]:
         """Set a key that has this version, or does not exist."""
         item = TableItem(key.path.encode(), msgspec.json.encode(value), version)
@@ -97,15 +116,14 @@ class StructTable:
         except OperationFailed as error:
             raise _explained(error, key) from None
 
-    async def discard(self, key: Key[Any]) -> None:
-        """Remove a key, whatever its version, if it exists."""
-        await self._perform(RemoveTableKeys(self._name, (VersionedKey(key.path.encode()),)))
+    async def discard(self, *keys: Key[Any]) -> None:
+        """Remove keys, whatever their versions, if they exist."""
+        for some in _batched(keys, _PAGE):
+            await self._perform(RemoveTableKeys(self._name, tuple(VersionedKey(key.path.encode()) for key in some)))
 
     async def discard_all(self, prefix: Prefix[Any]) -> None:
         """Remove all keys that begin with the prefix."""
-        names = [name async for name, _ in self.each(prefix)]
-        for name in names:
-            await self.discard(prefix.key(name))
+        await self.discard(*[prefix.key(name) async for name, _ in self.each(prefix)])
 
     async def change(self, key: Key[T], how: Callable[[T], T]) -> T | None:
         """Replace the key's value with `how(value)`; repeat if another change came between.
@@ -147,6 +165,13 @@ class StructTable:
 
 class Conflict(OperationFailed):
     """Raised when another request changed the key in the meantime."""
+
+
+def _batched(items: Iterable[V], most: int) -> Iterator[tuple[V, ...]]:
+    """Yield the items in tuples of at most so many."""
+    rest = iter(items)
+    while some := tuple(islice(rest, most)):
+        yield some
 
 
 def _explained(error: OperationFailed, key: Key[Any]) -> OperationFailed:

@@ -33,6 +33,8 @@ class KafkaListenerLimits(ListenerLimits, frozen=True, kw_only=True):
     max_fetch_wait_ms: Annotated[
         int, key("Longest wait of a Fetch request for records, in milliseconds.", least=0, most=300_000)
     ] = 30_000
+    max_groups: Annotated[int, key("Most consumer groups.", least=1)] = 10_000
+    max_group_members: Annotated[int, key("Most members of a consumer group.", least=1, most=2000)] = 1000
     idle_timeout_seconds: Annotated[
         float, key("Time after which a client is disconnected if it sends no request.", least=1)
     ] = 600.0
@@ -62,6 +64,18 @@ class KafkaListener(ListenerTable, frozen=True, kw_only=True):
     partitions: Annotated[
         int, key("Number of partitions of a topic that is created without a number.", least=1, most=1000)
     ] = 1
+    first_rebalance_seconds: Annotated[
+        float,
+        key(
+            "Time that a consumer group without members waits for more of them, after each one that joins.",
+            least=0,
+            most=300,
+        ),
+    ] = 3.0
+    offset_retention_seconds: Annotated[
+        float,
+        key("Time for which committed offsets are kept after the last member of their group has left.", least=60),
+    ] = 604_800.0
     anonymous: Anonymous = False
     limits: KafkaListenerLimits = KafkaListenerLimits()
 

@@ -6,8 +6,10 @@ from penstock.core.address import Address
 from penstock.net.http.traced import traced_connections
 from penstock.protocols.kafka.config import KafkaListener
 from penstock.protocols.kafka.front import KafkaFront, KafkaSettings
+from penstock.protocols.kafka.groups.messages import GroupLimits
 from penstock.protocols.kafka.names import KafkaNames
 from penstock.protocols.opening import ListenerContext, OpenListener
+from penstock.protocols.struct_table import StructTable
 
 __all__ = ["kafka_settings", "open_listener"]
 
@@ -15,8 +17,9 @@ __all__ = ["kafka_settings", "open_listener"]
 def open_listener(context: ListenerContext, label: str, table: KafkaListener) -> OpenListener:
     """See `penstock.protocols.plugin.ListenerKind.open`."""
     settings, back = kafka_settings(table), context.back(label)
-    front = KafkaFront(context.faulty(back, label), settings)
-    return OpenListener(traced_connections(front.serve), front.drain, back, (settings,))
+    kept = StructTable(context.back(label), f"kafka/{label}")
+    front = KafkaFront(context.faulty(back, label), settings, kept)
+    return OpenListener(traced_connections(front.serve), front.drain, back, (settings,), front.run)
 
 
 def kafka_settings(listener: KafkaListener) -> KafkaSettings:
@@ -31,6 +34,12 @@ def kafka_settings(listener: KafkaListener) -> KafkaSettings:
         max_batch_bytes=limits.max_batch_bytes,
         max_fetch_bytes=limits.max_fetch_bytes,
         max_fetch_wait_ms=limits.max_fetch_wait_ms,
+        groups=GroupLimits(
+            initial_delay=listener.first_rebalance_seconds,
+            offset_retention=listener.offset_retention_seconds,
+            max_groups=limits.max_groups,
+            max_members=limits.max_group_members,
+        ),
         idle_timeout_seconds=limits.idle_timeout_seconds,
         send_timeout_seconds=limits.send_timeout_seconds,
     )

@@ -40,6 +40,8 @@ class _Listener(ListenerKind[KafkaListener]):
         ("max_partitions", "`INVALID_PARTITIONS`", ""),
         ("max_fetch_bytes", "the answer has fewer records", ""),
         ("max_fetch_wait_ms", "the answer has no records", ""),
+        ("max_groups", "`POLICY_VIOLATION`", ""),
+        ("max_group_members", "`GROUP_MAX_SIZE_REACHED`", ""),
         ("idle_timeout_seconds", "the connection is closed", "idle_timeout_seconds"),
         ("send_timeout_seconds", "the connection is closed", "send_timeout_seconds"),
     )

@@ -15,7 +15,7 @@ from penstock.protocols.kafka.names import KafkaNames, topics_of, without_gap
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CheckTail, CreateStream, DeleteStream, ListStreams
-from penstock_codecs.streams import StreamConfig
+from penstock_codecs.streams import StreamConfig, StreamInfo
 
 __all__ = ["KafkaTopics"]
 
@@ -51,6 +51,29 @@ class KafkaTopics:
         if names is None:
             log.info("topics_not_listed", basin=self._names.basin)
         return topics_of(names or ())
+
+    async def creations(self, topic: str) -> dict[int, tuple[StreamRef, int]]:
+        """Return the stream of each partition of a topic, and its creation time in Unix ms, which tells it from earlier
+        ones of its name; 0 if the server cannot list its streams. Raises STREAM_NOT_FOUND, BAD_PATH."""
+        whole = self._names.to_stream(topic)
+        first = await self._infos(topic, most=1)
+        if first is None:
+            if await self._exists(whole):
+                return {0: (whole, 0)}
+            return {one: (self._names.member(topic, one), 0) for one in range(await self.partitions(topic))}
+        if first and first[0].name == whole.stream:
+            return {0: (whole, first[0].created_at)}
+        streams = {
+            StreamRef(self._names.basin, info.name): info.created_at for info in await self._infos(f"{topic}/") or ()
+        }
+        members = {
+            self._names.from_stream(stream).partition: (stream, at)
+            for stream, at in streams.items()
+            if self._names.is_member(stream, topic)
+        }
+        if not members:
+            raise self._unknown(topic)
+        return members
 
     async def on(self, topic: str, partition: int, use: Callable[[StreamRef], Awaitable[T]]) -> T:
         """Return `use(stream)` for the stream of a partition. Raises STREAM_NOT_FOUND, BAD_PATH, and what `use` raises.
@@ -143,9 +166,15 @@ class KafkaTopics:
     async def _listed(self, prefix: str) -> list[str] | None:
         """Return the names of streams that begin with `prefix`, none if there is no such basin; None if the server
         cannot list its streams."""
-        found: list[str] = []
+        infos = await self._infos(prefix)
+        return None if infos is None else [info.name for info in infos]
+
+    async def _infos(self, prefix: str, most: int = MOST_STREAMS) -> list[StreamInfo] | None:
+        """Return the streams that begin with `prefix`, the first `most` of them, as `_listed` does."""
+        found: list[StreamInfo] = []
         while True:
-            listing = ListStreams(self._names.basin, prefix, found[-1] if found else "", _PAGE)
+            after = found[-1].name if found else ""
+            listing = ListStreams(self._names.basin, prefix, after, min(_PAGE, most))
             try:
                 page = await self._back.perform(listing)
             except OperationFailed as error:
@@ -154,8 +183,8 @@ class KafkaTopics:
                 if error.failure.code is not FailureCode.BASIN_NOT_FOUND:
                     raise
                 return []
-            found += [one.name for one in page.items]
-            if not page.has_more:
+            found += page.items
+            if not page.has_more or most < MOST_STREAMS:
                 return found
             if len(found) >= MOST_STREAMS:
                 why = f"basin {self._names.basin} has more than {MOST_STREAMS} streams"

@@ -19,11 +19,15 @@ from penstock.protocols.kafka.front.administration import AdministrationHandlers
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandler
 from penstock.protocols.kafka.front.cluster import ClusterHandlers
 from penstock.protocols.kafka.front.fetching import FetchHandlers
+from penstock.protocols.kafka.front.groups import GroupHandlers
 from penstock.protocols.kafka.front.link import KafkaLink
+from penstock.protocols.kafka.front.offsets import OffsetHandlers
 from penstock.protocols.kafka.front.positions import PositionHandlers
 from penstock.protocols.kafka.front.producing import ProduceHandlers
 from penstock.protocols.kafka.front.settings import KafkaSettings
+from penstock.protocols.kafka.groups.service import GroupService
 from penstock.protocols.kafka.topics import KafkaTopics
+from penstock.protocols.struct_table import StructTable
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.kafka import API_VERSIONS, APIS, KafkaApi, KafkaMessage
 
@@ -33,16 +37,20 @@ log = structlog.get_logger()
 
 
 class KafkaFront:
-    """Front that serves Kafka connections over one back."""
+    """Front that serves Kafka connections over one back. `table` keeps its groups; None: a table of `back`. `run` must
+    be running while it serves: it keeps the time of groups."""
 
-    def __init__(self, back: Back, settings: KafkaSettings | None = None) -> None:
+    def __init__(self, back: Back, settings: KafkaSettings | None = None, table: StructTable | None = None) -> None:
         self.back = back
         self.settings = settings or KafkaSettings()
         self.draining = Draining()
+        self.groups = GroupService(table or StructTable(back, "kafka"), lambda: self.settings.groups)
         topics = KafkaTopics(back, self.settings.names)
         self.handlers: dict[type[KafkaMessage], KafkaHandler] = {
             **ClusterHandlers(topics, self.settings, self.apis).handlers,
             **AdministrationHandlers(back, topics, self.settings).handlers,
+            **GroupHandlers(back, self.settings.names, self.groups).handlers,
+            **OffsetHandlers(back, topics, self.groups).handlers,
             **ProduceHandlers(back, topics, self.settings).handlers,
             **FetchHandlers(back, topics, self.settings).handlers,
             **PositionHandlers(back, topics).handlers,
@@ -51,6 +59,10 @@ class KafkaFront:
     def apis(self) -> list[KafkaApi]:
         """Return the APIs that have a handler."""
         return [api for api in APIS.values() if api.request in self.handlers]
+
+    async def run(self) -> None:
+        """Coordinate the groups, until cancelled."""
+        await self.groups.run()
 
     def drain(self) -> None:
         """Begin to shut down: finish the requests in progress, then end the connections. Must be called within trio."""

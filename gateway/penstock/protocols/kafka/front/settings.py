@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.core.address import Address
+from penstock.protocols.kafka.groups.messages import GroupLimits
 from penstock.protocols.kafka.names import KafkaNames
 from penstock_codecs.limits import MIB
 
@@ -25,5 +26,6 @@ class KafkaSettings:
     max_batch_bytes: int = 16 * MIB
     max_fetch_bytes: int = 8 * MIB
     max_fetch_wait_ms: int = 30_000
+    groups: GroupLimits = field(default_factory=GroupLimits)
     idle_timeout_seconds: float = 600.0
     send_timeout_seconds: float = 30.0

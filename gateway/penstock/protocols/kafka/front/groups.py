@@ -1,0 +1,265 @@
+"""APIs of group members and of those who look after groups. The gateway coordinates all groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final, TypeVar
+
+from penstock.core.back import Back
+from penstock.core.permissions import READ
+from penstock.observe.taps.tap import CONNECTION
+from penstock.protocols.kafka.front.call import NODE_ID, KafkaCall, KafkaHandlers
+from penstock.protocols.kafka.groups.messages import (
+    GroupRecord,
+    JoinAnswer,
+    JoinRequest,
+    LeavingMember,
+    Membership,
+    SyncAnswer,
+    SyncRequest,
+)
+from penstock.protocols.kafka.groups.service import GroupService
+from penstock.protocols.kafka.groups.states import GroupState
+from penstock.protocols.kafka.names import KafkaNames
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.kafka import KafkaError
+from penstock_codecs.kafka.group_messages import (
+    CoordinatorAddress,
+    DeletedGroup,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupMember,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    LeftMember,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+__all__ = ["GroupHandlers"]
+
+T = TypeVar("T")
+
+_GROUP: Final = 0
+"""The type of coordinator that clients ask for; the other one is for transactions."""
+_CLASSIC: Final = "classic"
+_ID_FIRST: Final = 4
+"""The version of JoinGroup from which on a new member must come back with the id that it is given (KIP-394)."""
+_SKIPS: Final = 9
+"""The version of JoinGroup from which on a leader may be told that it need not assign."""
+_NO_GENERATION: Final = -1
+
+
+class GroupHandlers:
+    """Handlers of FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, ListGroups and
+    DeleteGroups."""
+
+    def __init__(self, back: Back, names: KafkaNames, groups: GroupService) -> None:
+        self._back = back
+        self._names = names
+        self._groups = groups
+        self.handlers: KafkaHandlers = {
+            FindCoordinatorRequest: self._find,
+            JoinGroupRequest: self._join,
+            SyncGroupRequest: self._sync,
+            HeartbeatRequest: self._heartbeat,
+            LeaveGroupRequest: self._leave,
+            DescribeGroupsRequest: self._describe,
+            ListGroupsRequest: self._list,
+            DeleteGroupsRequest: self._delete,
+        }
+
+    # ---- members -----------------------------------------------------------------------------------------------------
+
+    async def _find(self, request: FindCoordinatorRequest, call: KafkaCall) -> FindCoordinatorResponse:
+        keys = request.coordinator_keys if call.version >= 4 else [request.key]
+        found = [self._found(key, request.key_type, call) for key in keys]
+        if call.version >= 4:
+            return FindCoordinatorResponse(coordinators=found)
+        [one] = found
+        return FindCoordinatorResponse(
+            error_code=one.error_code,
+            error_message=one.error_message,
+            node_id=one.node_id,
+            host=one.host,
+            port=one.port,
+        )
+
+    def _found(self, key: str, kind: int, call: KafkaCall) -> CoordinatorAddress:
+        if kind != _GROUP:
+            why = "the gateway has no transactions"
+            return CoordinatorAddress(key=key, error_code=KafkaError.INVALID_REQUEST, error_message=why)
+        return CoordinatorAddress(key=key, node_id=NODE_ID, host=call.address.host, port=call.address.port)
+
+    async def _join(self, request: JoinGroupRequest, call: KafkaCall) -> JoinGroupResponse:
+        session = request.session_timeout_ms
+        join = JoinRequest(
+            group=request.group_id,
+            member=request.member_id,
+            instance=request.group_instance_id,
+            client_id=call.request.client_id or "",
+            client_host=_client_host(),
+            protocol_type=request.protocol_type,
+            protocols=tuple((one.name, one.metadata) for one in request.protocols),
+            session_timeout=session / 1000,
+            rebalance_timeout=(session if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms) / 1000,
+            needs_id=call.version >= _ID_FIRST,
+            skips_assignment=call.version >= _SKIPS,
+        )
+        answer: JoinAnswer | None
+        if error := self._refusal(request.group_id, call):
+            answer = JoinAnswer(error=error, member=request.member_id)
+        else:
+            answer = await call.link.while_connected(lambda: self._groups.join(join), math.inf)
+        answer = answer or JoinAnswer(error=KafkaError.COORDINATOR_NOT_AVAILABLE, member=request.member_id)
+        return JoinGroupResponse(
+            error_code=answer.error,
+            generation_id=answer.generation,
+            protocol_type=answer.protocol_type,
+            protocol_name=answer.protocol if call.version >= 7 else answer.protocol or "",
+            leader=answer.leader,
+            skip_assignment=answer.skip_assignment,
+            member_id=answer.member,
+            members=[
+                JoinGroupMember(member_id=one.member, group_instance_id=one.instance, metadata=one.subscription)
+                for one in answer.members
+            ],
+        )
+
+    async def _sync(self, request: SyncGroupRequest, call: KafkaCall) -> SyncGroupResponse:
+        sync = SyncRequest(
+            group=request.group_id,
+            member=request.member_id,
+            instance=request.group_instance_id,
+            generation=request.generation_id,
+            protocol_type=request.protocol_type,
+            protocol=request.protocol_name,
+            assignments={one.member_id: one.assignment for one in request.assignments},
+        )
+        answer: SyncAnswer | None
+        if error := self._refusal(request.group_id, call):
+            answer = SyncAnswer(error=error)
+        else:
+            answer = await call.link.while_connected(lambda: self._groups.sync(sync), math.inf)
+        answer = answer or SyncAnswer(error=KafkaError.COORDINATOR_NOT_AVAILABLE)
+        return SyncGroupResponse(
+            error_code=answer.error,
+            protocol_type=answer.protocol_type,
+            protocol_name=answer.protocol,
+            assignment=answer.assignment,
+        )
+
+    async def _heartbeat(self, request: HeartbeatRequest, call: KafkaCall) -> HeartbeatResponse:
+        error = self._refusal(request.group_id, call) or self._groups.heartbeat(
+            Membership(
+                group=request.group_id,
+                member=request.member_id,
+                instance=request.group_instance_id,
+                generation=request.generation_id,
+            )
+        )
+        return HeartbeatResponse(error_code=error)
+
+    async def _leave(self, request: LeaveGroupRequest, call: KafkaCall) -> LeaveGroupResponse:
+        if error := self._refusal(request.group_id, call):
+            return LeaveGroupResponse(error_code=error)
+        if call.version < 3:
+            [error] = self._groups.leave(request.group_id, [LeavingMember(request.member_id)])
+            return LeaveGroupResponse(error_code=error)
+        leaving = [LeavingMember(one.member_id, one.group_instance_id) for one in request.members]
+        errors = self._groups.leave(request.group_id, leaving)
+        return LeaveGroupResponse(
+            members=[
+                LeftMember(member_id=one.member, group_instance_id=one.instance, error_code=error)
+                for one, error in zip(leaving, errors, strict=True)
+            ]
+        )
+
+    # ---- administration ----------------------------------------------------------------------------------------------
+
+    async def _describe(self, request: DescribeGroupsRequest, call: KafkaCall) -> DescribeGroupsResponse:
+        return DescribeGroupsResponse(groups=[self._described(group, call) for group in request.groups])
+
+    def _described(self, group: str, call: KafkaCall) -> DescribedGroup:
+        if error := self._refusal(group, call):
+            return DescribedGroup(error_code=error, group_id=group)
+        state, record = self._groups.describe(group)
+        missing = state is GroupState.DEAD and call.version >= 6
+        settled = state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE)
+        return DescribedGroup(
+            error_code=KafkaError.GROUP_ID_NOT_FOUND if missing else KafkaError.NONE,
+            error_message=f"group {group} does not exist" if missing else None,
+            group_id=group,
+            group_state=state.value,
+            protocol_type=record.protocol_type,
+            protocol_data=record.protocol if settled else "",
+            members=list(_members(record, settled=settled)),
+        )
+
+    async def _list(self, request: ListGroupsRequest, call: KafkaCall) -> ListGroupsResponse:
+        if error := self._denied(call):
+            return ListGroupsResponse(error_code=error)
+        if not self._groups.loaded:
+            return ListGroupsResponse(error_code=KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+        states = {state.lower() for state in request.states_filter}
+        types = {kind.lower() for kind in request.types_filter}
+        return ListGroupsResponse(
+            groups=[
+                ListedGroup(group_id=group, protocol_type=kind, group_state=state.value, group_type=_CLASSIC)
+                for group, kind, state in self._groups.states()
+                if (not states or state.value.lower() in states) and (not types or _CLASSIC in types)
+            ]
+        )
+
+    async def _delete(self, request: DeleteGroupsRequest, call: KafkaCall) -> DeleteGroupsResponse:
+        results = []
+        for group in request.groups_names:
+            error = self._refusal(group, call) or await self._groups.delete(group)
+            results.append(DeletedGroup(group_id=group, error_code=error))
+        return DeleteGroupsResponse(results=results)
+
+    # ---- refusals ----------------------------------------------------------------------------------------------------
+
+    def _refusal(self, group: str, call: KafkaCall) -> KafkaError:
+        return self._denied(call) or self._groups.refusal(group)
+
+    def _denied(self, call: KafkaCall) -> KafkaError:
+        """Return an error for clients that may not read any stream: groups are for readers."""
+        try:
+            self._back.require_some(self._names.basin, "", READ)
+        except OperationFailed as error:
+            call.refused(error.failure)
+            return KafkaError.GROUP_AUTHORIZATION_FAILED
+        return KafkaError.NONE
+
+
+def _members(record: GroupRecord, *, settled: bool) -> Iterator[DescribedMember]:
+    for one in record.members:
+        yield DescribedMember(
+            member_id=one.member,
+            group_instance_id=one.instance,
+            client_id=one.client_id,
+            client_host=one.client_host,
+            member_metadata=dict(one.protocols).get(record.protocol, b"") if settled else b"",
+            member_assignment=one.assignment if settled else b"",
+        )
+
+
+def _client_host() -> str:
+    """Return the client's address, as Kafka's tools show it."""
+    tap = CONNECTION.get()
+    return "" if tap is None else f"/{tap.conversation.client[0]}"

@@ -1,0 +1,199 @@
+"""APIs of the offsets that groups commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.core.back import Back
+from penstock.core.permissions import READ
+from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
+from penstock.protocols.kafka.groups.messages import Membership
+from penstock.protocols.kafka.groups.offsets import CommittedOffset, GroupPartition
+from penstock.protocols.kafka.groups.service import GroupService
+from penstock.protocols.kafka.topics import KafkaTopics
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.kafka import KafkaError
+from penstock_codecs.kafka.group_messages import (
+    CommittedPartition,
+    CommittedTopic,
+    DeletedOffset,
+    DeletedOffsets,
+    FetchedOffset,
+    FetchedOffsets,
+    FetchedTopic,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetToCommit,
+    WantedOffsets,
+)
+
+__all__ = ["OffsetHandlers"]
+
+
+class OffsetHandlers:
+    """Handlers of OffsetCommit, OffsetFetch and OffsetDelete."""
+
+    def __init__(self, back: Back, topics: KafkaTopics, groups: GroupService) -> None:
+        self._back = back
+        self._topics = topics
+        self._groups = groups
+        self.handlers: KafkaHandlers = {
+            OffsetCommitRequest: self._commit,
+            OffsetFetchRequest: self._fetch,
+            OffsetDeleteRequest: self._delete,
+        }
+
+    async def _commit(self, request: OffsetCommitRequest, call: KafkaCall) -> OffsetCommitResponse:
+        member = Membership(
+            group=request.group_id,
+            member=request.member_id,
+            instance=request.group_instance_id,
+            generation=request.generation_id,
+        )
+        refusal = self._groups.refusal(request.group_id)
+        offsets: dict[GroupPartition, CommittedOffset] = {}
+        errors: dict[GroupPartition, KafkaError] = {}
+        for topic in request.topics:
+            found = _Partitions(error=refusal) if refusal else await self._partitions(topic.name, call)
+            for one in topic.partitions:
+                partition = GroupPartition(topic.name, one.partition_index)
+                if error := found.error_of(partition.partition):
+                    errors[partition] = error
+                else:
+                    offsets[partition] = _offset(one, found.created[partition.partition])
+        if offsets:
+            errors |= await self._groups.commit(member, offsets)
+        return OffsetCommitResponse(
+            topics=[
+                CommittedTopic(
+                    name=topic.name,
+                    partitions=[
+                        CommittedPartition(partition_index=index, error_code=errors[GroupPartition(topic.name, index)])
+                        for index in (one.partition_index for one in topic.partitions)
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    async def _fetch(self, request: OffsetFetchRequest, call: KafkaCall) -> OffsetFetchResponse:
+        if call.version >= 8:
+            groups = [await self._fetched(one.group_id, one.topics, call) for one in request.groups]
+            return OffsetFetchResponse(groups=groups)
+        found = await self._fetched(request.group_id, request.topics, call)
+        return OffsetFetchResponse(topics=found.topics, error_code=found.error_code)
+
+    async def _fetched(self, group: str, wanted: list[WantedOffsets] | None, call: KafkaCall) -> FetchedOffsets:
+        """Return a group's offsets; None: of all topics."""
+        if error := self._groups.refusal(group):
+            return FetchedOffsets(group_id=group, error_code=error)
+        try:
+            committed = await self._committed(group, wanted)
+        except OperationFailed as failed:
+            call.refused(failed.failure)
+            return FetchedOffsets(group_id=group, error_code=KafkaError.COORDINATOR_NOT_AVAILABLE)
+        topics: dict[str, list[FetchedOffset]] = {}
+        for name in dict.fromkeys(one.topic for one in committed):
+            found = await self._partitions(name, call)
+            topics[name] = [
+                found.fetched(one.partition, offset) for one, offset in committed.items() if one.topic == name
+            ]
+        return FetchedOffsets(
+            group_id=group, topics=[FetchedTopic(name=name, partitions=offsets) for name, offsets in topics.items()]
+        )
+
+    async def _committed(
+        self, group: str, wanted: list[WantedOffsets] | None
+    ) -> dict[GroupPartition, CommittedOffset | None]:
+        if wanted is None:
+            return dict(await self._groups.all_offsets(group))
+        partitions = [GroupPartition(topic.name, one) for topic in wanted for one in topic.partition_indexes]
+        return dict(zip(partitions, await self._groups.offsets(group, partitions), strict=True))
+
+    async def _delete(self, request: OffsetDeleteRequest, call: KafkaCall) -> OffsetDeleteResponse:
+        if error := self._groups.refusal(request.group_id):
+            return OffsetDeleteResponse(error_code=error)
+        wanted: list[GroupPartition] = []
+        errors: dict[GroupPartition, KafkaError] = {}
+        for topic in request.topics:
+            denied = (await self._partitions(topic.name, call)).denied  # also offsets of deleted topics can be removed
+            for one in topic.partitions:
+                partition = GroupPartition(topic.name, one.partition_index)
+                if partition.partition in denied:
+                    errors[partition] = denied[partition.partition]
+                else:
+                    wanted.append(partition)
+        outcome = await self._groups.delete_offsets(request.group_id, wanted)
+        if isinstance(outcome, KafkaError):
+            return OffsetDeleteResponse(error_code=outcome)
+        errors |= outcome
+        return OffsetDeleteResponse(
+            topics=[
+                DeletedOffsets(
+                    name=topic.name,
+                    partitions=[
+                        DeletedOffset(partition_index=index, error_code=errors[GroupPartition(topic.name, index)])
+                        for index in (one.partition_index for one in topic.partitions)
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    async def _partitions(self, topic: str, call: KafkaCall) -> _Partitions:
+        """Return the partitions of a topic, as far as the client may read them."""
+        try:
+            streams = await self._topics.creations(topic)
+        except OperationFailed as failed:
+            return _Partitions(error=call.refused(failed.failure))
+        found = _Partitions()
+        for number, (stream, created_at) in streams.items():
+            try:
+                self._back.require(stream, READ)
+            except OperationFailed as failed:
+                found.denied[number] = call.refused(failed.failure)
+            else:
+                found.created[number] = created_at
+        return found
+
+
+@dataclass(slots=True)
+class _Partitions:
+    """The partitions of a topic. `created`: when the stream of each was created, in Unix ms. `denied`: errors of those
+    that the client may not read. `error`: of all others."""
+
+    created: dict[int, int] = field(default_factory=dict)
+    denied: dict[int, KafkaError] = field(default_factory=dict)
+    error: KafkaError = KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+
+    def error_of(self, partition: int) -> KafkaError:
+        """Return the error of a partition, NONE if it can be used."""
+        return KafkaError.NONE if partition in self.created else self.denied.get(partition, self.error)
+
+    def fetched(self, partition: int, offset: CommittedOffset | None) -> FetchedOffset:
+        """Return what is said of a committed offset; one of an earlier stream of the name is none."""
+        error = self.error_of(partition)
+        if error in (KafkaError.NONE, KafkaError.UNKNOWN_TOPIC_OR_PARTITION):
+            if offset is None or self.created.get(partition) != offset.created_at:
+                return FetchedOffset(partition_index=partition)
+            return FetchedOffset(
+                partition_index=partition,
+                committed_offset=offset.offset,
+                committed_leader_epoch=offset.leader_epoch,
+                metadata=offset.metadata or "",
+            )
+        return FetchedOffset(partition_index=partition, error_code=error)
+
+
+def _offset(one: OffsetToCommit, created_at: int) -> CommittedOffset:
+    return CommittedOffset(
+        offset=one.committed_offset,
+        created_at=created_at,
+        committed_at=0,
+        leader_epoch=one.committed_leader_epoch,
+        metadata=one.committed_metadata,
+    )

@@ -1,0 +1,315 @@
+"""The groups of one listener: the coordinator with a clock, a table, and tasks that wait for its answers.
+
+Groups are loaded from the table when `run` begins; until then requests are told to come back. After that the
+coordinator has the truth about groups, and the table is written behind it. Offsets are read from the table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import Any, Final, TypeVar
+from uuid import uuid4
+
+import msgspec
+import structlog
+import trio
+
+from penstock.core.clock import Clock, wall_clock
+from penstock.protocols.kafka.groups.coordinator import GroupCoordinator
+from penstock.protocols.kafka.groups.journal import GroupJournal
+from penstock.protocols.kafka.groups.messages import (
+    GroupLimits,
+    GroupRecord,
+    JoinAnswer,
+    JoinRequest,
+    LeavingMember,
+    Membership,
+    RequestAnswered,
+    SaveGroup,
+    SyncAnswer,
+    SyncRequest,
+)
+from penstock.protocols.kafka.groups.offsets import CommittedOffset, CommittedOffsets, GroupPartition
+from penstock.protocols.kafka.groups.states import GroupState
+from penstock.protocols.kafka.groups.subscriptions import subscribed_topics
+from penstock.protocols.struct_table import Key, Prefix, StructTable
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.kafka import KafkaError
+from penstock_codecs.limits import SEGMENT_MAX_TABLE_VALUE
+
+__all__ = ["GroupService"]
+
+log = structlog.get_logger()
+
+A = TypeVar("A")
+
+_GROUPS: Final = Prefix("group/", GroupRecord)
+_MOST_ID: Final = 1024
+"""Most bytes of a group's id."""
+_MOST_METADATA: Final = 4096
+"""Most characters of the text beside a committed offset; also Kafka's default."""
+_SWEEP_SECONDS: Final = 600.0
+_AGAIN_SECONDS: Final = 1.0
+
+
+class GroupService:
+    """The groups of one listener. `limits` returns the bounds, which a reload may change.
+
+    Nothing raises OperationFailed but the methods that say so; errors are codes.
+    """
+
+    def __init__(
+        self, table: StructTable, limits: Callable[[], GroupLimits] = GroupLimits, clock: Clock = wall_clock
+    ) -> None:
+        self._table = table
+        self._limits = limits
+        self._clock = clock
+        self._coordinator = GroupCoordinator(limits, lambda: str(uuid4()))
+        self._journal = GroupJournal(table)
+        self._offsets = CommittedOffsets(table, self._journal)
+        self._tickets = count()
+        self._waiting: dict[int, _Waiting] = {}
+        self._nursery: trio.Nursery | None = None
+        self._until = trio.CancelScope()
+        self._expiring: set[str] = set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Load the groups, then do what time and the table demand, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._journal.run)
+            await self._load()
+            self._nursery = nursery
+            task_status.started()
+            nursery.start_soon(self._sweep_regularly)
+            while True:
+                with trio.CancelScope(deadline=_or_never(self._coordinator.deadline())) as self._until:
+                    await trio.sleep_forever()
+                self._coordinator.fire(trio.current_time())
+                self._work()
+
+    async def _load(self) -> None:
+        while True:
+            try:
+                loaded = [one async for one in self._table.each(_GROUPS)]
+                break
+            except OperationFailed as error:
+                log.warning("groups_not_loaded", reason=str(error.failure))
+                await trio.sleep(_AGAIN_SECONDS)
+        for group, record in loaded:
+            self._coordinator.restore(group, record, trio.current_time())
+
+    # ---- members -----------------------------------------------------------------------------------------------------
+
+    def refusal(self, group: str) -> KafkaError:
+        """Return the error for any request about this group now, NONE if it can be carried out."""
+        if not 0 < len(group.encode()) <= _MOST_ID or "\0" in group:
+            return KafkaError.INVALID_GROUP_ID
+        return KafkaError.NONE if self.loaded else KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+
+    @property
+    def loaded(self) -> bool:
+        """True once the groups have been loaded."""
+        return self._nursery is not None
+
+    async def join(self, request: JoinRequest) -> JoinAnswer:
+        """Join a group; wait for its next generation."""
+        answer: JoinAnswer = await self._answer(lambda ticket, now: self._coordinator.join(request, ticket, now))
+        return answer
+
+    async def sync(self, request: SyncRequest) -> SyncAnswer:
+        """Wait for the assignment of a member."""
+        answer: SyncAnswer = await self._answer(lambda ticket, now: self._coordinator.sync(request, ticket, now))
+        return answer
+
+    def heartbeat(self, membership: Membership) -> KafkaError:
+        """Prolong the session of a member."""
+        return self._at_once(self._coordinator.heartbeat(membership, trio.current_time()))
+
+    def leave(self, group: str, members: Sequence[LeavingMember]) -> list[KafkaError]:
+        """Remove members; return an error for each."""
+        return self._at_once(self._coordinator.leave(group, members, trio.current_time()))
+
+    # ---- administration ----------------------------------------------------------------------------------------------
+
+    def states(self) -> list[tuple[str, str, GroupState]]:
+        """Return the id, the protocol type and the state of each group."""
+        return sorted(self._coordinator.states())
+
+    def describe(self, group: str) -> tuple[GroupState, GroupRecord]:
+        """Return a group's state and its members; DEAD for one that does not exist."""
+        return self._coordinator.describe(group)
+
+    async def delete(self, group: str) -> KafkaError:
+        """Delete a group without members, and its offsets."""
+        answer: KafkaError = await self._answer(lambda ticket, _: self._coordinator.delete(group, ticket))
+        return answer
+
+    # ---- offsets -----------------------------------------------------------------------------------------------------
+
+    async def commit(
+        self, membership: Membership, offsets: Mapping[GroupPartition, CommittedOffset]
+    ) -> dict[GroupPartition, KafkaError]:
+        """Commit offsets for a member, or a client without a group; `committed_at` is set here. Return an error for
+        each, NONE for those that are on disk."""
+        error = self._at_once(self._coordinator.check_commit(membership, trio.current_time()))
+        if error:
+            return dict.fromkeys(offsets, error)
+        now = self._clock()
+        errors = {one: _refused_offset(offset) for one, offset in offsets.items()}
+        kept = {
+            one: msgspec.structs.replace(offset, committed_at=now) for one, offset in offsets.items() if not errors[one]
+        }
+        try:
+            await self._offsets.commit(membership.group, kept).durable()
+        except OperationFailed:
+            errors |= dict.fromkeys(kept, KafkaError.COORDINATOR_NOT_AVAILABLE)
+        return errors
+
+    async def offsets(self, group: str, partitions: list[GroupPartition]) -> list[CommittedOffset | None]:
+        """Return the committed offsets of these partitions, None where there is none. Raises OperationFailed."""
+        return await self._offsets.get(group, partitions)
+
+    async def all_offsets(self, group: str) -> dict[GroupPartition, CommittedOffset]:
+        """Return all committed offsets of a group. Raises OperationFailed."""
+        return {one: offset async for one, offset in self._offsets.all(group)}
+
+    async def delete_offsets(
+        self, group: str, partitions: list[GroupPartition]
+    ) -> KafkaError | dict[GroupPartition, KafkaError]:
+        """Remove committed offsets, but not those of topics that members have subscribed to. Return an error for the
+        group, or for each partition."""
+        state, record = self.describe(group)
+        if state is GroupState.DEAD:
+            return KafkaError.GROUP_ID_NOT_FOUND
+        subscribed = subscribed_topics(record)
+        if subscribed is None:
+            return KafkaError.NON_EMPTY_GROUP
+        errors = {
+            one: KafkaError.GROUP_SUBSCRIBED_TO_TOPIC if one.topic in subscribed else KafkaError.NONE
+            for one in partitions
+        }
+        try:
+            await self._offsets.remove(group, [one for one in partitions if not errors[one]]).durable()
+        except OperationFailed:
+            return KafkaError.COORDINATOR_NOT_AVAILABLE
+        return errors
+
+    # ---- the coordinator's events ------------------------------------------------------------------------------------
+
+    async def _answer(self, ask: Callable[[int, float], None]) -> Any:
+        """Ask the coordinator, and wait for its answer."""
+        ticket, waiting = next(self._tickets), _Waiting()
+        self._waiting[ticket] = waiting
+        try:
+            ask(ticket, trio.current_time())
+            self._work()
+            await waiting.event.wait()
+        finally:
+            del self._waiting[ticket]
+        return waiting.answer
+
+    def _at_once(self, answer: A) -> A:
+        self._work()
+        return answer
+
+    def _work(self) -> None:
+        """Carry out the coordinator's events, and watch its new deadline."""
+        events = self._coordinator.events
+        while events:
+            event = events.popleft()
+            if isinstance(event, RequestAnswered):
+                if (waiting := self._waiting.get(event.ticket)) is not None:  # else its client has gone
+                    waiting.answer = event.answer
+                    waiting.event.set()
+            else:
+                self._save(event)
+        self._until.deadline = _or_never(self._coordinator.deadline())
+
+    def _save(self, save: SaveGroup) -> None:
+        """Begin to store a group: its place among all changes is fixed here."""
+        assert self._nursery is not None, "nothing is asked of the coordinator before"
+        if save.record is None:
+            self._nursery.start_soon(self._saved, save, self._removed, save.group)
+            return
+        record = msgspec.structs.replace(save.record, saved_at=self._clock())
+        size = len(msgspec.json.encode(record))
+        if size > SEGMENT_MAX_TABLE_VALUE:
+            log.warning("group_too_large", group=save.group, bytes=size, most=SEGMENT_MAX_TABLE_VALUE)
+            self._coordinator.saved(save.serial, False, trio.current_time())
+            return
+        self._nursery.start_soon(self._saved, save, self._journal.change({_GROUPS.key(save.group): record}).durable)
+
+    async def _saved(self, save: SaveGroup, durable: Callable[..., Any], *args: Any) -> None:
+        """Tell the coordinator when a group is stored, or cannot be."""
+        try:
+            await durable(*args)
+            ok = True
+        except OperationFailed:
+            ok = False
+        self._coordinator.saved(save.serial, ok, trio.current_time())
+        self._work()
+
+    async def _removed(self, group: str) -> None:
+        """Remove a group and its offsets, those included that are still to be written. Raises OperationFailed."""
+        await self._journal.change({}).durable()
+        offsets = await self.all_offsets(group)
+        if offsets and group in self._expiring:
+            raise fail(FailureCode.TRANSACTION_CONFLICT, f"group {group!r:.80} is in use again")
+        changes: dict[Key[Any], None] = {self._offsets.key(group, one): None for one in offsets}
+        await self._journal.change({**changes, _GROUPS.key(group): None}).durable()
+
+    # ---- expiry ------------------------------------------------------------------------------------------------------
+
+    async def _sweep_regularly(self) -> None:
+        while True:
+            try:
+                await self.sweep()
+            except OperationFailed as error:
+                log.warning("expiry_of_offsets_failed", reason=str(error.failure))
+            await trio.sleep(_SWEEP_SECONDS)
+
+    async def sweep(self) -> None:
+        """Remove the offsets whose retention is over, and empty groups that have none left. Raises OperationFailed.
+
+        The time of an offset counts from its commit, in a group that had members at the earliest from their leaving.
+        Offsets of topics that a group's members are subscribed to are kept.
+        """
+        before = self._clock() - round(self._limits().offset_retention * 1000)
+        async for group, stored in self._table.each(_GROUPS):
+            state, record = self.describe(group)
+            subscribed = subscribed_topics(record)
+            if state not in (GroupState.EMPTY, GroupState.STABLE) or subscribed is None:
+                continue
+            left_late = state is GroupState.EMPTY and stored.saved_at > before
+            if left_late and record.protocol_type:
+                continue
+            offsets = await self.all_offsets(group)
+            old = [one for one, offset in offsets.items() if offset.committed_at <= before]
+            old = [one for one in old if one.topic not in subscribed]
+            await self._offsets.expire(group, old, before)
+            if state is GroupState.EMPTY and not left_late and len(old) == len(offsets):
+                self._expiring.add(group)
+                await self.delete(group)
+                self._expiring.discard(group)
+
+
+class _Waiting:
+    """A task that waits for an answer."""
+
+    __slots__ = ("answer", "event")
+
+    def __init__(self) -> None:
+        self.answer: JoinAnswer | SyncAnswer | KafkaError | None = None
+        self.event = trio.Event()
+
+
+def _refused_offset(offset: CommittedOffset) -> KafkaError:
+    if offset.offset < 0:
+        return KafkaError.OFFSET_OUT_OF_RANGE
+    return KafkaError.OFFSET_METADATA_TOO_LARGE if len(offset.metadata or "") > _MOST_METADATA else KafkaError.NONE
+
+
+def _or_never(deadline: float | None) -> float:
+    return math.inf if deadline is None else deadline

@@ -1,0 +1,95 @@
+"""A member of a consumer group, as a program of its own, so that it can be killed.
+
+    python -m support.kafka.member LIBRARY SERVER GROUP TOPIC [NAME=VALUE ...]
+
+It prints `read PARTITION OFFSET VALUE` for each record before it commits, and `done` with the same after that;
+`assigned PARTITION ...` when its partitions change. It goes on until it is killed, or its standard input ends: then it
+leaves the group. `LIBRARY`: confluent or python; further settings are those of the library.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+MOST = 20
+"""Records that are read before a commit."""
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+def confluent(server: str, group: str, topic: str, options: dict[str, str], over: threading.Event) -> None:
+    from confluent_kafka import Consumer
+
+    settings = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500, "auto.offset.reset": "earliest"}
+    consumer = Consumer(
+        {"bootstrap.servers": server, "group.id": group, "enable.auto.commit": False, **settings, **options}
+    )
+
+    def assigned(_: Any, partitions: list[Any]) -> None:
+        say("assigned", *sorted(one.partition for one in partitions))
+
+    consumer.subscribe([topic], on_assign=assigned)
+    while not over.is_set():
+        records = [one for one in consumer.consume(MOST, timeout=0.2) if one.error() is None]
+        told = [(one.partition(), one.offset(), (one.value() or b"").decode()) for one in records]
+        for one in told:
+            say("read", *one)
+        if records:
+            consumer.commit(asynchronous=False)
+        for one in told:
+            say("done", *one)
+    consumer.close()
+
+
+def python(server: str, group: str, topic: str, options: dict[str, str], over: threading.Event) -> None:
+    from kafka import ConsumerRebalanceListener, KafkaConsumer
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            pass
+
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            say("assigned", *sorted(one.partition for one in assigned))
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=server,
+        group_id=group,
+        enable_auto_commit=False,
+        session_timeout_ms=6000,
+        heartbeat_interval_ms=500,
+        auto_offset_reset="earliest",
+        max_poll_records=MOST,
+        **options,
+    )
+    consumer.subscribe([topic], listener=Listener())
+    while not over.is_set():
+        found = consumer.poll(timeout_ms=200)
+        told = [(one.partition, one.offset, one.value.decode()) for some in found.values() for one in some]
+        for one in told:
+            say("read", *one)
+        if told:
+            consumer.commit()
+        for one in told:
+            say("done", *one)
+    consumer.close()
+
+
+def main() -> None:
+    library, server, group, topic, *options = sys.argv[1:]
+    over = threading.Event()
+
+    def wait() -> None:
+        sys.stdin.read()
+        over.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    run = {"confluent": confluent, "python": python}[library]
+    run(server, group, topic, dict(one.split("=", 1) for one in options), over)
+
+
+if __name__ == "__main__":
+    main()
