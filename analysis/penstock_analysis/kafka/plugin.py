@@ -21,13 +21,13 @@ def _dialogue(conversation: Conversation, _memory: Any) -> Dialogue:
 
 
 def _begins(sender: Sender, first: bytes, _late: bool) -> Likeness | None:
-    from penstock_analysis.kafka.reading import request_begins, response_begins
+    """Recognize a client. A server's first bytes are those of many protocols."""
+    from penstock_analysis.kafka.reading import request_begins
 
-    found = request_begins(first) if sender is Sender.CLIENT else response_begins(first)
-    if found is None:
-        return None
-    likely = Likeness.SHAPE if sender is Sender.CLIENT else Likeness.GUESS
-    return likely if found else Likeness.NONE
+    if sender is Sender.SERVER:
+        return Likeness.NONE
+    found = request_begins(first)
+    return None if found is None else Likeness.SHAPE if found else Likeness.NONE
 
 
 def _redaction() -> Redaction:

@@ -19,8 +19,10 @@ __all__ = ["GUIDE", "KafkaSideReader", "request_begins", "request_reader", "resp
 
 GUIDE: Final = "Kafka protocol guide, protocol request/response format"
 _LENGTH: Final = 4
-_HEAD: Final = 8
-"""Bytes of a request by which it is recognized: length, API and version."""
+_NAME_AT: Final = 14
+"""Where the client's name begins: behind the length, API, version, correlation id, and the length of the name."""
+_LEAST: Final = 11
+"""The least length of a request whose client has a name."""
 _MOST_GUESSED: Final = 1 << 24
 """Longest message that is taken for one in the middle of a conversation, in bytes."""
 
@@ -66,12 +68,20 @@ response_reader: Final = partial(KafkaSideReader, bytes, 4)
 
 
 def request_begins(data: bytes) -> bool | None:
-    """Return whether these bytes begin with a request, as far as they show; None: too few bytes."""
-    if len(data) < _HEAD:
+    """Return whether these bytes begin with a request, as far as they show; None: too few bytes.
+
+    All clients name themselves, and without that a request could be a message of many protocols.
+    """
+    if len(data) >= 4 and not _LEAST <= int.from_bytes(data[:4], "big") <= MAX_FRAME:
+        return False
+    if len(data) >= 8:
+        api, version = APIS.get(int.from_bytes(data[4:6], "big")), int.from_bytes(data[6:8], "big")
+        if api is None or not api.oldest <= version <= api.newest:
+            return False
+    if len(data) < _NAME_AT:
         return None
-    length, key, version = int.from_bytes(data[:4], "big"), int.from_bytes(data[4:6], "big"), data[6:8]
-    api = APIS.get(key)
-    return api is not None and 8 <= length <= MAX_FRAME and api.oldest <= int.from_bytes(version, "big") <= api.newest
+    name = int.from_bytes(data[_NAME_AT - 2 : _NAME_AT], "big", signed=True)
+    return name > 0 and all(0x20 < byte < 0x7F for byte in data[_NAME_AT : _NAME_AT + name])
 
 
 def response_begins(data: bytes) -> bool | None:

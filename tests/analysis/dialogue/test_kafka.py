@@ -153,7 +153,8 @@ def test_the_first_bytes_of_a_side() -> None:
     assert PLUGIN.begins is not None
     request, response = CODEC.sample(Role.SERVER, "4"), CODEC.sample(Role.CLIENT, "4")
     assert PLUGIN.begins(CLIENT, request[:64], False) is Likeness.SHAPE
-    assert PLUGIN.begins(SERVER, response[:64], False) is Likeness.GUESS
-    assert PLUGIN.begins(CLIENT, request[:7], False) is None
+    assert PLUGIN.begins(SERVER, response[:64], False) is Likeness.NONE, "that could be anything"
+    assert PLUGIN.begins(CLIENT, request[:13], False) is None
+    assert PLUGIN.begins(CLIENT, b"\0\0\x10\0" + bytes(60), False) is Likeness.NONE, "no client is named"
     assert PLUGIN.begins(CLIENT, b"*2\r\n$6\r\nCREATE\r\n", False) is Likeness.NONE
     assert PLUGIN.begins(SERVER, b"+OK\r\n", False) is Likeness.NONE
