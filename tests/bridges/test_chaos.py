@@ -19,7 +19,7 @@ from support.bridges.load import FOLLOWERS, WRITERS, Load
 from support.bridges.plain_fronts import FRONTS
 from support.pravega.relay import Relay
 from support.process import GatewayProcess
-from support.real_backs import BackServer, PravegaStandalone, S2Lite, S3PReference, SecondPenstock
+from support.real_backs import BackServer, DurableReference, PravegaStandalone, S2Lite, S3PReference, SecondPenstock
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,13 @@ SECOND_CASES = {
     "s3p Penstock, at least once": Case(SECOND["s3p"], lambda: SecondPenstock("s3p"), AT_LEAST_ONCE, doubles=True),
     "s3p Penstock, refuse": Case(SECOND["s3p"], lambda: SecondPenstock("s3p"), REFUSE),
     "segment Penstock": Case(SECOND["segment"], lambda: SecondPenstock("segment")),
+    "durable Penstock": Case(SECOND["durable"], lambda: SecondPenstock("durable")),
 }
 REAL_CASES = {
     "s2 lite on files": Case(SECOND["s2"], lambda: S2Lite(durable=True)),
     "s3p reference server": Case(SECOND["s3p"], S3PReference, REFUSE, cut=True),
     "Pravega": Case(DIRECT, PravegaStandalone, cut=True),
+    "Durable Streams reference server": Case(SECOND["durable"], DurableReference, cut=True),
 }
 
 

@@ -44,9 +44,9 @@ def to_segments(request: pytest.FixtureRequest) -> Iterator[GatewayProcess]:
         yield gateway
 
 
-@pytest.fixture(scope="module", params=[SECOND["s2"], REAL["s2"]], ids=str)
-def to_s2(request: pytest.FixtureRequest) -> Iterator[GatewayProcess]:
-    """A gateway before an S2 server."""
+@pytest.fixture(scope="module", params=[SECOND["s2"], REAL["s2"], SECOND["durable"], REAL["durable"]], ids=str)
+def to_records(request: pytest.FixtureRequest) -> Iterator[GatewayProcess]:
+    """A gateway before a server of records: of S2, or of Durable Streams."""
     with request.param.running() as gateway:
         yield gateway
 
@@ -86,10 +86,10 @@ def test_s2_sdk_reaches_a_segment_store(to_segments: GatewayProcess) -> None:
     front.close()
 
 
-def test_pravega_reaches_an_s2_server(to_s2: GatewayProcess) -> None:
+def test_pravega_reaches_a_server_of_records(to_records: GatewayProcess) -> None:
     need_pravega()
     events = [(f"event {number} " + "x" * (number * 37 % 3000), None) for number in range(100)]
-    with PravegaClient(to_s2.controller_port) as client:
+    with PravegaClient(to_records.controller_port) as client:
         client.call("manage", "create_scope", BASIN)
         assert client.call("manage", "create_stream", BASIN, "pravega-stream", 1) is True
         client.call("write", BASIN, "pravega-stream", events)
@@ -97,7 +97,7 @@ def test_pravega_reaches_an_s2_server(to_s2: GatewayProcess) -> None:
         client.call("reader", "one", "readers")
         found = Found(client.call("read", ["one"], len(events), 20))
         assert found.bodies("one") == [body.encode() for body, _ in events]
-    assert bodies_by_s2s(to_s2, "pravega-stream") == [body.encode() for body, _ in events]
+    assert bodies_by_s2s(to_records, "pravega-stream") == [body.encode() for body, _ in events]
 
 
 @pytest.mark.parametrize("under_way", [True, False])
@@ -135,7 +135,7 @@ def test_pravegas_writer_neither_spins_nor_waits_while_an_s2_server_is_away(unde
     assert stored == list(range(written)), "each event once"
 
 
-def test_an_s3p_client_reaches_an_s2_server(to_s2: GatewayProcess) -> None:
+def test_an_s3p_client_reaches_a_server_of_records(to_records: GatewayProcess) -> None:
     """redis-py's connection, which reads replies; S3P's commands nest arrays, so they are packed here."""
 
     def bulk(value: bytes | list[bytes]) -> bytes:
@@ -143,7 +143,7 @@ def test_an_s3p_client_reaches_an_s2_server(to_s2: GatewayProcess) -> None:
             return b"*%d\r\n" % len(value) + b"".join(map(bulk, value))
         return b"$%d\r\n%s\r\n" % (len(value), value)
 
-    connection = Connection(host="127.0.0.1", port=to_s2.s3p_port, protocol=2, driver_info=None)
+    connection = Connection(host="127.0.0.1", port=to_records.s3p_port, protocol=2, driver_info=None)
 
     def ask(*command: bytes | list[bytes]) -> object:
         head = b"*%d\r\n" % len(command)
@@ -163,7 +163,7 @@ def test_an_s3p_client_reaches_an_s2_server(to_s2: GatewayProcess) -> None:
         assert ask(b"READ", b"redis-stream", [b"MIN_ID", found[2]]) == found[2:]
     finally:
         connection.disconnect()
-    client = S2Client(("127.0.0.1", to_s2.s2_port), BASIN)
+    client = S2Client(("127.0.0.1", to_records.s2_port), BASIN)
     assert [record.body for record in client.read_proto("redis-stream", seq_num=1).records][:2] == bodies[1:]
 
 

@@ -37,13 +37,14 @@ from penstock.net.upstream import Watch, unwatched
 from penstock.routing.router import Router
 from penstock.store import store
 from penstock.store.schema import connect_writer
+from penstock_codecs.durable import RECORDS_TYPE, RecordContent
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Record, StreamRef
 from penstock_codecs.operations import Capability, CreateBasin, CreateStream
 
 __all__ = ["PAIRS", "Pair", "Run", "run", "run_real"]
 
-PORTS: Final = {"s2": 1001, "s3p": 1002, "segment": 1003, "controller": 1004}
+PORTS: Final = {"s2": 1001, "s3p": 1002, "segment": 1003, "controller": 1004, "durable": 1005}
 LISTENERS: Final = "\n".join(
     f'[listeners.{kind}]\nbind = "127.0.0.1:{port}"\n{more}'
     for kind, port, more in (
@@ -51,6 +52,7 @@ LISTENERS: Final = "\n".join(
         ("s3p", PORTS["s3p"], f'basin = "{BASIN}"\n'),
         ("segment", PORTS["segment"], f'basin = "{BASIN}"\n'),
         ("controller", PORTS["controller"], f'advertise = "127.0.0.1:{PORTS["segment"]}"\n'),
+        ("durable", PORTS["durable"], f'basin = "{BASIN}"\ncontent_type = "{RECORDS_TYPE}"\n'),
     )
 )
 CONFIG: Final = f"""
@@ -89,6 +91,7 @@ class Pair:
     """A protocol to the server. `keys`: those of the back's table beside its address.
 
     `by`: the key of the address, "address" or "controller". `more`: calls that it can do beside those of all.
+    `unpacked`: the records in the bodies of those that the server has.
     """
 
     name: str
@@ -96,6 +99,7 @@ class Pair:
     keys: str = ""
     by: str = "address"
     more: Mapping[str, float] = field(default_factory=dict)
+    unpacked: Callable[[list[bytes]], list[bytes]] = list
 
     @property
     def talks(self) -> Talks:
@@ -110,6 +114,16 @@ class Pair:
         return BACK.format(back="\n".join(keys), basin=basin)
 
 
+def _records(appends: list[bytes]) -> list[bytes]:
+    """Return the records of a stream of Durable Streams, of which the server has one record for each append."""
+    reader = RecordContent().reader()
+    reader.receive(b"".join(appends))
+    found: list[bytes] = []
+    while some := reader.take(1000, 1 << 20).bodies:
+        found += some
+    return found
+
+
 PAIRS: Final = {
     pair.name: pair
     for pair in (
@@ -118,6 +132,8 @@ PAIRS: Final = {
         Pair("s3p", "s3p"),
         Pair("segment", "segment"),
         Pair("segment by a controller", "segment", by="controller"),
+        Pair("durable over http/2", "durable", 'http = "h2"', unpacked=_records),
+        Pair("durable over http/1.1", "durable", 'http = "h1"', unpacked=_records),
     )
 }
 
@@ -223,7 +239,7 @@ async def _history(pair: Pair, table: str, server: Router, chaos: Chaos, dice: r
         back = bridge.for_listener("s2")
         await talk(pair, back, histories, dice)
         await chaos.settle()
-        await check(back, server.for_listener("s2"), histories)
+        await check(pair, back, server.for_listener("s2"), histories)
     return Run(chaos.messages, chaos.acted, histories.answered)
 
 
@@ -293,9 +309,9 @@ async def all_of(back: Back, stream: StreamRef) -> list[Record]:
         return await read_all(back, stream)
 
 
-async def check(back: Back, server: Back, histories: Histories) -> None:
+async def check(pair: Pair, back: Back, server: Back, histories: Histories) -> None:
     """Check all answers against the logs, as they are seen through the bridge, and at the server itself."""
     await histories.check(back, may_be_done=False)
     for stream in LOGS:
         seen, there = await read_all(back, stream), await read_all(server, stream)
-        assert [record.body for record in seen] == [record.body for record in there], stream
+        assert [record.body for record in seen] == pair.unpacked([record.body for record in there]), stream

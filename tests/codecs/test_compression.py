@@ -94,11 +94,13 @@ def test_garbage_gives_content_or_the_one_error(
         assert str(error)
 
 
-def test_skippable_zstd_frames_are_skipped() -> None:
-    skippable = b"\x5a\x2a\x4d\x18\x03\x00\x00\x00abc"
+@pytest.mark.parametrize("kind", range(0x50, 0x60))
+def test_skippable_zstd_frames_are_skipped(kind: int) -> None:
+    skippable = bytes((kind,)) + b"\x2a\x4d\x18\x03\x00\x00\x00abc"
     frame = compress(ZSTD, TEXT)
     assert decompress(ZSTD, skippable + frame + skippable, LIMIT) == TEXT
     assert decompress(ZSTD, skippable, LIMIT) == b""
+    assert decompress(ZSTD, skippable[:4] + bytes(4), LIMIT) == b""
     with pytest.raises(DecompressionError, match="cut short"):
         decompress(ZSTD, skippable[:-1], LIMIT)
 
@@ -133,6 +135,19 @@ def test_a_claimed_window_is_refused_before_it_is_allocated() -> None:
     frame = b"\x28\xb5\x2f\xfd" + b"\x00" + bytes([20 << 3 | 7]) + b"\x01\x00\x00"
     with pytest.raises(DecompressionError, match="window"):
         decompress(ZSTD, frame, LIMIT)
+
+
+@pytest.mark.parametrize(("log", "good"), [(23, True), (24, False)])
+def test_a_window_of_8_mib_is_the_largest(log: int, good: bool) -> None:
+    """As much as RFC 8878, 3.1.1.1.2, recommends to decoders."""
+    parameters = zstandard.ZstdCompressionParameters(window_log=log)
+    encoder = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    frame = encoder.compress(TEXT) + encoder.flush()
+    if good:
+        assert decompress(ZSTD, frame, LIMIT) == TEXT
+    else:
+        with pytest.raises(DecompressionError, match="window of 16777216 bytes, at most 8388608"):
+            decompress(ZSTD, frame, LIMIT)
 
 
 def test_a_claimed_size_is_refused_before_it_is_allocated() -> None:
@@ -200,3 +215,9 @@ def test_no_content_takes_more_than_the_most(compression: Compression, size: int
     encoded = compress(compression, noise)
     assert len(encoded) <= most_compressed(compression, size)
     assert decompress(compression, encoded, size) == noise
+
+
+def test_what_is_not_compressed_has_the_same_limit() -> None:
+    assert decompress(Compression.NONE, memoryview(b"abc"), 3) == b"abc"
+    with pytest.raises(DecompressionError, match="exceeds"):
+        decompress(Compression.NONE, b"abc", 2)

@@ -104,10 +104,23 @@ def test_bytes_are_found_where_python_finds_them() -> None:
     assert found.span() == (0, 9), "the newline at the end of all is a part of it"
 
 
-@pytest.mark.parametrize("pattern", ["[ab]", "[^ab]", "[]a]", "[^]a]", "[a-]", r"[\]a]"])
+@pytest.mark.parametrize("pattern", ["[ab]", "[^ab]", "[]a]", "[^]a]", "[a-]", r"[\]a]", "[a[]"])
 def test_a_set_has_the_characters_that_it_has_in_python(pattern: str) -> None:
     ours, theirs = compile_expression(pattern), re.compile(pattern)
     for text in "ab]^[-\\":
+        assert (ours.fullmatch(text) is None) == (theirs.fullmatch(text) is None), text
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(r"\u00e9", r"\U000000e9", r"\xe9", r"\351", r"\0", r"\N{LATIN SMALL LETTER E WITH ACUTE}", r"\é"),
+        *(r"\w", r"\W", r"[\w-]", r"[\b]", r"[\0-a]", r"a\Z", r"a{,2}", r"a(?#b)b"),
+    ],
+)
+def test_an_escape_matches_what_it_matches_in_python(pattern: str) -> None:
+    ours, theirs = compile_expression(pattern), re.compile(pattern)
+    for text in ("é", "\0", "a", "aa", "ab", "aaa", "-", "\b", "\n", "a\n", "٣"):
         assert (ours.fullmatch(text) is None) == (theirs.fullmatch(text) is None), text
 
 
@@ -142,6 +155,8 @@ def test_no_text_makes_a_pattern_take_long(pattern: str, binary: bool) -> None:
         (r"a{2000}", "invalid repetition size: {2000}"),
         (r"(?x) a b", "(?x"),
         ("(", "is not a regular expression: missing ), unterminated subpattern at character 1"),
+        ("(" * 9999, "is not a regular expression: maximum recursion depth"),
+        ("a{99999999999}", "is not a regular expression: the repetition number is too large"),
     ],
 )
 def test_what_cannot_be_matched_so_is_refused_by_name_and_place(pattern: str, why: str) -> None:

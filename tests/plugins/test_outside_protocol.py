@@ -159,6 +159,11 @@ def test_its_back_is_routed_to(pair: Pair, played: str) -> None:
     assert say(lines_port(pair.near), "GET far-orders 1 10") == ["ROW 1 again", "END 2"]
 
 
+def test_it_is_held_to_its_specification(pair: Pair) -> None:
+    results = penstock("conform", f"lines://127.0.0.1:{lines_port(pair.far)}", "--json").splitlines()
+    assert [json.loads(line)["outcome"] for line in results] == ["pass", "pass"]
+
+
 def test_reports_and_positions(pair: Pair, played: str) -> None:
     report = penstock("check", "--config", str(pair.config))
     words = " ".join(report.split())

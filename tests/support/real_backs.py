@@ -34,6 +34,7 @@ from penstock_proto import pravega_controller_pb2 as controller
 __all__ = [
     "REAL_SERVERS",
     "BackServer",
+    "DurableReference",
     "PravegaStandalone",
     "S2Lite",
     "S3PReference",
@@ -47,6 +48,7 @@ _POLL_SECONDS = 0.02
 _STOP_SECONDS = 15.0
 SERVICE = controller.DESCRIPTOR.services_by_name["ControllerService"]
 REAL = Path(__file__).parents[1] / "peers" / "real"
+NODE = Path(__file__).parents[1] / "peers" / "node"
 
 
 class BackServer:
@@ -294,6 +296,33 @@ class S3PReference(RealServer):
             return True
 
 
+class DurableReference(RealServer):
+    """The reference server of Durable Streams, in memory, or with `durable` on files that outlive its process."""
+
+    kind = "durable"
+
+    def __init__(self, *, durable: bool = False) -> None:
+        super().__init__()
+        self.keeps = durable
+        self.name = "Durable Streams reference server" + (" on files" if durable else "")
+        self.address = (LOOPBACK, free_ports(1)[0])
+
+    def command(self) -> Sequence[object]:
+        if not (NODE / "node_modules" / "@durable-streams" / "server").is_dir():
+            pytest.skip("the reference server of Durable Streams is not installed: `make node-peers`")
+        root = self.directory / "root"
+        root.mkdir(exist_ok=True)
+        return [need("node"), NODE / "durable-server.mjs", self.address[1], *([root] if self.keeps else [])]
+
+    def ready(self) -> bool:
+        connection = http.client.HTTPConnection(*self.address, timeout=5)
+        try:
+            connection.request("HEAD", "/v1/stream/ready")
+            return connection.getresponse().status == 404
+        finally:
+            connection.close()
+
+
 class SecondPenstock(BackServer):
     """Another gateway on its embedded store, asked through the listener of `kind`."""
 
@@ -321,5 +350,10 @@ class SecondPenstock(BackServer):
         return self.process.log_tail()
 
 
-REAL_SERVERS: dict[str, type[RealServer]] = {"s2": S2Lite, "s3p": S3PReference, "segment": PravegaStandalone}
+REAL_SERVERS: dict[str, type[RealServer]] = {
+    "durable": DurableReference,
+    "s2": S2Lite,
+    "s3p": S3PReference,
+    "segment": PravegaStandalone,
+}
 """The real server of each kind of back."""

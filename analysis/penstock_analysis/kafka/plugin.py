@@ -9,6 +9,7 @@ from penstock_analysis.plugin import AnalysisPlugin, Likeness
 
 if TYPE_CHECKING:
     from penstock_analysis.dialogue.messages import Dialogue
+    from penstock_analysis.redaction.flow import Redaction
 
 __all__ = ["PLUGIN"]
 
@@ -29,10 +30,18 @@ def _begins(sender: Sender, first: bytes, _late: bool) -> Likeness | None:
     return likely if found else Likeness.NONE
 
 
+def _redaction() -> Redaction:
+    from penstock_analysis.kafka.redaction import REDACTION
+
+    return REDACTION
+
+
 PLUGIN: Final = AnalysisPlugin(
     dialogue=_dialogue,
     layers=("kafka",),
     begins=_begins,
     numbered_requests=True,
+    redaction=_redaction,
+    hides=frozenset({Sender.CLIENT}),
     varying_fields=frozenset({"correlation_id", "throttle_time_ms"}),
 )

@@ -9,6 +9,17 @@ from __future__ import annotations
 from typing import Any, Final
 
 from penstock_codecs.codec import Codec, CodecPlugin, Role
+from penstock_codecs.durable.answers import (
+    BEGINNING,
+    AppendAnswer,
+    PositionAnswer,
+    append_answer,
+    append_headers,
+    failure_of_answer,
+    position_answer,
+    read_query,
+)
+from penstock_codecs.durable.content import ContentReader, StreamContent, TakenRecords
 from penstock_codecs.durable.cursors import MOST_AHEAD, next_cursor
 from penstock_codecs.durable.errors import failure_to_status, spell_failure
 from penstock_codecs.durable.events import (
@@ -23,7 +34,9 @@ from penstock_codecs.durable.events import (
     event_mode,
 )
 from penstock_codecs.durable.media import DEFAULT_TYPE, check_message, essence, is_json, join_messages, split_messages
+from penstock_codecs.durable.messages import MessageContent
 from penstock_codecs.durable.offsets import FIRST, Sentinel, parse_offset, spell_offset
+from penstock_codecs.durable.records import OVERHEAD_BYTES, RECORDS_TYPE, RecordContent
 from penstock_codecs.durable.requests import (
     AppendRequest,
     CreateRequest,
@@ -37,13 +50,18 @@ from penstock_codecs.durable.requests import (
 )
 
 __all__ = [
+    "BEGINNING",
     "COMMENT",
     "DEFAULT_TYPE",
     "FIRST",
     "MAX_EVENT_BYTES",
     "MOST_AHEAD",
+    "OVERHEAD_BYTES",
     "PLUGIN",
+    "RECORDS_TYPE",
+    "AppendAnswer",
     "AppendRequest",
+    "ContentReader",
     "Control",
     "CreateRequest",
     "DataEvent",
@@ -53,24 +71,43 @@ __all__ = [
     "EventMode",
     "Fork",
     "LiveMode",
+    "MessageContent",
+    "PositionAnswer",
     "Producer",
     "ReadRequest",
+    "RecordContent",
     "Sentinel",
+    "StreamContent",
+    "TakenRecords",
+    "append_answer",
+    "append_headers",
     "append_request",
     "check_message",
+    "content_of",
     "create_request",
     "essence",
     "event_mode",
+    "failure_of_answer",
     "failure_to_status",
     "is_json",
     "join_messages",
     "next_cursor",
     "parse_offset",
+    "position_answer",
+    "read_query",
     "read_request",
     "spell_failure",
     "spell_offset",
     "split_messages",
 ]
+
+
+def content_of(content_type: str) -> StreamContent | None:
+    """Return what the records of streams with this content type are; None if it is bytes without boundaries. Raises
+    BAD_HEADER."""
+    if is_json(content_type):
+        return MessageContent()
+    return RecordContent() if essence(content_type) == RECORDS_TYPE else None
 
 
 def _make(role: Role, dialect: str) -> Codec[Any, Any]:

@@ -32,5 +32,5 @@ def next_cursor(now: float, seen: int | None, ahead: int) -> int:
 
     `ahead`: a random number from 1 to MOST_AHEAD, by how much more.
     """
-    current = int(now - EPOCH) // INTERVAL_SECONDS
+    current = max(int(now - EPOCH) // INTERVAL_SECONDS, 0)
     return current if seen is None or seen < current else seen + ahead

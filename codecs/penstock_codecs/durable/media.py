@@ -15,7 +15,16 @@ import msgspec
 
 from penstock_codecs.failures import FailureCode, fail
 
-__all__ = ["DEFAULT_TYPE", "check_message", "essence", "is_json", "is_text", "join_messages", "split_messages"]
+__all__ = [
+    "DEFAULT_TYPE",
+    "check_json",
+    "check_message",
+    "essence",
+    "is_json",
+    "is_text",
+    "join_messages",
+    "split_messages",
+]
 
 DEFAULT_TYPE: Final = "application/octet-stream"
 """The content type of a stream that was created without one."""
@@ -59,12 +68,22 @@ def split_messages(body: bytes) -> list[bytes]:
         raise fail(FailureCode.BAD_JSON, "the body is nested too deeply") from None
 
 
-def check_message(body: bytes, seq_num: int) -> None:
-    """Raise NOT_REPRESENTABLE if a record is no JSON message: a client of another protocol appended it."""
+def check_json(body: bytes) -> None:
+    """Raise ValueError, with the reason, unless the bytes are one JSON value."""
     try:
         body.decode()
         _DECODE(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(str(error)) from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def check_message(body: bytes, seq_num: int) -> None:
+    """Raise NOT_REPRESENTABLE if a record is no JSON message: a client of another protocol appended it."""
+    try:
+        check_json(body)
+    except ValueError:
         raise fail(
             FailureCode.NOT_REPRESENTABLE,
             f"record {seq_num} is not JSON, so readers of this stream cannot have it",

@@ -23,11 +23,13 @@ __all__ = [
     "AppendRequest",
     "CreateRequest",
     "Fork",
+    "Header",
     "LiveMode",
     "Producer",
     "ReadRequest",
     "append_request",
     "create_request",
+    "is_true",
     "read_request",
 ]
 
@@ -114,7 +116,7 @@ def create_request(header: Header) -> CreateRequest:
         content_type,
         None if ttl is None else _integer("stream-ttl", ttl, _MOST_TTL),
         None if expires is None else _milliseconds("stream-expires-at", expires),
-        _is_true(header(CLOSED)),
+        is_true(header(CLOSED)),
         _fork(header),
     )
 
@@ -149,7 +151,7 @@ def append_request(header: Header) -> AppendRequest:
     seq = header("stream-seq")
     if seq is not None:
         _check_text("stream-seq", seq)
-    return AppendRequest(content_type, _is_true(header(CLOSED)), _producer(header), seq)
+    return AppendRequest(content_type, is_true(header(CLOSED)), _producer(header), seq)
 
 
 def _producer(header: Header) -> Producer | None:
@@ -184,7 +186,8 @@ def read_request(query: Sequence[tuple[str, str]]) -> ReadRequest:
     return ReadRequest(start, live, parse_cursor(values.get("cursor")))
 
 
-def _is_true(value: str | None) -> bool:
+def is_true(value: str | None) -> bool:
+    """Return whether a header says yes; any other value counts as none."""
     return value is not None and value.strip().lower() == "true"
 
 

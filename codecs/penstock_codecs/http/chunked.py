@@ -1,22 +1,33 @@
 """Decode a chunked body (RFC 9112, 7.1).
 
-h11 copies such a body three times and takes 5 to 9 us a chunk; here it is copied once, out of the buffer that it was
-read into. With it, relaying S2S frames of 1 MiB costs 0.7 times the processor time.
+h11 copies such a body three times and takes 5 to 9 us a chunk. Here all chunks of a read become one piece, copied out
+of the buffer that it was read into, and large chunks of `bytes` are not copied at all.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from penstock_codecs.http.events import Buffer, HttpHeaders
+from penstock_codecs.limits import KIB
 
 __all__ = ["ChunkError", "ChunkLines", "ChunkedBody", "chunk_framing"]
 
 _SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n\0]*)?\r\n")
 _TRAILER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\r\n\0\v\f]*)\r\n")
 """The caller strips blanks around the value: an expression that did so would take cubic time on many of them."""
+_BETWEEN: Final = re.compile(rb"\r\n([0-9A-Fa-f]{1,8})\r\n")
+"""The lines between two chunks, as nearly all servers send them."""
+_LARGE: Final = 64 * KIB
+"""Mean bytes of the chunks in a read from which they are kept where they are: to handle a piece takes as long as to
+copy this."""
+_SMALL: Final = 4 * KIB
+"""Bytes below which a chunk is always copied: it may wait for long, and must not keep all bytes of its read alive."""
+_MOST_CHUNKS: Final = 1000
+"""Number of chunks in a piece: the view of each takes 200 bytes until it is copied."""
 _CRLF: Final = b"\r\n"
 _HEX: Final = b"0123456789abcdefABCDEF"
 
@@ -64,13 +75,13 @@ class ChunkLines:
         """Read on in a line, and interpret it once complete. Nearly always it is complete at once, and short."""
         begin = at - len(self._line)
         for step in (64, self._most + 2):
-            line = self._line + bytes(view[at : begin + step])
+            line = self._line + bytes(view[at : max(at, begin + step)])
             end = line.find(b"\n")
             if end >= 0:
                 self._line = b""
                 self._understand(line[: end + 1])
                 return begin + end + 1
-        if len(line) > self._most:
+        if len(line) > self._most + 1:  # CR may be the last of it
             raise ChunkError(
                 f"a line of more than {self._most} bytes in a chunked body",
                 f"a line of a chunked body has at most {self._most} bytes here",
@@ -94,8 +105,12 @@ class ChunkLines:
                     line,
                     len(line) - len(line.lstrip(_HEX)),
                 )
-            self._left = int(found[1], 16)
-            self._in_trailers = not self._left
+            self._begin_chunk(found[1])
+
+    def _begin_chunk(self, size: bytes) -> None:
+        self._behind_data = False
+        self._left = int(size, 16)
+        self._in_trailers = not self._left
 
     def _trailer(self, line: bytes) -> None:
         if line == _CRLF:
@@ -122,7 +137,7 @@ class ChunkedBody(ChunkLines):
 
     def __init__(self, most: int) -> None:
         super().__init__(most)
-        self._pieces: deque[bytes] = deque()
+        self._pieces: deque[Buffer] = deque()
         self._error: ChunkError | None = None
         self.held = 0
         """Bytes of body that have not been taken."""
@@ -148,19 +163,42 @@ class ChunkedBody(ChunkLines):
         return self._complete and not self._pieces
 
     def receive(self, data: Buffer) -> None:
-        """Take bytes, copying them."""
+        """Take bytes. Of a `bytes` object, large chunks are kept as views; all else is copied."""
         if self._error is not None:
             return
         view = memoryview(data)
-        at = 0
+        at, size = 0, len(view)
+        chunks: list[memoryview] = []
         try:
-            while at < len(view):
-                if self._complete:
+            while at < size:
+                if self._left:
+                    if len(chunks) == _MOST_CHUNKS:
+                        self._keep(chunks, views=False)
+                        chunks.clear()
+                    chunk = view[at : at + self._left]
+                    chunks.append(chunk)
+                    at += len(chunk)
+                    self._left -= len(chunk)
+                    self._behind_data = not self._left
+                elif self._behind_data and not self._line and (lines := _BETWEEN.match(view, at)):
+                    at = lines.end()
+                    self._begin_chunk(lines[1])
+                elif self._complete:
                     self.surplus += view[at:]
                     break
-                at = self._take_data(view, at) if self._left else self._take_line(view, at)
+                else:
+                    at = self._take_line(view, at)
         except ChunkError as error:
             self._error = error
+        self._keep(chunks, views=isinstance(data, bytes))
+
+    def _keep(self, chunks: Sequence[memoryview], *, views: bool) -> None:
+        size = sum(map(len, chunks))
+        self.held += size
+        if views and size >= _LARGE * len(chunks):
+            self._pieces.extend(bytes(chunk) if len(chunk) < _SMALL else chunk for chunk in chunks)
+        elif chunks:
+            self._pieces.append(b"".join(chunks))
 
     def finish(self) -> None:
         """End the input: the peer has closed."""
@@ -169,7 +207,7 @@ class ChunkedBody(ChunkLines):
                 "the connection was closed in the middle of a chunked body", "the last chunk of a body is missing"
             )
 
-    def next(self) -> bytes | None:
+    def next(self) -> Buffer | None:
         """Return the next piece of the body, or None if there is none now. Raises ChunkError."""
         if self._pieces:
             piece = self._pieces.popleft()
@@ -178,11 +216,3 @@ class ChunkedBody(ChunkLines):
         if self._error is not None:
             raise self._error
         return None
-
-    def _take_data(self, view: memoryview, at: int) -> int:
-        piece = bytes(view[at : at + self._left])
-        self._pieces.append(piece)
-        self.held += len(piece)
-        self._left -= len(piece)
-        self._behind_data = not self._left
-        return at + len(piece)

@@ -104,10 +104,11 @@ class Continue:
 
 @dataclass(slots=True)
 class Data:
-    """A piece of received body. It occupies `credit` bytes of the peer's window until they are returned."""
+    """A piece of received body, which never changes. It occupies `credit` bytes of the peer's window until they are
+    returned."""
 
     stream_id: int
-    data: bytes
+    data: Buffer
     credit: int
 
 
@@ -238,7 +239,12 @@ class HttpCodec(Protocol):
     """Number of frames received that had no event."""
 
     def receive(self, data: Buffer) -> None:
-        """Take bytes from the peer, copying them; b"" means that the peer has finished sending."""
+        """Take bytes from the peer; b"" means that the peer has finished sending. `bytes` may be kept, all else is
+        copied."""
+
+    @property
+    def keeps(self) -> bool:
+        """True while most of what comes next is a body that is kept without copying it, if it comes as `bytes`."""
 
     def next_event(self) -> Received | Pull:
         """Return the next event, NEED_DATA or PAUSED (nothing will be read until the exchange has been answered).

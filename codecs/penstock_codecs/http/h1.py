@@ -104,6 +104,11 @@ class Http1Connection(HttpCodec):
             self._chunked.finish()
             self._ended = self._last = True
 
+    @property
+    def keeps(self) -> bool:
+        """See `HttpCodec`."""
+        return self._chunked is not None
+
     def next_event(self) -> Received | Pull:
         """Return the next event. Raises RemoteProtocolError."""
         if self._error is not None:

@@ -54,6 +54,7 @@ class Http2Connection(HttpCodec):
     """One HTTP/2 connection, as server or as client. See `HttpCodec`."""
 
     version = "2"
+    keeps = False
     held = 0
 
     def __init__(self, role: Role, limits: HttpLimits | None = None, scheme: str = "http") -> None:
@@ -101,6 +102,8 @@ class Http2Connection(HttpCodec):
                 raise self._error
             if self._aborted:
                 return PAUSED
+            if (body := self._h2.take_body(self._streams)) is not None:
+                return Data(*body, len(body[1]))
             if not self._take_frame():
                 return self._at_end()
         return Noise()
@@ -136,7 +139,7 @@ class Http2Connection(HttpCodec):
         if goaway is not None:
             self._events.append(GoAway(goaway.error_code, goaway.last_stream_id))
             self._going_away = True
-        if not self._events:
+        if self._frames.taken and not self._events:
             self.noise += 1
         return self._frames.taken
 

@@ -1,8 +1,8 @@
 """Counts the records in an encoded ReadBatch, which is forwarded unread.
 
-CPU time for a batch of 1 MiB with records of 1 KiB, in us: 6 if all records have the size of the first one, which its
-first and last records tell; otherwise 290, for joining the pieces and walking over the lengths of records; 430 with the
-protobuf library, which copies all bodies, and decides about all other bytes.
+CPU time for a batch of 1 MiB with records of 1 KiB, in us: 7 if all records have the size of the first one, which its
+first and last records tell; otherwise 250 for the protobuf library, half of it for joining the pieces. Walking over the
+lengths of records takes 420.
 """
 
 from __future__ import annotations
@@ -36,9 +36,8 @@ def count_records(pieces: Sequence[Buffer]) -> int:
     count = _uniform(pieces, sum(map(len, pieces)))
     if count is not None:
         return count
-    data = b"".join(pieces)
-    count = _walked(data)
-    return len(_parse(data).records) if count is None else count
+    whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    return len(_parse(whole).records)  # type: ignore[arg-type]  # it takes any buffer
 
 
 def _uniform(pieces: Sequence[Buffer], size: int) -> int | None:
@@ -61,6 +60,8 @@ def _uniform(pieces: Sequence[Buffer], size: int) -> int | None:
 
 def _excerpt(pieces: Sequence[Buffer], at: int) -> bytes:
     """Return the bytes at an offset: fewer than 24 at the end."""
+    if len(pieces) == 1:
+        return bytes(pieces[0][at : at + _HEAD_BYTES])
     found = b""
     for piece in pieces:
         if at < len(piece):
@@ -79,23 +80,3 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return value, at + index + 1
     return value, at + _VARINT_BYTES
-
-
-def _walked(data: bytes) -> int | None:
-    """Return the number of records, from the lengths of all fields; None if they do not add up, or have other tags."""
-    count = at = 0
-    size = len(data)
-    while at + 2 < size:
-        tag, low, high = data[at], data[at + 1], data[at + 2]
-        if low < 128:
-            at += 2 + low
-        elif high < 128:  # most records: this case is a quarter faster without a call
-            at += 3 + (low & 127 | high << 7)
-        else:
-            length, begin = _varint(data, at + 1)
-            at = begin + length
-        if tag == _RECORDS:
-            count += 1
-        elif tag != _TAIL:
-            return None
-    return count if at == size else None

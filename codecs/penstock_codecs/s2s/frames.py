@@ -177,9 +177,6 @@ class FrameReader:
         if self._pieces:
             self._join()
         at = self._at
-        if held < _LENGTH_BYTES:
-            self._wait_for(_LENGTH_BYTES)
-            return None
         length = int.from_bytes(self._buffer[at : at + _LENGTH_BYTES], "big")
         if not 0 < length <= S2S_MAX_FRAME_LENGTH:
             why = "frame exceeds decode limit" if length else "empty frame payload"

@@ -32,6 +32,7 @@ class WholeFrames:
         self._left = 0  # bytes missing of the current frame, once its head is known
         self.terminal = False
         """True once a terminal frame was among the output: nothing follows it."""
+        self._fault: FrameError | None = None
 
     @property
     def held(self) -> int:
@@ -46,14 +47,21 @@ class WholeFrames:
     def feed(self, piece: Buffer) -> FramePieces:
         """Return all frames that are now complete, in pieces. Kept pieces are not copied: they must not change.
 
-        Raises FrameError as soon as it is clear that the bytes are not a frame; frames before the bad one were
-        returned, unless they came in this piece.
+        Call `check` after each piece: it raises FrameError if what follows these frames is none. Nothing more is taken
+        then.
         """
+        if self._fault is not None:
+            return FramePieces([], 0)
         size = len(piece)
         at = end = frames = 0
         while at < size:
             if not self._left:
-                at = self._take_head(piece, at)
+                try:
+                    at = self._take_head(piece, at)
+                except FrameError as fault:
+                    self._fault = fault
+                    piece, self._head = piece[:end], b""
+                    break
                 if not self._left:
                     break
             step = min(self._left, size - at)
@@ -109,7 +117,13 @@ class WholeFrames:
             self._joint = None
             self._held.append(piece)
 
+    def check(self) -> None:
+        """Raise FrameError if bytes came that are not a frame, as soon as their length shows it."""
+        if self._fault is not None:
+            raise self._fault
+
     def finish(self) -> None:
-        """End the input. Raises FrameError if that cuts a frame short."""
+        """End the input. Raises FrameError as `check` does, or if the end cuts a frame short."""
+        self.check()
         if self._held_size:
             raise FrameError("bytes remaining on stream")

@@ -13,7 +13,7 @@ import click
 from penstock.cli.output import print_lines
 
 if TYPE_CHECKING:
-    from penstock.protocols.conformance import Suite
+    from penstock.protocols.conformance import ConformanceCase, Suite, TestedServer
     from penstock.protocols.servers import Server
     from penstock.tools.conforming import CaseResult
 
@@ -64,7 +64,7 @@ def conform_command(
     """
     from penstock.core.errors import CannotStart
     from penstock.observe import configure_logging
-    from penstock.tools.conforming import chosen_cases, tested_server
+    from penstock.tools.conforming import chosen_cases, reached_server
     from penstock.tools.target.configuring import TargetOptions
     from penstock.tools.target.url import BadTarget, parse_target
 
@@ -82,7 +82,7 @@ def conform_command(
         print_lines(*(f"{case.clause:<{wide}}  {case.name}: {case.demand}" for case in cases))
         return
     try:
-        reached = tested_server(server, TargetOptions(token=token, tls_ca=tls_ca), patience)
+        reached = reached_server(server, TargetOptions(token=token, tls_ca=tls_ca), patience)
         results = _run(suite, reached, cases, as_json)
     except CannotStart as error:
         raise _CannotTest(str(error)) from None
@@ -92,7 +92,7 @@ def conform_command(
         sys.exit(_FAILED)
 
 
-def _run(suite: Suite, server: Any, cases: Sequence[Any], as_json: bool) -> list[CaseResult]:
+def _run(suite: Suite, server: TestedServer, cases: Sequence[ConformanceCase[Any]], as_json: bool) -> list[CaseResult]:
     """Run the cases; print each result as JSON, or how far it is on a terminal."""
     import trio
 
@@ -124,7 +124,7 @@ def _as_json(result: CaseResult) -> str:
 def _table(suite: Suite, server: Server, results: Sequence[CaseResult]) -> Iterator[str]:
     from penstock.tools.conforming import CaseOutcome
 
-    yield f"{server}, by {suite.source}"
+    yield f"{suite.title} at {server}, by {suite.source}"
     yield ""
     first = 2 + max(map(len, ("clause", *suite.clauses)))
     wide = max(map(len, suite.clauses.values()))

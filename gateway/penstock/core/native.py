@@ -124,6 +124,11 @@ class Native(ABC):
         """Append if the stream ends at `at`, otherwise raise OFFSET_MISMATCH. Raises NOT_IMPLEMENTED if the protocol
         has no conditional appends."""
 
+    def comparable(self, stream: StreamRef, body: bytes) -> bytes:  # noqa: ARG002
+        """Return a form of a body in which it can be compared before and after the server has stored it: the body, for
+        a server that keeps every byte."""
+        return body
+
     @abstractmethod
     async def trim(self, stream: StreamRef, first_kept: Mark) -> None:
         """Remove the records before this one."""

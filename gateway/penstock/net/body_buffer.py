@@ -6,6 +6,8 @@ from typing import Final
 
 import trio
 
+from penstock_codecs.http import Buffer
+
 __all__ = ["BodyBuffer"]
 
 _SMALL: Final = 4096
@@ -25,7 +27,7 @@ class BodyBuffer:
     __slots__ = ("_least", "_more", "_pieces", "ended", "unread")
 
     def __init__(self) -> None:
-        self._pieces: list[bytes | bytearray] = []  # few: an empty deque takes 600 bytes
+        self._pieces: list[Buffer] = []  # few: an empty deque takes 600 bytes
         self._more: trio.Event | None = None
         self._least = 1
         self.ended = False
@@ -33,13 +35,14 @@ class BodyBuffer:
         self.unread = 0
         """Bytes that were received and not yet taken."""
 
-    def feed(self, data: bytes) -> bool:
+    def feed(self, data: Buffer) -> bool:
         """Add a piece of the body. Return whether that woke the reader."""
         pieces = self._pieces
-        if pieces and len(data) < _SMALL and (type(pieces[-1]) is bytearray or len(pieces[-1]) < _SMALL):
-            if type(pieces[-1]) is not bytearray:
-                pieces[-1] = bytearray(pieces[-1])
-            pieces[-1] += data
+        last = pieces[-1] if pieces else None
+        if last is not None and len(data) < _SMALL and (isinstance(last, bytearray) or len(last) < _SMALL):
+            if not isinstance(last, bytearray):
+                last = pieces[-1] = bytearray(last)
+            last += data
         else:
             pieces.append(data)
         self.unread += len(data)
@@ -65,7 +68,7 @@ class BodyBuffer:
         self._least = least
         await self._more.wait()
 
-    def take_all(self) -> list[bytes | bytearray]:
+    def take_all(self) -> list[Buffer]:
         """Remove and return all pieces."""
         pieces, self._pieces = self._pieces, []
         self.unread = 0

@@ -48,7 +48,7 @@ _LINGER_BYTES: Final = 1 * MIB
 busy."""
 
 # The codec copies what is read before any other task runs, so one buffer serves all connections of a run, and
-# an idle connection holds none.
+# an idle connection holds none. What it would rather keep, large bodies, is read into `bytes` of its own.
 _scratch: trio.lowlevel.RunVar[bytearray] = trio.lowlevel.RunVar("penstock.transport.scratch")
 
 
@@ -125,29 +125,34 @@ class Transport:
 
     # ---- in ------------------------------------------------------------------------------------------------------
 
-    async def receive(self) -> Buffer:
-        """Return bytes from the peer, to be copied before the next await; b"" at the end.
+    async def receive(self, *, owned: bool = False) -> Buffer:
+        """Return bytes from the peer; b"" at the end. They must be copied before the next await, unless they are
+        `owned`: then they are `bytes`, which costs an allocation.
 
         Raises trio.BrokenResourceError if the connection is lost.
         """
         if self._fd is None:
             return await self._stream.receive_some(self._read_size)
-        scratch = self._scratch()
         self._reads += 1
         if self._reads % _READS_PER_CHECKPOINT == 0:
             await trio.lowlevel.checkpoint()
         while True:
             try:
-                size = os.readv(self._fd, [scratch])
+                data = os.read(self._fd, self._read_size) if owned else self._read_shared(self._fd)
             except BlockingIOError:
-                await trio.lowlevel.wait_readable(self._fd)
+                pass  # it holds 600 bytes, for as long as it is handled
             except OSError as error:
                 raise self._broken() from error
             else:
-                data = memoryview(scratch)[:size] if size else b""
                 if self._tap is not None:
                     self._tap.received(data)
                 return data
+            await trio.lowlevel.wait_readable(self._fd)
+
+    def _read_shared(self, fd: int) -> Buffer:
+        scratch = self._scratch()
+        size = os.readv(fd, [scratch])
+        return memoryview(scratch)[:size] if size else b""
 
     def _broken(self) -> trio.BrokenResourceError:
         if self._tap is not None:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Gateway", "GatewayError"]
 
 FREE_PORT: Final = "127.0.0.1:0"
-_START_SECONDS: Final = 60.0
-_STOP_SECONDS: Final = 30.0
+_START_SECONDS: Final = 120.0
+_STOP_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.01
 _MANAGEMENT: Final = "management"
 

@@ -23,7 +23,8 @@ from penstock.tools.mock_run.naming import MOCK_URL
 __all__ = ["MockServers", "RequestsMissed", "name_test"]
 
 _HOLD: Final = "import json, os, sys; print(json.dumps(dict(os.environ)), flush=True); sys.stdin.read()"
-_SECONDS: Final = 30.0
+_SECONDS: Final = 120.0
+"""Time limit of an answer, and of the end of the process."""
 
 
 class RequestsMissed(AssertionError):

@@ -22,14 +22,14 @@ from penstock.protocols.servers import Server
 from penstock.tools.target.configuring import TargetOptions
 from penstock_codecs.failures import OperationFailed, RemoteProtocolError
 
-__all__ = ["CaseOutcome", "CaseResult", "chosen_cases", "run_cases", "tested_server"]
+__all__ = ["CaseOutcome", "CaseResult", "chosen_cases", "reached_server", "run_cases"]
 
 _CASE_SECONDS: Final = 60.0
 """Seconds that one case may take; each wait within it has a shorter bound."""
 
 
 class CaseOutcome(Enum):
-    """What a case found. The values are those of `penstock conform --json`."""
+    """The outcome of a case. The values are those of `penstock conform --json`."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -38,7 +38,7 @@ class CaseOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """The outcome of a case. `reason`: why it is not PASS, else ""."""
+    """A case with its outcome. `reason`: why it is not PASS, else ""."""
 
     case: ConformanceCase[Any]
     outcome: CaseOutcome
@@ -59,7 +59,7 @@ def chosen_cases(suite: Suite, only: Sequence[str]) -> list[ConformanceCase[Any]
     return [case for case in suite.cases if case in found] if only else list(suite.cases)
 
 
-def tested_server(server: Server, options: TargetOptions, patience: float) -> TestedServer:
+def reached_server(server: Server, options: TargetOptions, patience: float) -> TestedServer:
     """Return how to reach a server, which must answer within `patience` seconds.
 
     Raises CannotStart for TLS files that cannot be used.

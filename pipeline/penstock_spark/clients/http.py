@@ -89,7 +89,7 @@ class HttpConnection:
             if event is None:
                 return None
             if isinstance(event, Data):
-                return event.data
+                return bytes(event.data)
             self._complete = isinstance(event, End)
         return b""
 

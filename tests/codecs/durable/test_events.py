@@ -161,6 +161,7 @@ def test_other_events_and_comments_are_skipped() -> None:
             (EventMode.TEXT, b"event: control\ndata:%b\n\n" % bad, "control")
             for bad in (b"x", b"{}", b"[]", b'{"streamNextOffset":"x"}', b"[" * 5000, b'{"streamNextOffset":"\xff"}')
         ),
+        (EventMode.TEXT, b'event: control\ndata:{"x":' + b"[" * 5000 + b"\n\n", "control event is nested too deeply"),
         (EventMode.TEXT, b'event: control\ndata:{"streamNextOffset":"now"}\n\n', "no offset"),
         (
             EventMode.TEXT,

@@ -19,6 +19,7 @@ def test_vectors() -> None:
     assert spell_offset(7) == "0000000000000007_0000000000000000"
     assert parse_offset("-1") is Sentinel.BEGINNING
     assert parse_offset("now") is Sentinel.NOW
+    assert parse_offset("9999999999999999_0000000000000000") == MOST_RECORDS == 9_999_999_999_999_999
 
 
 @given(NUMBERS)
@@ -63,6 +64,7 @@ def test_cursors_count_intervals() -> None:
     assert next_cursor(EPOCH + INTERVAL_SECONDS - 0.001, None, 1) == 0
     assert next_cursor(EPOCH + 5 * INTERVAL_SECONDS, None, 1) == 5
     assert next_cursor(EPOCH + 5 * INTERVAL_SECONDS, 4, 1) == 5
+    assert (EPOCH, INTERVAL_SECONDS, MOST_AHEAD) == (1_728_432_000, 20, 180)
 
 
 @given(st.floats(EPOCH, EPOCH + 10**9), st.integers(0, 10**12), st.integers(1, MOST_AHEAD))

@@ -100,3 +100,7 @@ def test_what_is_no_timeout(value: str) -> None:
 )
 def test_content_types(value: str | None, accepted: bool) -> None:
     assert accepts_content_type(value) is accepted
+
+
+def test_what_no_header_may_hold_is_encoded() -> None:
+    assert dict(status_fields(Code.INTERNAL, " a~%\x7f\n\x1fé "))["grpc-message"] == "a~%25%7F%0A%1F%C3%A9"

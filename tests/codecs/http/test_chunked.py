@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from itertools import pairwise
+from unittest.mock import patch
 
 import h11
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock_codecs.codec import Pull, Role
 from penstock_codecs.failures import RemoteProtocolError
-from penstock_codecs.http import Data, End, Http1Connection, HttpLimits, RequestHead, ResponseHead
+from penstock_codecs.http import Data, End, Http1Connection, HttpLimits, RequestHead, ResponseHead, chunked
 from penstock_codecs.http.chunked import ChunkedBody, ChunkError
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -40,12 +41,12 @@ def by_h11(data: bytes) -> Outcome:
             return body, False, False, []
 
 
-def by_us(data: bytes, cuts: list[int], most: int = 64 * 1024) -> Outcome:
+def by_us(data: bytes, cuts: list[int], most: int = 64 * 1024, *, owned: bool = False) -> Outcome:
     reader = ChunkedBody(most)
     body = b""
     edges = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
     for start, stop in pairwise(edges):
-        reader.receive(memoryview(data)[start:stop])
+        reader.receive(data[start:stop] if owned else memoryview(data)[start:stop])
         try:
             while (piece := reader.next()) is not None:
                 assert piece
@@ -73,6 +74,48 @@ def test_any_cut_gives_what_h11_reads(
 ) -> None:
     data = spelled(parts, trailers)[:end]
     assert by_us(data, cuts) == by_h11(data)
+    with patch.multiple(chunked, _LARGE=80, _SMALL=20, _MOST_CHUNKS=3):
+        assert by_us(data, cuts, owned=True) == by_h11(data)
+
+
+def pieces(reader: ChunkedBody) -> list[object]:
+    """Return the memory of each piece."""
+    found = []
+    while (piece := reader.next()) is not None:
+        found.append(piece.obj if isinstance(piece, memoryview) else piece)
+    return found
+
+
+def test_large_chunks_of_bytes_are_not_copied() -> None:
+    one, other = b"a" * 200_000, b"b" * 300_000
+    data = spelled([(one, b""), (other, b"")], [])
+    reader = ChunkedBody(1000)
+    reader.receive(data)
+    first, second = pieces(reader)
+    assert first is second is data
+
+    shared = bytearray(data)
+    reader = ChunkedBody(1000)
+    reader.receive(memoryview(shared))
+    shared[:] = bytes(len(shared))
+    assert pieces(reader) == [one + other], "what the caller may change is copied, in one piece"
+
+
+def test_small_chunks_do_not_keep_their_read_alive() -> None:
+    data = spelled([(b"a" * 1000, b"")] * 300, [])
+    reader = ChunkedBody(1000)
+    reader.receive(data)
+    assert pieces(reader) == [b"a" * 300_000]
+
+    reader = ChunkedBody(1000)
+    reader.receive(spelled([(b"a", b"")] * 2500, []))
+    assert pieces(reader) == [b"a" * 1000, b"a" * 1000, b"a" * 500]
+
+    large = spelled([(b"a" * 500_000, b""), (b"b" * 20_000, b"")], [])
+    cut = large.index(b"b") + 10
+    reader = ChunkedBody(1000)
+    reader.receive(large[:cut])
+    assert pieces(reader) == [large[:cut], b"b" * 10]
 
 
 @given(chunks, trailer_lines, st.integers(0, 400), st.binary(max_size=2), st.booleans())
@@ -201,3 +244,31 @@ def test_a_trailer_that_is_none_takes_no_time(line: bytes) -> None:
     began = time.process_time()
     assert by_us(b"0\r\n" + line, []) == (b"", False, True, [])
     assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize(
+    ("data", "most"), [(b"1;%b\r\nx\r\n0\r\n\r\n", 100), (b"0\r\nk:%b\r\n\r\n", 102)], ids=["size", "trailers"]
+)
+def test_a_line_may_be_as_long_as_the_limit(data: bytes, most: int) -> None:
+    """Without its line end; those of trailers count."""
+    for cut in range(len(data) + 98):
+        assert by_us(data % (b"x" * 98), [cut], most)[1:3] == (True, False), cut
+        assert by_us(data % (b"x" * 99), [cut], most)[1:3] == (False, True), cut
+
+
+@pytest.mark.parametrize("body", [b"2\r\nhi\r\n0\r\n\r\n", b"2\r\nhi\r\n"])
+def test_a_server_that_closes_before_its_answer_is_looked_at(body: bytes) -> None:
+    client = Http1Connection(Role.CLIENT)
+    client.send(RequestHead(client.new_stream(), "GET", "/", [], "localhost"))
+    client.send(End(1))
+    client.output(1 << 20)
+    client.receive(HEAD + body)
+    client.receive(b"")
+    assert isinstance(client.next_event(), ResponseHead)
+    assert client.next_event() == Data(1, b"hi", 2)
+    if body.endswith(b"0\r\n\r\n"):
+        assert client.next_event() == End(1, ())
+        assert client.closed
+    else:
+        with pytest.raises(RemoteProtocolError, match="closed in the middle of a chunked body"):
+            client.next_event()

@@ -39,6 +39,7 @@ def message(data: bytes, last_id: str = "") -> tuple[str, bytes, str]:
         (b"data:test\n\ndata: test\n\n", [message(b"test"), message(b"test")]),
         # Line ends.
         (b"data: a\r\rdata: b\r\r", [message(b"a"), message(b"b")]),
+        (b"data: a\r\tdata: b\r\r", [message(b"a")]),
         (b"data: a\r\n\r\ndata: b\n\r\n", [message(b"a"), message(b"b")]),
         (b"data: a\r\n\n\rdata: b\n\n", [message(b"a"), message(b"b")]),
         (b"data: a\rdata: b\r\n\r\n", [message(b"a\nb")]),
@@ -48,6 +49,7 @@ def message(data: bytes, last_id: str = "") -> tuple[str, bytes, str]:
         (b"\n\xef\xbb\xbfdata: a\n\n", []),
         (b"data: \xef\xbb\xbfa\n\n", [message(b"\xef\xbb\xbfa")]),
         (b"\xef\xbb\xbf\ndata: a\n\n", [message(b"a")]),
+        (b"\ndata: a\n\n", [message(b"a")]),
         # Names.
         (b"event: ping\ndata: a\n\ndata: b\n\n", [("ping", b"a", ""), message(b"b")]),
         (b"event: a\nevent: b\ndata\n\n", [("b", b"", "")]),
@@ -84,6 +86,8 @@ def test_events(stream: bytes, events: list[tuple[str, bytes, str]]) -> None:
     [
         (b"retry: 2500\n", 2500),
         (b"retry: 1\nretry: 2\n", 2),
+        (b"retry: 999999999999999\n", 999_999_999_999_999),
+        (b"retry: 1000000000000000\n", None),
         (b"retry: x\n", None),
         (b"retry: -1\n", None),
         (b"retry: 1.5\n", None),
@@ -199,3 +203,10 @@ def test_a_line_end_of_two_bytes_is_not_a_blank_line(end: bytes) -> None:
     parser.receive(end.join([b"event: x", b"id: 1", b"data: y", b"", b""]))
     assert parser.next_event() == RawEvent("x", b"y", "1", True)
     assert parser.next_event() is None
+
+
+def test_each_byte_that_is_held_counts() -> None:
+    parser = EventParser(100)
+    parser.receive(b"id: abc\nevent: ab\ndata: abcdefgh\ndata: ab\nda")
+    assert parser.next_event() is None
+    assert (parser.buffered, parser.unread) == (3 + 2 + 9 + 3 + 2, 2)

@@ -200,6 +200,7 @@ def test_very_many_small_chunks_and_informational_responses() -> None:
     codec.send(End(1))
     codec.receive(b"1\r\nx\r\n" * 20_000)
     assert pull(codec) == []
+    assert codec.noise == 20_000
     client = Http1Connection(Role.CLIENT)
     client.send(RequestHead(1, "GET", "/", [], "a"))
     client.receive(b"HTTP/1.1 102 Processing\r\n\r\n" * 2000)
@@ -347,3 +348,35 @@ def test_what_the_protocol_forbids_is_not_said(event: ResponseHead | Body) -> No
     with pytest.raises(LocalProtocolError):
         codec.send(event)
     assert said(codec) == b""
+
+
+@pytest.mark.parametrize(("value", "fits"), [("y" * 86, True), ("y" * 87, False)])
+def test_a_head_of_exactly_the_limit_fits(value: str, fits: bool) -> None:
+    """Counted are the target, and names and values, with 4 bytes for each of the three."""
+    codec = server(HttpLimits(max_head=105))
+    codec.receive(f"GET / HTTP/1.1\r\nhost: a\r\nx: {value}\r\n\r\n".encode())
+    if fits:
+        assert isinstance(pull(codec)[0], RequestHead)
+    else:
+        with pytest.raises(RemoteProtocolError, match="head too long"):
+            pull(codec)
+        assert said(codec).startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_client_is_told_of_100_and_of_no_other_informational_response() -> None:
+    codec = Http1Connection(Role.CLIENT)
+    codec.send(RequestHead(codec.new_stream(), "GET", "/", [], "a"))
+    codec.send(End(1))
+    codec.receive(b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 x\r\n\r\n")
+    assert pull(codec) == [Continue(1), ResponseHead(1, 204, ()), End(1)]
+
+
+@pytest.mark.parametrize("max_short", [0, 2048])
+def test_the_last_answer_says_that_the_connection_closes(max_short: int) -> None:
+    codec = server(HttpLimits(max_short=max_short))
+    get(codec)
+    codec.send(GoAway())
+    codec.send(ResponseHead(1, 200, [("content-length", "1")]))
+    codec.send(Body(1, [b"x"], end=True))
+    assert b"connection: close" in said(codec).lower()
+    assert codec.closed

@@ -88,3 +88,24 @@ def test_what_no_header_can_say_is_not_said() -> None:
     ask(codec, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
     with pytest.raises(LocalProtocolError):
         codec.send(ResponseHead(1, 204, [("x", "\u20ac")]))
+
+
+def test_what_comes_after_a_fault_is_not_kept() -> None:
+    codec = server()
+    codec.receive(b"GARBAGE\r\n\r\n")
+    with pytest.raises(RemoteProtocolError):
+        pull(codec)
+    held = codec.buffered
+    codec.receive(bytes(100_000))
+    assert codec.buffered == held
+
+
+def test_half_a_head_goes_on_with_what_looks_like_a_request() -> None:
+    codec = server()
+    whole = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+    for number in (1, 2, 3):
+        ask(codec, whole)
+        codec.send(ResponseHead(number, 200, [("content-length", "0")], end=True))
+    codec.receive(b"GET /last HTTP/1.1\r\nx: ")
+    assert pull(codec) == []
+    assert ask(codec, whole).target == "/last"

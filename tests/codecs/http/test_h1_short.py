@@ -237,3 +237,40 @@ def test_a_length_that_stands_twice_is_compared() -> None:
     for one in (codec, law):
         one.receive(template % 1 + b"x")
     assert pulled(codec, 9) == pulled(law, 9)
+
+
+@pytest.mark.parametrize("more", [b"", b"Connection: keep-alive\r\n"])
+def test_known_headers_are_read_and_answered_as_h11_does_it(more: bytes) -> None:
+    """The length stands between other headers; the answer comes in parts."""
+    codec, law = both()
+    template = b"POST /%d HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\nx: y\r\n" + more + b"\r\n%b"
+    for number, body in enumerate((b"a", b"bc", b"d" * 1000, b"", b"e"), start=1):
+        request = template % (number, len(body), body)
+        stories: list[list[object]] = [[], []]
+        for one, story in zip((codec, law), stories, strict=True):
+            one.receive(request)
+            while not isinstance(heard := one.next_event(), Pull):
+                story += [heard, one.buffered]
+            parts = [b"o", b"", b"kk"] if number != 3 else []
+            one.send(ResponseHead(number, 200, [("k", "v"), ("content-length", str(len(b"".join(parts))))]))
+            for part in parts:
+                one.send(Body(number, [part], end=number == 4 and part == b"kk"))
+                story.append(b"".join(one.output(99)))
+            if number != 4:
+                one.send(End(number))
+            story.append(b"".join(one.output(99)))
+        assert stories[0] == stories[1]
+
+
+@pytest.mark.parametrize("parts", [[b"abcd"], [b"ab", b"cd"], [b"ab"]])
+def test_an_answer_of_another_length_is_refused_as_h11_refuses_it(parts: list[bytes]) -> None:
+    for one in both():
+        rounds_of(one, [post(b"x", b"short")] * 2)
+        one.receive(post(b"x", b"short"))
+        head = pulled(one, 1)[0]
+        assert isinstance(head, RequestHead)
+        pulled(one, 9)
+        one.send(ResponseHead(head.stream_id, 200, [("content-length", "3")]))
+        with pytest.raises(LocalProtocolError):
+            for index, part in enumerate(parts):
+                one.send(Body(head.stream_id, [part], end=index == len(parts) - 1))

@@ -36,6 +36,7 @@ from penstock_codecs import conformance
 from penstock_codecs.codec import NEED_DATA, Role
 from penstock_codecs.failures import FailureCode, LocalProtocolError, RemoteProtocolError
 from penstock_codecs.http import (
+    PREFACE,
     Body,
     Continue,
     End,
@@ -82,6 +83,26 @@ def test_a_conversation() -> None:
         ["body", 7, b"x" * 20000],
         End(7),
     ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "authority"),
+    [(GET, "b.localhost"), ([*GET[:2], GET[3], ("host", "c")], "c"), ([*GET, ("host", "b.localhost")], "b.localhost")],
+)
+def test_the_authority_or_else_the_host_is_the_requests(fields: list[tuple[str, str]], authority: str) -> None:
+    codec = server()
+    codec.receive(wire(headers(1, fields, "END_STREAM")))
+    head = pull(codec)[0]
+    assert isinstance(head, RequestHead) and head.authority == authority
+    codec.send(Continue(1))
+    assert frames_of(codec, HeadersFrame) == [], "no request waits for it"
+
+
+@pytest.mark.parametrize("role", Role)
+def test_pushes_are_refused(role: Role) -> None:
+    settings = parse(said(Http2Connection(role)).removeprefix(PREFACE))[0]
+    assert isinstance(settings, SettingsFrame)
+    assert settings.settings[SettingsFrame.ENABLE_PUSH] == 0
 
 
 def test_pings_and_settings_are_answered_and_limits_announced() -> None:
@@ -190,6 +211,17 @@ def test_a_wrong_preface_gets_goaway() -> None:
     with pytest.raises(RemoteProtocolError):
         pull(codec)
     assert len(frames_of(codec, GoAwayFrame)) == 1
+
+
+def test_what_is_said_after_a_fault_is_dropped() -> None:
+    codec = started(headers(1, GET, "END_STREAM"))
+    codec.receive(DataFrame(5, b"x").serialize())
+    with pytest.raises(RemoteProtocolError):
+        pull(codec)
+    said(codec)
+    codec.send(ResponseHead(1, 200, [("k", "v")]))
+    codec.send(Body(1, [b"late"], end=True))
+    assert said(codec) == b""
 
 
 def test_an_error_quotes_nothing_of_the_client() -> None:

@@ -3,6 +3,7 @@
 import struct
 
 import pytest
+from hpack import Decoder
 from hyperframe.frame import (
     ContinuationFrame,
     DataFrame,
@@ -11,6 +12,7 @@ from hyperframe.frame import (
     PingFrame,
     RstStreamFrame,
     SettingsFrame,
+    WindowUpdateFrame,
 )
 from support.http.h2_frames import (
     GET,
@@ -25,14 +27,19 @@ from support.http.h2_frames import (
 from support.http.story import pull, said
 
 from penstock_codecs.failures import FailureCode, RemoteProtocolError
-from penstock_codecs.http import End, HttpLimits, Noise, RequestHead, Reset, ResponseHead
+from penstock_codecs.http import Data, End, HttpLimits, Noise, RequestHead, Reset, ResponseHead
 
 
 def test_rapid_reset_is_cut_off() -> None:
     limits = HttpLimits(max_abandoned=20)
-    frames = [f for i in range(100) for f in (headers(2 * i + 1, POST), RstStreamFrame(2 * i + 1, 8))]
-    codec = server(limits)
-    codec.receive(wire(*frames))
+    frames = [f for i in range(3, 24) for f in (headers(2 * i + 1, POST), RstStreamFrame(2 * i + 1, 8))]
+    codec = started(*(headers(2 * i + 1, GET, "END_STREAM") for i in range(3)), limits=limits)
+    for i in range(3):  # earlier answers do not make up for later resets
+        codec.send(ResponseHead(2 * i + 1, 204, [], end=True))
+    codec.receive(b"".join(frame.serialize() for frame in frames[:-1]))
+    pull(codec)
+    said(codec)
+    codec.receive(frames[-1].serialize())
     with pytest.raises(RemoteProtocolError) as caught:
         pull(codec)
     assert caught.value.failure.code is FailureCode.LIMIT_EXCEEDED
@@ -60,6 +67,37 @@ def test_frames_that_say_nothing_give_others_their_turn() -> None:
     assert len(frames_of(codec, PingFrame)) == 1000
 
 
+def test_frames_without_an_event_are_counted_and_nothing_else() -> None:
+    """The gateway cuts off clients that send too many of them; a long body in small pieces is none of these."""
+    codec = started(headers(1, POST))
+    before = codec.noise
+    for byte in PingFrame(0, b"12345678").serialize() * 5:
+        codec.receive(bytes((byte,)))
+        assert pull(codec) == []
+    assert codec.noise == before + 5
+    for _ in range(100):
+        codec.receive(DataFrame(1, b"x").serialize())
+        assert pull(codec) == [Data(1, b"x", 1)]
+    assert codec.noise == before + 5
+
+
+def test_a_change_of_the_windows_counts_by_the_streams_that_it_changes() -> None:
+    codec = started(*(headers(2 * i + 1, POST) for i in range(40)))
+    before = codec.noise
+    codec.receive(SettingsFrame(0, settings={4: 100_000}).serialize())
+    assert pull(codec) == []
+    assert before < codec.noise <= before + 20
+
+
+def test_padding_gives_back_no_more_window_than_it_took() -> None:
+    codec = started(headers(1, POST), limits=HttpLimits(stream_window=65535, connection_window=65536))
+    padded = DataFrame(1, bytes(1000), pad_length=100, flags=["PADDED"])
+    codec.receive(padded.serialize() * 40)
+    assert len(pull(codec)) == 40
+    given = [(frame.stream_id, frame.window_increment) for frame in frames_of(codec, WindowUpdateFrame)]
+    assert all(sum(size for one, size in given if one == stream_id) <= 40 * 101 for stream_id in (0, 1))
+
+
 def test_a_client_cannot_make_us_remember_headers() -> None:
     """It announces a table of 4 GiB, and each of its requests brings a header that the answer repeats."""
     codec = server()
@@ -71,6 +109,20 @@ def test_a_client_cannot_make_us_remember_headers() -> None:
         codec.send(End(2 * i + 1))
         said(codec)
     assert codec._h2.encoder.header_table._current_size <= 4096
+
+
+@pytest.mark.parametrize("size", [0, 100, 4096, 2**32 - 1])
+def test_headers_tell_that_their_table_became_smaller(size: int) -> None:
+    """RFC 7541, 4.2; of a larger table than the usual one no use is made."""
+    codec = server()
+    codec.receive(wire(SettingsFrame(0, settings={1: size}), headers(1, GET, "END_STREAM")))
+    pull(codec)
+    codec.send(ResponseHead(1, 200, [("x", "y")]))
+    (frame,) = frames_of(codec, HeadersFrame)
+    decoder = Decoder()
+    decoder.max_allowed_table_size = min(size, 4096)
+    assert [(str(name), str(value)) for name, value in decoder.decode(frame.data)] == [(":status", "200"), ("x", "y")]
+    assert (frame.data[0] & 0xE0 == 0x20) is (size < 4096)
 
 
 def test_settings_are_not_hoarded() -> None:

@@ -18,7 +18,17 @@ from support.http.h2_frames import GET, POST, answer, body_of, headers, parse, s
 from support.http.story import pull, said
 
 from penstock_codecs.codec import Role
-from penstock_codecs.http import REFUSED_STREAM, Body, Data, End, Http2Connection, HttpLimits, RequestHead, Reset
+from penstock_codecs.http import (
+    REFUSED_STREAM,
+    Body,
+    Continue,
+    Data,
+    End,
+    Http2Connection,
+    HttpLimits,
+    RequestHead,
+    Reset,
+)
 
 MALFORMED = {
     "no scheme": [headers(3, [(":method", "GET"), (":path", "/")])],
@@ -66,6 +76,22 @@ def test_others_go_on(frames: list[Frame]) -> None:
     assert not codec.closed
 
 
+@pytest.mark.parametrize("behind", [b"", DataFrame(0x1020305, b"x").serialize()])
+def test_a_window_increment_of_0_alone_and_before_other_frames(behind: bytes) -> None:
+    number = 0x1020305
+    codec = started(headers(number, POST))
+    codec.receive(WindowUpdateFrame(number, 0).serialize() + behind)
+    assert [(event.stream_id, event.code) for event in pull(codec) if isinstance(event, Reset)] == [(number, 1)]
+
+
+def test_an_increment_of_1_is_good_and_one_of_only_the_reserved_bit_is_none() -> None:
+    """RFC 9113, 6.9."""
+    codec = started(headers(1, POST), headers(3, POST))
+    frame = b"\0\0\4\x08\0\0\0\0"
+    codec.receive(frame + b"\1" + b"\0\0\0\1" + frame + b"\3" + b"\x80\0\0\0")
+    assert [event.stream_id for event in pull(codec) if isinstance(event, Reset)] == [3]
+
+
 def test_what_is_dropped_of_a_malformed_stream_does_not_shut_the_window() -> None:
     """More of such bodies than the connection's window holds; frames that were under way are dropped."""
     codec = started(limits=HttpLimits(stream_window=65535, connection_window=65536))
@@ -107,6 +133,8 @@ def test_a_header_block_that_is_refused_is_in_the_table() -> None:
     [
         [(":status", "200"), ("Upper", "x")],
         [(":status", "two")],
+        [(":status", "2000")],
+        [(":status", "20")],
         [("k", "v")],
         [(":status", "200"), ("content-length", "-1")],
     ],
@@ -126,3 +154,14 @@ def test_a_malformed_response_ends_its_exchange_alone(bad: list[tuple[str, str]]
     assert failed.reason
     assert heard[-1] == End(3)
     assert not codec.closed
+
+
+def test_a_client_is_told_of_100_and_of_no_other_informational_response() -> None:
+    codec = Http2Connection(Role.CLIENT)
+    number = codec.new_stream()
+    codec.send(RequestHead(number, "GET", "/", [], "a"))
+    codec.send(Body(number, (), end=True))
+    said(codec)
+    answers = [headers(1, [(":status", "103")]), headers(1, [(":status", "100")])]
+    codec.receive(SettingsFrame(0).serialize() + b"".join(frame.serialize() for frame in answers))
+    assert pull(codec) == [Continue(1)]

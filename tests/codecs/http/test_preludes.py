@@ -9,7 +9,7 @@ from penstock_analysis.capture import CaptureEvent, Chunk, Joined, Opened
 from penstock_analysis.dialogue import Message
 from penstock_analysis.dialogue.http import HttpDialogue
 from penstock_codecs.codec import Role
-from penstock_codecs.http import Body, End, HttpCodec, Received, RequestHead, ResponseHead, connection
+from penstock_codecs.http import Body, Data, End, HttpCodec, Received, RequestHead, ResponseHead, connection
 
 HEADERS = [
     ("s2-basin", "penstock"),
@@ -21,8 +21,8 @@ FRAME = b"\0\0\x0b\0\n\x08\x1a\x06record"
 """An AppendInput of one record."""
 
 
-def request(stream_id: int) -> RequestHead:
-    return RequestHead(stream_id, "POST", "/v1/streams/s/records", HEADERS, "example.test")
+def request(stream_id: int, *more: tuple[str, str]) -> RequestHead:
+    return RequestHead(stream_id, "POST", "/v1/streams/s/records", [*HEADERS, *more], "example.test")
 
 
 def output(codec: HttpCodec) -> bytes:
@@ -91,7 +91,7 @@ def test_heads_that_refer_to_what_went_before_are_read() -> None:
     asked, answered = 0, 0
     for turn in range(6):
         number = client.new_stream()
-        client.send(request(number))
+        client.send(request(number, ("x" * (1 + 30 * turn), "v"), ("x-long", "y" * 1000 * turn)))
         client.send(End(number))
         data = output(client)
         if turn == 5:
@@ -102,10 +102,68 @@ def test_heads_that_refer_to_what_went_before_are_read() -> None:
             assert head.exchange == number and head.stream == "penstock/s"
         asked += len(data)
         received(server, data)
-        server.send(ResponseHead(number, 404, [("x-some", "header")], end=True))
+        server.send(ResponseHead(number, 404, [("x-some", "header" * 100 * turn)], end=True))
         reply = output(server)
         answered += len(reply)
         received(client, reply)
+
+
+@pytest.mark.parametrize("cut", range(1, 20))
+def test_a_body_of_known_length_goes_on_with_what_is_left(cut: int) -> None:
+    body = b'{"records": [{"body": "x"}]}'
+    head = [*HEADERS[:1], ("content-type", "application/json"), ("content-length", str(len(body)))]
+    client, server = connection("http/1.1", Role.CLIENT), connection("http/1.1", Role.SERVER)
+    client.send(RequestHead(client.new_stream(), "POST", "/v1/streams/s/records", head, "example.test"))
+    client.send(Body(1, [body]))
+    client.send(End(1))
+    data = output(client)
+    at = len(data) - cut
+    received(server, data[:at])
+    preludes = server.preludes()
+    assert preludes is not None and b"content-length: %d\r\n\r\n" % cut in preludes.received
+    reader = connection("http/1.1", Role.SERVER)
+    heard = received(reader, preludes.received + preludes.held + data[at:])
+    assert isinstance(heard[0], RequestHead) and heard[0].target == "/v1/streams/s/records"
+    assert b"".join(bytes(event.data) for event in heard if isinstance(event, Data)) == data[at:]
+    assert heard[-1] == End(1)
+
+
+def test_a_request_that_was_not_pulled_is_held_once() -> None:
+    """The second one is short, and known."""
+    server = connection("http/1.1", Role.SERVER)
+    asked = b"GET /x HTTP/1.1\r\nhost: x\r\n\r\n"
+    for number in (1, 2):
+        received(server, asked)
+        server.send(ResponseHead(number, 200, [("content-length", "0")], end=True))
+    output(server)
+    server.receive(asked)
+    preludes = server.preludes()
+    assert preludes is not None and (preludes.received, preludes.held) == (b"", asked)
+
+
+@pytest.mark.parametrize(
+    "framing", [("content-length", "9"), ("transfer-encoding", "chunked"), None], ids=["length", "chunks", "closing"]
+)
+def test_an_answer_goes_on_with_what_is_left(framing: tuple[str, str] | None) -> None:
+    server = connection("http/1.1", Role.SERVER)
+    received(server, b"GET /v1/streams HTTP/1.%d\r\nhost: x\r\n\r\n" % (framing is not None))
+    server.send(ResponseHead(1, 206, [("x-some", "header"), *([framing] if framing else [])]))
+    server.send(Body(1, [b"begin"]))
+    output(server)
+    preludes = server.preludes()
+    assert preludes is not None and not preludes.unwritten
+    server.send(Body(1, [b"rest"]))
+    server.send(End(1))
+    client = connection("http/1.1", Role.CLIENT)
+    client.send(RequestHead(client.new_stream(), "GET", "/", [], "x"))
+    client.send(End(1))
+    heard = received(client, preludes.sent + output(server))
+    assert isinstance(heard[0], ResponseHead) and heard[0].status == 206
+    assert ("x-some", "header") in heard[0].headers
+    assert b"".join(bytes(event.data) for event in heard if isinstance(event, Data)) == b"rest"
+    if framing is None:
+        heard = received(client, b"")
+    assert End(1) in heard
 
 
 @pytest.mark.parametrize("alpn", ["http/1.1", "h2"])

@@ -35,6 +35,7 @@ CODES = [(status, code) for status, codes in TABLE.items() for code in codes]
 OWN_SHAPES = [
     (412, C.SEQ_NUM_MISMATCH, {"seq_num_mismatch": 7}, b'{"seq_num_mismatch":7}'),
     (412, C.SEQ_NUM_MISMATCH, {"seq_num_mismatch": U64_MAX}, b'{"seq_num_mismatch":18446744073709551615}'),
+    (412, C.SEQ_NUM_MISMATCH, {"seq_num_mismatch": 0}, b'{"seq_num_mismatch":0}'),
     (412, C.FENCING_TOKEN_MISMATCH, {"fencing_token_mismatch": ""}, b'{"fencing_token_mismatch":""}'),
     (412, C.FENCING_TOKEN_MISMATCH, {"fencing_token_mismatch": 'a"b'}, b'{"fencing_token_mismatch":"a\\"b"}'),
     (

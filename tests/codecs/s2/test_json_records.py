@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError
@@ -380,6 +380,9 @@ def test_the_seeds_page_spells_empty_headers() -> None:
     st.integers(1, 20_000),
     st.sampled_from(BytesFormat),
 )
+@example(0, [(0, 30), (3, 20)], [b"abc", b"d"], 1, RAW)
+@example(9_990, [(0, 30), (3, 20)], [b"abc", b"d"], 1, BytesFormat.BASE64)
+@example(99_995, [(1, 9)], [b"\xff"], 1, RAW)
 def test_records_with_few_timestamps_are_encoded_as_any_others(
     first: int, runs: list[tuple[int, int]], words: list[bytes], size: int, data_format: BytesFormat
 ) -> None:
@@ -406,3 +409,12 @@ def test_a_character_cut_between_two_bodies_is_no_text() -> None:
     columns = Columns(range(1, 21), [7] * 20, [b"a", whole[:1], whole[1:], *[b"b"] * 17])
     found = json.loads(encode_read_batch(RecordBatch(columns), RAW))["records"]
     assert [record["body"] for record in found[:4]] == ["a", "\ufffd", "\ufffd", "b"]
+
+
+@pytest.mark.parametrize("index", [0, 1, 19])
+@pytest.mark.parametrize("body", [b'a"b', b"\xff", b"\n"])
+def test_one_body_that_json_spells_otherwise(index: int, body: bytes) -> None:
+    bodies = [b"b" * 5000] * 20
+    bodies[index] = body
+    encoded = encode_read_batch(RecordBatch(Columns(range(1, 21), [7] * 20, bodies)), RAW)
+    assert [record["body"] for record in json.loads(encoded)["records"]] == [spell_bytes[RAW](one) for one in bodies]

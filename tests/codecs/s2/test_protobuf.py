@@ -389,3 +389,11 @@ def test_a_stored_payload_is_sent_without_being_decoded() -> None:
 def test_an_exact_timestamp_is_every_records() -> None:
     append = Append(STREAM, [b"a", b"b"], 18, exact_timestamp=5)
     assert decode_append_input(encode_append_input(append), STREAM).timestamps == [5, 5]
+
+
+def test_as_many_records_as_a_batch_may_have() -> None:
+    most = s2_pb2.AppendInput(records=[s2_pb2.AppendRecord(body=b"x")] * 1000)
+    assert decode_append_input(most.SerializeToString(), STREAM).bodies == [b"x"] * 1000
+    most.records.add()
+    with pytest.raises(OperationFailed, match="must not exceed 1000 records"):
+        decode_append_input(most.SerializeToString(), STREAM)

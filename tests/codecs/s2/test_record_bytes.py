@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_codecs.model import U64_MAX, Columns
-from penstock_codecs.s2.record_bytes import sequenced_records, uniform_records
+from penstock_codecs.s2.record_bytes import LengthCache, sequenced_records, uniform_records
 from penstock_proto import s2_pb2
 
 WIDTHS = [1, 2, 100, 127, 128, 129, 16000, 16383, 16384, 2**21 - 5, 2**21, 2**35, 2**63, U64_MAX - 100, U64_MAX - 8]
@@ -97,3 +98,45 @@ def test_no_change_of_a_byte_goes_unseen(columns: Columns, data: st.DataObject) 
     found = uniform_records(bytes(wire))
     if found is not None:
         assert rows(found) == by_library(bytes(wire))
+
+
+def test_what_is_remembered_for_lengths_is_bounded() -> None:
+    made: list[int] = []
+    cache = LengthCache(made.append)
+    for length in [*range(4096), *range(4096)]:
+        assert cache[length] is None
+    assert made == list(range(4096))
+    for length in range(4096, 9000):
+        assert cache[length] is None and len(cache) <= 4096
+
+
+def test_a_number_longer_than_ten_bytes_is_left_to_the_library() -> None:
+    good = encoded(Columns(range(1, 21), [U64_MAX] * 20, [bytes(100)] * 20))
+    assert uniform_records(good) is not None
+    assert uniform_records(good.replace(b"\xff" * 9 + b"\x01", b"\xff" * 10)) is None
+
+
+@pytest.mark.parametrize("first", [5, 300])
+def test_no_value_of_a_byte_goes_unseen(first: int) -> None:
+    """Each value of each byte of the first and last records, and of those whose timestamp is another."""
+    columns = Columns(range(first, first + 24), [130] * 12 + [1000] * 12, [b"%04d" % index for index in range(24)])
+    good = encoded(columns)
+    stride = len(good) // 24
+    found = uniform_records(good)
+    assert found is not None and rows(found) == rows(columns)
+    for record in (0, 1, 12, 23):
+        for at in range(record * stride, (record + 1) * stride):
+            for value in range(256):
+                wire = good[:at] + bytes((value,)) + good[at + 1 :]
+                found = uniform_records(wire)
+                assert found is None or rows(found) == by_library(wire), (record, at, value)
+
+
+@pytest.mark.parametrize("first", [0, 1, 100, 120, 2**14 - 5, 2**21 - 5, U64_MAX - 9])
+@pytest.mark.parametrize("timestamps", [[0] * 10, [7] * 10, list(range(122, 132)), list(range(2**14 - 4, 2**14 + 6))])
+def test_records_are_the_librarys_bytes_where_numbers_become_wider(first: int, timestamps: list[int]) -> None:
+    columns = Columns(range(first, first + 10), timestamps, [b"x" * index for index in range(10)])
+    batch = s2_pb2.ReadBatch()
+    for seq_num, timestamp, body in rows(columns):
+        batch.records.add(seq_num=seq_num, timestamp=timestamp, body=body)
+    assert encoded(columns) == batch.SerializeToString()

@@ -59,7 +59,7 @@ def test_the_library_counts_as_many(
 @pytest.mark.parametrize("size", [100, 127, 300, 20_000])
 @pytest.mark.parametrize("first", [1, 1000, 1 << 33])
 def test_of_uniform_records_only_the_ends_are_read(size: int, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(record_count, "_walked")
+    monkeypatch.delattr(record_count, "_parse")
     for tail in (False, True):
         data = batch(first, [bytes(size)] * 20, tail=tail)
         assert count_records([memoryview(data)]) == count_records(cut(data, [7, 40, 41])) == 20
@@ -102,7 +102,16 @@ def test_bytes_that_are_no_batch(data: bytes) -> None:
         assert count_records([data]) == sum((one.field_number, one.wire_type) == (1, 2) for one in fields)
 
 
-@pytest.mark.parametrize("data", [b"\x0a" + b"\xff" * 40, b"\x0a" + b"\x80" * 2_000_000, b"\x1a\0" + batch(3, [b"a"])])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x08\x02\x0a\0",
+        b"\x18\x02\x0a\0",
+        b"\x0a" + b"\xff" * 40,
+        b"\x0a" + b"\x80" * 2_000_000,
+        b"\x1a\0" + batch(3, [b"a"]),
+    ],
+)
 def test_lengths_without_an_end_and_fields_of_later_versions(data: bytes) -> None:
     as_the_library(data)
 
@@ -111,6 +120,11 @@ def test_a_tail_longer_than_a_byte_tells() -> None:
     """The bytes after the records are 256 more than the length of the tail says."""
     data = batch(1000, [b"x" * 400] * 8)
     as_the_library(data + b"\x12\x02" + b"\x08\x01" + b"\x12\x02\x08\x01" * 64)
+
+
+def test_records_behind_the_tail_count() -> None:
+    as_the_library(batch(1000, [b"x" * 400] * 8, tail=True) + batch(1008, [b"x"]))
+    as_the_library(batch(1000, [b"x" * 400] * 8, tail=True) + batch(1008, [b"x" * 400] * 3))
 
 
 @given(st.data())

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import NO_HEADERS, U64_MAX, Header, Headers, StreamRef, metered_size
 from penstock_codecs.operations import Append
-from penstock_codecs.s2.validation import Fence, TrimTo, parse_command, validate_append
+from penstock_codecs.s2.validation import Fence, TrimTo, parse_command, trim_points, validate_append
 
 MIB = 1_048_576
 
@@ -34,6 +34,7 @@ def command(name: bytes) -> dict[int, Headers]:
         append([b""]),
         append([b"x"] * 1000),
         append([b"x" * (MIB - 8)]),
+        append([b""], {0: (Header(b"k", b""),) * 262_000}),
         append([b"x" * (MIB // 4 - 8)] * 4),
         append([b"x" * (MIB - 8 - 2 - 3)], {0: (Header(b"k", b"vv"),)}),
         append([b"x"], token=""),
@@ -97,6 +98,9 @@ def test_a_bad_record_is_reported_before_a_bad_batch() -> None:
 @given(st.integers(0, U64_MAX))
 def test_trims(seq_num: int) -> None:
     assert parse_command((Header(b"", b"trim"),), seq_num.to_bytes(8, "big")) == TrimTo(seq_num)
+    headers = {1: command(b"trim")[0], 2: command(b"fence")[0], 3: (Header(b"a", b"b"),), 4: command(b"trim")[0]}
+    bodies = [b"x", seq_num.to_bytes(8, "big"), b"t", b"y", bytes(8)]
+    assert trim_points(append(bodies, headers)) == [seq_num, 0]
 
 
 def test_fences() -> None:

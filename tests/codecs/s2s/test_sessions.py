@@ -177,6 +177,10 @@ def test_what_a_server_may_not_say() -> None:
     server = AppendServer(STREAM)
     with pytest.raises(LocalProtocolError, match="without an input"):
         server.send(acked(0, 1))
+    fed(server, *AppendClient().send(append(b"x")))
+    server.send(acked(0, 1))
+    with pytest.raises(LocalProtocolError, match="without an input"):
+        server.send(acked(1, 2))
     server.send(MISMATCH)
     for event in (MISMATCH, acked(0, 1)):
         with pytest.raises(LocalProtocolError):
@@ -188,6 +192,7 @@ def test_what_a_server_may_not_say() -> None:
     ("acks", "text"),
     [
         ([acked(0, 2), acked(2, 3)], "acknowledged 2 records of an input of 1"),
+        ([acked(3, 3)], "acknowledged 0 records of an input of 1"),
         ([acked(5, 6), acked(5, 6)], "acknowledged sequence number 5 after 5"),
         ([acked(0, 1), acked(1, 2), acked(2, 3)], "acknowledged an input that was not sent"),
         ([acked(0, 1)], "ended with 1 inputs unacknowledged"),

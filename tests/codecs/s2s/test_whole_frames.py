@@ -65,8 +65,22 @@ def test_terminal_frames_are_noticed() -> None:
 def test_what_is_no_frame_is_refused_with_its_length(data: bytes, text: str, at_once: bool) -> None:
     cutter = WholeFrames()
     cutter.feed(FRAMES[0])
-    with pytest.raises(FrameError, match=text):
-        fed(cutter, data, [] if at_once else [1, 2])
+    cutter.check()
+    assert fed(cutter, data, [] if at_once else [1, 2])[-1] == b""
+    for call in (cutter.check, cutter.finish):
+        with pytest.raises(FrameError, match=text):
+            call()
+    assert cutter.feed(FRAMES[0]) == [], "nothing follows"
+
+
+@pytest.mark.parametrize("data", [b"\0\0\0", b"\x20\0\x01"])
+@pytest.mark.parametrize("cut", range(len(FRAMES[0]) + 1))
+def test_frames_before_one_that_is_none_are_passed_on(data: bytes, cut: int) -> None:
+    cutter = WholeFrames()
+    said = FRAMES[0] + FRAMES[1] + data
+    assert b"".join(fed(cutter, said, [cut])) == FRAMES[0] + FRAMES[1]
+    with pytest.raises(FrameError):
+        cutter.check()
 
 
 @pytest.mark.parametrize("cut", range(1, len(FRAMES[1])))

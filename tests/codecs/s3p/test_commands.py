@@ -323,6 +323,30 @@ def test_where_a_fault_is() -> None:
     assert server.next_event() == server.next_event() == Create(b"s")
     with pytest.raises(RemoteProtocolError, match=rf"\(command 3, byte {2 * len(good) + 4 + 12 + 7}\)"):
         server.next_event()
+    for size in (1, 5):
+        server = S3PServer()
+        with pytest.raises(RemoteProtocolError, match=rf"\(command 3, byte {2 * len(good) + 4 + 12 + 7}\)"):
+            for at in range(0, 999, size):
+                server.receive((good + good + b"*3\r\n$6\r\nCREATE\r\n$1\r\ns\r\n+1\r\n")[at : at + size])
+                while server.next_event() is not NEED_DATA:
+                    pass
+
+
+def test_a_length_of_as_many_digits_as_are_allowed_may_come_in_parts() -> None:
+    data = b"*%020d\r\n$%020d\r\nCREATE\r\n$%020d\r\ns\r\n*%020d\r\n" % (3, 6, 1, 0)
+    for cut in range(1, len(data)):
+        server = S3PServer()
+        server.receive(data[:cut])
+        assert server.next_event() is NEED_DATA
+        server.receive(data[cut:])
+        assert server.next_event() == Create(b"s")
+    assert "more than 20 digits" in refused(b"*%021d" % 3)[1]
+
+
+def test_as_many_options_as_are_allowed() -> None:
+    limits = S3PLimits(max_option_pairs=3)
+    assert heard(command(b"READ", [b"COUNT", b"7"] * 3), limits) == [ReadRecords(b"s", 7)]
+    assert refused(command(b"READ", [b"COUNT", b"7"] * 4), limits)[0] is LIMITS
 
 
 def test_names_in_errors_cannot_break_the_line() -> None:
@@ -331,3 +355,39 @@ def test_names_in_errors_cannot_break_the_line() -> None:
     assert r"unknown option A\r\n-ERR \x00\xff\\ of READ" in message
     _, message = refused(wire([b"X" * 200, b"s", []]))
     assert "X" * 64 + "..." in message and "X" * 65 not in message
+
+
+def test_a_wrong_first_byte_is_refused_at_once() -> None:
+    assert "expected an array" in refused(b"x")[1]
+
+
+@pytest.mark.parametrize("end", [b"\0\0", b"zz", b"\rz", b"\xff\xff"])
+@pytest.mark.parametrize("at", [0, 1, 19])
+def test_each_record_ends_with_a_line_end(end: bytes, at: int) -> None:
+    records = [b"$1\r\nx\r\n"] * 20
+    records[at] = b"$1\r\nx" + end
+    data = command(b"APPEND", [], [b"x"] * 20).removesuffix(b"$1\r\nx\r\n" * 20)
+    assert f"record {at + 1} of 1 bytes is followed by" in refused(data + b"".join(records))[1]
+
+
+@pytest.mark.parametrize("line", [b"*1", b"+1", b"$01", b"$+1", b"$ 1", b"$1 ", b"1"])
+@pytest.mark.parametrize("at", [0, 19])
+def test_a_wrong_header_among_records_is_refused_or_read_as_it_is(line: bytes, at: int) -> None:
+    """Leading zeros are good."""
+    records = [b"$1\r\nx\r\n"] * 20
+    records[at] = line + b"\r\nx\r\n"
+    data = command(b"APPEND", [], [b"x"] * 20).removesuffix(b"$1\r\nx\r\n" * 20) + b"".join(records)
+    if line == b"$01":
+        assert heard(data) == [AppendRecords(b"s", [b"x"] * 20)]
+    else:
+        assert f"record {at + 1}" in refused(data)[1]
+
+
+@pytest.mark.parametrize("data", [b"*x", b"*3x", b"*3\rx", b"*3\r\n$x", b"*-", b"*\r"])
+def test_a_wrong_byte_is_refused_as_soon_as_it_comes(data: bytes) -> None:
+    server = S3PServer()
+    server.receive(data[:-1])
+    assert server.next_event() is NEED_DATA
+    server.receive(data[-1:])
+    with pytest.raises(RemoteProtocolError):
+        server.next_event()

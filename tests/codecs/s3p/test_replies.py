@@ -139,7 +139,7 @@ def test_replies_are_matched_to_commands() -> None:
     client.send(ReadRecords(b"s"))
     client.receive(b"-ERR_STREAM_EXISTS x\r\n+OK\r\n")
     assert client.next_event() == ErrorReply("ERR_STREAM_EXISTS", "x")
-    with pytest.raises(RemoteProtocolError, match="Ok came where Records was expected"):
+    with pytest.raises(RemoteProtocolError, match=r"Ok came where Records was expected \(reply 2\)"):
         client.next_event()
 
 
@@ -221,9 +221,20 @@ def test_records_with_few_timestamps_are_encoded_as_any_others(
         seqs += range(first, first + count)
     if seqs and data.draw(st.booleans()):
         seqs[data.draw(st.integers(0, len(seqs) - 1))] += 1
+    are_encoded_as_any_others(timestamps, seqs)
+
+
+def are_encoded_as_any_others(timestamps: list[int], seqs: list[int]) -> None:
     bodies = [b"%d" % (number**3) for number in range(len(seqs))]
     expected = b"*%d\r\n" % (2 * len(seqs))
     for timestamp, seq, body in zip(timestamps, seqs, bodies, strict=True):
         record_id = b"%d-%d" % (timestamp, seq)
         expected += b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(record_id), record_id, len(body), body)
     assert encode_reply(Records(timestamps, seqs, bodies)) == expected
+
+
+@pytest.mark.parametrize("first", [0, 5, 95, 985, 9975, 9981, 9990, 10_000])
+def test_runs_whose_identifiers_become_longer(first: int) -> None:
+    are_encoded_as_any_others([999] * 20 + [1000] * 20, [*range(first, first + 20), *range(20)])
+    are_encoded_as_any_others([999] * 20, [*range(first, first + 19), first + 20])
+    are_encoded_as_any_others([999] * 20, [first, *range(first + 2, first + 21)])

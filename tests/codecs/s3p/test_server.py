@@ -102,7 +102,16 @@ def test_the_peer_goes_away_inside_a_command(length: int) -> None:
     assert caught.value.failure.code is FailureCode.CLIENT_HANGUP
 
 
-@pytest.mark.parametrize("reply", [Records([1], [0], [b""]), Records([1], [0], []), ErrorReply("no code", "x")])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Records([1], [0], [b""]),
+        Records([1], [0], []),
+        Records([1], [0, 1], [b"x", b"y"]),
+        Records([1, 1], [0], [b"x", b"y"]),
+        ErrorReply("no code", "x"),
+    ],
+)
 def test_what_cannot_be_said(reply: Records | ErrorReply) -> None:
     """Section 3: no empty bulk string is ever emitted."""
     server = S3PServer()

@@ -74,6 +74,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
         "message of 16777216 bytes",
     ),
     "a reply": (raw(draft.DataAppended(WRITER, 1)), "DataAppended is not for the client to send"),
+    "an end in parts": (raw(*draft.partials(end(0), [9])), "EndAppendBlock is not allowed outside a block"),
     "a reply in parts": (raw(*draft.partials(draft.DataAppended(WRITER, 1), [9])), "is not for the client to send"),
     "a released message": (raw(released.ConditionalCheckFailed(WRITER, 1)), "unknown message type 8"),
     "unknown": (raw(b"\0\0\0\x63\0\0\0\0"), r"unknown message type 99 \(byte 29\)"),
@@ -136,6 +137,9 @@ def test_as_many_writers_as_are_allowed() -> None:
         ([Begin(OTHER, 0, 0)], "which is not set up"),
         ([ONE[1]], "without a Begin"),
         ([*ONE], "Event is not allowed outside a block"),
+        (draft.partials(draft.DataAppended(WRITER, 1), [9]), "DataAppended must not be sent by this side"),
+        (draft.partials(end(0), [9]), "EndAppendBlock is not allowed outside a block"),
+        ([draft.Partial(draft.PartialKind.BEGIN, b"\0\0\0\x63"), draft.Partial(draft.PartialKind.END, bytes(4))], "99"),
         ([draft.DataAppended(WRITER, 1)], "DataAppended must not be sent by this side"),
         ([released.Hello(16, 5)], "Hello is not a message of the draft dialect"),
         (["x"], "str is not a message of the draft dialect"),
@@ -161,6 +165,12 @@ def test_replies_in_parts() -> None:
     assert pull(client) == [reply]
     with pytest.raises(LocalProtocolError, match="without a Begin"):
         server.send(parts[1])
+
+
+def test_a_message_without_a_body_in_parts() -> None:
+    client, server = ready_client()
+    server.receive(raw(*(piece for part in draft.partials(KeepAlive(b""), [4]) for piece in client.send(part))))
+    assert pull(server) == [KeepAlive(b"")]
 
 
 def test_what_a_server_does_not_say() -> None:
@@ -206,3 +216,15 @@ def test_a_client_that_did_not_ask_is_not_set_up() -> None:
     client = SegmentClient(Dialect.DRAFT)
     events, ending = conformance.trace(lambda: client, [raw(draft.AppendSetup("seg", WRITER, 0))])
     assert events == () and "did not ask for it" in ending
+
+
+@pytest.mark.parametrize("offset", [0, 1000])
+def test_an_observer_takes_a_writers_first_block_at_any_offset(offset: int) -> None:
+    server = SegmentServer(observer=True)
+    server.receive(raw(draft.SetupAppend(WRITER, "seg"), begin(13, offset), Event(b"hello"), end(13, offset)))
+    assert [type(event).__name__ for event in pull(server)] == [
+        "SetupAppend",
+        "BeginAppendBlock",
+        "BlockData",
+        "EndAppendBlock",
+    ]

@@ -27,6 +27,8 @@ from penstock_codecs.segment import (
     released,
     split_events,
 )
+from penstock_codecs.segment.frames import FrameFault, Frames
+from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, Direction
 
 ENDS = pytest.mark.parametrize(
     ("role", "dialect"),
@@ -244,3 +246,27 @@ def test_a_message_that_was_taken_is_not_kept() -> None:
     (asked,) = pull(server)
     assert isinstance(asked, released.GetStreamSegmentInfo)
     assert len(server._frames.data) == 0
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_a_message_may_be_as_long_as_the_limit(dialect: Dialect) -> None:
+    frames = Frames(Direction.REQUEST, dialect, 1000)
+    frames.receive(HEADER.pack(released.KeepAlive.type_id, 1000) + HEADER.pack(released.KeepAlive.type_id, 1001))
+    head = frames.head()
+    assert head is not None and head[1] == 1000
+    frames.take(HEADER_BYTES)
+    with pytest.raises(FrameFault, match="KeepAlive of 1001 bytes, at most 1000 are allowed"):
+        frames.head()
+
+
+def test_nothing_is_held_before_the_first_byte_and_after_a_fault() -> None:
+    server = SegmentServer()
+    assert server.buffered == 0
+    server.receive(b"\0")
+    assert server.next_event() is NEED_DATA and server.buffered == 1
+    server.receive(b"\xff\xff\xff" + bytes(4))
+    with pytest.raises(RemoteProtocolError):
+        server.next_event()
+    assert server.buffered == 0
+    server.receive(bytes(1000))
+    assert server.buffered == 0

@@ -206,14 +206,16 @@ def test_any_byte_but_zero_is_true() -> None:
 
 
 def test_the_other_flag_bits_are_ignored() -> None:
-    message = decoded(draft.SegmentRead, bytes.fromhex("0000 0000000000000000 ff 61"))
-    assert message == draft.SegmentRead("", 0, draft.Flags(True, True), b"a")
+    for bits, flags in (("ff", (True, True)), ("bf", (True, False)), ("7f", (False, True)), ("3f", (False, False))):
+        message = decoded(draft.SegmentRead, bytes.fromhex(f"0000 0000000000000000 {bits} 61"))
+        assert message == draft.SegmentRead("", 0, draft.Flags(*flags), b"a")
 
 
 def test_repr_is_short_and_tells_apart() -> None:
     one, other = (released.AppendBlock(WRITER, bytes(100_000) + end) for end in (b"a", b"b"))
     assert len(repr(one)) < 200 and repr(one) != repr(other)
     assert repr(released.KeepAlive()) == "KeepAlive()"
+    assert repr(draft.Partial(draft.PartialKind.BEGIN, b"a")) == "Partial(part=BEGIN, data=b'a')"
     entry = TableEntry(TableKey(b"k", 1), bytes(1000))
     assert "<1000 bytes, 0000" in repr(released.TableRead(1, "s", (entry,)))
 
@@ -222,3 +224,35 @@ def test_large_data_is_not_copied() -> None:
     data = bytes(1 << 20)
     pieces = encode(released.SegmentRead("s", 0, False, False, data, 1))
     assert any(piece is data for piece in pieces)
+
+
+I64, I32 = 2**63, 2**31
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        released.CreateSegment(-I64, "s", -I32, 0),
+        released.CreateSegment(I64 - 1, "n" * SEGMENT_MAX_NAME, I32 - 1, 255),
+        released.OperationUnsupported(1, "x" * 65_535),
+        released.TableEntriesUpdated(1, (-I64,) * SEGMENT_MAX_ITEMS),
+    ],
+)
+def test_the_largest_and_smallest_values(message: SegmentMessage) -> None:
+    assert decoded(type(message), body(message)) == message
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (released.CreateSegment(I64, "s", 0, 0), f"{I64} is no i64"),
+        (released.CreateSegment(-I64 - 1, "s", 0, 0), f"{-I64 - 1} is no i64"),
+        (released.CreateSegment(1, "s", I32, 0), f"{I32} is no i32"),
+        (released.CreateSegment(1, "s", -I32 - 1, 0), f"{-I32 - 1} is no i32"),
+        (released.CreateSegment(1, "s", 0, -1), "-1 is no u8"),
+        (released.CreateSegment(1, "n" * (SEGMENT_MAX_NAME + 1), 0, 0), "1025 bytes"),
+    ],
+)
+def test_values_beyond_these_cannot_be_said(message: SegmentMessage, said: str) -> None:
+    with pytest.raises(LocalProtocolError, match=said):
+        encode(message)

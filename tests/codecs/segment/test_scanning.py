@@ -51,6 +51,9 @@ def test_bounds() -> None:
     assert len(take_records(data, 0, count=2, size=1000, **LARGE).bodies) == 2
     assert len(take_records(data, 0, count=9, size=14, **LARGE).bodies) == 2
     assert len(take_records(data, 0, count=9, size=0, **LARGE).bodies) == 1
+    for size, pieces in ((10, 1), (11, 2), (100, 11)):
+        found = take_records(join_events([b"x" * size]), 0, count=9, size=1000, **LARGE)
+        assert (len(found.bodies), len(found.inner)) == (pieces, pieces - 1)
 
 
 @pytest.mark.parametrize(

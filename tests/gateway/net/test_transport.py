@@ -108,3 +108,18 @@ async def test_a_lost_peer_is_reported_once_by_the_writer(
         await trio.testing.wait_all_tasks_blocked()
         peer.close()
     assert [type(error) for error in lost] == [trio.BrokenResourceError]
+
+
+async def test_owned_bytes_stay_when_more_is_received(
+    sockets: tuple[trio.socket.SocketType, trio.SocketStream],
+) -> None:
+    peer, stream = sockets
+    transport = Transport(stream, 64 * KIB)
+    await peer.send(b"first")
+    owned = await transport.receive(owned=True)
+    await peer.send(b"later")
+    assert await transport.receive() == b"later"
+    assert type(owned) is bytes
+    assert owned == b"first"
+    peer.shutdown(trio.socket.SHUT_WR)
+    assert await transport.receive(owned=True) == b""

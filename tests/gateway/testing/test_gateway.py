@@ -17,10 +17,10 @@ def append_and_read(url: str, body: str) -> list[str]:
     headers = {"s2-basin": "penstock", "content-type": "application/json"}
     data = json.dumps({"records": [{"body": body}]}).encode()
     urllib.request.urlopen(
-        urllib.request.Request(f"{url}/v1/streams/orders/records", data, headers), timeout=20
+        urllib.request.Request(f"{url}/v1/streams/orders/records", data, headers), timeout=60
     ).close()
     request = urllib.request.Request(f"{url}/v1/streams/orders/records?seq_num=0", headers={"s2-basin": "penstock"})
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return [record["body"] for record in json.load(answer)["records"]]
 
 
@@ -36,7 +36,7 @@ def test_a_gateway_serves_all_protocols_on_free_ports() -> None:
             variables["PRAVEGA_CONTROLLER_URI"] == gateway.url("controller") == f"tcp://{gateway.address('controller')}"
         )
         assert variables["S3P_URL"] == gateway.url("s3p")
-        with urllib.request.urlopen(f"{gateway.url('management')}/ready", timeout=20) as answer:
+        with urllib.request.urlopen(f"{gateway.url('management')}/ready", timeout=60) as answer:
             assert answer.status == 200
     assert not directory.exists()
     gateway.stop()  # does nothing
@@ -54,7 +54,7 @@ def test_a_configuration_of_its_own_and_a_restart(tmp_path: Path) -> None:
 
 def test_a_gateway_that_cannot_start_says_why(tmp_path: Path) -> None:
     config = tmp_path / "gateway.toml"
-    config.write_text('[listeners.s2]\ntls_certificate = "missing.pem"\n')
+    config.write_text('[listeners.s2]\ntls_certificate = "missing.pem"\ntls_key = "missing.pem"\n')
     with pytest.raises(GatewayError, match=r"exit code 2(.|\n)*missing\.pem"):
         Gateway(config).start()
     config.write_text('[log]\nformat = "console"\n')

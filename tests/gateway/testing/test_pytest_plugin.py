@@ -18,7 +18,7 @@ def append(body):
     url = os.environ["S2_BASIN_ENDPOINT"] + "/v1/streams/orders/records"
     headers = {"s2-basin": "penstock", "content-type": "application/json"}
     data = json.dumps({"records": [{"body": body}]}).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=20) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=60) as answer:
         return json.load(answer)["start"]["seq_num"]
 """
 
@@ -32,7 +32,7 @@ def run(directory: Path, *arguments: str, **environment: str) -> subprocess.Comp
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
 

@@ -17,6 +17,7 @@ from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Capability, Located
 
 if TYPE_CHECKING:
+    from penstock.protocols.conformance import Suite
     from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
     from penstock.routing.target import Target
 
@@ -134,6 +135,11 @@ class _Server(ServerKind):
 
     def settings(self, server: Server) -> dict[str, Any]:
         return {"address": str(server.address), "dialect": "crlf" if server.options else "lf"}
+
+    def suite(self, server: Server) -> Suite | None:
+        from numbered_lines.conforming import SUITE
+
+        return None if server.options else SUITE
 
 
 PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Back(),), server=_Server())

@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
-from support.real_backs import Address, BackServer, PravegaStandalone, S2Lite, S3PReference, SecondPenstock
+from support.real_backs import (
+    Address,
+    BackServer,
+    DurableReference,
+    PravegaStandalone,
+    S2Lite,
+    S3PReference,
+    SecondPenstock,
+)
 
 __all__ = ["BRIDGES", "DIRECT", "DRAFT", "EMBEDDED", "REAL", "SECOND", "Bridge"]
 
@@ -44,7 +52,8 @@ empty_body = "envelope"
 class Bridge:
     """A back of a `kind`, the server behind it, and how to start that server (None: the embedded store).
 
-    `real`: a third-party server, which need not be installed. `more`: further keys of the back's table.
+    `real`: a third-party server, which need not be installed. `more`: further keys of the back's table. `largest`: the
+    largest body that it takes, in bytes.
     """
 
     kind: str
@@ -53,6 +62,7 @@ class Bridge:
     real: bool = False
     controller: bool = False
     more: str = ""
+    largest: int = (1 << 20) - 8
 
     def __str__(self) -> str:
         return f"{self.kind} {self.server}".replace(" ", "-")
@@ -82,11 +92,13 @@ SECOND = {
     "s2": Bridge("s2", "Penstock", lambda: SecondPenstock("s2")),
     "s3p": Bridge("s3p", "Penstock", lambda: SecondPenstock("s3p")),
     "segment": Bridge("segment", "Penstock", lambda: SecondPenstock("segment"), controller=True),
+    "durable": Bridge("durable", "Penstock", lambda: SecondPenstock("durable"), largest=(1 << 20) - 16),
 }
 REAL = {
     "s2": Bridge("s2", "s2 lite", S2Lite, real=True),
     "s3p": Bridge("s3p", "reference server", S3PReference, real=True),
     "segment": Bridge("segment", "Pravega", PravegaStandalone, real=True, controller=True),
+    "durable": Bridge("durable", "reference server", DurableReference, real=True),
 }
 DIRECT = Bridge("segment", "Penstock without controller", lambda: SecondPenstock("segment"))
 DRAFT = Bridge("segment", "Penstock in the draft", lambda: SecondPenstock("segment"), more='dialect = "draft"')

@@ -237,11 +237,11 @@ class NumberAssigner:
         The records before that run are those of others. If there is no such run, the append's records have numbers by
         now, and are searched afterwards.
         """
-        wanted, timestamps = one.handed.append.bodies, one.handed.timestamps
+        wanted, timestamps = self._comparable(one.handed.append.bodies), one.handed.timestamps
         limit = min(self._stream.clock(), *timestamps[:1] or [U64_MAX])
         while True:
             found = await unnumbered.behind(draft, len(wanted))
-            at = index_of(wanted, found.bodies)
+            at = index_of(wanted, self._comparable(found.bodies))
             others = len(found.bodies) - len(wanted) + 1 if at is None else at
             if others <= 0 and at is None:
                 return
@@ -308,19 +308,22 @@ class NumberAssigner:
 
     async def _search(self, handed: SentAppend) -> _Settled:
         """Find an append whose place the server did not tell: the first run with its bodies behind `handed.after`."""
-        stream, wanted = self._stream, handed.append.bodies
+        stream, wanted = self._stream, self._comparable(handed.append.bodies)
         await stream.catch_up()
         cursor = await cursor_at(stream, FromSeqNum(handed.after.seq_num))
         bodies: deque[bytes] = deque(maxlen=len(wanted))
         marks: deque[Mark] = deque(maxlen=len(wanted))
         while len(numbered := await read(stream, cursor)):
             for index in range(len(numbered)):
-                bodies.append(numbered.records.bodies[index])
+                bodies.append(stream.native.comparable(stream.ref, numbered.records.bodies[index]))
                 marks.append(numbered.mark(index))
                 if bodies[0] == wanted[0] and len(bodies) == len(wanted) and list(bodies) == wanted:
                     return _Settled(marks[0], marks[-1])
             cursor = cursor_in(stream, numbered, len(numbered))
         raise fail(FailureCode.OTHER, "its records are not there")
+
+    def _comparable(self, bodies: list[bytes]) -> list[bytes]:
+        return [self._stream.native.comparable(self._stream.ref, body) for body in bodies]
 
 
 def _size(one: _Work) -> int:

@@ -144,7 +144,7 @@ class IndexedBack(Back):
         """Capabilities of the server, and those that the index adds."""
         native = self._native.capabilities
         kept = set() if Capability.RECORD_IDS in native else {Capability.RECORD_IDS, Capability.TIMESTAMPS}
-        return native | kept | {Capability.LOCATE, Capability.FOLLOW}
+        return native | kept | {Capability.LOCATE, Capability.FOLLOW, Capability.TRIM}
 
     async def perform(self, operation: Operation[R]) -> R:
         handler = self._handlers.get(type(operation))

@@ -6,7 +6,7 @@ from penstock.backends.sequence_numbering.history import ScanStart, cursor_at, c
 from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.core.marks import Mark
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.operations import Append, Appended, FromRecordId, FromSeqNum, FromTimestamp
+from penstock_codecs.operations import Append, Appended, Capability, FromRecordId, FromSeqNum, FromTimestamp
 from penstock_codecs.s2.validation import TrimTo, parse_command
 
 __all__ = ["carry_out_commands", "check_commands", "trim"]
@@ -14,6 +14,8 @@ __all__ = ["carry_out_commands", "check_commands", "trim"]
 
 async def trim(stream: IndexedStream, start: FromSeqNum | FromRecordId | FromTimestamp) -> Mark:
     """Remove the records before the first one at or after `start`, never beyond the tail; return the first one kept.
+
+    If the server has no trims, the records stay there, and are hidden from clients of this gateway.
 
     Raises OperationFailed.
     """
@@ -24,7 +26,8 @@ async def _trim_to(stream: IndexedStream, cursor: ScanStart) -> Mark:
     kept = max(cursor.at, stream.index.first)
     # The index first: then no read is given records that may be gone, and the number of the first record is known.
     await stream.index.trimmed(kept)
-    await stream.native.trim(stream.ref, kept)
+    if Capability.TRIM in stream.native.capabilities:
+        await stream.native.trim(stream.ref, kept)
     return kept
 
 

@@ -135,7 +135,7 @@ def _arguments(management: str) -> list[Argument]:
     return [
         Argument("--management", "Management listener", "HOST:PORT or https://HOST:PORT", default=management),
         Argument("--token", "Token", "If the listener takes one; else PENSTOCK_MANAGEMENT_TOKEN is sent", "password"),
-        Argument("--select", "Connections", _SELECTION, placeholder="stream=penstock/orders* listener=s2"),
+        Argument("--select", "Connections", _SELECTION, placeholder="stream=penstock/orders* route=orders"),
         *(
             Argument(f"--management-{name}", title, "For https", "fileselect")
             for name, title in (("ca", "Authorities"), ("certificate", "Client certificate"), ("key", "Its key"))

@@ -49,7 +49,10 @@ async def serve_http(
                 alpn = sniff(start)
         codec = connection(alpn, Role.SERVER, settings.limits, scheme)
         transport.speaks(codec)
-        await HttpServerConnection(transport, codec, handler, settings).run(start, drain)
+        if start:  # b"" would mean the end of the stream; after ALPN nothing has been read yet
+            codec.receive(start)
+        start = data = b""  # this frame lives as long as the connection
+        await HttpServerConnection(transport, codec, handler, settings).run(drain)
     except trio.TooSlowError:
         if not drain.begun:
             quota.limited(waits_by)

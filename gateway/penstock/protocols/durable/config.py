@@ -7,8 +7,9 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from penstock.core.config_fields import DEFAULT_BASIN, Token, check_address, check_basin, key
+from penstock.core.config_fields import DEFAULT_BASIN, Token, check_address, check_basin, check_server, key
 from penstock.protocols.tables import (
+    LOST_ACK,
     MAX_CONNECTIONS,
     STREAMS_BEFORE_AUTH,
     Anonymous,
@@ -16,12 +17,14 @@ from penstock.protocols.tables import (
     ListenerName,
     ListenerTable,
     LossTable,
+    NumberedBackTable,
+    Recover,
 )
 from penstock_codecs.durable import DEFAULT_TYPE, essence
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.limits import KIB, MIB
 
-__all__ = ["DurableListener", "DurableListenerLimits", "DurableLoss"]
+__all__ = ["DurableBackTable", "DurableListener", "DurableListenerLimits", "DurableLoss"]
 
 
 class DurableListenerLimits(ListenerLimits, frozen=True, kw_only=True):
@@ -30,7 +33,12 @@ class DurableListenerLimits(ListenerLimits, frozen=True, kw_only=True):
     max_connections: Annotated[int, MAX_CONNECTIONS] = 10_000
     max_append_bytes: Annotated[int, key("Most bytes of one append's body.", least=1, most=1 * MIB - 8)] = 1 * MIB - 8
     max_read_bytes: Annotated[
-        int, key("Bytes of records after which an answer ends; the client reads on behind it.", least=1, most=8 * MIB)
+        int,
+        key(
+            "Bytes of records after which an answer ends; the client reads on behind it. Every record must fit.",
+            least=1 * MIB,
+            most=8 * MIB,
+        ),
     ] = 1 * MIB
     long_poll_seconds: Annotated[float, key("Time that a long poll waits for data.", least=0, most=300)] = 20.0
     event_stream_seconds: Annotated[
@@ -117,10 +125,77 @@ class DurableListener(ListenerTable, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_address("bind", self.bind)
         check_basin("basin", self.basin)
-        if _PREFIX.fullmatch(self.path) is None:
-            raise ValueError(f"path: expected a path such as /v1/stream/, got {self.path!r:.80}")
+        _check_prefix(self.path)
         try:
             essence(self.content_type)
         except OperationFailed as error:
             raise ValueError(error.failure.message) from None
         self.check_tls()
+
+
+class DurableBackTable(NumberedBackTable, frozen=True, kw_only=True, tag_field="kind", tag="durable"):
+    """A server of Durable Streams. The gateway counts its records, and keeps the numbers in the embedded store. It uses
+    streams of JSON, and streams of its own content type; it leaves other streams of bytes alone."""
+
+    address: Annotated[str, key("HOST:PORT of the server.", example="127.0.0.1:4438")]
+    path: Annotated[str, key("Path under which the server has streams; it begins and ends with a slash.")] = (
+        "/v1/stream/"
+    )
+    names: Annotated[
+        Literal["fixed", "path"],
+        key(
+            'Names of streams on the server, behind the path (docs/names.md). "fixed": a stream of `basin` has its own '
+            'name; "path": basin/stream.'
+        ),
+    ] = "fixed"
+    basin: Annotated[str, key('Basin of all streams on the server, if names is "fixed".')] = DEFAULT_BASIN
+    http: Annotated[
+        Literal["auto", "h1", "h2"],
+        key(
+            'Version of HTTP. "h1": HTTP/1.1; "h2": HTTP/2; "auto": the version that TLS negotiates, or HTTP/1.1 '
+            "without TLS."
+        ),
+    ] = "auto"
+    token: Annotated[
+        Token | None,
+        key("Bearer token for the server; token_file keeps it out of the configuration.", example="secret"),
+    ] = None
+    token_file: Annotated[
+        str | None,
+        key(
+            "File with the bearer token for the server, read at the start, without blanks around it.",
+            example="token",
+            path=True,
+        ),
+    ] = None
+    create_as: Annotated[
+        Literal["records", "json"],
+        key(
+            'Content of streams that the gateway creates. "records": any records, with headers, in the content type '
+            'application/vnd.penstock.records; "json": application/json, which takes records that are JSON and have no '
+            "headers."
+        ),
+    ] = "records"
+    max_append_bytes: Annotated[
+        int,
+        key(
+            "Largest body of a request that the server takes. A record takes some 8 bytes more than its body.",
+            least=16,
+            most=8 * MIB,
+        ),
+    ] = 2 * MIB
+    recover_seconds: Recover = 30.0
+    delivery: Annotated[Literal["exactly-once", "at-least-once", "refuse"], key(LOST_ACK)] = "exactly-once"
+
+    def __post_init__(self) -> None:
+        self.check()
+        check_server("address", self.address)
+        check_basin("basin", self.basin)
+        _check_prefix(self.path)
+        if self.token is not None and self.token_file is not None:
+            raise ValueError("token and token_file exclude each other: give one of them")
+
+
+def _check_prefix(path: str) -> None:
+    if _PREFIX.fullmatch(path) is None:
+        raise ValueError(f"path: expected a path such as /v1/stream/, got {path!r:.80}")

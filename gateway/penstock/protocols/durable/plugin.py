@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.address import Address
-from penstock.protocols.durable.config import DurableListener
-from penstock.protocols.plugin import Advice, Example, ListenerKind, ProtocolPlugin
+from penstock.core.config_fields import DEFAULT_BASIN
+from penstock.protocols.durable.config import DurableBackTable, DurableListener
+from penstock.protocols.plugin import Advice, BackKind, Example, ListenerKind, ProtocolPlugin
+from penstock.protocols.servers import Server, ServerKind
 from penstock.protocols.tables import ConfigView
 from penstock.protocols.terms import Terms
-from penstock.routing.loss.plan import FrontSide
+from penstock.routing.loss.plan import BackSide, FrontSide
 from penstock_codecs.model import StreamRef
 
 if TYPE_CHECKING:
-    from penstock.protocols.opening import ListenerContext, OpenListener
+    from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
+    from penstock.routing.target import Target
 
 __all__ = ["PLUGIN"]
 
@@ -116,4 +120,41 @@ class _Listener(ListenerKind[DurableListener]):
         return commands(table, address, example)
 
 
-PLUGIN: Final = ProtocolPlugin(listener=_Listener())
+class _Back(BackKind[DurableBackTable]):
+    title = "Durable Streams"
+    table = DurableBackTable
+
+    def open(self, context: BackContext, name: str, table: DurableBackTable) -> AbstractAsyncContextManager[Target]:
+        from penstock.protocols.durable.opening import open_back
+
+        return open_back(context, name, table)
+
+    def check(self, name: str, table: DurableBackTable) -> None:
+        from penstock.protocols.durable.opening import credentials
+
+        credentials(name, table)
+
+    def side(self, table: DurableBackTable) -> BackSide:
+        from penstock.protocols.durable.report import back_side
+
+        return back_side(table)
+
+    def describe(self, table: DurableBackTable) -> str:
+        return "trimmed records are hidden here and stay on the server"
+
+    def sends_secrets(self, table: DurableBackTable) -> bool:
+        return table.token is not None or table.token_file is not None
+
+
+class _Server(ServerKind):
+    scheme = "durable"
+    protocol = "durable"
+    back = DurableBackTable
+    example = "durable://127.0.0.1:4437"
+    default_basin = DEFAULT_BASIN
+
+    def settings(self, server: Server) -> dict[str, Any]:
+        return {"address": str(server.address), "names": "fixed" if server.space is None else "path"}
+
+
+PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Back(),), server=_Server())

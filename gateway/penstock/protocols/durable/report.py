@@ -1,4 +1,4 @@
-"""Texts about listeners of Durable Streams for people: reports, plans of losses, and the first commands."""
+"""Texts about listeners and backs of Durable Streams for people: reports, plans of losses, and the first commands."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import shlex
 from collections.abc import Iterator
 
 from penstock.core.address import Address
-from penstock.protocols.durable.config import DurableListener
+from penstock.protocols.durable.back import CAPABILITIES
+from penstock.protocols.durable.config import DurableBackTable, DurableListener
 from penstock.protocols.durable.opening import names_of
 from penstock.protocols.plugin import Example
 from penstock.protocols.tables import ConfigView
+from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item
+from penstock_codecs.durable import OVERHEAD_BYTES
+from penstock_codecs.features import Feature
+from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import Capability
 
-__all__ = ["DurableSide", "commands", "describe", "describe_names"]
+__all__ = ["DurableSide", "back_side", "commands", "describe", "describe_names"]
 
 
 class DurableSide(FrontSide):
@@ -22,6 +28,25 @@ class DurableSide(FrontSide):
     def positions(self, back: BackSide) -> Iterator[Item]:
         """Yield the fate of positions that its clients read."""
         yield Item("offsets", Fate.KEPT, "counted by the gateway, kept in its index" if back.numbered else "")
+
+
+def back_side(table: DurableBackTable) -> BackSide:
+    """See `penstock.protocols.plugin.BackKind.side`."""
+    only_json = table.create_as == "json"
+    where = "on streams of records; refused on streams of JSON"
+    able = {Capability.TRIM, Capability.LOCATE, Capability.RECORD_IDS, Capability.TIMESTAMPS, Capability.BYTES}
+    return BackSide(
+        kind="durable",
+        capabilities=CAPABILITIES | able,
+        delivery=table.delivery,
+        loss=LossPolicy(headers=Loss.REFUSE, empty_body=Loss.REFUSE, command_records=Loss.REFUSE),
+        kept={} if only_json else {Feature.HEADERS: where, Feature.EMPTY_BODY: where},
+        largest=min(table.max_append_bytes - OVERHEAD_BYTES, 1 * MIB - 8),
+        numbered=True,
+        timestamps_kept="in the gateway's index",
+        timestamps_read="the gateway's, kept in its index",
+        finds_out="the gateway sends it again with its number as a producer, and the server stores it once",
+    )
 
 
 def describe(listener: DurableListener, config: ConfigView) -> Iterator[str]:

@@ -16,6 +16,7 @@ from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item
 from penstock_analysis.segment.dialect_detection import HELLO
 from penstock_codecs.byte_layout import Layout
+from penstock_codecs.features import Feature
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Capability
 from penstock_codecs.streams import BasinConfig, Retention, StreamConfig
@@ -148,7 +149,7 @@ class _Back(BackKind[SegmentBackTable]):
             capabilities=table.loss.policy.enveloped | able,
             delivery=table.delivery,
             loss=table.loss.policy,
-            keep_empty=keep_empty,
+            kept={Feature.EMPTY_BODY: "as events without bytes"} if keep_empty else {},
             numbered=True,
             byte_offsets=True,
             timestamps_kept="in the gateway's index",
@@ -182,10 +183,10 @@ class SegmentStoreKind(ServerKind):
             return server.space, stream
         return DEFAULT_BASIN, f"{server.space}/{stream}"  # docs/names.md: scopes that are no valid basins
 
-    def suite(self, server: Server) -> Suite | None:
-        from penstock.protocols.segment.conformance import RELEASED
+    def suite(self, server: Server) -> Suite:
+        from penstock.protocols.segment.conformance import DRAFT, RELEASED
 
-        return None if server.options else RELEASED
+        return DRAFT if server.options else RELEASED
 
     def takes_recorded(self, server: Server, first: bytes) -> bool:
         return server.space is None and first.startswith(HELLO) == (not server.options)

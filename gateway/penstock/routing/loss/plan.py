@@ -7,12 +7,13 @@ servers that cannot be reached. docs/loss.md and docs/guarantees.md explain it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
 from penstock.routing.loss.loss import Loss, LossPolicy
+from penstock_codecs.features import Feature
 from penstock_codecs.limits import MIB
 from penstock_codecs.operations import Capability
 
@@ -44,8 +45,8 @@ class BackSide:
     """A back, as far as plans depend on it. The defaults describe a server that keeps everything.
 
     `kind`: as configured. `delivery`: the configured guarantee after lost acknowledgements. `loss`: its policy for
-    records that it cannot carry, None if it can carry all. `keep_empty`: records with an empty body are appended as
-    they are. `largest`: largest body of a record, in bytes. `appends`: False if it is only read. `embedded`: it is the
+    records that it cannot carry, None if it can carry all. `kept`: features that it carries nevertheless, each with a
+    remark. `largest`: largest body of a record, in bytes. `appends`: False if it is only read. `embedded`: it is the
     store in this process. `numbered`: the gateway counts its records. `byte_offsets`, `record_ids`: it has its own.
     `timestamps_kept`, `timestamps_read`: remarks on timestamps. `finds_out`: how it is found out whether an append was
     stored whose acknowledgement was lost. `exactly_once`: deliveries for which that is done. `for_bytes`: the fate of
@@ -57,7 +58,7 @@ class BackSide:
     capabilities: frozenset[Capability] = frozenset(Capability)
     delivery: str = "exactly-once"
     loss: LossPolicy | None = None
-    keep_empty: bool = False
+    kept: Mapping[Feature, str] = field(default_factory=dict)
     largest: int = 1 * MIB - 8
     appends: bool = True
     embedded: bool = False
@@ -125,16 +126,21 @@ _COMMANDS: Final = "a trim is executed; a fence is stored as data and fences no 
 
 def carried(back: BackSide) -> Iterator[Item]:
     """Yield the fate of headers, empty bodies and command records on the back."""
-    loss = back.loss
-    headers = Fate.KEPT if loss is None else _FATES[loss.headers]
-    yield Item("headers", headers, "the body is appended without them" if headers is Fate.DROPPED else "")
-    empty = Fate.KEPT if loss is None or back.keep_empty else _FATES[loss.empty_body]
-    yield Item("empty bodies", empty, "as events without bytes" if back.keep_empty else "")
-    if loss is None:
-        yield Item("command records", Fate.KEPT, "fence and trim are executed")
+    fates = {feature: _fate(back, feature) for feature in Feature}
+    headers, empty, commands = fates[Feature.HEADERS], fates[Feature.EMPTY_BODY], fates[Feature.COMMAND]
+    dropped = "the body is appended without them" if headers is Fate.DROPPED else ""
+    yield Item("headers", headers, back.kept.get(Feature.HEADERS, dropped))
+    yield Item("empty bodies", empty, back.kept.get(Feature.EMPTY_BODY, ""))
+    if back.loss is None:
+        yield Item("command records", commands, "fence and trim are executed")
     else:
-        commands = _FATES[loss.command_records]
         yield Item("command records", commands, _COMMANDS if commands is Fate.ENVELOPED else "")
+
+
+def _fate(back: BackSide, feature: Feature) -> Fate:
+    if back.loss is None or feature in back.kept:
+        return Fate.KEPT
+    return _FATES[back.loss.about(feature)]
 
 
 def bodies(back: BackSide, what: str) -> Iterator[Item]:

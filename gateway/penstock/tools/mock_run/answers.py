@@ -12,10 +12,11 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+from penstock.net.listeners import MANAGEMENT
 from penstock.tools.mock.client_messages import alike
 from penstock.tools.mock_run.exchanges import ExchangeReader, Part, PartKind, exchange_reader
 from penstock.tools.replay.protocols import protocol_of
-from penstock_analysis.capture import CaptureEvent, Conversation
+from penstock_analysis.capture import CaptureEvent, Closed, Conversation, Sender
 
 __all__ = ["AnswerBook", "RecordedAnswer", "Undecided", "same_bytes"]
 
@@ -35,10 +36,12 @@ WHERE {} AND given <= ? AND answered AND test IN (?, '') AND protocol IN (?, '')
 _EXACT: Final = "head = ?"
 _REDACTED: Final = "head GLOB '*[*][*][*]*' AND alike(head, ?)"
 _PARTS_AT_ONCE: Final = 32
+MOST_WAITING: Final = 1000
+"""Events of a conversation after which its protocol is taken to be unknown."""
 
 
 class Undecided(Enum):
-    """Why a request has no answer yet."""
+    """The reason for which a request has no answer yet."""
 
     MORE = "more"
     """More of it must come."""
@@ -64,12 +67,14 @@ class _Open:
 
 @dataclass(slots=True)
 class _Loading:
-    """A conversation that is being loaded. `waiting`: its events until its protocol is known."""
+    """A conversation that is being loaded. `waiting`: its events until its protocol is known; `closed`: the sides that
+    have ended."""
 
     waiting: list[CaptureEvent] = field(default_factory=list)
     protocol: str | None = None
     reader: ExchangeReader | None = None
     exchanges: dict[int, _Open] = field(default_factory=dict)
+    closed: set[Sender] = field(default_factory=set)
 
 
 def same_bytes(recorded: bytes, live: bytes) -> bool:
@@ -88,7 +93,7 @@ class AnswerBook:
         self._repeats = repeats
         self._without = without
         self.unplayable = 0
-        """Number of conversations that have no exchanges."""
+        """Number of conversations that cannot be taken apart."""
 
     def __enter__(self) -> Self:
         """Create the database."""
@@ -112,10 +117,18 @@ class AnswerBook:
         loading: dict[Conversation, _Loading] = {}
         self._rows.execute("BEGIN")
         for event in events:
-            if event.conversation.protocol != "management":
-                self._take(loading.setdefault(event.conversation, _Loading()), event, test)
-        self._rows.execute("COMMIT")
+            conversation = event.conversation
+            if conversation.protocol == MANAGEMENT:
+                continue
+            one = loading.setdefault(conversation, _Loading())
+            self._take(one, event, test)
+            if isinstance(event, Closed):
+                one.closed.add(event.sender)
+                if event.reset or len(one.closed) == len(Sender):
+                    self.unplayable += one.reader is None
+                    del loading[conversation]
         self.unplayable += sum(one.reader is None for one in loading.values())
+        self._rows.execute("COMMIT")
 
     def _take(self, loading: _Loading, event: CaptureEvent, test: str) -> None:
         if loading.protocol is not None:
@@ -123,8 +136,9 @@ class AnswerBook:
             return
         loading.waiting.append(event)
         loading.protocol = protocol_of(event.conversation, loading.waiting)
-        if loading.protocol is None:
+        if loading.protocol is None and len(loading.waiting) < MOST_WAITING:
             return
+        loading.protocol = loading.protocol or ""
         loading.reader = exchange_reader(event.conversation, loading.protocol)
         for waiting in loading.waiting:
             self._put(loading, waiting, test)
@@ -169,7 +183,7 @@ class AnswerBook:
         for given in (0, 1) if self._repeats else (0,):
             for condition in (_EXACT, _REDACTED):
                 found = _FOUND.format(condition, "DESC" if given else "")
-                for number, recorded, before in self._rows.execute(found, (head, given, test, protocol)).fetchall():
+                for number, recorded, before in self._rows.execute(found, (head, given, test, protocol)):
                     verdict = self._compare(number, before, asked, whole)
                     if verdict is None:
                         self._rows.execute("UPDATE exchange SET given = 1 WHERE id = ?", (number,))

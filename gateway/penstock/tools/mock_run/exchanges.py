@@ -34,8 +34,10 @@ __all__ = [
     "request_head",
 ]
 
-HOP_BY_HOP: Final = frozenset({"connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade"})
-"""Headers of one connection (RFC 9110, 7.6.1), which are neither compared nor passed on."""
+HOP_BY_HOP: Final = frozenset(
+    {"connection", "expect", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade"}
+)
+"""Headers about one connection (RFC 9110, 7.6.1 and 10.1.1), which are neither compared nor passed on."""
 
 
 class PartKind(Enum):

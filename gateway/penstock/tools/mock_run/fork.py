@@ -24,6 +24,7 @@ from penstock.core.address import Address
 from penstock.core.back import Back
 from penstock.core.config_fields import DEFAULT_BASIN, check_basin, check_stream
 from penstock.core.errors import CannotStart
+from penstock.net.listeners import MANAGEMENT
 from penstock.protocols.plugin import listener_kinds
 from penstock.tools.comparing.fields import unwrapped_record
 from penstock_analysis.capture import CaptureEvent
@@ -89,7 +90,7 @@ class ForkedRecords:
 
     def load(self, events: Iterable[CaptureEvent]) -> None:
         """Add the records of a recording, appended or read. Raises CannotStart if they are too many."""
-        dialogues = Dialogues(lambda conversation: conversation.protocol != "management")
+        dialogues = Dialogues(lambda conversation: conversation.protocol != MANAGEMENT)
         for event in events:
             for item in dialogues.receive(event):
                 if isinstance(item, Message):

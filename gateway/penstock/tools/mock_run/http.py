@@ -14,6 +14,7 @@ from contextlib import suppress
 import trio
 
 from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
+from penstock.net.http.client.connection import HttpStream
 from penstock.net.http.exchange import Exchange
 from penstock.net.upstream import Upstream
 from penstock.tools.mock_run.answers import RecordedAnswer, Undecided, same_bytes
@@ -29,7 +30,8 @@ __all__ = ["HttpMock"]
 
 MOST_HELD = 64 * MIB
 """Bytes of a request that are held until it is known what answers it. A longer one is a miss."""
-_NOT_PASSED = HOP_BY_HOP | {"host"}
+_NOT_PASSED = HOP_BY_HOP | {"date", "host"}
+"""Headers that are not passed on; both sides make their own."""
 _NOWHERE = SocketAddress("0.0.0.0", 0)
 
 
@@ -233,31 +235,38 @@ class _Answering:
         if head.method in ("GET", "HEAD", "DELETE", "OPTIONS"):
             while not live.whole and not live.sent:
                 await live.more()
+        asks_more = bool(live.sent) or not live.whole
+        failure: OperationFailed | None = None
         async with (
             HttpClient(upstream, settings) as client,
-            client.open(head.method, head.target, headers, body=bool(live.sent) or not live.whole) as stream,
+            client.open(head.method, head.target, headers, body=asks_more) as stream,
             trio.open_nursery() as nursery,
         ):
-
-            async def send() -> None:
-                with suppress(OperationFailed):  # `receive` raises it too
-                    while piece := await live.next():
-                        await stream.send([piece])
-                    await stream.finish()
-
-            if live.sent or not live.whole:
-                nursery.start_soon(send)
-            answer = await stream.receive_head()
-            count()
-            if self._status not in (None, answer.status):
-                await self._end()
-                nursery.cancel_scope.cancel()
-                return
-            if self._status is None:
-                self._status = answer.status
-                kept = [pair for pair in answer.headers if pair[0] not in HOP_BY_HOP and pair[0] != "date"]
-                await self._exchange.start(answer.status, kept)
-            while piece := await stream.receive():
-                await self._exchange.send([piece])
-            await self._exchange.finish(stream.trailers)
+            if asks_more:
+                nursery.start_soon(self._send_on, stream)
+            try:
+                await self._pass_answer(stream, count)
+            except OperationFailed as error:  # raised again outside of the nursery, which would wrap it in a group
+                failure = error
             nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    async def _send_on(self, stream: HttpStream) -> None:
+        with suppress(OperationFailed):  # receiving raises it, too
+            while piece := await self._live.next():
+                await stream.send([piece])
+            await stream.finish()
+
+    async def _pass_answer(self, stream: HttpStream, count: Callable[[], None]) -> None:
+        answer = await stream.receive_head()
+        count()
+        if self._status is None:
+            self._status = answer.status
+            await self._exchange.start(answer.status, [pair for pair in answer.headers if pair[0] not in _NOT_PASSED])
+        elif self._status != answer.status:
+            await self._end()
+            return
+        while piece := await stream.receive():
+            await self._exchange.send([piece])
+        await self._exchange.finish(stream.trailers)

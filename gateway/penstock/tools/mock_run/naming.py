@@ -28,7 +28,7 @@ _MOST_BYTES: Final = 200
 
 
 def normalized_test(name: str) -> str:
-    """Return the relative path of a test's recordings, by which tests are told apart; "" for no test."""
+    """Return the relative path of a test's recordings, which identifies it; "" for no test."""
     parts = re.split(r"/|::", _PHASE.sub("", name.strip()))
     return "/".join(_component(part) for part in parts if part)
 

@@ -30,6 +30,8 @@ class MockRunReport:
     never_asked: list[tuple[str, str]] = field(default_factory=list)
     recorded_into: list[str] = field(default_factory=list)
     """Directories with new recordings."""
+    unplayable: int = 0
+    """Recorded conversations that cannot be taken apart into requests."""
 
     def miss(self, test: str, request: str) -> None:
         """Count a request that was not recorded and is answered with an error."""
@@ -62,6 +64,7 @@ class MockRunReport:
             "passed": listed(self.passed),
             "never_asked": listed(self.never_asked),
             "recorded_into": self.recorded_into,
+            "unplayable": self.unplayable,
         }
 
     def lines(self) -> Iterator[str]:
@@ -70,6 +73,9 @@ class MockRunReport:
         yield from _listed("not recorded, answered by the server", self.passed, self.passed_count)
         yield from _listed("never asked", self.never_asked, len(self.never_asked))
         yield from (f"recorded into {directory}" for directory in self.recorded_into)
+        if self.unplayable:
+            connections = "connection has" if self.unplayable == 1 else "connections have"
+            yield f"{self.unplayable} recorded {connections} no requests that can be told apart: see --fork"
         forked = f"{self.forked} by a fork, " if self.forked else ""
         yield (
             f"{self.answered} {'request' if self.answered == 1 else 'requests'} answered from the recording, {forked}"

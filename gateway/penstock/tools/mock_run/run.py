@@ -88,11 +88,15 @@ def _load(settings: MockRunSettings, book: AnswerBook) -> ForkedRecords:
     if not recording.exists() and not settings.records:
         raise CannotStart(f"{recording}: there is no such file or directory")
     try:
+        if settings.records:
+            recording.mkdir(parents=True, exist_ok=True)
         for test, path in recordings_by_test(recording):
             side = recorded_side([path])
             book.load(CaptureEvents([path], side=side), test)
             if settings.forks:
                 forked.load(CaptureEvents([path], side=side))
+    except OSError as error:
+        raise CannotStart(f"{error.filename or recording}: {error.strerror}") from error
     except UnreadableCapture as error:
         raise CannotStart(str(error)) from error
     if not (book.size or settings.servers or settings.forks):

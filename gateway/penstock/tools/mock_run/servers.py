@@ -1,4 +1,4 @@
-"""All mock servers of a run: a listener for each kind of client, and one for whoever names tests.
+"""All mock servers of a run: a listener for each kind of client, and one at which tests are named.
 
 The last one serves HTTP: `PUT /test` with a test's name as its body, or an empty one, sets the test that asks from then
 on, and `GET /report` returns the report so far as JSON.
@@ -77,7 +77,7 @@ async def _listen(serve: Serve, *, task_status: trio.TaskStatus[Address]) -> Non
 
 
 def _served(state: MockRunState, kind: str) -> Serve:
-    """Return what serves the connections of a kind of client."""
+    """Return the function that serves connections of a kind of client."""
     if not mocked(kind):
         return lambda stream: _turned_away(state, kind, stream)
     if over_http(kind):

@@ -1,4 +1,4 @@
-"""What the mock servers of a run share."""
+"""The state that all mock servers of a run share."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ class MockRunState:
     def report_now(self) -> MockRunReport:
         """Return the report, with what the tests so far have never asked and where misses were recorded."""
         self.report.never_asked = self.book.never_asked(self.tests)
+        self.report.unplayable = self.book.unplayable
         self.report.recorded_into = [] if self.origins is None else self.origins.recorded
         return self.report
 

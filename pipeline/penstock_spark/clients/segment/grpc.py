@@ -80,7 +80,7 @@ class GrpcConnection(PooledConnection):
             if isinstance(event, ResponseHead):
                 head = event
             elif isinstance(event, Data):
-                body.append(event.data)
+                body.append(bytes(event.data))
                 reader_bytes += len(event.data)
                 self._codec.send(Credit(stream, event.credit))
             elif isinstance(event, End) and head is not None:

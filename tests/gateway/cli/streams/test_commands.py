@@ -141,6 +141,7 @@ def test_trim_and_delete(penstock: Run, made: str, gateway: GatewayProcess) -> N
     ("kind", "url"),
     [
         ("s3p", "s3p://127.0.0.1:{}/every"),
+        ("durable", "durable://127.0.0.1:{}/every"),
         ("segment", "segment://127.0.0.1:{}/penstock/every"),
         ("controller", "pravega://127.0.0.1:{}/penstock/every"),
     ],

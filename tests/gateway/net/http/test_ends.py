@@ -11,14 +11,14 @@ from hyperframe.frame import DataFrame, SettingsFrame
 from structlog.testing import capture_logs
 from support.http import h2_frames
 from support.http.client import HttpClient, StreamPair, memory_pair, serving, socket_pair
-from support.http.handlers import Follower, echo, hello
+from support.http.handlers import Follower, count, echo, hello
 
 from penstock.net.draining import Draining
 from penstock.net.http.exchange import Exchange
 from penstock.net.http.server.connection import HttpServerConnection
 from penstock.net.http.server.settings import TURN_SECONDS, WAKE_SECONDS
 from penstock.net.http.serving import HttpSettings, serve_http
-from penstock_codecs.http import PREFACE, Body, End, Ended, GoAway, HttpLimits, RequestHead, Reset
+from penstock_codecs.http import PREFACE, Body, End, Ended, GoAway, HttpLimits, Received, RequestHead, Reset
 
 BOTH = pytest.mark.parametrize("alpn", ["http/1.1", "h2"])
 EVERYWHERE = pytest.mark.parametrize("pair", [memory_pair, socket_pair])
@@ -276,6 +276,17 @@ async def test_a_flood_of_tiny_pieces_leaves_others_their_turn(kind: str, autoju
             assert reading[0]._codec.buffered > 10_000, "the flood has not been read to its end"
 
 
+async def test_a_body_in_very_many_small_frames_is_no_flood(autojump_clock: Clock) -> None:
+    """Each is read alone, as from a client that appends often on one session."""
+    async with serving(count, "h2") as client:
+        stream_id = await client.open("POST", "/")
+        for _ in range(3000):
+            await client.say(Body(stream_id, [b"x"]))
+            await trio.testing.wait_all_tasks_blocked()
+        await client.say(End(stream_id))
+        assert (await client.head(stream_id)).status == 200
+
+
 async def test_handlers_that_a_flood_wakes_are_spread_over_turns() -> None:
     """Running each handler costs more than the input that woke it."""
     near, far = memory_pair()
@@ -304,6 +315,30 @@ async def test_handlers_that_a_flood_wakes_are_spread_over_turns() -> None:
                 await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     assert max(woken.values()) <= TURN_SECONDS / WAKE_SECONDS + 1
+
+
+async def test_a_request_that_has_come_whole_is_delivered_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer amid its request would be left to h11."""
+    now = 0.0
+    turns: list[float] = []
+
+    class Slow(HttpServerConnection):
+        def _deliver(self, event: Received) -> None:
+            nonlocal now
+            now += 2 * TURN_SECONDS
+            super()._deliver(event)
+
+        async def _take_turn(self) -> None:
+            turns.append(now)
+            await super()._take_turn()
+
+    monkeypatch.setattr("penstock.net.http.serving.HttpServerConnection", Slow)
+    monkeypatch.setattr("penstock.net.http.server.connection.perf_counter", lambda: now)
+    async with serving(hello, "http/1.1") as client:
+        for _ in range(4):
+            assert (await client.ask("GET", "/")).status == 200
+    assert now
+    assert not turns
 
 
 async def test_many_followers_over_tcp() -> None:

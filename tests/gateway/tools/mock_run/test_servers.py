@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import trio
-from support.captures.dialogues import conversation, events
+from support.captures.dialogues import CLIENT, SERVER, conversation, events
 from support.captures.replay import ACK, Recording, append, create, two_clients
 from support.captures.replay import talk as s3p_talk
 from support.s2.whole_api import talk
 
 from penstock.core.address import Address
 from penstock.tools.mock_run.answers import AnswerBook
+from penstock.tools.mock_run.origins import Origins
 from penstock.tools.mock_run.report import MockRunReport
 from penstock.tools.mock_run.servers import mocked, open_mock_servers
 from penstock.tools.mock_run.state import MockRunState
@@ -163,6 +164,101 @@ async def test_a_miss_over_http_is_an_error_that_names_the_request() -> None:
         assert status == 400 and json.loads(body)["code"] == "not_recorded"
         assert "GET /v1/streams?limit=3 is not in the recording" in json.loads(body)["message"]
         assert served.state.report.missed == [("", "GET /v1/streams?limit=3")]
+
+
+POST = (
+    b"POST /v1/streams/orders/records HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\n"
+    b"transfer-encoding: chunked\r\n\r\n"
+)
+OK = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+SESSION = [
+    (CLIENT, POST),
+    (SERVER, OK),
+    (CLIENT, b"3\r\none\r\n"),
+    (SERVER, b"4\r\nack1\r\n"),
+    (CLIENT, b"3\r\ntwo\r\n"),
+    (SERVER, b"4\r\nack2\r\n"),
+    (CLIENT, b"0\r\n\r\n"),
+    (SERVER, b"0\r\n\r\n"),
+]
+
+
+async def until(stream: trio.SocketStream, end: bytes) -> bytes:
+    """Return what comes up to these bytes."""
+    got = b""
+    while not got.endswith(end):
+        data = await stream.receive_some(1)
+        assert data, got
+        got += data
+    return got
+
+
+async def test_a_session_is_answered_step_by_step() -> None:
+    """Up to where its client goes on differently: there its answer ends."""
+    async with serving(("", list(events(conversation("s2"), SESSION * 2)))) as served:
+        stream = await trio.open_tcp_stream("127.0.0.1", served.addresses["s2"].port)
+        async with stream:
+            await stream.send_all(POST)
+            assert (await until(stream, b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            for asked, answer in ((b"one", b"ack1"), (b"two", b"ack2")):
+                await stream.send_all(b"3\r\n%s\r\n" % asked)
+                assert await until(stream, answer + b"\r\n") == b"4\r\n%s\r\n" % answer
+            await stream.send_all(b"0\r\n\r\n")
+            assert await until(stream, b"0\r\n\r\n") == b"0\r\n\r\n"
+            await stream.send_all(POST + b"3\r\none\r\n3\r\nTWO\r\n")
+            assert (await until(stream, b"0\r\n\r\n")).endswith(b"\r\n\r\n4\r\nack1\r\n0\r\n\r\n")
+        report = served.state.report
+        assert report.missed == [("", "POST /v1/streams/orders/records (the client went on differently)")]
+
+
+async def test_a_session_that_deviates_at_once_is_passed_to_a_server() -> None:
+    """Though the head of its answer was sent: the server's is the same."""
+    taken = b""
+
+    async def answer(stream: trio.SocketStream) -> None:
+        nonlocal taken
+        taken = await until(stream, b"0\r\n\r\n")
+        await stream.send_all(OK + b"5\r\nother\r\n0\r\n\r\n")
+
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    url = f"s2://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+    async with serving(("", list(events(conversation("s2"), SESSION)))) as served, trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, answer, listeners)
+        async with Origins([parse_target(url)], None, None) as served.state.origins:
+            stream = await trio.open_tcp_stream("127.0.0.1", served.addresses["s2"].port)
+            async with stream:
+                await stream.send_all(POST)
+                assert (await until(stream, b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+                await stream.send_all(b"3\r\nuno\r\n")
+                await stream.send_all(b"3\r\ndue\r\n0\r\n\r\n")
+                assert await until(stream, b"0\r\n\r\n") == b"5\r\nother\r\n0\r\n\r\n"
+        assert b"uno" in taken and b"due" in taken
+        assert served.state.report.passed_count == 1 and not served.state.report.missed_count
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_server_that_leaves_without_an_answer_is_a_miss() -> None:
+    """Over HTTP after it has the request, and over S3P."""
+
+    async def leave(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.aclose()
+
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listeners[0].socket.getsockname()[1]
+    async with serving() as served, trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, leave, listeners)
+        urls = (f"s2://127.0.0.1:{port}", f"s3p://127.0.0.1:{port}")
+        async with Origins([parse_target(url) for url in urls], None, None) as served.state.origins:
+            request = b"POST /v1/streams HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}"
+            status, body = await served.http(request)
+            assert status == 502 and json.loads(body)["code"] == "unavailable"
+            assert (
+                await served.s3p(create("a")) == b"-ERR_NOT_RECORDED penstock mock: CREATE a: the server has left\r\n"
+            )
+        report = served.state.report
+        assert report.missed_count == 2 and report.passed_count == 0, report
+        nursery.cancel_scope.cancel()
 
 
 async def test_bytes_that_break_the_protocol_end_the_connection() -> None:

@@ -28,6 +28,7 @@ DRAFT = frozenset({"draft"})
         ("http://store.example", Server(KINDS["s2"], Address("store.example", 80))),
         ("https://store.example", Server(KINDS["s2"], Address("store.example", 443), tls=True)),
         ("s3p://h:7500/orders-eu", Server(KINDS["s3p"], Address("h", 7500), space="orders-eu")),
+        ("durable+tls://h:4437", Server(KINDS["durable"], Address("h", 4437), tls=True)),
         ("segment+draft://h:1", Server(KINDS["segment"], Address("h", 1), options=DRAFT)),
         ("segment+draft+tls://h:1", Server(KINDS["segment"], Address("h", 1), tls=True, options=DRAFT)),
         ("pravega://h:9090/Scope_1", Server(KINDS["pravega"], Address("h", 9090), space="Scope_1")),
@@ -41,7 +42,7 @@ def test_what_a_url_says(url: str, target: Server) -> None:
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("gopher://h:70", "is no server: give a URL such as pravega://"),
+        ("gopher://h:70", "is no server: give a URL such as durable://"),
         ("s2+draft://h:1", "is no server"),
         ("127.0.0.1:8080", "is no server"),
         ("s2://h", "HOST:PORT is missing"),
@@ -71,6 +72,8 @@ ASKED = StreamRef("telemetry", "orders")
         ("s2://h:1/other-basin", StreamRef("other-basin", "orders")),
         ("s3p://h:1", StreamRef("penstock", "orders")),
         ("s3p://h:1/other-basin", StreamRef("other-basin", "orders")),
+        ("durable://h:1", StreamRef("penstock", "orders")),
+        ("durable://h:1/other-basin", StreamRef("other-basin", "orders")),
         ("segment://h:1", StreamRef("telemetry", "orders")),
         ("pravega://h:1/other-basin", StreamRef("other-basin", "orders")),
         ("pravega://h:1/Other", StreamRef("penstock", "Other/orders")),

@@ -311,18 +311,20 @@ class HttpClientConnection:
 
     # ---- in ------------------------------------------------------------------------------------------------------
     async def _read(self) -> None:
-        data = None
+        ended = False
         try:
             with self._reading:
-                while data != b"" and not self._codec.closed:
-                    data = await self._transport.receive()
+                while not (ended or self._codec.closed):
+                    data = await self._transport.receive(owned=self._codec.keeps)
                     self._last_received = trio.current_time()
+                    ended = not data
                     self._codec.receive(data)
+                    del data  # up to 1 MiB
                     await self._deliver_all()
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._why = reason_of(error)
         except RemoteProtocolError as error:
-            if data != b"":
+            if not ended:
                 self._why = f"the server violated the protocol: {error.failure.message}"
                 self._fault = error.failure.code is not FailureCode.CLIENT_HANGUP
 

@@ -38,7 +38,7 @@ class HttpClientSettings:
     """HTTP/2: largest frame that is accepted."""
     receive_buffer: int = 1 * MIB
     """HTTP/1.1: unread body from which the socket is not read."""
-    read_size: int = 512 * KIB
+    read_size: int = 1 * MIB
     """Bytes read at a time, at most."""
     send_buffer: int = 1 * MIB
     """Bytes of a request on their way above which `send` waits."""

@@ -226,24 +226,22 @@ class HttpServerConnection:
         self._progress = trio.lowlevel.ParkingLot()
         self._nursery: trio.Nursery
 
-    async def run(self, start: bytes, drain: Draining) -> None:
-        """Serve until the connection ends; `start` was read from it already."""
+    async def run(self, drain: Draining) -> None:
+        """Serve until the connection ends. The codec may have received its first bytes already."""
         try:
-            await self._run(start, drain)
+            await self._run(drain)
         finally:
             # These may hold much memory, and tasks leave reference cycles, which only a full garbage collection frees.
             del self._codec, self._send_room
             self._transport.forget()
             self._usage.end()
 
-    async def _run(self, start: bytes, drain: Draining) -> None:
+    async def _run(self, drain: Draining) -> None:
         self._task = trio.lowlevel.current_task()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             self._transport.begin(nursery, source=self._output, moved=self._after_writing, lost=self._stop_writing)
             with drain.watched_by(self._drain):
-                if start:  # b"" would mean the end of the stream; after ALPN nothing has been read yet
-                    self._codec.receive(start)
                 self._pump()
                 await self._read()
         if not (self._lost or self._peer_ended or self._idle):
@@ -271,9 +269,11 @@ class HttpServerConnection:
                 data = await self._transport.receive()
                 self._idle = False
                 if data:
+                    size = len(data)
                     self._codec.receive(data)
+                    del data  # 300 bytes
                     self._pump()
-                    if pause := self._usage.read(len(data), self._unread):
+                    if pause := self._usage.read(size, self._unread):
                         await trio.sleep(pause)
                 else:
                     self._peer_gone()
@@ -307,7 +307,7 @@ class HttpServerConnection:
         until, self._woken = perf_counter() + TURN_SECONDS, 0
         try:
             while self._unread < self._unread_limit and not (self._broken or self._lost):
-                if perf_counter() + self._woken * WAKE_SECONDS > until:
+                if perf_counter() + self._woken * WAKE_SECONDS > until and self._codec.buffered:
                     self._wait_for_turn()
                     break
                 event = self._codec.next_event()

@@ -105,6 +105,7 @@ def _whole(frames: WholeFrames, pieces: Sequence[Buffer]) -> tuple[list[Buffer],
     try:
         for piece in pieces:
             whole += frames.feed(piece)
+            frames.check()
         if not pieces:
             frames.finish()
     except FrameError as error:
@@ -161,6 +162,7 @@ class _Intake:
                     if whole := frames.feed(piece):
                         body.complete()
                         await self._raw.send(whole)
+                    frames.check()
             frames.finish()
         except FrameError as error:
             self.failure = Failure(FailureCode.BAD_FRAME, f"Failed to decode S2S frame: {error}")

@@ -171,9 +171,12 @@ async def test_appends_and_acknowledgements_pass_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("bad", "text"), [(FRAMES[1][:100], b"bytes remaining on stream"), (b"\0\0\0\0", b"empty frame payload")]
 )
-async def test_what_is_no_frame_ends_the_session_behind_the_acknowledgements(bad: bytes, text: bytes) -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_what_is_no_frame_ends_the_session_behind_the_acknowledgements(
+    bad: bytes, text: bytes, at_once: bool
+) -> None:
     client, server = Client("POST"), Server([], after_end=[FRAMES[2]])
-    for piece in (FRAMES[0], bad):
+    for piece in (FRAMES[0] + bad,) if at_once else (FRAMES[0], bad):
         client.body.send_nowait(piece)
     client.body.close()
     await append(client, server)

@@ -1,42 +1,23 @@
-"""Conformance cases of Pravega's segment protocol, released dialect (segment fact sheet, 1.1 to 1.5).
-
-Requests are encoded message by message, without the codec's order of messages, since cases break it on purpose; replies
-are decoded by the codec's client end, which refuses what it cannot read.
-"""
+"""Conformance cases of the released dialect (segment fact sheet, 1.1 to 1.5)."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final
 from uuid import UUID, uuid4
 
-import trio
-
-from penstock.core.config_fields import DEFAULT_BASIN
-from penstock.protocols.conformance import (
-    Cases,
-    Deviation,
-    NotApplicable,
-    Suite,
-    TestedServer,
-    require,
-    require_equal,
+from penstock.protocols.conformance import Cases, Suite, require, require_equal
+from penstock.protocols.segment.conformance.session import (
+    NO_EVENT,
+    VERSIONS,
+    SegmentTestLine,
+    SegmentTestSession,
+    bytes_of,
+    resized,
+    segment_session,
 )
-from penstock_codecs.codec import NEED_DATA, PAUSED
-from penstock_codecs.failures import RemoteProtocolError
 from penstock_codecs.limits import MIB
-from penstock_codecs.segment import (
-    Dialect,
-    SegmentClient,
-    SegmentMessage,
-    TableEntry,
-    TableKey,
-    append_messages,
-    encode,
-    join_events,
-)
+from penstock_codecs.segment import Dialect, TableEntry, TableKey, append_messages, join_events
 from penstock_codecs.segment.released import (
     AppendBlock,
     AppendBlockEnd,
@@ -58,7 +39,6 @@ from penstock_codecs.segment.released import (
     KeepAlive,
     MergeSegments,
     NoSuchSegment,
-    OperationUnsupported,
     ReadSegment,
     ReadTable,
     ReadTableEntriesDelta,
@@ -95,190 +75,16 @@ from penstock_codecs.segment.released import (
 
 __all__ = ["RELEASED"]
 
-_VERSIONS: Final = Hello(16, 5)
-_NONE: Final = -(1 << 63)
-"""The event number of an unknown writer, the value of an attribute that is not set, and any version of a key."""
 _NEW: Final = -1
 """The version of a key that must not exist, or does not."""
-_LENGTH_OFFSET: Final = 4
-"""Offset of the length in a message."""
-_READ_BYTES: Final = 1 << 16
 _LARGEST: Final = 8 * MIB
 """Bytes of the largest event."""
-
-M = TypeVar("M", bound=SegmentMessage)
-
-
-def _bytes(*messages: SegmentMessage) -> bytes:
-    return b"".join(piece for message in messages for piece in encode(message))
-
-
-def _resized(message: SegmentMessage, more: int) -> bytes:
-    """Return a message with bytes behind its last field, or without its last bytes if `more` is negative."""
-    data = _bytes(message)
-    data = data + bytes(more) if more > 0 else data[:more]
-    return data[:_LENGTH_OFFSET] + (len(data) - 8).to_bytes(4, "big") + data[8:]
-
-
-class SegmentTestLine:
-    """One connection to the server, after Hello."""
-
-    def __init__(self, stream: trio.abc.Stream, patience: float) -> None:
-        """`patience`: seconds to wait for an answer."""
-        self._stream = stream
-        self._patience = patience
-        self._codec = SegmentClient(Dialect.RELEASED)
-        self._requests = itertools.count(1000)
-
-    @property
-    def request(self) -> int:
-        """A request id that was not used before on this connection."""
-        return next(self._requests)
-
-    async def greet(self, hello: Hello = _VERSIONS) -> Hello:
-        """Exchange Hello."""
-        await self._stream.send_all(b"".join(self._codec.send(hello)))
-        return await self.reply(Hello)
-
-    async def send(self, *messages: SegmentMessage | bytes) -> None:
-        """Send messages, or bytes as they are, in one write."""
-        pieces = [one if isinstance(one, bytes) else _bytes(one) for one in messages]
-        await self._stream.send_all(b"".join(pieces))
-
-    async def next(self) -> Any:
-        """Return the next reply, or None at the end of the connection. Raises Deviation if neither comes."""
-        with trio.move_on_after(self._patience):
-            while (event := self._codec.next_event()) is NEED_DATA:
-                try:
-                    self._codec.receive(await self._stream.receive_some(_READ_BYTES))
-                except trio.BrokenResourceError:
-                    self._codec.receive(b"")
-            return None if event is PAUSED else event
-        raise Deviation(f"expected an answer within {self._patience:g} s, got none")
-
-    async def reply(self, kind: type[M]) -> M:
-        """Return the next reply, which must be of this kind. Raises NotApplicable if the server lacks the request."""
-        reply = await self.next()
-        if isinstance(reply, OperationUnsupported):
-            raise NotApplicable(f"the server does not support {reply.operation}")
-        if not isinstance(reply, kind):
-            raise Deviation(f"expected {kind.__name__}, got {'the end of the connection' if reply is None else reply}")
-        return reply
-
-    async def ask(self, kind: type[M], *messages: SegmentMessage) -> M:
-        """Send messages and return the next reply, which must be of this kind."""
-        await self.send(*messages)
-        return await self.reply(kind)
-
-    async def ended(self) -> None:
-        """Expect the end of the connection, without another reply."""
-        require_equal(await self.next(), None)
-
-    # ---- segments ----------------------------------------------------------------------------------------------------
-
-    async def info(self, segment: str) -> StreamSegmentInfo:
-        """Return what the server says about a segment that exists."""
-        return await self.ask(StreamSegmentInfo, GetStreamSegmentInfo(self.request, segment))
-
-    async def writer(self, segment: str) -> UUID:
-        """Set up a new writer."""
-        writer = uuid4()
-        reply = await self.ask(AppendSetup, SetupAppend(self.request, writer, segment))
-        require_equal(reply.last_event_number, _NONE)
-        return writer
-
-    async def append(self, writer: UUID, last: int, *bodies: bytes, **form: Any) -> DataAppended:
-        """Append events and await the acknowledgement; `form` as in `append_messages`."""
-        return await self.ask(DataAppended, *append_messages(writer, bodies, last, self.request, **form))
-
-    async def read(self, segment: str, offset: int, size: int = MIB) -> SegmentRead:
-        """Read once."""
-        reply = await self.ask(SegmentRead, ReadSegment(segment, offset, size, "", self.request))
-        require_equal(reply.offset, offset)
-        return reply
-
-    async def holds(self, segment: str, content: bytes, start: int = 0) -> None:
-        """Expect these bytes, and no more, from an offset on."""
-        found = bytearray()
-        while len(found) < len(content):
-            reply = await self.read(segment, start + len(found))
-            require(bool(reply.data), f"{len(content) - len(found)} more bytes", reply)
-            found += reply.data
-        require(bytes(found) == content, f"{content!r:.200}", bytes(found))
-        require_equal((await self.info(segment)).write_offset, start + len(content))
-
-
-class SegmentTestSession:
-    """A case's connections and segments."""
-
-    def __init__(self, server: TestedServer) -> None:
-        self._server = server
-        self._segments: list[str] = []
-        self._tables: list[str] = []
-        self._streams: list[trio.abc.Stream] = []
-
-    async def raw(self) -> SegmentTestLine:
-        """Open a connection, without Hello."""
-        self._streams.append(await self._server.connect())
-        return SegmentTestLine(self._streams[-1], self._server.patience)
-
-    async def line(self) -> SegmentTestLine:
-        """Open a connection and exchange Hello."""
-        line = await self.raw()
-        await line.greet()
-        return line
-
-    def name(self) -> str:
-        """Return a new name of a segment, deleted at the end of the case."""
-        self._segments.append(f"{self._server.space or DEFAULT_BASIN}/{self._server.new_name()}/0.#epoch.0")
-        return self._segments[-1]
-
-    async def segment(self, *bodies: bytes) -> tuple[SegmentTestLine, str]:
-        """Create a segment with these events."""
-        line, segment = await self.line(), self.name()
-        await line.ask(SegmentCreated, CreateSegment(line.request, segment, 0, 0))
-        if bodies:
-            await line.append(await line.writer(segment), len(bodies), *bodies)
-        return line, segment
-
-    async def table(self, *entries: TableEntry) -> tuple[SegmentTestLine, str, tuple[int, ...]]:
-        """Create a table with these entries. Return a connection, the table's name, and the versions."""
-        line = await self.line()
-        self._tables.append(f"{self._server.space or DEFAULT_BASIN}/{self._server.new_name()}_kvtable/0.#epoch.0")
-        table = self._tables[-1]
-        await line.ask(SegmentCreated, CreateTableSegment(line.request, table))
-        if not entries:
-            return line, table, ()
-        updated = await line.ask(TableEntriesUpdated, UpdateTableEntries(line.request, table, "", entries))
-        return line, table, tuple(updated.versions)
-
-    async def close(self) -> None:
-        """Delete the segments and tables, and close the connections."""
-        with suppress(OSError, trio.BrokenResourceError, Deviation, RemoteProtocolError):
-            cleaner = await self.line()
-            for segment in self._segments:
-                await cleaner.ask(SegmentMessage, DeleteSegment(cleaner.request, segment))
-            for table in self._tables:
-                await cleaner.ask(SegmentMessage, DeleteTableSegment(cleaner.request, table, False))
-        for stream in self._streams:
-            await trio.aclose_forcefully(stream)
-
-
-@asynccontextmanager
-async def _session(server: TestedServer) -> AsyncIterator[SegmentTestSession]:
-    session = SegmentTestSession(server)
-    try:
-        yield session
-    finally:
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + server.patience):
-            await session.close()
-
 
 _CASES: Final = Cases[SegmentTestSession]()
 _BODIES: Final = (b"first", b"the second", b"3")
 
 
-def _entry(key: bytes, value: bytes, version: int = _NONE) -> TableEntry:
+def _entry(key: bytes, value: bytes, version: int = NO_EVENT) -> TableEntry:
     return TableEntry(TableKey(key, version), value)
 
 
@@ -296,7 +102,7 @@ def _closes(name: str, demand: str, data: bytes) -> None:
     _CASES.add(name, "1.1", demand, run)
 
 
-_SETUP: Final = _bytes(SetupAppend(1, UUID(int=1), "scope/stream/0.#epoch.0"))
+_SETUP: Final = bytes_of(SetupAppend(1, UUID(int=1), "scope/stream/0.#epoch.0"))
 _closes("unknown_type", "An unknown type ends the connection.", b"\x00\x00\x7f\x00" + bytes(4))
 _closes("negative_length", "A negative length ends the connection.", _SETUP[:4] + b"\xff" * 4 + _SETUP[8:])
 _closes("length_beyond_the_limit", "A length of 2^24 ends the connection.", _SETUP[:4] + b"\x01\x00\x00\x00")
@@ -304,10 +110,10 @@ _closes("short_body", "A body without all its fields ends the connection.", _SET
 
 
 @_CASES.case("1.1")
-async def surplus_bytes(session: SegmentTestSession) -> None:
+async def surplusbytes_of(session: SegmentTestSession) -> None:
     """Bytes behind the last field are ignored."""
     line, segment = await session.segment()
-    await line.send(_resized(GetStreamSegmentInfo(7, segment), 5))
+    await line.send(resized(GetStreamSegmentInfo(7, segment), 5))
     require_equal((await line.reply(StreamSegmentInfo)).request_id, 7)
 
 
@@ -315,7 +121,7 @@ async def surplus_bytes(session: SegmentTestSession) -> None:
 async def fields_left_out(session: SegmentTestSession) -> None:
     """Fields that later versions added may be left out, as clients of earlier versions do."""
     line, segment = await session.line(), session.name()
-    await line.send(_resized(CreateSegment(line.request, segment, 0, 0), -8))
+    await line.send(resized(CreateSegment(line.request, segment, 0, 0), -8))
     require_equal((await line.reply(SegmentCreated)).segment, segment)
 
 
@@ -323,7 +129,7 @@ async def fields_left_out(session: SegmentTestSession) -> None:
 async def messages_in_pieces(session: SegmentTestSession) -> None:
     """A message may arrive in any pieces."""
     line, segment = await session.segment()
-    data = _bytes(GetStreamSegmentInfo(8, segment))
+    data = bytes_of(GetStreamSegmentInfo(8, segment))
     for at in range(len(data)):
         await line.send(data[at : at + 1])
     require_equal((await line.reply(StreamSegmentInfo)).request_id, 8)
@@ -354,14 +160,14 @@ async def hello_with_a_request(session: SegmentTestSession) -> None:
     """A client need not wait for the answer to Hello."""
     _, segment = await session.segment()
     line = await session.raw()
-    await line.send(_VERSIONS, GetStreamSegmentInfo(9, segment))
+    await line.send(VERSIONS, GetStreamSegmentInfo(9, segment))
     await line.reply(Hello)
     require_equal((await line.reply(StreamSegmentInfo)).request_id, 9)
 
 
 @_CASES.case("1.2")
 async def versions_that_do_not_overlap(session: SegmentTestSession) -> None:
-    """A client with later versions only is told the server's at most, and the connection ends."""
+    """The connection of a client with later versions only ends, after the server's Hello at most."""
     line = await session.raw()
     await line.send(Hello(2_000, 1_999))
     reply = await line.next()
@@ -452,7 +258,7 @@ async def update_segment_policy(session: SegmentTestSession) -> None:
 
 @_CASES.case("1.3")
 async def truncate_segment(session: SegmentTestSession) -> None:
-    """Truncation moves the start; offsets stay, and a read before the start is told where it is."""
+    """Truncation moves the start; offsets stay, and SegmentIsTruncated gives the start to a read before it."""
     line, segment = await session.segment(*_BODIES)
     content, start = join_events(_BODIES), 13
     await line.ask(SegmentTruncated, TruncateSegment(line.request, segment, start))
@@ -472,8 +278,8 @@ async def attributes(session: SegmentTestSession) -> None:
     async def value() -> int:
         return (await line.ask(SegmentAttribute, GetSegmentAttribute(line.request, segment, attribute))).value
 
-    require_equal(await value(), _NONE)
-    for expected, new, success in ((_NONE, 5, True), (4, 6, False), (5, 7, True)):
+    require_equal(await value(), NO_EVENT)
+    for expected, new, success in ((NO_EVENT, 5, True), (4, 6, False), (5, 7, True)):
         message = UpdateSegmentAttribute(line.request, segment, attribute, new, expected)
         require_equal((await line.ask(SegmentAttributeUpdated, message)).success, success)
     require_equal(await value(), 7)
@@ -590,14 +396,14 @@ async def setup_of_a_new_writer(session: SegmentTestSession) -> None:
     line, segment = await session.segment()
     writer = uuid4()
     reply = await line.ask(AppendSetup, SetupAppend(17, writer, segment))
-    require_equal(reply, AppendSetup(17, segment, writer, _NONE))
+    require_equal(reply, AppendSetup(17, segment, writer, NO_EVENT))
 
 
 @_CASES.case("1.4")
 async def append(session: SegmentTestSession) -> None:
     """DataAppended has the last event's number, the one before, the request, and the segment's new end."""
     line, segment = await session.segment()
-    writer, end, previous = await line.writer(segment), 0, _NONE
+    writer, end, previous = await line.writer(segment), 0, NO_EVENT
     for last, bodies in ((3, _BODIES), (10, _BODIES[:1])):
         end += len(join_events(bodies))
         reply = await line.ask(DataAppended, *append_messages(writer, bodies, last, 18))
@@ -632,7 +438,7 @@ async def appends_in_flight(session: SegmentTestSession) -> None:
     writer, count = await line.writer(segment), 20
     for number in range(1, count + 1):
         await line.send(*append_messages(writer, [b"%d" % number], number, 19))
-    acknowledged = _NONE
+    acknowledged = NO_EVENT
     while acknowledged < count:
         reply = await line.reply(DataAppended)
         require_equal(reply.previous_event_number, acknowledged)
@@ -658,7 +464,7 @@ async def several_writers(session: SegmentTestSession) -> None:
 
 @_CASES.case("1.4")
 async def writer_that_reconnects(session: SegmentTestSession) -> None:
-    """A writer that comes back is told the number of its last stored event."""
+    """AppendSetup gives a writer that comes back the number of its last stored event."""
     line, segment = await session.segment()
     writer = await line.writer(segment)
     await line.append(writer, 41, b"x")
@@ -788,8 +594,8 @@ async def reads_out_of_range(session: SegmentTestSession) -> None:
 
 
 RELEASED: Final = Suite(
-    title="the segment protocol",
-    source="Pravega's wire protocol, versions 5 to 16",
+    title="Segment protocol, released dialect",
+    source="the sections of its fact sheet",
     clauses={
         "1.1": "Frames",
         "1.2": "Hello and KeepAlive",
@@ -798,5 +604,5 @@ RELEASED: Final = Suite(
         "1.5": "Reading",
     },
     cases=tuple(_CASES.found),
-    session=_session,
+    session=partial(segment_session, dialect=Dialect.RELEASED),
 )

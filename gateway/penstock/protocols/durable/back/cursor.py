@@ -1,0 +1,174 @@
+"""A read of one stream's content, which keeps its place on the server.
+
+It asks for what there is (catch-up), and at the tail waits by long polls. An answer may be as large as the whole
+stream, so a part of it may be left unread until the reader goes on. Only the end of an answer has an offset.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import AsyncExitStack
+
+import trio
+
+from penstock.net.http.client.connection import HttpStream
+from penstock.net.upstream import broke
+from penstock.protocols.durable.back.offsets import KnownOffset, KnownOffsets
+from penstock.protocols.durable.back.requests import DurableRequests
+from penstock_codecs.durable import BEGINNING, ContentReader, LiveMode, PositionAnswer, TakenRecords
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.http import ResponseHead
+from penstock_codecs.model import StreamRef
+
+__all__ = ["ContentCursor"]
+
+
+class ContentCursor:
+    """A read from a known offset on. After an exception it must be closed and not be used again.
+
+    `position`: that of the next record. `at_tail`: the server said that there was no more. `closed`: the stream is
+    closed, and its content read to its end.
+    """
+
+    def __init__(
+        self,
+        requests: DurableRequests,
+        stream: StreamRef,
+        content_type: str,
+        reader: ContentReader,
+        offsets: KnownOffsets,
+        start: KnownOffset,
+        poll_seconds: float,
+    ) -> None:
+        self.position = start.position
+        self.at_tail = False
+        self.closed = False
+        self._requests = requests
+        self._stream = stream
+        self._content_type = content_type
+        self._reader = reader
+        self._offsets = offsets
+        self._offset = start.offset
+        self._poll_seconds = poll_seconds
+        self._opened: HttpStream | None = None
+        self._exchange = AsyncExitStack()
+        self._answer: PositionAnswer | None = None
+        self._polls_until = 0.0  # when a long poll is given up
+        self._cursor: str | None = None
+
+    async def close(self) -> None:
+        """Give up the answer that is unread."""
+        self._opened = self._answer = None
+        await self._exchange.aclose()
+
+    async def skip_to(self, position: int) -> None:
+        """Skip records up to a position. Raises STREAM_NOT_FOUND if the stream ends before: it is another one."""
+        caught_up = False
+        while self.position < position:
+            with self._requests.checked():
+                skipped = self._reader.skip(position - self.position)
+            self.position += skipped
+            if not skipped:
+                if caught_up:
+                    raise self._is_another(f"had content up to {position} and ends at {self.position}")
+                caught_up = await self._more(0.0)
+
+    async def take(self, max_records: int, max_bytes: int, wait: float) -> TakenRecords:
+        """Return the next records; if there are none, wait up to `wait` seconds for the first."""
+        until = trio.current_time() + wait
+        while True:
+            with self._requests.checked():
+                taken = self._reader.take(max_records, max_bytes)
+            self.position += sum(taken.lengths)
+            if taken.bodies:
+                if self._is_read and not self._reader.buffered:
+                    await self._end_answer()
+                return taken
+            caught_up = await self._more(max(until - trio.current_time(), 0.0))
+            if caught_up and (self.closed or until <= trio.current_time()):
+                if self.closed and self._reader.buffered:
+                    raise broke(self._requests.upstream, f"stream {self._stream} is closed, and ends within a record")
+                return taken
+
+    async def _more(self, wait: float) -> bool:
+        """Receive more; at the tail, wait up to `wait` seconds. Returns whether the server says that there is none."""
+        if self._opened is not None and self._answer is None and not wait:
+            await self.close()  # a long poll, for which there is no time now
+        if self._opened is None:
+            await self._ask(LiveMode.LONG_POLL if self.at_tail and wait else None)
+        if self._answer is None and not await self._wait_for_answer(wait):
+            return True
+        assert self._opened is not None, "asked"
+        with trio.move_on_after(self._opened.request_seconds) as scope:
+            piece = await self._opened.receive()
+        if scope.cancelled_caught:
+            raise self._opened.late(self._opened.request_seconds, "content")
+        if not piece:
+            return await self._end_answer()
+        with self._requests.checked():
+            self._reader.receive(piece)
+        return False
+
+    async def _ask(self, live: LiveMode | None) -> None:
+        """Send a GET; the head of the answer to a long poll is not awaited."""
+        await self._note()
+        reading = self._requests.read(self._stream, self._offset, live, self._cursor if live is not None else None)
+        self._opened = await self._exchange.enter_async_context(reading)
+        if live is None:
+            await self._accept(await self._opened.receive_head())
+        else:
+            self._polls_until = trio.current_time() + self._poll_seconds
+
+    async def _wait_for_answer(self, wait: float) -> bool:
+        """Wait for the answer to a long poll, up to `wait` seconds. Returns whether it came."""
+        assert self._opened is not None, "asked"
+        with trio.move_on_after(wait) as scope:
+            scope.deadline = min(scope.deadline, self._polls_until)
+            head = await self._opened.receive_head(math.inf)
+        if not scope.cancelled_caught:
+            await self._accept(head)
+            return True
+        if trio.current_time() >= self._polls_until:
+            await self.close()
+        return False
+
+    async def _accept(self, head: ResponseHead) -> None:
+        assert self._opened is not None, "asked"
+        answer = await self._requests.answer_of(self._opened, head)
+        if answer.content_type not in (None, self._content_type):
+            raise self._is_another(f"had content type {self._content_type}, and now has {answer.content_type}")
+        self._answer = answer
+
+    async def _end_answer(self) -> bool:
+        """Take the position behind an answer that was read. Returns whether it is the tail."""
+        answer = self._answer
+        assert answer is not None, "read"
+        with self._requests.checked():
+            self._reader.end_response()
+        await self.close()
+        if answer.next_offset == self._offset and not answer.up_to_date:
+            why = f"its answer does not go beyond offset {self._offset} of stream {self._stream}, and is not at its end"
+            raise broke(self._requests.upstream, why)
+        self._offset, self._cursor = answer.next_offset, answer.cursor
+        self.at_tail, self.closed = answer.up_to_date, answer.closed
+        await self._note()
+        return self.at_tail
+
+    @property
+    def is_caught_up(self) -> bool:
+        """True if the last answer ended at the tail, and all its records were taken."""
+        return self.at_tail and self._opened is None and not self._reader.buffered
+
+    @property
+    def _is_read(self) -> bool:
+        opened = self._opened
+        return self._answer is not None and opened is not None and opened.inbox.ended and not opened.inbox.unread
+
+    async def _note(self) -> None:
+        """Note the offset of the position where an answer ended, unless records before it are still to be taken."""
+        if not self._reader.buffered and self._offset != BEGINNING:
+            await self._offsets.note(self.position, self._offset)
+
+    def _is_another(self, why: str) -> OperationFailed:
+        where = self._requests.upstream.where
+        return fail(FailureCode.STREAM_NOT_FOUND, f"{where}: stream {self._stream} {why}: it is another stream")

@@ -1,0 +1,219 @@
+"""`Native` interface to a server of Durable Streams."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import accumulate
+from typing import Final
+
+import trio
+
+from penstock.backends.background import background
+from penstock.core.back import Back
+from penstock.core.delivery import Delivery
+from penstock.core.marks import Mark
+from penstock.core.native import Bounds, Native, NativeAck, NativeAppendSession, Scanned
+from penstock.net.http.client.client import HttpClient
+from penstock.net.http.client.settings import HttpClientSettings
+from penstock.net.retries import RetryPolicy, retrying
+from penstock.net.upstream import Upstream
+from penstock.protocols.durable.back.cursor import ContentCursor
+from penstock.protocols.durable.back.offsets import KnownOffset, OffsetTable
+from penstock.protocols.durable.back.requests import DurableRequests
+from penstock.protocols.durable.back.session import DurableAppendSession
+from penstock.protocols.durable.back.settings import DurableBackSettings
+from penstock.protocols.durable.back.streams import ServerStream, ServerStreams
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import Append, Capability, ListStreams, Page
+from penstock_codecs.streams import StreamInfo
+
+__all__ = ["CAPABILITIES", "DurableNative", "open_durable"]
+
+CAPABILITIES: Final = frozenset({Capability.HEADERS, Capability.EMPTY_BODIES, Capability.FOLLOW})
+"""Capabilities of every server; headers and empty bodies only on streams of records."""
+_ENDLESS: Final = 1_000_000
+
+
+class DurableNative(Native):
+    """`penstock.core.native.Native` of a server of Durable Streams. Made by `open_durable`.
+
+    Offsets of marks are positions in the stream's content: bytes, or messages of a stream of JSON. The protocol has no
+    trims, no conditions on a position, and no lists of streams.
+    """
+
+    def __init__(self, requests: DurableRequests, streams: ServerStreams, settings: DurableBackSettings) -> None:
+        self._requests = requests
+        self._streams = streams
+        self._settings = settings
+        self._back = requests.upstream.name
+        self._patient = RetryPolicy(attempts=_ENDLESS, total_seconds=settings.recover_seconds)
+        self._cursors: OrderedDict[tuple[StreamRef, int], ContentCursor] = OrderedDict()
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return CAPABILITIES
+
+    @property
+    def delivery(self) -> Delivery:
+        return self._settings.delivery
+
+    # ---- reading -----------------------------------------------------------------------------------------------------
+
+    async def bounds(self, stream: StreamRef) -> Bounds:
+        """Return the end of a stream, if its position is known; see `Native.bounds`."""
+        look = partial(self._streams.look, stream)
+        found, answer = await retrying(
+            look, RetryPolicy(attempts=2), idempotent=True, back=self._requests.upstream.name
+        )
+        newest = found.offsets.newest
+        end = newest.position if newest.offset == answer.next_offset else None
+        return Bounds(end_offset=end, sealed=answer.closed)
+
+    async def scan(self, stream: StreamRef, start: Mark, *, max_records: int, max_bytes: int, wait: float) -> Scanned:
+        """Read records; see `Native.scan`."""
+        attempt = partial(self._scan, stream, start.offset, max_records, max_bytes, trio.current_time() + wait)
+        return await retrying(attempt, self._patient, idempotent=True, back=self._back)
+
+    async def _scan(self, ref: StreamRef, start: int, max_records: int, max_bytes: int, until: float) -> Scanned:
+        stream = await self._streams.find(ref)
+        cursor = self._cursors.pop((ref, start), None)
+        try:
+            if cursor is None:
+                cursor = self._cursor(stream, stream.offsets.before(start))
+                await cursor.skip_to(start)
+            taken = await cursor.take(max_records, max_bytes, max(until - trio.current_time(), 0.0))
+        except BaseException as error:
+            if cursor is not None:
+                await _close(cursor)
+            if isinstance(error, OperationFailed):
+                raise await self._explained(stream, start, error) from None
+            raise
+        await self._keep(stream, cursor)
+        offsets = list(accumulate(taken.lengths, initial=start))
+        ends = not taken.bodies and cursor.closed
+        return Scanned(taken.bodies, taken.headers, offsets=offsets, at_tail=cursor.is_caught_up, end=ends)
+
+    def _cursor(self, stream: ServerStream, start: KnownOffset) -> ContentCursor:
+        return ContentCursor(
+            self._requests,
+            stream.ref,
+            stream.content_type,
+            stream.content.reader(),
+            stream.offsets,
+            start,
+            self._settings.poll_seconds,
+        )
+
+    async def _keep(self, stream: ServerStream, cursor: ContentCursor) -> None:
+        """Keep a cursor for a scan that goes on where it is."""
+        earlier = self._cursors.pop((stream.ref, cursor.position), None)
+        self._cursors[stream.ref, cursor.position] = cursor
+        if earlier is not None:
+            await _close(earlier)
+        while len(self._cursors) > self._settings.open_reads:
+            await _close(self._cursors.popitem(last=False)[1])
+
+    async def _explained(self, stream: ServerStream, start: int, error: OperationFailed) -> OperationFailed:
+        """Return the error for clients.
+
+        STREAM_NOT_FOUND also for a stream that was replaced by one without the offset; OFFSET_TRUNCATED with the first
+        position that is known to be left.
+        """
+        code = error.failure.code
+        if code is FailureCode.STREAM_NOT_FOUND:
+            await self._streams.forget(stream.ref)
+        if code is FailureCode.UPSTREAM_FAULT and (await self._streams.look(stream.ref))[0] is not stream:
+            return fail(FailureCode.STREAM_NOT_FOUND, f"there is another stream {stream.ref} now")
+        if code is not FailureCode.OFFSET_TRUNCATED:
+            return error
+        for known in stream.offsets.behind(stream.offsets.before(start).position):
+            probe = self._cursor(stream, known)
+            try:
+                await probe.take(1, 1, 0.0)
+            except OperationFailed as again:
+                if again.failure.code is not FailureCode.OFFSET_TRUNCATED:
+                    return again
+            else:
+                why = f"stream {stream.ref} was cut by its server; position {known.position} is left"
+                return fail(FailureCode.OFFSET_TRUNCATED, why, offset=known.position)
+            finally:
+                await _close(probe)
+        await self._streams.forget(stream.ref)
+        return fail(FailureCode.STREAM_NOT_FOUND, f"no offset of stream {stream.ref} is left on its server")
+
+    # ---- appending ---------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def append_session(self, stream: StreamRef) -> AsyncIterator[NativeAppendSession]:
+        """Open a session; see `Native.append_session`. Entering raises STREAM_NOT_FOUND."""
+        yield DurableAppendSession((await self._streams.find(stream)).writer)
+
+    async def append_at(self, stream: StreamRef, append: Append, at: Mark) -> NativeAck:  # noqa: ARG002
+        """Raise NOT_IMPLEMENTED: `stream-seq` orders only writers that use it."""
+        raise self._lacks(stream, "no conditional appends")
+
+    def comparable(self, stream: StreamRef, body: bytes) -> bytes:
+        """Return a JSON message in one spelling; which its server may have changed. See `Native.comparable`."""
+        return self._streams.comparable(stream, body)
+
+    # ---- streams -----------------------------------------------------------------------------------------------------
+
+    async def trim(self, stream: StreamRef, first_kept: Mark) -> None:  # noqa: ARG002
+        """Raise NOT_IMPLEMENTED: the protocol has no trims."""
+        raise self._lacks(stream, "no trims")
+
+    async def create(self, stream: StreamRef) -> bool:
+        """Create a stream of `create_type`; see `Native.create`."""
+        try:
+            create = partial(self._requests.create, stream, self._settings.create_type)
+            answer = await retrying(create, self._patient, back=self._back)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.RESOURCE_ALREADY_EXISTS:
+                raise
+            return False
+        if answer is None:
+            return False
+        await self._streams.created(stream, answer.next_offset)
+        return True
+
+    async def delete(self, stream: StreamRef) -> None:
+        delete = partial(self._requests.delete, stream)
+        await retrying(delete, self._patient, back=self._back)
+        await self._streams.forget(stream)
+
+    async def list_streams(self, operation: ListStreams) -> Page[StreamInfo]:
+        """Raise NOT_IMPLEMENTED: the protocol cannot list streams."""
+        raise fail(FailureCode.NOT_IMPLEMENTED, f"Durable Streams cannot list streams, as of basin {operation.basin}")
+
+    def _lacks(self, stream: StreamRef, what: str) -> OperationFailed:
+        return fail(FailureCode.NOT_IMPLEMENTED, f"Durable Streams, which stream {stream} is behind, has {what}")
+
+    async def close(self) -> None:
+        """Close all reads."""
+        while self._cursors:
+            await _close(self._cursors.popitem()[1])
+
+
+async def _close(cursor: ContentCursor) -> None:
+    with trio.CancelScope(shield=True):  # nothing is waited for
+        await cursor.close()
+
+
+@asynccontextmanager
+async def open_durable(
+    upstream: Upstream, state: Back, settings: DurableBackSettings | None = None
+) -> AsyncIterator[DurableNative]:
+    """Open the server until the block ends. `state`: the embedded store, for the table of offsets."""
+    chosen = settings or DurableBackSettings()
+    async with HttpClient(upstream, HttpClientSettings(version=chosen.http)) as http, background() as nursery:
+        requests = DurableRequests(http, chosen.names)
+        streams = ServerStreams(requests, OffsetTable(state, upstream.settings.name), chosen, nursery)
+        native = DurableNative(requests, streams, chosen)
+        try:
+            yield native
+        finally:
+            await native.close()

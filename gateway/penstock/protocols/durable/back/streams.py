@@ -1,0 +1,108 @@
+"""The streams of a server, as far as the gateway knows them: their content, offsets, and writers."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from penstock.net.upstream import broke
+from penstock.protocols.durable.back.offsets import KnownOffsets, OffsetTable
+from penstock.protocols.durable.back.requests import DurableRequests
+from penstock.protocols.durable.back.settings import DurableBackSettings
+from penstock.protocols.durable.back.writer import DurableWriter
+from penstock_codecs.durable import PositionAnswer, StreamContent, content_of
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.model import StreamRef
+
+__all__ = ["ServerStream", "ServerStreams"]
+
+_GONE: Final = frozenset({FailureCode.STREAM_NOT_FOUND, FailureCode.OFFSET_TRUNCATED})
+"""What HEAD is answered for a stream that does not exist, or was deleted and has forks (status 410)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStream:
+    """One stream. `content_type`: its essence. `offsets`: the server's, for positions in `content`. `writer`: makes
+    all appends of this gateway."""
+
+    ref: StreamRef
+    content_type: str
+    content: StreamContent
+    offsets: KnownOffsets
+    writer: DurableWriter
+
+
+class ServerStreams:
+    """The streams of one server. Those unused for longest are forgotten beyond `known_streams`; their offsets are in
+    the table. `nursery`: for their writers."""
+
+    def __init__(
+        self, requests: DurableRequests, table: OffsetTable, settings: DurableBackSettings, nursery: trio.Nursery
+    ) -> None:
+        self._requests = requests
+        self._table = table
+        self._settings = settings
+        self._nursery = nursery
+        self._known: OrderedDict[StreamRef, ServerStream] = OrderedDict()
+
+    async def find(self, ref: StreamRef) -> ServerStream:
+        """Return a stream. Raises STREAM_NOT_FOUND; NOT_REPRESENTABLE for content without boundaries of records."""
+        found = self._known.get(ref)
+        if found is None:
+            return (await self.look(ref))[0]
+        self._known.move_to_end(ref)
+        return found
+
+    def comparable(self, ref: StreamRef, body: bytes) -> bytes:
+        """See `penstock.core.native.Native.comparable`."""
+        found = self._known.get(ref)
+        return body if found is None else found.content.comparable(body)
+
+    async def look(self, ref: StreamRef) -> tuple[ServerStream, PositionAnswer]:
+        """Return a stream, and what the server says of its tail. Forgets an earlier stream of that name."""
+        try:
+            answer = await self._requests.head(ref)
+        except OperationFailed as error:
+            if error.failure.code in _GONE:
+                await self.forget(ref)
+                raise fail(FailureCode.STREAM_NOT_FOUND, f"stream {ref} does not exist") from None
+            raise
+        if answer.content_type is None:
+            raise broke(self._requests.upstream, f"stream {ref} has no content type")
+        found = self._known.get(ref)
+        if found is None or found.content_type != answer.content_type:
+            found = await self._open(ref, answer.content_type)
+        newest = found.offsets.newest
+        if newest.position and answer.next_offset < newest.offset:  # offsets of one stream are ordered as text
+            await self.forget(ref)
+            found = await self._open(ref, answer.content_type)
+        return found, answer
+
+    async def _open(self, ref: StreamRef, content_type: str) -> ServerStream:
+        if (content := content_of(content_type)) is None:
+            raise fail(
+                FailureCode.NOT_REPRESENTABLE,
+                f"stream {ref} has content type {content_type}: bytes without boundaries of records, which the gateway "
+                "leaves to clients of its server. It uses streams of JSON, and those that gateways create",
+            )
+        offsets = await self._table.open(ref, content.step)
+        writer = DurableWriter(self._requests, ref, content_type, content, self._settings, self._nursery)
+        found = self._known.setdefault(ref, ServerStream(ref, content_type, content, offsets, writer))
+        idle = (known for known, stream in self._known.items() if not stream.writer.busy and known != ref)
+        if len(self._known) > self._settings.known_streams and (oldest := next(idle, None)) is not None:
+            del self._known[oldest]
+        return found
+
+    async def created(self, ref: StreamRef, beginning: str) -> None:
+        """Note that a stream was created, and begins at this offset."""
+        await self.forget(ref)
+        offsets = await self._table.open(ref, 1)
+        await offsets.note(0, beginning)
+
+    async def forget(self, ref: StreamRef) -> None:
+        """Forget a stream that is gone."""
+        self._known.pop(ref, None)
+        await self._table.forget(ref)
