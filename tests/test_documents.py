@@ -47,6 +47,7 @@ EXPECTED = {
         "confluent_kafka": ["orders 0 0 b'eu' b'first'", "orders 0 1 b'eu' b'second'"],
         "from kafka": ["0 b'eu' b'first'", "1 b'eu' b'second'"],
         "curl": ['"body":"first"', '"kafka-key","eu"'],
+        "consumer.subscribe": ["0 b'first'", "1 b'second'"],
     },
     "docs/streams.md": {
         "printf": ["first\nsecond\n"],

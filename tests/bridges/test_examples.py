@@ -21,7 +21,7 @@ from support.tls.certificates import needs_openssl, self_signed
 
 from penstock.app.config import load_config
 from penstock.app.config.advice import advice
-from penstock.cli.report import report
+from penstock.app.report import report
 
 CONFIGURATIONS = Path(__file__).parents[2] / "config"
 USUAL_PORTS = {"durable": 4437, "kafka": 9092, "s2": 8080, "s3p": 7500, "segment": 12345, "controller": 9090}

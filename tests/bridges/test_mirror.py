@@ -281,6 +281,9 @@ PAGE = "docs/management.md"
 EXPECTED = {
     "/ready": ['"ready": true'],
     "/config?format": ['mirror = "second"', 'directory = "./recordings"'],
+    "penstock backs": ["embedded  embedded", "second    s2"],
+    "penstock routes": ['"name":"everything"', '"secondary":"second"'],
+    "penstock log-level": ["info"],
     "/log -H": ['"level": "debug"'],
     "/reload -H": ['"changed"'],
     "/streams?basin": ['"stream": "penstock/orders"', '"has_more": false'],

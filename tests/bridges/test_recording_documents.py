@@ -103,4 +103,4 @@ def test_comparing(tmp_path: Path) -> None:
         assert run(equal, tmp_path).count("equal: 1 stream") == 2
     different, exact = other.strip().splitlines()
     assert "1 altered" in run(different, tmp_path, code=1)
-    assert '"equal": true' in run(exact, tmp_path)
+    assert '"equal":true' in run(exact, tmp_path)

@@ -28,7 +28,7 @@ EXPECTED = {
     "--fast\n": ["s3p       translated", "1 conversation: 2 messages said", "0 answers different"],
     "--loops": ["s3p       direct", "2 conversations: 4 messages said", "0 answers different"],
     "--until 60 --strict": ["1 conversation: 2 messages said"],
-    "--json": ['"appended": 1'],
+    "--json": ['"appended":1'],
 }
 """Output of each block, by a piece of its text that no earlier block has."""
 

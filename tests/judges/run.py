@@ -32,7 +32,8 @@ from support.tls.certificates import self_signed
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "judges.md"
 OPENAPI: Final = ROOT / "docs" / "protocols" / "s2-openapi.yaml"
-AXE: Final = Path(__file__).with_name("node_modules") / "axe-core"
+NODE_MODULES: Final = Path(__file__).with_name("node_modules")
+AXE: Final = NODE_MODULES / "axe-core"
 TLS_LISTENERS: Final = ("s2", "controller", "segment", "management")
 
 EXCEPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -45,6 +46,12 @@ EXCEPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "cipherlist_": "a name of a group of ciphers that has those of TLS 1.2 in it; the ciphers are judged by name",
         "HSTS": "a header for browsers and public names; the listener's certificate decides who connects",
         "DNS_CAArecord": "loopback has no DNS",
+    },
+    "MCP conformance": {
+        "missing tool": "it calls a tool of its own example server, which does something that no tool here does",
+        "missing method": "the endpoint has tools only: no resources, prompts, completions or log levels",
+        "missing x-mcp-header": "no argument of a tool is copied into a header",
+        "missing requests to the client": "no tool asks its client for anything",
     },
 }
 """By judge: the beginnings of findings that do not count, and why."""
@@ -287,6 +294,48 @@ def axe(_scratch: Path) -> Iterator[Verdict]:
             yield Verdict("axe", version, subject, checks, tuple(said["violations"]))
 
 
+_MCP_SKIPPED: Final = ("tasks-",)
+"""Scenarios of an extension that the endpoint does not announce; the judge does not score them either."""
+_MCP_MISSING: Final = {
+    r"unknown tool: |diagnostic tool '|Tool '\w+' not found": "missing tool",
+    r"method '[\w/]+' is not offered": "missing method",
+    "exposes no tool with x-mcp-header": "missing x-mcp-header",
+    "InputRequiredResult": "missing requests to the client",
+}
+"""What the endpoint lacks on purpose, by the judge's words."""
+
+
+def mcp_conformance(scratch: Path) -> Iterator[Verdict]:
+    """The public conformance runner of the Model Context Protocol: all that it requires of a server, both revisions."""
+    runner, node = NODE_MODULES / "@modelcontextprotocol" / "conformance", NODE_MODULES / ".bin" / "node"
+    if not (runner / "package.json").exists() or not node.exists():
+        raise CannotAsk("@modelcontextprotocol/conformance is not installed: npm ci --prefix tests/judges")
+    version = json.loads((runner / "package.json").read_text())["version"]
+    with GatewayProcess(CONFIG + '[management]\nbind = "127.0.0.1:{management_port}"\nmcp = true\n') as gateway:
+        for revision in ("2026-07-28", "2025-11-25"):
+            results = scratch / f"mcp-{revision}"
+            url = f"http://127.0.0.1:{gateway.management_port}/mcp"
+            command = (node, runner / "dist" / "index.js", "server", "--url", url, "--requirements", revision)
+            said = asked(*command, "--output-dir", results)
+            reports = sorted(results.glob("server-*/checks.json"))
+            if not reports:
+                raise CannotAsk(f"MCP conformance did not finish: {said[-500:]}")
+            wanted = [one for one in reports if not one.parent.name.removeprefix("server-").startswith(_MCP_SKIPPED)]
+            checks = [check for report in wanted for check in json.loads(report.read_text())]
+            failed = [check for check in checks if check["status"] == "FAILURE"]
+            passed = sum(check["status"] == "SUCCESS" for check in checks)
+            yield Verdict(
+                *("MCP conformance", version, f"/mcp, revision {revision}", f"{passed + len(failed)} checks"),
+                tuple(_mcp_finding(check) for check in failed),
+            )
+
+
+def _mcp_finding(check: Mapping[str, Any]) -> str:
+    said = " ".join(str(check.get("errorMessage")).split())
+    kinds = [kind for pattern, kind in _MCP_MISSING.items() if re.search(pattern, said)]
+    return f"{kinds[0] if kinds else check['id']}: {check['id']}: {said}"
+
+
 JUDGES: Final[Mapping[str, Callable[[Path], Iterator[Verdict]]]] = {
     "h2spec": h2spec,
     "schemathesis": schemathesis,
@@ -296,6 +345,7 @@ JUDGES: Final[Mapping[str, Callable[[Path], Iterator[Verdict]]]] = {
     "promtool": promtool,
     "kubernetes-validate": kubernetes_validate,
     "axe": axe,
+    "mcp": mcp_conformance,
 }
 
 

@@ -86,10 +86,11 @@ class Record(NamedTuple):
 
 
 class Member:
-    """A member of the group `readers` in a process of its own."""
+    """A member of the group `readers` in a process of its own, which is taken for lost after `session` seconds."""
 
-    def __init__(self, library: str, gateway: GatewayProcess, topic: str, *options: str) -> None:
-        command = [sys.executable, "-m", "support.kafka.member", library, server(gateway), "readers", topic, *options]
+    def __init__(self, library: str, gateway: GatewayProcess, topic: str, *options: str, session: float = 6.0) -> None:
+        command = [sys.executable, "-m", "support.kafka.member", library, server(gateway), "readers", topic]
+        command += [str(round(session * 1000)), *options]
         self.process = subprocess.Popen(
             command, cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -165,7 +166,7 @@ def test_members_go_on_where_they_were_after_the_gateway_was_killed(
     gateway: GatewayProcess, topic: str, library: str, members: list[Member]
 ) -> None:
     sent = produce(gateway, topic, range(300))
-    members += [Member(library, gateway, topic) for _ in range(2)]
+    members += [Member(library, gateway, topic, session=60.0) for _ in range(2)]
     until(lambda: {one.value for member in members for one in member.done} == sent)
     gateway.restart(kill=True)
     sent |= produce(gateway, topic, range(300, 600))
@@ -185,12 +186,12 @@ def test_a_static_member_starts_again_without_a_rebalance(
     gateway: GatewayProcess, topic: str, members: list[Member]
 ) -> None:
     pytest.importorskip("confluent_kafka", reason="a client of Kafka (group peers)")
-    members += [Member("confluent", gateway, topic, f"group.instance.id={one}") for one in "ab"]
+    members += [Member("confluent", gateway, topic, f"group.instance.id={one}", session=60.0) for one in "ab"]
     until(lambda: shared(members, 3))
     stays, goes = members
     before = list(stays.assigned)
     goes.end(kill=True)
-    back = Member("confluent", gateway, topic, "group.instance.id=b")
+    back = Member("confluent", gateway, topic, "group.instance.id=b", session=60.0)
     members.append(back)
     sent = produce(gateway, topic, range(60))
     until(lambda: {one.value for member in members for one in member.done} == sent)

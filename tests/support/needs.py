@@ -75,6 +75,8 @@ PACKAGES = {
     "grpc_tools": _peers("the modules generated from .proto files"),
     "confluent_kafka": _peers("librdkafka, a client of Kafka"),
     "kafka": _peers("kafka-python, a client of Kafka"),
+    "httpx2": _peers("the client of the Model Context Protocol"),
+    "mcp": _peers("the client of the Model Context Protocol"),
     "redis": _peers("redis-py as a reader of S3P"),
     "s2_sdk": _peers("S2's Python client"),
     "pravega_client": Need("Python 3.11 on Linux, x86-64: pip install --group peers", "Pravega's Python client"),

@@ -26,7 +26,7 @@ SLOW = {
         "gateway/app/reload": "backs document process tls",
         "gateway/app/systemd": "activation",
         "gateway/app/workers": "gateway",
-        "gateway/cli": "banner doctor extcap_command looking_document output",
+        "gateway/cli": "banner doctor extcap_command gateway_commands looking_document output",
         "gateway/net/circuits": "circuits",
         "gateway/net/http": "memory pressure",
         "gateway/net/http/client": "hostile",
@@ -41,8 +41,9 @@ SLOW = {
         "gateway/testing": "gateway pytest_plugin",
         "guides": "guides",
         "hostile": "attacks half_messages idle words",
-        "peers": "delegation_tokens encryption faults_others faults_s2_sdk foreign_pages_in_browser go kafka node "
-        "page_in_browser pravega_java pravega_java_admin pravega_java_again pravega_java_autoscaling "
+        "peers": "delegation_tokens encryption faults_others faults_s2_sdk foreign_pages_in_browser go kafka "
+        "mcp_document mcp_sdk node page_in_browser pravega_java pravega_java_admin pravega_java_again "
+        "pravega_java_autoscaling "
         "pravega_java_bytes pravega_java_cuts pravega_java_delegation pravega_java_document pravega_java_groups "
         "pravega_java_large pravega_java_retention pravega_java_states pravega_java_tables pravega_java_times "
         "pravega_java_transactions pravega_python_bytes pravega_python_cross pravega_python_restart "

@@ -22,7 +22,9 @@ __all__ = ["Block", "Walk", "blocks_of", "ports_for_usual", "with_ports"]
 ROOT: Final = Path(__file__).parents[2]
 PORTS: Final = (8080, 8081, 8090, 7500, 7600, 9090, 12345, 9600, 9601)
 """Those that documents and shipped configurations name; each stands for a free one."""
-_ASKS: Final = re.compile(r"\bpenstock (connections|drain|reload|tail|record (start|stop|list))\b(?!`)")
+_ASKS: Final = re.compile(
+    r"\bpenstock (backs|connections|drain|log-level|recordings|reload|routes|tail|record (start|stop|list))\b(?!`)"
+)
 """Commands that ask the management listener at its usual port."""
 START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 20.0

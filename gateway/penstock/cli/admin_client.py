@@ -15,7 +15,7 @@ import click
 
 from penstock.core.errors import CannotStart
 
-__all__ = ["answer_error", "ask", "follow", "management_options"]
+__all__ = ["answer_error", "answered", "ask", "follow", "management_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,9 +66,15 @@ def _file(name: str, meaning: str) -> Callable[[F], F]:
 
 
 def ask(
-    management: str, token: str | None, target: str, words: object = None, *, patience: float = 30.0
+    management: str,
+    token: str | None,
+    target: str,
+    words: object = None,
+    *,
+    method: str = "POST",
+    patience: float = 30.0,
 ) -> tuple[int, Any]:
-    """Return status and JSON of the answer to GET `target`, or to POST with `words` as the JSON body. Waits at most
+    """Return status and JSON of the answer to GET `target`, or to `method` with `words` as the JSON body. Waits at most
     `patience` seconds.
 
     Raises ClickException if there is no JSON answer.
@@ -78,7 +84,7 @@ def ask(
         if words is None:
             connection.request("GET", target, headers=headers)
         else:
-            connection.request("POST", target, json.dumps(words), {**headers, "content-type": "application/json"})
+            connection.request(method, target, json.dumps(words), {**headers, "content-type": "application/json"})
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
     except (OSError, http.client.HTTPException) as error:
@@ -87,6 +93,16 @@ def ask(
         raise _no_json(management) from None
     finally:
         connection.close()
+
+
+def answered(
+    management: str, token: str | None, target: str, words: object = None, *, method: str = "POST", status: int = 200
+) -> Any:
+    """Return the JSON of an answer, as `ask`. Raises ClickException with the message of one with another status."""
+    got, answer = ask(management, token, target, words, method=method)
+    if got != status:
+        raise answer_error(answer)
+    return answer
 
 
 def follow(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from penstock.cli.output import print_lines
+from penstock.cli.output import json_lines_option, print_json, print_lines
 
 if TYPE_CHECKING:
     from penstock.protocols.conformance import ConformanceCase, Suite, TestedServer
@@ -30,7 +29,7 @@ class _CannotTest(click.ClickException):
 @click.argument("url", metavar="URL")
 @click.option("--only", multiple=True, metavar="CLAUSE", help="Only this clause, with its subclauses, or this case.")
 @click.option("--list", "listing", is_flag=True, help="List the cases, without a server.")
-@click.option("--json", "as_json", is_flag=True, help="Print each case as a JSON object, when it is done.")
+@json_lines_option("case, when it is done")
 @click.option(
     "--token",
     metavar="TOKEN",
@@ -51,7 +50,7 @@ def conform_command(
     url: str,
     only: Sequence[str],
     listing: bool,
-    as_json: bool,
+    as_lines: bool,
     token: str | None,
     tls_ca: str | None,
     patience: float,
@@ -83,16 +82,16 @@ def conform_command(
         return
     try:
         reached = reached_server(server, TargetOptions(token=token, tls_ca=tls_ca), patience)
-        results = _run(suite, reached, cases, as_json)
+        results = _run(suite, reached, cases, as_lines)
     except CannotStart as error:
         raise _CannotTest(str(error)) from None
-    if not as_json:
+    if not as_lines:
         print_lines(*_table(suite, server, results))
     if any(result.outcome.value == "fail" for result in results):
         sys.exit(_FAILED)
 
 
-def _run(suite: Suite, server: TestedServer, cases: Sequence[ConformanceCase[Any]], as_json: bool) -> list[CaseResult]:
+def _run(suite: Suite, server: TestedServer, cases: Sequence[ConformanceCase[Any]], as_lines: bool) -> list[CaseResult]:
     """Run the cases; print each result as JSON, or how far it is on a terminal."""
     import trio
 
@@ -104,21 +103,21 @@ def _run(suite: Suite, server: TestedServer, cases: Sequence[ConformanceCase[Any
         async with aclosing(run_cases(suite, server, cases)) as results:
             async for result in results:
                 found.append(result)
-                if as_json:
-                    print_lines(_as_json(result))
+                if as_lines:
+                    print_json(_line(result))
                 elif sys.stderr.isatty():
                     click.echo(f"\r{len(found)} of {len(cases)}", nl=False, err=True)
-        if sys.stderr.isatty() and not as_json:
+        if sys.stderr.isatty() and not as_lines:
             click.echo("\r\x1b[K", nl=False, err=True)
 
     trio.run(session)
     return found
 
 
-def _as_json(result: CaseResult) -> str:
+def _line(result: CaseResult) -> dict[str, Any]:
     case = result.case
     fields = {"clause": case.clause, "case": case.name, "demand": case.demand, "outcome": result.outcome.value}
-    return json.dumps({**fields, **({"reason": result.reason} if result.reason else {})}, ensure_ascii=False)
+    return {**fields, **({"reason": result.reason} if result.reason else {})}
 
 
 def _table(suite: Suite, server: Server, results: Sequence[CaseResult]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import click
 
 from penstock.cli.admin_client import answer_error, ask, management_options
-from penstock.cli.output import print_lines
+from penstock.cli.output import json_option, print_result
 from penstock.recorder.captures.text import printable
 
 __all__ = ["cut_over_command"]
@@ -23,7 +23,10 @@ _MARGIN_SECONDS: Final = 15.0
 @management_options
 @click.option("--force", is_flag=True, help="Swap even if the two backs differ: readers may miss records.")
 @click.option("--wait", "wait_seconds", type=click.FloatRange(0, 600), default=30.0, show_default=True, metavar="S")
-def cut_over_command(route: str, management: str, token: str | None, force: bool, wait_seconds: float) -> None:
+@json_option
+def cut_over_command(
+    route: str, management: str, token: str | None, force: bool, wait_seconds: float, as_json: bool
+) -> None:
     """Make the mirror of ROUTE its primary back, and the primary back its mirror.
 
     Waits at most S seconds until both have the same records. Exits with 1 if nothing was changed.
@@ -33,13 +36,13 @@ def cut_over_command(route: str, management: str, token: str | None, force: bool
     status, answer = ask(management, token, target, words, patience=wait_seconds + _MARGIN_SECONDS)
     if not isinstance(answer, dict) or "swapped" not in answer:
         raise answer_error(answer)
-    print_lines(_in_words(route, answer))
+    print_result(answer, _in_words(route, answer), as_json)
     if status != 200:
         sys.exit(1)
 
 
-def _in_words(route: str, answer: dict[str, Any]) -> str:
+def _in_words(route: str, answer: dict[str, Any]) -> list[str]:
     sides = f"{answer['primary']} is the primary back, {answer['secondary']} its mirror"
     held = f"appends waited for {answer['held_ms']} ms"
     lines = [f"route {route}: {'cut over' if answer['swapped'] else 'not cut over'}; {sides}; {held}"]
-    return "\n".join([*lines, *(f"  - {printable(reason)}" for reason in answer["reasons"])])
+    return [*lines, *(f"  - {printable(reason)}" for reason in answer["reasons"])]

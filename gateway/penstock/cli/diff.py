@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import sys
 from collections.abc import Iterable, Iterator
@@ -12,7 +11,7 @@ from typing import Any, Final
 import click
 
 from penstock.cli.captures.opened import ending_quietly, one_side, opened_captures, side_option
-from penstock.cli.output import print_lines
+from penstock.cli.output import json_option, print_result
 from penstock.core.errors import CannotStart
 from penstock.recorder.captures.text import counted, printable
 from penstock.tools.comparing import Comparison, DiffKind, Fields, RecordDifference, StreamComparison, compare_streams
@@ -70,7 +69,7 @@ class _CannotCompare(click.ClickException):
     help="Bearer token for the server, if it takes one.",
 )
 @click.option("--tls-ca", type=click.Path(dir_okay=False, exists=True), help="PEM file of authorities to trust.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@json_option
 def diff_command(a: str, b: str, as_json: bool, **said: Any) -> None:
     """Compare the records of A with those of B. A is a recording (a file or directory); B is a recording or a live
     server's URL, such as s2://127.0.0.1:8080/my-basin, s3p://, segment:// or pravega://.
@@ -92,7 +91,7 @@ def diff_command(a: str, b: str, as_json: bool, **said: Any) -> None:
         if not comparison.streams:
             some = " with such a name" if said["streams"] else ""
             raise _CannotCompare(f"neither source has records to compare{some}")
-        print_lines(*([json.dumps(_as_json(comparison), ensure_ascii=False)] if as_json else _lines(comparison)))
+        print_result(_as_json(comparison), _lines(comparison), as_json)
     if not comparison.equal:
         sys.exit(_DIFFERENT)
 

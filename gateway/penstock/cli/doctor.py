@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import textwrap
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Final
 import click
 
 from penstock.app.doctor.findings import Finding, Severity
-from penstock.cli.output import print_lines
+from penstock.cli.output import json_lines_option, print_json, print_lines
 
 __all__ = ["doctor_command"]
 
@@ -26,8 +25,8 @@ _COLOURS: Final = {Severity.FINE: "green", Severity.NOTABLE: "yellow", Severity.
     type=click.Path(path_type=Path),
     help="Configuration file (TOML; default: the built-in configuration).",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: one array of objects.")
-def doctor_command(path: Path | None, as_json: bool) -> None:
+@json_lines_option("finding")
+def doctor_command(path: Path | None, as_lines: bool) -> None:
     """Check whether a gateway would run well here, and say what to do if not.
 
     Checks versions, limits, memory, the clock, the data directory and its disk, ports, certificates, servers behind the
@@ -38,10 +37,10 @@ def doctor_command(path: Path | None, as_json: bool) -> None:
     findings = []
     for finding in examine(path):
         findings.append(finding)
-        if not as_json:
+        if as_lines:
+            print_json({**finding._asdict(), "state": finding.state.value})
+        else:
             print_lines(_line(finding))
-    if as_json:
-        print_lines(json.dumps([{**one._asdict(), "state": one.state.value} for one in findings], indent=2))
     sys.exit(any(one.state is Severity.WRONG for one in findings))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import click
 
 from penstock.cli.captures.opened import capture_argument, one_side, opened_captures, side_option
 from penstock.cli.mock_run import mock_run_command
-from penstock.cli.output import print_lines
+from penstock.cli.output import json_option, print_result
 from penstock.core.errors import CannotStart
 from penstock.tools.mock.report import MockReport
 from penstock_analysis.plugin import plugins
@@ -67,7 +66,7 @@ def mock_commands() -> None:
 @click.option(
     "--tls-key", type=click.Path(dir_okay=False, exists=True), help="PEM file with the certificate's private key."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@json_option
 def _play(captures: tuple[Path, ...], listen: str, as_json: bool, **said: Any) -> None:
     """Play recorded servers to clients, byte for byte.
 
@@ -95,7 +94,7 @@ def _play(captures: tuple[Path, ...], listen: str, as_json: bool, **said: Any) -
             _serve(address, script, said, report)
     except CannotStart as error:
         raise click.ClickException(str(error)) from error
-    print_lines(*([json.dumps(report.as_json(), ensure_ascii=False)] if as_json else report.lines()))
+    print_result(report.as_json(), report.lines(), as_json)
     if said["strict"] and not report.same:
         sys.exit(1)
 

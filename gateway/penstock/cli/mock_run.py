@@ -72,7 +72,7 @@ def mock_run_command(
 
     from penstock.observe import configure_logging
     from penstock.tools.mock_run.fork import parse_fork
-    from penstock.tools.mock_run.run import CannotRun, MockRunSettings, run_with_mocks
+    from penstock.tools.mock_run.run import CommandNotRun, MockRunSettings, run_with_mocks
     from penstock.tools.target.url import parse_target
 
     if (on_miss == "fail") != (not urls):
@@ -92,7 +92,7 @@ def mock_run_command(
     configure_logging("error", "auto")
     try:
         code, outcome = trio.run(run_with_mocks, settings, command)
-    except CannotRun as error:
+    except CommandNotRun as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(error.code)
     except CannotStart as error:

@@ -1,4 +1,5 @@
-"""Handle standard output that cannot be written: its reader left, it was closed from the start, or its disk is full."""
+"""Output of commands: tables, results as JSON, and standard output that cannot be written since its reader left, it was
+closed from the start, or its disk is full."""
 
 from __future__ import annotations
 
@@ -7,12 +8,50 @@ import errno
 import os
 import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
-__all__ = ["guarding_output", "print_lines"]
+__all__ = ["guarding_output", "json_lines_option", "json_option", "print_json", "print_lines", "print_result", "table"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def json_lines_option(what: str) -> Callable[[F], F]:
+    """Return the option `--json`, as `as_lines`, of a command that lists: one object on a line for each `what`."""
+    return click.option("--json", "as_lines", is_flag=True, help=f"Print JSON lines, one for each {what}.")
+
+
+def json_option(command: F) -> F:
+    """Add the option `--json`, as `as_json`, of a command that has one result: one object on one line."""
+    return click.option("--json", "as_json", is_flag=True, help="Print the result as a JSON object.")(command)
+
+
+def print_json(*objects: Any) -> None:
+    """Print each object as JSON on a line of its own."""
+    from penstock.recorder.captures.lines import as_json
+
+    print_lines(*map(as_json, objects))
+
+
+def print_result(result: Any, lines: Iterable[str], as_json: bool) -> None:
+    """Print the one result of a command: as a JSON object, or these lines."""
+    if as_json:
+        print_json(result)
+    else:
+        print_lines(*lines)
+
+
+def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the rows of a table, the head first, in columns as wide as they need."""
+    from penstock.recorder.captures.text import columns
+
+    widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell + " " * (width - columns(cell)) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
 
 
 def print_lines(*lines: str) -> None:

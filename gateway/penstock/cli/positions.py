@@ -7,7 +7,8 @@ from urllib.parse import urlencode
 
 import click
 
-from penstock.cli.admin_client import answer_error, ask, management_options
+from penstock.cli.admin_client import answered, management_options
+from penstock.cli.output import json_option, print_result
 
 __all__ = ["positions_command"]
 
@@ -22,16 +23,15 @@ __all__ = ["positions_command"]
 @click.option("--tail-offset", help="The record at this distance before the tail, in records.")
 @click.option("--listener", help="Use the routes of this listener.")
 @click.option("--identity", help="Use the routes of this identity.")
-def positions_command(stream: str, management: str, token: str | None, **asked: str | None) -> None:
+@json_option
+def positions_command(stream: str, management: str, token: str | None, as_json: bool, **asked: str | None) -> None:
     """Show a record's position in every protocol, and how clients of each protocol read on from there.
 
     Give exactly one of the options for the position.
     """
     query = {"stream": stream, **{name: value for name, value in asked.items() if value is not None}}
-    status, answer = ask(management, token, f"/positions?{urlencode(query)}")
-    if status != 200:
-        raise answer_error(answer)
-    click.echo("\n".join(_in_words(answer)))
+    answer = answered(management, token, f"/positions?{urlencode(query)}")
+    print_result(answer, _in_words(answer), as_json)
 
 
 def _in_words(answer: dict[str, Any]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import AsyncGenerator
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.captures.opened import capture_argument, one_side, side_option
-from penstock.cli.output import print_lines
+from penstock.cli.output import json_option, print_result
 from penstock.cli.progress import progress_bar
 from penstock.core.errors import CannotStart
 from penstock.recorder.captures import CaptureEvents, UnreadableCapture
@@ -115,7 +114,7 @@ __all__ = ["replay_command"]
     is_flag=True,
     help="Replay through a gateway in this process even if the server speaks the recorded protocol.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@json_option
 @click.option("--strict", is_flag=True, help="Exit with 1 if anything differed from the recording.")
 def replay_command(captures: tuple[Path, ...], url: str, as_json: bool, strict: bool, **said: Any) -> None:
     """Play the clients of a recording again: each waits for what it had waited for in the recording.
@@ -138,7 +137,7 @@ def replay_command(captures: tuple[Path, ...], url: str, as_json: bool, strict: 
         summary = trio.run(_replay, captures, target, settings)
     except (CannotStart, UnreadableCapture, ValueError) as error:
         raise click.ClickException(str(error)) from error
-    print_lines(*([json.dumps(summary.as_json(), ensure_ascii=False)] if as_json else summary.lines()))
+    print_result(summary.as_json(), summary.lines(), as_json)
     if (strict or summary.vain) and not summary.same:
         sys.exit(1)
 

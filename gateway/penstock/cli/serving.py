@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from penstock.cli.output import json_option, print_json
 from penstock.protocols.plugin import listener_kinds
 
 __all__ = ["check_command", "serve_command"]
@@ -60,9 +61,15 @@ def serve_command(path: Path | None, **flags: Any) -> None:
 
 @click.command("check")
 @_config_option
-def check_command(path: Path | None) -> None:
+@json_option
+def check_command(path: Path | None, as_json: bool) -> None:
     """Validate a configuration and describe what it would run."""
+    from penstock.app.report import report, report_parts
     from penstock.cli.overrides import configured
-    from penstock.cli.report import report
 
-    click.echo(report(configured(path), str(path) if path else "the built-in configuration"))
+    config = configured(path)
+    if as_json:
+        parts = [{"title": title, "lines": lines} for title, lines in report_parts(config)]
+        print_json({"config": None if path is None else str(path), "parts": parts})
+        return
+    click.echo(report(config, str(path) if path else "the built-in configuration"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -13,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import click
 import msgspec
 
+from penstock.cli.output import json_lines_option, json_option, print_json
 from penstock.core.clock import wall_clock
 from penstock.core.scopes import FULL_SCOPE, ops_of
 from penstock.recorder.captures.text import printable
@@ -34,8 +34,6 @@ __all__ = ["token_commands"]
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _LENGTH: Final = re.compile(r"(\d{1,6})([smhdw])")
 _PAGE: Final = 1000
-
-_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group("token")
@@ -114,7 +112,7 @@ def _opened(place: _TokenFile, *, make: bool = False) -> Iterator[TokenFile]:
 @click.option(
     "--expires", metavar="30d", help="Lifetime in s, m, h, d or w, or time of expiry such as 2030-01-31T12:00Z."
 )
-@_json_option
+@json_option
 @click.pass_obj
 def _issue(place: _TokenFile, /, token_id: str, expires: str | None, as_json: bool, **flags: Any) -> None:
     """Issue an access token. It is printed once; only its hash is kept."""
@@ -129,7 +127,7 @@ def _issue(place: _TokenFile, /, token_id: str, expires: str | None, as_json: bo
         )
         token = file.issue(info, now)
     if as_json:
-        click.echo(json.dumps({**msgspec.to_builtins(info), "access_token": token}))
+        print_json({**msgspec.to_builtins(info), "access_token": token})
     else:
         click.echo(token)
         until = "until it is revoked" if info.expires_at is None else f"until {info.expires_at}"
@@ -196,9 +194,9 @@ def _moment(text: str, now_ms: int) -> datetime:
 
 @token_commands.command("list")
 @click.option("--prefix", default="", help="Only tokens whose ids have this prefix.")
-@_json_option
+@json_lines_option("token")
 @click.pass_obj
-def _list(place: _TokenFile, /, prefix: str, as_json: bool) -> None:
+def _list(place: _TokenFile, /, prefix: str, as_lines: bool) -> None:
     """List access tokens with their permissions and expiry."""
     found: list[AccessTokenInfo] = []
     with _opened(place) as file:
@@ -207,8 +205,8 @@ def _list(place: _TokenFile, /, prefix: str, as_json: bool) -> None:
             page = file.page(prefix, found[-1].id if found else "", _PAGE)
             found += page.items
             more = page.has_more
-    if as_json:
-        click.echo(json.dumps(msgspec.to_builtins(found)))
+    if as_lines:
+        print_json(*msgspec.to_builtins(found))
         return
     if not found:
         click.echo("there are no access tokens" + (f" whose ids begin with {prefix}" if prefix else ""), err=True)

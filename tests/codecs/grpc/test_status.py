@@ -103,4 +103,4 @@ def test_content_types(value: str | None, accepted: bool) -> None:
 
 
 def test_what_no_header_may_hold_is_encoded() -> None:
-    assert dict(status_fields(Code.INTERNAL, " a~%\x7f\n\x1fé "))["grpc-message"] == "a~%25%7F%0A%1F%C3%A9"
+    assert dict(status_fields(Code.INTERNAL, " a ~%\x7f\n\x1fé "))["grpc-message"] == "a ~%25%7F%0A%1F%C3%A9"

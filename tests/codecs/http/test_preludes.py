@@ -91,7 +91,7 @@ def test_heads_that_refer_to_what_went_before_are_read() -> None:
     asked, answered = 0, 0
     for turn in range(6):
         number = client.new_stream()
-        client.send(request(number, ("x" * (1 + 30 * turn), "v"), ("x-long", "y" * 1000 * turn)))
+        client.send(request(number, ("x" * (1 + 30 * turn), "v"), ("x-long", "y" * 100 * turn)))
         client.send(End(number))
         data = output(client)
         if turn == 5:
@@ -102,7 +102,7 @@ def test_heads_that_refer_to_what_went_before_are_read() -> None:
             assert head.exchange == number and head.stream == "penstock/s"
         asked += len(data)
         received(server, data)
-        server.send(ResponseHead(number, 404, [("x-some", "header" * 100 * turn)], end=True))
+        server.send(ResponseHead(number, 404, [("x-some", "header" * 20 * turn)], end=True))
         reply = output(server)
         answered += len(reply)
         received(client, reply)
@@ -128,6 +128,12 @@ def test_a_body_of_known_length_goes_on_with_what_is_left(cut: int) -> None:
     assert heard[-1] == End(1)
 
 
+def test_a_connection_without_an_exchange_has_an_empty_one() -> None:
+    preludes = connection("http/1.1", Role.SERVER).preludes()
+    assert preludes is not None
+    assert (preludes.received, preludes.held, preludes.sent, preludes.unwritten) == (b"", b"", b"", 0)
+
+
 def test_a_request_that_was_not_pulled_is_held_once() -> None:
     """The second one is short, and known."""
     server = connection("http/1.1", Role.SERVER)
@@ -146,12 +152,15 @@ def test_a_request_that_was_not_pulled_is_held_once() -> None:
 )
 def test_an_answer_goes_on_with_what_is_left(framing: tuple[str, str] | None) -> None:
     server = connection("http/1.1", Role.SERVER)
-    received(server, b"GET /v1/streams HTTP/1.%d\r\nhost: x\r\n\r\n" % (framing is not None))
+    asked = b"GET /x HTTP/1.0\r\n\r\n" if framing is None else b"GET /x HTTP/1.1\r\nhost: x\r\n\r\n"
+    received(server, asked)
     server.send(ResponseHead(1, 206, [("x-some", "header"), *([framing] if framing else [])]))
     server.send(Body(1, [b"begin"]))
     output(server)
     preludes = server.preludes()
     assert preludes is not None and not preludes.unwritten
+    head = received(connection("http/1.1", Role.SERVER), preludes.received)[0]
+    assert isinstance(head, RequestHead) and (head.method, head.target) == ("GET", "/x")
     server.send(Body(1, [b"rest"]))
     server.send(End(1))
     client = connection("http/1.1", Role.CLIENT)

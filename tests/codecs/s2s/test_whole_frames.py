@@ -1,7 +1,7 @@
 """Frames that are passed on: the same bytes for any cuts, and never an unfinished frame."""
 
 import tracemalloc
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given
@@ -48,6 +48,14 @@ def test_pieces_are_not_copied() -> None:
     first, second = frame[:100], frame[100:]
     assert cutter.feed(first) == []
     assert [id(piece) for piece in cutter.feed(second)] == [id(first), id(second)]
+
+
+@pytest.mark.parametrize("sizes", [[5000, 7, 7, 7, 5000, 9, 9], [7, 5000, 7, 7, 5000, 1], [7, 7, 7, 4096, 4095, 1, 1]])
+def test_small_pieces_stay_in_their_place_between_large_ones(sizes: list[int]) -> None:
+    content = bytes(range(256)) * 100
+    data = b"".join(encode_frame([content])) + b"".join(encode_frame([content[::-1]]))
+    cuts = [*accumulate(sizes), *accumulate(sizes, initial=len(data) // 2 + 1)]
+    assert b"".join(fed(WholeFrames(), data, cuts)) == data
 
 
 def test_terminal_frames_are_noticed() -> None:

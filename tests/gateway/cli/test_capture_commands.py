@@ -120,6 +120,24 @@ def test_nothing_of_a_peer_reaches_the_terminal_raw(tmp_path: Path) -> None:
         assert "\x1b" not in run(command, path).output
 
 
+def test_show_messages_with_a_text(capture: Path) -> None:
+    """In a field, in an error, in a record, and in the rule of a problem."""
+
+    def kinds(text: str) -> set[str]:
+        return {
+            f"{one['type']} {one.get('kind', '')}".strip()
+            for one in map(json.loads, lines("show", capture, "--json", "--text", text))
+        }
+
+    everything = [json.loads(line) for line in lines("show", capture, "--json", "--bodies")]
+    with_records = next(one for one in everything if one.get("bodies"))
+    assert f"message {with_records['kind']}" in kinds(with_records["bodies"][0]["body"])
+    problem = next(one for one in everything if one["type"] == "problem")
+    assert "problem" in kinds(problem["rule"])
+    assert kinds("unknown command") >= {"message ERR_BAD_FORMAT"}
+    assert kinds("no such text anywhere") == set()
+
+
 # ---- explain ---------------------------------------------------------------------------------------------------------
 
 
@@ -140,6 +158,15 @@ def test_explain(capture: Path) -> None:
 def test_explain_replies(capture: Path) -> None:
     told = lines("explain", capture, "--connection", "2")
     assert any("says:   404" in line for line in told) and any("asked:  -> GET penstock/none" in line for line in told)
+
+
+def test_explain_as_json(capture: Path) -> None:
+    found = [json.loads(line) for line in lines("explain", capture, "--json")]
+    problem = next(one for one in found if one["type"] == "problem")
+    assert problem["clause"].startswith("S3P 0.2.0") and problem["before"]["kind"] == "ID"
+    assert any("^^" in line for line in problem["dump"])
+    reply = next(one for one in found if one.get("kind") == "404")
+    assert reply["asked"]["kind"] == "GET" and reply["client"] and reply["server"]
 
 
 def test_explain_a_connection_that_is_not_there(capture: Path) -> None:

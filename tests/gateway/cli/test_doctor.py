@@ -40,7 +40,7 @@ def test_a_configuration_that_cannot_be_used(good: Path) -> None:
     good.write_text("[listeners.s2]\nbid = 1\n")
     result = doctor(good, "--json")
     assert result.exit_code == 1
-    found = {one["about"]: one for one in json.loads(result.output)}
+    found = {one["about"]: one for one in map(json.loads, result.output.splitlines())}
     assert found["configuration"]["state"] == "wrong"
     assert "did you mean bind" in found["configuration"]["text"]
     assert found["configuration"]["advice"]
@@ -49,7 +49,7 @@ def test_a_configuration_that_cannot_be_used(good: Path) -> None:
 
 
 def test_json_says_the_same(good: Path) -> None:
-    told = {one["about"] for one in json.loads(doctor(good, "--json").output)}
+    told = {json.loads(line)["about"] for line in doctor(good, "--json").output.splitlines()}
     lines = doctor(good).output
     assert all(f"{about}: " in lines for about in told)
 

@@ -23,7 +23,7 @@ EXPECTED: dict[str, list[str]] = {
     "--kind 'ERR_*'": ["APPEND", "ERR_BAD_FORMAT", "AppendAck", "#1 -> !!"],
     "--bodies": ["appended id 1700000000000-2", '"kind":"APPEND"'],
     "--conversations": ["listeners.s3p", "server closed", "route=orders", "#2"],
-    "penstock explain": ["clause: S3P 0.2.0", "^^", "|-ERR_BAD_FORMAT |"],
+    "penstock explain": ["clause: S3P 0.2.0", "^^", "|-ERR_BAD_FORMAT |", '"clause":"S3P 0.2.0'],
     "--stream orders\n": ['"body":"record 0"', '"record_id":"1700000000000-2"'],
     "wc -l": ["0"],
     "penstock stats": ["PROTOCOL", "orders", "P99", '"records_appended": 3'],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.app.config import parse_config
-from penstock.cli.report import report
+from penstock.app.report import report
 from penstock.routing.access.passwords import hash_password
 
 SEGMENT = "[listeners.segment]\n"

@@ -9,7 +9,7 @@ import pytest
 from support.tls.authority import Authority
 
 from penstock.app.config import parse_config
-from penstock.cli.report import report
+from penstock.app.report import report
 
 FILES = "tls_certificate = 'CERT'\ntls_key = 'KEY'\n"
 ASKING = "tls_client_ca = 'clients.pem'\n"

@@ -59,7 +59,7 @@ def test_list_and_revoke(tmp_path: Path) -> None:
     assert [line.split()[0] for line in listed] == ["a/1", "a/2"]
     assert listed[0].endswith("  everything  until 2999-01-01T00:00:00Z")
     assert run(tmp_path, "revoke", "a/1").exit_code == 0
-    assert [one["id"] for one in json.loads(run(tmp_path, "list", "--json").stdout)] == ["a/2", "b"]
+    assert [json.loads(line)["id"] for line in run(tmp_path, "list", "--json").stdout.splitlines()] == ["a/2", "b"]
 
 
 def test_names_that_others_have_given_are_told_as_text(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_that_there_are_none_is_said(tmp_path: Path) -> None:
     listed = run(tmp_path, "list")
     assert (listed.exit_code, listed.stdout, listed.stderr) == (0, "", "there are no access tokens\n")
     assert "no access tokens whose ids begin with a/" in run(tmp_path, "list", "--prefix", "a/").stderr
-    assert run(tmp_path, "list", "--json").stdout == "[]\n"
+    assert run(tmp_path, "list", "--json").stdout == ""
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from trio.testing import MockClock
 from penstock.app.bootstrap import check_files
 from penstock.app.bootstrap.tracing import LAST_SECONDS, open_tracing
 from penstock.app.config import ConfigError, parse_config
-from penstock.cli.report import report
+from penstock.app.report import report
 from penstock.core.errors import CannotStart
 from penstock.observe.tracing import tracer
 

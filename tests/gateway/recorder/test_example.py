@@ -13,7 +13,7 @@ from support.s2.client import S2Client
 
 from penstock.app.config import load_config
 from penstock.app.config.advice import advice
-from penstock.cli.report import report
+from penstock.app.report import report
 from penstock_analysis.capture import Noted, Sender
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "recorder.toml"

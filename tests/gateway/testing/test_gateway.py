@@ -57,7 +57,7 @@ def test_a_gateway_that_cannot_start_says_why(tmp_path: Path) -> None:
     config.write_text('[listeners.s2]\ntls_certificate = "missing.pem"\ntls_key = "missing.pem"\n')
     with pytest.raises(GatewayError, match=r"exit code 2(.|\n)*missing\.pem"):
         Gateway(config).start()
-    config.write_text('[log]\nformat = "console"\n')
+    config.write_text('[listeners.s2]\n\n[log]\nformat = "console"\n')
     with pytest.raises(GatewayError, match="hides the ports"):
         Gateway(config).start()
 

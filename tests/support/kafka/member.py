@@ -1,6 +1,6 @@
 """A member of a consumer group, as a program of its own, so that it can be killed.
 
-    python -m support.kafka.member LIBRARY SERVER GROUP TOPIC [NAME=VALUE ...]
+    python -m support.kafka.member LIBRARY SERVER GROUP TOPIC SESSION_MS [NAME=VALUE ...]
 
 It prints `read PARTITION OFFSET VALUE` for each record before it commits, and `done` with the same after that;
 `assigned PARTITION ...` when its partitions change. It goes on until it is killed, or its standard input ends: then it
@@ -21,10 +21,12 @@ def say(*words: object) -> None:
     print(*words, flush=True)
 
 
-def confluent(server: str, group: str, topic: str, options: dict[str, str], over: threading.Event) -> None:
+def confluent(
+    server: str, group: str, topic: str, session: int, options: dict[str, str], over: threading.Event
+) -> None:
     from confluent_kafka import Consumer
 
-    settings = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500, "auto.offset.reset": "earliest"}
+    settings = {"session.timeout.ms": session, "heartbeat.interval.ms": 500, "auto.offset.reset": "earliest"}
     consumer = Consumer(
         {"bootstrap.servers": server, "group.id": group, "enable.auto.commit": False, **settings, **options}
     )
@@ -45,8 +47,9 @@ def confluent(server: str, group: str, topic: str, options: dict[str, str], over
     consumer.close()
 
 
-def python(server: str, group: str, topic: str, options: dict[str, str], over: threading.Event) -> None:
+def python(server: str, group: str, topic: str, session: int, options: dict[str, str], over: threading.Event) -> None:
     from kafka import ConsumerRebalanceListener, KafkaConsumer
+    from kafka.errors import KafkaConnectionError
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         def on_partitions_revoked(self, revoked: Any) -> None:
@@ -59,7 +62,7 @@ def python(server: str, group: str, topic: str, options: dict[str, str], over: t
         bootstrap_servers=server,
         group_id=group,
         enable_auto_commit=False,
-        session_timeout_ms=6000,
+        session_timeout_ms=session,
         heartbeat_interval_ms=500,
         auto_offset_reset="earliest",
         max_poll_records=MOST,
@@ -67,7 +70,10 @@ def python(server: str, group: str, topic: str, options: dict[str, str], over: t
     )
     consumer.subscribe([topic], listener=Listener())
     while not over.is_set():
-        found = consumer.poll(timeout_ms=200)
+        try:
+            found = consumer.poll(timeout_ms=200)
+        except KafkaConnectionError:  # it leaves reconnecting to its callers
+            continue
         told = [(one.partition, one.offset, one.value.decode()) for some in found.values() for one in some]
         for one in told:
             say("read", *one)
@@ -79,7 +85,7 @@ def python(server: str, group: str, topic: str, options: dict[str, str], over: t
 
 
 def main() -> None:
-    library, server, group, topic, *options = sys.argv[1:]
+    library, server, group, topic, session, *options = sys.argv[1:]
     over = threading.Event()
 
     def wait() -> None:
@@ -88,7 +94,7 @@ def main() -> None:
 
     threading.Thread(target=wait, daemon=True).start()
     run = {"confluent": confluent, "python": python}[library]
-    run(server, group, topic, dict(one.split("=", 1) for one in options), over)
+    run(server, group, topic, int(session), dict(one.split("=", 1) for one in options), over)
 
 
 if __name__ == "__main__":

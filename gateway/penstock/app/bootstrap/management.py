@@ -76,7 +76,12 @@ def management_listener(
 def management_settings(table: Management) -> ManagementSettings:
     """Return the settings of the management front."""
     loopback = Address.parse(table.bind).is_loopback
-    return ManagementSettings(bearer_tokens=frozenset(table.auth_tokens), loopback=loopback)
+    return ManagementSettings(
+        bearer_tokens=frozenset(table.auth_tokens),
+        read_tokens=frozenset(table.read_tokens),
+        loopback=loopback,
+        mcp=table.mcp,
+    )
 
 
 def overview(config: Config, router: Router) -> Overview:

@@ -57,11 +57,11 @@ def _about_listener(config: Config, label: str, listener: ListenerTable) -> Iter
 
 
 def _about_management(management: Management) -> Iterator[Advice]:
-    safe = management.proves_clients or (management.auth_tokens and management.tls_certificate is not None)
+    safe = management.proves_clients or (management.bearer_tokens and management.tls_certificate is not None)
     if not Address.parse(management.bind).is_loopback and not safe:
         tokens = (
             "bearer tokens cross the network in clear text"
-            if management.auth_tokens
+            if management.bearer_tokens
             else "clients need not authenticate"
         )
         yield Advice(

@@ -23,7 +23,7 @@ def is_private(config: Config, label: str, listener: ListenerTable | Management)
     """Return whether only this machine may reach the listener: its clients need not authenticate, and it is not marked
     `anonymous`. `label`: its name in routes, or `management`."""
     if isinstance(listener, Management):
-        return not (listener.anonymous or listener.auth_tokens or listener.proves_clients)
+        return not (listener.anonymous or listener.bearer_tokens or listener.proves_clients)
     return not (listener.anonymous or any(_proofs(config, label, listener)))
 
 

@@ -29,6 +29,14 @@ class Management(TlsListener, frozen=True, kw_only=True):
             "(docs/management.md)."
         ),
     ] = ()
+    read_tokens: Annotated[
+        tuple[Token, ...],
+        key(
+            "Bearer tokens that permit only looking: requests that change something are refused, and so is an agent's "
+            "replay (docs/mcp.md)."
+        ),
+    ] = ()
+    mcp: Annotated[bool, key("Serve agents: the Model Context Protocol at /mcp (docs/mcp.md).")] = False
     anonymous: Anonymous = False
     max_connections: Annotated[int, key("Most open connections; further ones wait in the system's queue.", least=1)] = (
         100
@@ -37,3 +45,10 @@ class Management(TlsListener, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_address("bind", self.bind)
         self.check_tls()
+        if both := set(self.auth_tokens) & set(self.read_tokens):
+            raise ValueError(f"read_tokens: {len(both)} of them are in auth_tokens, too")
+
+    @property
+    def bearer_tokens(self) -> tuple[str, ...]:
+        """All tokens, of which every request must carry one; empty: no authentication."""
+        return self.auth_tokens + self.read_tokens

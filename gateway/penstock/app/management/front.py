@@ -3,7 +3,6 @@ gateway's state."""
 
 from __future__ import annotations
 
-import hmac
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -15,7 +14,11 @@ from penstock.app.management.about_routes import AboutRoutes
 from penstock.app.management.about_state import AboutState
 from penstock.app.management.about_streams import AboutStreams
 from penstock.app.management.about_traffic import AboutTraffic
+from penstock.app.management.admission import admit, check_may_change
 from penstock.app.management.controls import Controls
+from penstock.app.management.mcp.endpoint import McpEndpoint
+from penstock.app.management.mcp.live_tools import live_tools
+from penstock.app.management.mcp.recording_tools import recording_tools
 from penstock.app.management.overview import Overview
 from penstock.app.management.page import EventsEndpoint, PageFiles
 from penstock.app.management.page_events import PageEvents
@@ -23,30 +26,14 @@ from penstock.app.management.readiness import Readiness
 from penstock.app.management.settings import ManagementSettings
 from penstock.app.management.traffic import Traffic
 from penstock.app.management.words import Answer, Endpoint, Endpoints, RequestRefused
-from penstock.net.http.browsers import foreign_host, foreign_page
 from penstock.net.http.exchange import Exchange
 from penstock.observe import level
 from penstock.observe.metrics.exposition import State, merged_state
 from penstock.observe.metrics.families import NETWORK_BYTES, RECORDS
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.failures import OperationFailed
 from penstock_codecs.s2.errors import failure_to_http
 
-__all__ = ["ManagementFront", "Sampler", "admit"]
-
-
-def admit(exchange: Exchange, settings: ManagementSettings) -> None:
-    """Admit the request. Raises Refusal for pages of other origins and for host names that are not this machine's (see
-    `penstock.net.http.browsers`), and OperationFailed(AUTHN) if a token is missing."""
-    request, tokens = exchange.request, settings.bearer_tokens
-    if (why := foreign_page(request)) is not None:
-        raise RequestRefused(403, "foreign_page", why)
-    if settings.loopback and not tokens and (why := foreign_host(request)) is not None:
-        raise RequestRefused(403, "foreign_name", why)
-    scheme, _, token = (request.header("authorization") or "").partition(" ")
-    known = [hmac.compare_digest(token.strip().encode(), each.encode()) for each in tokens]
-    if tokens and (scheme.lower() != "bearer" or not any(known)):
-        raise fail(FailureCode.AUTHN, "a valid bearer token is required")
-
+__all__ = ["ManagementFront", "Sampler"]
 
 _MOST_ROWS: Final = 200
 """Most connections that the page lists, of more the newest: each row is redrawn once a second."""
@@ -109,11 +96,12 @@ class ManagementFront:
         controls: Controls | None = None,
     ) -> None:
         """`overview`, `settings`: read on each request, so that a reload may change them. `traffic`: connections and
-        recordings, if they are to be shown; `controls`: operations on the process. The page needs both."""
+        recordings, if they are to be shown; `controls`: operations on the process. The page and agents need both."""
         self._settings = settings
         self._traffic = traffic
         self._page_events: PageEvents | None = None
         self._draining = False
+        self._for_agents: Endpoints = {}
         self._open: Endpoints = {("health",): {"GET": self._health}}
         self._endpoints: Endpoints = {
             **AboutRoutes(overview, settings).endpoints,
@@ -131,6 +119,8 @@ class ManagementFront:
                 self._page_events = PageEvents(traffic, Sampler(traffic, controls, readiness))
                 self._open = {**self._open, **PageFiles().endpoints}
                 self._endpoints = {**self._endpoints, **EventsEndpoint(self._page_events).endpoints}
+                tools = live_tools(overview, traffic, controls, self._page_events)
+                self._for_agents = McpEndpoint([*tools, *recording_tools(traffic, controls)], settings).endpoints
 
     async def run(self) -> None:
         """Send events to open pages; never returns."""
@@ -169,6 +159,10 @@ class ManagementFront:
         method = "GET" if exchange.request.method == "HEAD" else exchange.request.method
         if parts in self._open:
             return await _of(self._open[parts], method)(exchange, "")
+        if self._settings.mcp and parts in self._for_agents:  # a POST there need not change anything
+            agents = _of(self._for_agents[parts], method)
+            admit(exchange, self._settings)
+            return await agents(exchange, "")
         name = ""
         if parts not in self._endpoints and len(parts) > 1:
             name, parts = unquote(parts[1]), (parts[0], "", *parts[2:])
@@ -179,6 +173,7 @@ class ManagementFront:
             )
         endpoint = _of(self._endpoints[parts], method)
         admit(exchange, self._settings)
+        check_may_change(exchange, self._settings)
         return await endpoint(exchange, name)
 
 

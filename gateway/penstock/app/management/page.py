@@ -77,23 +77,18 @@ class EventsEndpoint:
             await exchange.respond(200, head)
             return
         page_events = self._page_events
-        last = self._last_number(exchange.request.header("last-event-id") or "")
+        # After an event of another process the page gets all that is kept.
+        last = page_events.number_of(exchange.request.header("last-event-id") or "") or 0
         async with page_events.opened():
             await exchange.start(200, head)
             await exchange.send([_RETRY])
             while events := await page_events.news(last):
-                await exchange.send([_spelled(page_events.epoch, *event) for event in events])
+                await exchange.send([_spelled(page_events.resume_id(event[0]), *event[1:]) for event in events])
                 last = events[-1][0]
                 await trio.sleep(_PAUSE_SECONDS)
             await exchange.finish()
 
-    def _last_number(self, last_id: str) -> int:
-        """Return the number of the event to resume after; 0, all that is kept, for an ID of another process."""
-        epoch, _, number = last_id.partition("-")
-        known = epoch == self._page_events.epoch and number.isascii() and number.isdigit() and len(number) < 20
-        return min(int(number), self._page_events.number) if known else 0
 
-
-def _spelled(epoch: str, number: int, kind: str, json: bytes) -> bytes:
+def _spelled(resume_id: str, kind: str, json: bytes) -> bytes:
     """Spell one server-sent event; JSON has no line feeds in it."""
-    return b"id: %b-%d\nevent: %b\ndata: %b\n\n" % (epoch.encode(), number, kind.encode(), json)
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (resume_id.encode(), kind.encode(), json)

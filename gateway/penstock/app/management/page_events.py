@@ -73,6 +73,16 @@ class PageEvents:
             await self._moved.park()
         return sorted(self._since(after))
 
+    def resume_id(self, number: int) -> str:
+        """Return the ID with which a reader resumes after event `number`."""
+        return f"{self.epoch}-{number}"
+
+    def number_of(self, resume_id: str) -> int | None:
+        """Return the number of the event to resume after; None for an ID of another process, or none at all."""
+        epoch, _, number = resume_id.partition("-")
+        known = epoch == self.epoch and number.isascii() and number.isdigit() and len(number) < 20
+        return min(int(number), self.number) if known else None
+
     def _since(self, after: int) -> Iterator[tuple[int, str, bytes]]:
         for number, line in self._messages:
             if number > after:

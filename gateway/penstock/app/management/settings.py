@@ -9,10 +9,13 @@ __all__ = ["ManagementSettings"]
 
 @dataclass(slots=True, kw_only=True)
 class ManagementSettings:
-    """`bearer_tokens`: if any, every request except probes and the page's files must carry one. `loopback`: the
+    """`bearer_tokens`, `read_tokens`: if any, every request except probes and the page's files must carry one; those of
+    `read_tokens` permit only looking. `mcp`: whether agents are served (`penstock.app.management.mcp`). `loopback`: the
     listener is bound to a loopback address; without tokens, requests must then name an address or `localhost` as their
     host (`penstock.net.http.browsers`). `body_seconds`: time limit for receiving a request's body."""
 
     bearer_tokens: frozenset[str] = frozenset()
+    read_tokens: frozenset[str] = frozenset()
+    mcp: bool = False
     loopback: bool = False
     body_seconds: float = 10.0

@@ -12,7 +12,7 @@ from penstock.net.http.exchange import Exchange
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.limits import KIB
 
-__all__ = ["Answer", "EmptyBody", "Endpoint", "Endpoints", "RequestRefused", "read_words", "whole_number"]
+__all__ = ["Answer", "EmptyBody", "Endpoint", "Endpoints", "RequestRefused", "read_json", "read_words", "whole_number"]
 
 Answer = tuple[int, Any]
 """An HTTP status and a JSON value."""
@@ -40,10 +40,20 @@ class RequestRefused(Exception):
 
 
 async def read_words(exchange: Exchange, wanted: type[W], seconds: float) -> W:
-    """Return the parsed JSON body of a request; an empty body gives the defaults.
+    """Return the parsed JSON body of a request; an empty body gives the defaults. Raises as `read_json`, and
+    OperationFailed(BAD_JSON) if it is not as wanted."""
+    held = await read_json(exchange, seconds)
+    try:
+        return msgspec.json.decode(held or b"{}", type=wanted)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise fail(FailureCode.BAD_JSON, str(error)) from None
+
+
+async def read_json(exchange: Exchange, seconds: float, most: int = MOST_BODY) -> bytes:
+    """Return the body of a request, of at most `most` bytes of JSON, which is not checked.
 
     A page of another origin cannot send this content type without a preflight request. Raises OperationFailed:
-    BAD_HEADER, BAD_JSON, and REQUEST_TIMEOUT after `seconds`.
+    BAD_HEADER, BAD_JSON for a larger body, and REQUEST_TIMEOUT after `seconds`.
     """
     essence = (exchange.request.header("content-type") or "").split(";")[0].strip().lower()
     if essence != "application/json":
@@ -52,14 +62,11 @@ async def read_words(exchange: Exchange, wanted: type[W], seconds: float) -> W:
     with trio.move_on_after(seconds) as patience:
         while piece := await exchange.receive():
             held += piece
-            if len(held) > MOST_BODY:
-                raise fail(FailureCode.BAD_JSON, f"the body has more than {MOST_BODY} bytes")
+            if len(held) > most:
+                raise fail(FailureCode.BAD_JSON, f"the body has more than {most} bytes")
     if patience.cancelled_caught:
         raise fail(FailureCode.REQUEST_TIMEOUT, f"the body took more than {seconds:g} seconds")
-    try:
-        return msgspec.json.decode(held or b"{}", type=wanted)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise fail(FailureCode.BAD_JSON, str(error)) from None
+    return held
 
 
 def whole_number(name: str, text: str, most: int) -> int:

@@ -6,13 +6,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from penstock.cli.captures.opened import capture_argument, opened_captures, side_option, writer
 from penstock.cli.captures.rows import ARROWS, RowFormat
+from penstock.cli.output import json_lines_option
 from penstock.recorder.captures import CaptureFilter
+from penstock.recorder.captures.lines import as_json, message_line, problem_line
 from penstock.recorder.captures.recent import RecentBytes
 from penstock.recorder.captures.text import dump, duration, printable, size, value_text
 from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Sender
@@ -46,7 +48,8 @@ _NOT_SAID: Final = frozenset({"headers", *_EXPLAINED})
     help="Explain only this connection (default: all).",
 )
 @side_option("Connections of clients (front), connections to servers (back), or both.")
-def explain_command(captures: tuple[Path, ...], connections: Sequence[int], side: str | None) -> None:
+@json_lines_option("error")
+def explain_command(captures: tuple[Path, ...], connections: Sequence[int], side: str | None, as_lines: bool) -> None:
     """For each error in CAPTURE show the bytes, the rule that they break, and the clause that states it.
 
     Errors are bytes that break a protocol, and replies that report a failure. `^^` marks the first wrong byte.
@@ -54,7 +57,7 @@ def explain_command(captures: tuple[Path, ...], connections: Sequence[int], side
     from penstock_analysis.dialogue.dialogues import Dialogues
 
     with opened_captures(captures, "Reading", side=side, connections=connections) as found:
-        explanation = _Explanation(writer(found), KEPT_BYTES if connections else KEPT_BYTES_OF_MANY)
+        explanation = _Explanation(writer(found), KEPT_BYTES if connections else KEPT_BYTES_OF_MANY, as_lines)
         choice = CaptureFilter(connections)
         dialogues = Dialogues(choice.conversation)
         missing = set(connections)
@@ -74,10 +77,11 @@ def explain_command(captures: tuple[Path, ...], connections: Sequence[int], side
 
 
 class _Explanation:
-    """Explains errors. `kept`: bytes to keep from the end of each side's data."""
+    """Explains errors. `kept`: bytes to keep from the end of each side's data. `as_lines`: as JSON lines."""
 
-    def __init__(self, write: Callable[[str], None], kept: int) -> None:
+    def __init__(self, write: Callable[[str], None], kept: int, as_lines: bool) -> None:
         self.count = 0
+        self._as_lines = as_lines
         self._write = write
         self._kept = kept
         self._rows = RowFormat()
@@ -106,24 +110,25 @@ class _Explanation:
         """Explain each item that is an error."""
         for item in items:
             heard = self._heard.get(item.conversation) or _Heard(0)
-            if isinstance(item, Problem):
-                self._explain(item, heard, self._problem(item, heard))
-            else:
-                if item.failure:
-                    self._explain(item, heard, self._failure(item, heard))
+            if isinstance(item, Problem) or item.failure:
+                if self._as_lines:
+                    self._write(as_json(_line(item, heard)))
+                else:
+                    self._explain(item, heard)
+                self.count += 1
+            if isinstance(item, Message):
                 heard.add(item)
 
-    def _explain(self, item: Message | Problem, heard: _Heard, lines: Iterator[str]) -> None:
+    def _explain(self, item: Message | Problem, heard: _Heard) -> None:
         if self.count:
             self._write("")
-        self.count += 1
         conversation = item.conversation
         if not heard.named:
             heard.named = True
             name = f"{conversation.name} " if conversation.name else ""
             ends = f"{conversation.client} -> {conversation.server}"
             self._write(f"#{conversation.number} {printable(name)}{conversation.protocol} {ends}")
-        for line in lines:
+        for line in self._problem(item, heard) if isinstance(item, Problem) else self._failure(item, heard):
             self._write(f"  {line}")
 
     def _problem(self, problem: Problem, heard: _Heard) -> Iterator[str]:
@@ -132,12 +137,8 @@ class _Explanation:
         yield f"rule:   {printable(problem.rule)}"
         if problem.clause:
             yield f"clause: {problem.clause}"
-        yield from self._around(heard, problem.exchange)
-        data, start = problem.context, problem.context_offset
-        if not data:
-            start = max(0, problem.offset - SHOWN_BYTES // 2)
-            data, start = heard.recent[problem.sender].between(start, start + SHOWN_BYTES)
-        yield from dump(data, start, problem.offset)
+        yield from _around(heard, problem.exchange)
+        yield from _dump(problem, heard)
         if problem.fatal:
             yield "The rest of this side could not be decoded."
 
@@ -149,17 +150,40 @@ class _Explanation:
         for name, word in _EXPLAINED.items():
             if message.fields.get(name):
                 yield f"{word} {printable(str(message.fields[name]))}"
-        yield from self._around(heard, message.exchange, message.answers)
-        end = message.offset + min(message.length, SHOWN_BYTES)
-        yield from dump(*heard.recent[message.sender].between(message.offset, end))
+        yield from _around(heard, message.exchange, message.answers)
+        yield from _dump(message, heard)
 
-    def _around(self, heard: _Heard, exchange: int | None, answers: int | None = None) -> Iterator[str]:
-        asked = heard.asked.get(exchange)
-        if asked is not None:
-            after = f", {duration(answers)} before" if answers is not None else ""
-            yield f"asked:  {_in_words(asked)}{after}"
-        if heard.last is not None and heard.last is not asked:
-            yield f"before: {_in_words(heard.last)}"
+
+def _line(item: Message | Problem, heard: _Heard) -> dict[str, Any]:
+    """Return an error as an object, with the request that it answers, the message before it, and its bytes."""
+    conversation = item.conversation
+    ends = {"protocol": conversation.protocol, "client": str(conversation.client), "server": str(conversation.server)}
+    line = problem_line(item) if isinstance(item, Problem) else message_line(item)
+    for name, message in zip(("asked", "before"), heard.around(item.exchange), strict=True):
+        if message is not None:
+            line[name] = message_line(message)
+    return line | ends | {"dump": _dump(item, heard)}
+
+
+def _around(heard: _Heard, exchange: int | None, answers: int | None = None) -> Iterator[str]:
+    asked, before = heard.around(exchange)
+    if asked is not None:
+        after = f", {duration(answers)} before" if answers is not None else ""
+        yield f"asked:  {_in_words(asked)}{after}"
+    if before is not None:
+        yield f"before: {_in_words(before)}"
+
+
+def _dump(item: Message | Problem, heard: _Heard) -> list[str]:
+    """Return a dump of the bytes of an error, as far as they are kept."""
+    if isinstance(item, Message):
+        end = item.offset + min(item.length, SHOWN_BYTES)
+        return dump(*heard.recent[item.sender].between(item.offset, end))
+    data, start = item.context, item.context_offset
+    if not data:
+        start = max(0, item.offset - SHOWN_BYTES // 2)
+        data, start = heard.recent[item.sender].between(start, start + SHOWN_BYTES)
+    return dump(data, start, item.offset)
 
 
 def _in_words(message: Message) -> str:
@@ -180,6 +204,11 @@ class _Heard:
         self.asked: OrderedDict[int | None, Message] = OrderedDict()
         """Requests by exchange."""
         self.recent = {sender: RecentBytes(kept) for sender in Sender}
+
+    def around(self, exchange: int | None) -> tuple[Message | None, Message | None]:
+        """Return the request of an exchange, and the message before, if that is another one."""
+        asked = self.asked.get(exchange)
+        return asked, None if self.last is asked else self.last
 
     def add(self, message: Message) -> None:
         """Remember a message, after it was explained."""

@@ -28,6 +28,7 @@ __all__ = [
     "opened_captures",
     "side_option",
     "stream_option",
+    "text_option",
     "writer",
 ]
 
@@ -48,6 +49,13 @@ def stream_option(command: F) -> F:
     """Add the option `--stream`, as `streams`."""
     return click.option(
         "--stream", "streams", multiple=True, metavar="GLOB", help="Only streams that match, such as 'basin/*'."
+    )(command)
+
+
+def text_option(command: F) -> F:
+    """Add the option `--text`, as `text`."""
+    return click.option(
+        "--text", default="", metavar="TEXT", help="Only messages with this text in a field or a record."
     )(command)
 
 

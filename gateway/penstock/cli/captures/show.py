@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.captures.opened import begun, capture_argument, choice_options, opened_captures, writer
+from penstock.cli.captures.opened import begun, capture_argument, choice_options, opened_captures, text_option, writer
 from penstock.cli.captures.rows import CONVERSATION_HEAD, MESSAGE_HEAD, RowFormat
+from penstock.cli.output import json_lines_option
 from penstock.recorder.captures import CaptureFilter
 from penstock.recorder.captures.lines import as_json, message_line, problem_line, record_line, summary_line
 from penstock_analysis.capture import CaptureEvent
@@ -28,12 +29,13 @@ __all__ = ["show_command", "show_messages"]
     metavar="GLOB",
     help="Only messages of this kind, such as APPEND, 'Read*' or problem.",
 )
+@text_option
 @click.option(
     "--conversations", is_flag=True, help="List conversations with such messages instead, each when it has ended."
 )
 @click.option("--bodies", is_flag=True, help="Also list the records of each message, with shortened bodies.")
 @click.option("--utc", "absolute", is_flag=True, help="Show times of day (UTC) instead of seconds since the start.")
-@click.option("--json", "as_lines", is_flag=True, help="Print JSON lines instead of a table.")
+@json_lines_option("message or conversation")
 def show_command(
     captures: tuple[Path, ...],
     connections: Sequence[int],
@@ -41,6 +43,7 @@ def show_command(
     streams: Sequence[str],
     side: str | None,
     kinds: Sequence[str],
+    text: str,
     conversations: bool,
     bodies: bool,
     absolute: bool,
@@ -52,7 +55,7 @@ def show_command(
     its last byte. Protocol violations are listed between the messages, after `!!`. Of a damaged capture every intact
     part is listed, and standard error reports the damage.
     """
-    choice = CaptureFilter(connections, protocols, streams, kinds)
+    choice = CaptureFilter(connections, protocols, streams, kinds, text)
     rows = RowFormat(absolute, bodies)
     with opened_captures(captures, "Reading", side=side, connections=connections) as found:
         write = writer(found)

@@ -9,8 +9,9 @@ from typing import Final
 import click
 
 from penstock.cli.captures.opened import capture_argument, choice_options, opened_captures
+from penstock.cli.output import json_option, print_json
 from penstock.recorder.captures import CaptureFilter
-from penstock.recorder.captures.lines import as_json, utc
+from penstock.recorder.captures.lines import utc
 from penstock.recorder.captures.stats import PERCENTILES, CountKey, GroupCounts, Statistics
 from penstock.recorder.captures.text import column, columns, duration, printable, size
 
@@ -31,14 +32,14 @@ _BAR_WIDTH: Final = 30
 @click.command("stats")
 @capture_argument
 @choice_options
-@click.option("--json", "as_lines", is_flag=True, help="Print one JSON object instead of tables.")
+@json_option
 def stats_command(
     captures: tuple[Path, ...],
     connections: Sequence[int],
     protocols: Sequence[str],
     streams: Sequence[str],
     side: str | None,
-    as_lines: bool,
+    as_json: bool,
 ) -> None:
     """Count what CAPTURE holds: connections, messages, records, bytes, errors, answer times, and rates over time.
 
@@ -55,8 +56,8 @@ def stats_command(
             if choice.conversation(event.conversation):
                 statistics.count(event, dialogues)
         statistics.end(dialogues)
-    if as_lines:
-        click.echo(as_json(statistics.as_line()))
+    if as_json:
+        print_json(statistics.as_line())
         return
     for line in _lines(statistics):
         click.echo(line)

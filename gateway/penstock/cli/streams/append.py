@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
+from penstock.cli.output import json_lines_option
 from penstock.cli.progress import progress_bar
 from penstock.cli.streams.common import on_server, server_options
 
@@ -41,8 +42,8 @@ _PIECE: Final = 64 * 1024
 @click.option("--no-timestamps", is_flag=True, help="Leave timestamps to the server, not those of the JSON objects.")
 @click.option("--match-seq-num", type=click.IntRange(0), metavar="N", help="Append only if the first record gets this.")
 @click.option("--fencing-token", metavar="TEXT", help="Append only if this is the stream's fencing token.")
-@click.option("--json", "as_json", is_flag=True, help="Print each acknowledgement as a JSON object.")
-def append_command(name: str, source: BinaryIO, form: str, as_json: bool, **said: Any) -> None:
+@json_lines_option("acknowledgement")
+def append_command(name: str, source: BinaryIO, form: str, as_lines: bool, **said: Any) -> None:
     """Append records to STREAM: BASIN/STREAM, or a URL such as s3p://HOST:PORT/STREAM.
 
     Each line of FILE, or of standard input, is a record. All are on the server's disk when the command ends with 0; if
@@ -57,7 +58,7 @@ def append_command(name: str, source: BinaryIO, form: str, as_json: bool, **said
         match_seq_num=said["match_seq_num"],
         fencing_token=said["fencing_token"],
     )
-    summary = AppendSummary(on_progress=_print if as_json else lambda _appended: None)
+    summary = AppendSummary(on_progress=_print if as_lines else lambda _appended: None)
     if source.isatty():
         click.echo("Each line is a record; Ctrl-D ends.", err=True)
 

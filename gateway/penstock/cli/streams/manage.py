@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.output import print_lines
+from penstock.cli.output import json_lines_option, print_lines
 from penstock.cli.streams.common import on_server, position, server_options
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ __all__ = ["create_command", "delete_command", "streams_command", "trim_command"
 @click.command("streams")
 @click.argument("name", metavar="[BASIN[/PREFIX]]", default="")
 @server_options
-@click.option("--json", "as_json", is_flag=True, help="Print each stream as a JSON object.")
-def streams_command(name: str, as_json: bool, **said: Any) -> None:
+@json_lines_option("stream")
+def streams_command(name: str, as_lines: bool, **said: Any) -> None:
     """List the streams of a server, of one basin, or with names that begin with PREFIX.
 
     BASIN may be a URL such as s2://HOST:PORT/BASIN. Servers of S3P and of segments have no listing.
@@ -35,7 +35,7 @@ def streams_command(name: str, as_json: bool, **said: Any) -> None:
             async for basin in basins:
                 async with aclosing(_streams(back, basin, found.stream)) as streams:
                     async for info in streams:
-                        print_lines(_line(found.basin or basin, info, as_json))
+                        print_lines(_line(found.basin or basin, info, as_lines))
 
     on_server(f"{name}/" if name and "/" not in name else name, said, work)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import click
 
-from penstock.cli.admin_client import answer_error, ask, management_options
+from penstock.cli.admin_client import answered, management_options
+from penstock.cli.output import json_lines_option, print_json, print_lines, table
 from penstock.recorder.captures.text import printable, size
 
 __all__ = ["connections_command"]
@@ -20,27 +20,22 @@ _MOST_NAMES: Final = 3
 
 @click.command("connections")
 @management_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, one for each connection.")
+@json_lines_option("connection")
 @click.option(
     "--close", "closed", type=click.IntRange(1), metavar="N", help="Close this connection instead of listing."
 )
-def connections_command(management: str, token: str | None, as_json: bool, closed: int | None) -> None:
+def connections_command(management: str, token: str | None, as_lines: bool, closed: int | None) -> None:
     """List all connections of a running gateway, including those with servers behind it."""
     if closed is not None:
-        status, answer = ask(management, token, f"/connections/{closed}/close", {})
-        if status != 200:
-            raise answer_error(answer)
-        click.echo(f"connection {closed} is closed")
-        return
-    status, answer = ask(management, token, "/connections")
-    if status != 200:
-        raise answer_error(answer)
-    connections = answer["connections"]
-    if as_json:
-        for one in connections:
-            click.echo(json.dumps(one))
-        return
-    click.echo("\n".join(_table([_HEADS, *(_row(one, time.time()) for one in connections)])))
+        found = [answered(management, token, f"/connections/{closed}/close", {})]
+        said = [f"connection {closed} is closed"]
+    else:
+        found = answered(management, token, "/connections")["connections"]
+        said = [*table([_HEADS, *(_row(one, time.time()) for one in found)])]
+    if as_lines:
+        print_json(*found)
+    else:
+        print_lines(*said)
 
 
 def _row(one: dict[str, Any], now: float) -> Sequence[str]:
@@ -65,12 +60,6 @@ def _about(one: dict[str, Any]) -> Iterator[str]:
             yield f"{what} {' '.join(map(printable, names[:_MOST_NAMES]))}{more}"
     if one["recordings"]:
         yield f"recorded by {' '.join(map(str, one['recordings']))}"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def _age(seconds: float) -> str:

@@ -1,17 +1,17 @@
-"""`penstock record`: start, stop and list recordings of a running gateway."""
+"""`penstock record` and `penstock recordings`: start, stop and list recordings of a running gateway."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from penstock.cli.admin_client import answer_error, ask, management_options
+from penstock.cli.admin_client import answered, management_options
+from penstock.cli.output import json_lines_option, json_option, print_lines, print_result
 from penstock.cli.traffic.selecting import PLURALS, SPOKEN, in_words, selection_options
 
-__all__ = ["record_commands"]
+__all__ = ["record_commands", "recordings_command"]
 
 
 @click.group("record")
@@ -22,40 +22,40 @@ def record_commands() -> None:
 @record_commands.command("start")
 @management_options
 @selection_options(SPOKEN)
-def _start(management: str, token: str | None, **asked: tuple[Any, ...]) -> None:
+@json_option
+def _start(management: str, token: str | None, as_json: bool, **asked: tuple[Any, ...]) -> None:
     """Start a recording of the connections that the options select (default: all) and print its number.
 
     Connections that are already open are recorded from that point on.
     """
     words = {PLURALS[name]: values for name, values in asked.items() if values}
-    click.echo("\n".join(_in_words(_asked(management, token, "/recordings", words))))
+    recording = answered(management, token, "/recordings", words)
+    print_result(recording, _in_words(recording), as_json)
 
 
 @record_commands.command("stop")
 @click.argument("number", type=click.IntRange(1))
 @management_options
-def _stop(number: int, management: str, token: str | None) -> None:
+@json_option
+def _stop(number: int, management: str, token: str | None, as_json: bool) -> None:
     """Stop recording NUMBER; its last file is then complete."""
-    click.echo("\n".join(_in_words(_asked(management, token, f"/recordings/{number}/stop", {}))))
+    recording = answered(management, token, f"/recordings/{number}/stop", {})
+    print_result(recording, _in_words(recording), as_json)
 
 
-@record_commands.command("list")
+@click.command("recordings")
 @management_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, one for each recording.")
-def _list(management: str, token: str | None, as_json: bool) -> None:
-    """List running recordings, including live ones (`penstock tail`)."""
-    recordings = _asked(management, token, "/recordings")["recordings"]
+@json_lines_option("recording")
+def recordings_command(management: str, token: str | None, as_lines: bool) -> None:
+    """List the running recordings of a gateway, including live ones (`penstock tail`)."""
+    recordings = answered(management, token, "/recordings")["recordings"]
     for one in recordings:
-        click.echo(json.dumps(one) if as_json else "\n".join(_in_words(one)))
-    if not recordings and not as_json:
-        click.echo("no recordings are running")
+        print_result(one, _in_words(one), as_lines)
+    if not recordings and not as_lines:
+        print_lines("no recordings are running")
 
 
-def _asked(management: str, token: str | None, target: str, words: object = None) -> Any:
-    status, answer = ask(management, token, target, words)
-    if status != 200:
-        raise answer_error(answer)
-    return answer
+record_commands.add_command(recordings_command, "list")
 
 
 def _in_words(one: dict[str, Any]) -> Iterator[str]:

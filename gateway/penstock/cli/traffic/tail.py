@@ -10,8 +10,10 @@ from typing import Any, BinaryIO
 import click
 
 from penstock.cli.admin_client import follow, management_options
+from penstock.cli.captures.opened import text_option
 from penstock.cli.captures.rows import RowFormat
 from penstock.cli.captures.show import show_messages
+from penstock.cli.output import json_lines_option
 from penstock.cli.traffic.selecting import SPOKEN, query, selection_options
 from penstock.recorder.captures import CaptureFilter
 from penstock.recorder.captures.choosing import PROTOCOLS
@@ -26,6 +28,7 @@ __all__ = ["tail_command"]
 @click.option(
     "--kind", "kinds", multiple=True, metavar="GLOB", help="Only messages of this kind, such as APPEND or problem."
 )
+@text_option
 @click.option(
     "--pcapng",
     "into",
@@ -38,11 +41,12 @@ __all__ = ["tail_command"]
 @click.option(
     "--utc", "absolute", is_flag=True, help="Show times of day (UTC) instead of seconds since the first message."
 )
-@click.option("--json", "as_lines", is_flag=True, help="Print JSON lines instead of a table.")
+@json_lines_option("message")
 def tail_command(
     management: str,
     token: str | None,
     kinds: Sequence[str],
+    text: str,
     into: BinaryIO | None,
     bodies: bool,
     absolute: bool,
@@ -53,13 +57,15 @@ def tail_command(
 
     Connections that are already open are followed from that point on. Secrets are redacted as in recordings.
     """
-    if into is not None and (kinds or bodies or absolute or as_lines):
+    if into is not None and (kinds or text or bodies or absolute or as_lines):
         raise click.UsageError(
-            "--pcapng writes raw traffic and cannot be combined with --kind, --bodies, --utc or --json"
+            "--pcapng writes raw traffic and cannot be combined with --kind, --text, --bodies, --utc or --json"
         )
     if into is not None and not _asks_for_connections(asked["protocol"]):
         raise click.UsageError(f"--pcapng writes whole connections: --protocol must be one of {', '.join(SPOKEN)}")
-    choice = CaptureFilter(protocols=asked["protocol"], streams=list(_spellings(asked["stream"])), kinds=kinds)
+    choice = CaptureFilter(
+        protocols=asked["protocol"], streams=list(_spellings(asked["stream"])), kinds=kinds, text=text
+    )
     with contextlib.suppress(KeyboardInterrupt):
         pieces = follow(management, token, f"/tail?{_query(asked)}")
         if into is not None:

@@ -13,7 +13,7 @@ import zstandard
 from penstock_analysis.capture import CaptureEvent, CaptureReader, Conversation, Side
 from penstock_codecs.limits import MIB
 
-__all__ = ["STANDARD_INPUT", "CaptureEvents", "UnreadableCapture", "recorded_side"]
+__all__ = ["STANDARD_INPUT", "CaptureEvents", "UnreadableCapture", "capture_files", "recorded_side"]
 
 STANDARD_INPUT: Final = Path("-")
 PIECE_BYTES: Final = 1 * MIB
@@ -50,7 +50,7 @@ class CaptureEvents:
         the number of bytes read, before decompression. `side`: only conversations on this side of the gateway, and
         those that no gateway recorded; None: both. `prefers_front`: both sides until the first FRONT conversation, then
         FRONT only."""
-        self.files = [file for path in paths for file in _files(path)]
+        self.files = [file for path in paths for file in capture_files(path)]
         self._found = set(self.files).difference(paths)
         self.on_read = on_read
         self.warnings: list[str] = []
@@ -208,7 +208,7 @@ class _Decompressed:
         self.read = reader.read1
 
 
-def _files(path: Path) -> list[Path]:
+def capture_files(path: Path) -> list[Path]:
     """Return the capture files that a path stands for. Raises UnreadableCapture."""
     if path == STANDARD_INPUT or not path.is_dir():
         return [path]

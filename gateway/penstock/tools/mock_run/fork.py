@@ -36,7 +36,7 @@ from penstock_codecs.model import Headers, RecordId, StreamRef, metered_size
 from penstock_codecs.operations import Append, EnsureBasin, EnsureStream, FromSeqNum, Trim
 from penstock_codecs.streams import BasinConfig, Retention, StreamConfig
 
-__all__ = ["Fork", "ForkedRecords", "open_fork", "parse_fork", "stream_recorded_as"]
+__all__ = ["ForkedRecords", "StreamFork", "open_fork", "parse_fork", "stream_recorded_as"]
 
 MOST_BYTES: Final = 1024 * MIB
 """Most metered bytes of the forked records, which are held in memory while the recording is read."""
@@ -51,14 +51,14 @@ _BASIN: Final = BasinConfig(
 )
 
 
-class Fork(NamedTuple):
+class StreamFork(NamedTuple):
     """A stream to fork: its records before the sequence number `position`; None: all that were recorded."""
 
     stream: StreamRef
     position: int | None
 
 
-def parse_fork(text: str) -> Fork:
+def parse_fork(text: str) -> StreamFork:
     """Parse STREAM[@POSITION]; a stream without a basin is in the basin `penstock`. Raises ValueError."""
     name, at, position = text.rpartition("@")
     if not (at and position.isdecimal() and position.isascii()):
@@ -70,7 +70,7 @@ def parse_fork(text: str) -> Fork:
         check_stream("stream", ref.stream)
     except ValueError as error:
         raise ValueError(f"{text!r} is no stream, as in orders@100 or BASIN/orders@100: {error}") from error
-    return Fork(ref, int(position) if position else None)
+    return StreamFork(ref, int(position) if position else None)
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class _Seed:
 class ForkedRecords:
     """The recorded records of streams to fork, as far as recordings were read."""
 
-    forks: tuple[Fork, ...]
+    forks: tuple[StreamFork, ...]
     _found: dict[StreamRef, dict[Any, _Seed]] = field(default_factory=dict)
     _size: int = 0
 
@@ -115,7 +115,7 @@ class ForkedRecords:
         if self._size > MOST_BYTES:
             raise CannotStart(f"--fork: the recorded records are more than {MOST_BYTES} bytes")
 
-    def of(self, fork: Fork) -> tuple[int, list[_Seed]]:
+    def of(self, fork: StreamFork) -> tuple[int, list[_Seed]]:
         """Return the first sequence number and the records of a fork. Raises CannotStart if the recording does not have
         all of them."""
         found = self._found.get(fork.stream)

@@ -21,17 +21,17 @@ from penstock.protocols.servers import Server
 from penstock.recorder.captures import CaptureEvents
 from penstock.recorder.captures.opening import UnreadableCapture, recorded_side
 from penstock.tools.mock_run.answers import AnswerBook
-from penstock.tools.mock_run.fork import Fork, ForkedRecords, open_fork, stream_recorded_as
+from penstock.tools.mock_run.fork import ForkedRecords, StreamFork, open_fork, stream_recorded_as
 from penstock.tools.mock_run.naming import MOCK_URL, directory_of, recordings_by_test
 from penstock.tools.mock_run.origins import Origins
 from penstock.tools.mock_run.report import MockRunReport
 from penstock.tools.mock_run.servers import open_mock_servers
 from penstock.tools.mock_run.state import MockRunState
 
-__all__ = ["CannotRun", "MockRunSettings", "run_with_mocks"]
+__all__ = ["CommandNotRun", "MockRunSettings", "run_with_mocks"]
 
 
-class CannotRun(CannotStart):
+class CommandNotRun(CannotStart):
     """The command cannot be run. `code`: the exit code of shells for that."""
 
     def __init__(self, command: str, error: OSError) -> None:
@@ -49,7 +49,7 @@ class MockRunSettings:
     servers: Sequence[Server] = ()
     tls_ca: str | None = None
     records: bool = False
-    forks: tuple[Fork, ...] = ()
+    forks: tuple[StreamFork, ...] = ()
     repeats: bool = False
     test: str = ""
 
@@ -57,7 +57,7 @@ class MockRunSettings:
 async def run_with_mocks(settings: MockRunSettings, command: Sequence[str]) -> tuple[int, MockRunReport]:
     """Run a command with mock servers. Return its exit code, 128 + n for signal n, and the report.
 
-    SIGTERM is passed on to the command; SIGINT reaches it from the terminal. Raises CannotStart, CannotRun.
+    SIGTERM is passed on to the command; SIGINT reaches it from the terminal. Raises CannotStart, CommandNotRun.
     """
     streams = frozenset(fork.stream for fork in settings.forks)
 
@@ -119,7 +119,7 @@ async def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
     try:
         process = await trio.lowlevel.open_process(list(command), env=environment)
     except OSError as error:
-        raise CannotRun(command[0], error) from error
+        raise CommandNotRun(command[0], error) from error
     async with trio.open_nursery() as nursery:
         await nursery.start(_pass_signals_to, process)
         code = await process.wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.app.config import ConfigError, parse_config
-from penstock.cli.report import report
+from penstock.app.report import report
 
 S2 = "[listeners.s2]\n"
 

@@ -10,8 +10,8 @@ from penstock.app.bootstrap import check_files
 from penstock.app.bootstrap.recorder import backs_of_routes, file_settings, redaction_rules, selection_of
 from penstock.app.config import ConfigError, RecorderTable, RedactTable, default_config, parse_config
 from penstock.app.config.advice import advice
+from penstock.app.report import report
 from penstock.cli.overrides import overridden
-from penstock.cli.report import report
 from penstock.core.errors import CannotStart
 from penstock.recorder.selection import Selection
 from penstock.recorder.settings import FileCompression, FileSettings, Sync

@@ -4,7 +4,7 @@ import pytest
 from support.markdown import DOCUMENTS
 
 from penstock.app.config import ConfigError, parse_config
-from penstock.cli.report import report
+from penstock.app.report import report
 
 S2 = "workers = 2\n[listeners.s2]\n"
 

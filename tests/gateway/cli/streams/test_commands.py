@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -141,7 +142,6 @@ def test_trim_and_delete(penstock: Run, made: str, gateway: GatewayProcess) -> N
     ("kind", "url"),
     [
         ("s3p", "s3p://127.0.0.1:{}/every"),
-        ("durable", "durable://127.0.0.1:{}/every"),
         ("segment", "segment://127.0.0.1:{}/penstock/every"),
         ("controller", "pravega://127.0.0.1:{}/penstock/every"),
     ],
@@ -155,6 +155,24 @@ def test_every_protocol(penstock: Run, gateway: GatewayProcess, kind: str, url: 
     assert penstock("read", f"every{kind}") == Ended(0, out=b"a\nb\n")
     assert penstock("delete", there, "--yes") == Ended(0, err=f"deleted {there}\n".encode())
     assert penstock("read", f"every{kind}").code == 1
+
+
+def test_a_server_of_durable_streams(penstock: Run, gateway: GatewayProcess) -> None:
+    """Streams that the command creates keep records apart; those of JSON are read message by message."""
+    there = f"durable://127.0.0.1:{gateway.durable_port}/lines"
+    assert penstock("create", there) == Ended(0, err=f"created {there}\n".encode())
+    assert penstock("append", there, said=b"a\nb\n") == Ended(0, err=b"appended 2 records: sequence numbers 0 to 1\n")
+    assert penstock("append", there, said=b"c\n") == Ended(0, err=b"appended 1 record: sequence number 2\n")
+    assert penstock("read", there, "--from", "1") == Ended(0, out=b"b\nc\n")
+    assert penstock("follow", there, "--from", "0", "--count", "2") == Ended(0, out=b"a\nb\n")
+    assert penstock("delete", there, "--yes") == Ended(0, err=f"deleted {there}\n".encode())
+    assert penstock("read", there).code == 1
+    url = f"{gateway.durable_url}messages"
+    headers = {"content-type": "application/json"}
+    urllib.request.urlopen(urllib.request.Request(url, b'[{"n": 1}]', headers, method="PUT"), timeout=20).close()
+    messages = f"durable://127.0.0.1:{gateway.durable_port}/messages"
+    assert penstock("append", messages, said=b"[2]\n").code == 0
+    assert penstock("read", messages) == penstock("read", "messages") == Ended(0, out=b'{"n": 1}\n[2]\n')
 
 
 def test_headers_that_a_protocol_cannot_carry(penstock: Run, gateway: GatewayProcess) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.app.config import BackTable, kind_of_back
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
+from penstock.protocols.durable.config import DurableBackTable
 from penstock.protocols.opening import BackContext
 from penstock.protocols.plugin import back_kinds
 from penstock.protocols.s2.config import S2BackTable, S2SseBackTable
@@ -30,6 +31,8 @@ TABLES: list[BackTable] = [
     SegmentBackTable(controller="127.0.0.1:1", loss=SegmentBackLoss(**ENVELOPES)),
     SegmentBackTable(controller="127.0.0.1:1", loss=SegmentBackLoss(headers="drop", empty_body="keep")),
     SegmentBackTable(address="127.0.0.1:1", dialect="draft"),
+    DurableBackTable(address="127.0.0.1:1"),
+    DurableBackTable(address="127.0.0.1:1", create_as="json", delivery="refuse"),
 ]
 
 

@@ -12,7 +12,7 @@ from support.captures.dialogues import conversation
 from penstock.core.errors import CannotStart
 from penstock.protocols.plugin import server_kinds
 from penstock.protocols.servers import Server
-from penstock.tools.mock_run.fork import Fork, ForkedRecords, open_fork, parse_fork, stream_recorded_as
+from penstock.tools.mock_run.fork import ForkedRecords, StreamFork, open_fork, parse_fork, stream_recorded_as
 from penstock.tools.target.configuring import TargetOptions
 from penstock.tools.target.gateway import open_target_back
 from penstock_analysis.dialogue import DELIVERED, SeenRecord
@@ -23,7 +23,7 @@ ORDERS = StreamRef("penstock", "orders")
 HEADERS = (Header(b"a", b"b"),)
 
 
-def records(forks: Sequence[Fork], *seen: SeenRecord) -> ForkedRecords:
+def records(forks: Sequence[StreamFork], *seen: SeenRecord) -> ForkedRecords:
     found = ForkedRecords(tuple(forks))
     for record in seen:
         found.add(record)
@@ -49,14 +49,14 @@ def numbered(*numbers: int, stream: str = "penstock/orders", **fields: Any) -> l
 @pytest.mark.parametrize(
     ("text", "fork"),
     [
-        ("orders", Fork(ORDERS, None)),
-        ("orders@7", Fork(ORDERS, 7)),
-        ("my-basin/a/b@0", Fork(StreamRef("my-basin", "a/b"), 0)),
-        ("my@place", Fork(StreamRef("penstock", "my@place"), None)),
-        ("my@place@3", Fork(StreamRef("penstock", "my@place"), 3)),
+        ("orders", StreamFork(ORDERS, None)),
+        ("orders@7", StreamFork(ORDERS, 7)),
+        ("my-basin/a/b@0", StreamFork(StreamRef("my-basin", "a/b"), 0)),
+        ("my@place", StreamFork(StreamRef("penstock", "my@place"), None)),
+        ("my@place@3", StreamFork(StreamRef("penstock", "my@place"), 3)),
     ],
 )
-def test_a_fork_is_a_stream_and_a_position(text: str, fork: Fork) -> None:
+def test_a_fork_is_a_stream_and_a_position(text: str, fork: StreamFork) -> None:
     assert parse_fork(text) == fork
 
 
@@ -82,19 +82,19 @@ def test_names_are_those_of_their_protocol() -> None:
     ],
 )
 def test_a_fork_needs_all_of_its_records(position: int | None, numbers: tuple[int, ...], says: str) -> None:
-    fork = Fork(ORDERS, position)
+    fork = StreamFork(ORDERS, position)
     with pytest.raises(CannotStart, match=re.escape(says)):
         records([fork], *numbered(*numbers)).of(fork)
 
 
 def test_records_behind_the_position_may_be_missing() -> None:
-    fork = Fork(ORDERS, 2)
+    fork = StreamFork(ORDERS, 2)
     first, seeds = records([fork], *numbered(1, 0, 3, 1)).of(fork)
     assert (first, [seed.body for seed in seeds]) == (0, [b"record 0", b"record 1"])
 
 
 def test_identifiers_and_offsets_are_positions_too() -> None:
-    fork = Fork(ORDERS, None)
+    fork = StreamFork(ORDERS, None)
     ids = [
         SeenRecord(DELIVERED, "orders", body, record_id=number, conversation=conversation("s3p"))
         for body, number in ((b"c", "10-0"), (b"a", "9-0"), (b"b", "9-1"), (b"a", "9-0"))
@@ -107,7 +107,7 @@ def test_identifiers_and_offsets_are_positions_too() -> None:
 
 
 async def test_its_gateway_serves_them_at_their_positions_and_takes_more() -> None:
-    forks = [Fork(ORDERS, 705), Fork(StreamRef("other-basin", "all"), None)]
+    forks = [StreamFork(ORDERS, 705), StreamFork(StreamRef("other-basin", "all"), None)]
     found = records(forks, *numbered(*range(702, 710)), *numbered(*range(1200), stream="other-basin/all"))
     async with open_fork(found) as addresses:
         assert {"s2", "s3p", "segment", "controller"} <= addresses.keys()

@@ -13,12 +13,12 @@ import trio
 
 from penstock.net.http.client.connection import HttpStream
 from penstock.net.upstream import broke
-from penstock.protocols.durable.back.offsets import KnownOffset, KnownOffsets
+from penstock.protocols.durable.back.offsets import KnownOffset
 from penstock.protocols.durable.back.requests import DurableRequests
-from penstock_codecs.durable import BEGINNING, ContentReader, LiveMode, PositionAnswer, TakenRecords
+from penstock.protocols.durable.back.streams import ServerStream
+from penstock_codecs.durable import BEGINNING, LiveMode, PositionAnswer, TakenRecords
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.http import ResponseHead
-from penstock_codecs.model import StreamRef
 
 __all__ = ["ContentCursor"]
 
@@ -31,23 +31,14 @@ class ContentCursor:
     """
 
     def __init__(
-        self,
-        requests: DurableRequests,
-        stream: StreamRef,
-        content_type: str,
-        reader: ContentReader,
-        offsets: KnownOffsets,
-        start: KnownOffset,
-        poll_seconds: float,
+        self, requests: DurableRequests, stream: ServerStream, start: KnownOffset, poll_seconds: float
     ) -> None:
+        self.stream = stream
         self.position = start.position
         self.at_tail = False
         self.closed = False
         self._requests = requests
-        self._stream = stream
-        self._content_type = content_type
-        self._reader = reader
-        self._offsets = offsets
+        self._reader = stream.content.reader()
         self._offset = start.offset
         self._poll_seconds = poll_seconds
         self._opened: HttpStream | None = None
@@ -87,7 +78,9 @@ class ContentCursor:
             caught_up = await self._more(max(until - trio.current_time(), 0.0))
             if caught_up and (self.closed or until <= trio.current_time()):
                 if self.closed and self._reader.buffered:
-                    raise broke(self._requests.upstream, f"stream {self._stream} is closed, and ends within a record")
+                    raise broke(
+                        self._requests.upstream, f"stream {self.stream.ref} is closed, and ends within a record"
+                    )
                 return taken
 
     async def _more(self, wait: float) -> bool:
@@ -112,7 +105,7 @@ class ContentCursor:
     async def _ask(self, live: LiveMode | None) -> None:
         """Send a GET; the head of the answer to a long poll is not awaited."""
         await self._note()
-        reading = self._requests.read(self._stream, self._offset, live, self._cursor if live is not None else None)
+        reading = self._requests.read(self.stream.ref, self._offset, live, self._cursor if live is not None else None)
         self._opened = await self._exchange.enter_async_context(reading)
         if live is None:
             await self._accept(await self._opened.receive_head())
@@ -135,8 +128,8 @@ class ContentCursor:
     async def _accept(self, head: ResponseHead) -> None:
         assert self._opened is not None, "asked"
         answer = await self._requests.answer_of(self._opened, head)
-        if answer.content_type not in (None, self._content_type):
-            raise self._is_another(f"had content type {self._content_type}, and now has {answer.content_type}")
+        if answer.content_type not in (None, self.stream.content_type):
+            raise self._is_another(f"had content type {self.stream.content_type}, and now has {answer.content_type}")
         self._answer = answer
 
     async def _end_answer(self) -> bool:
@@ -147,7 +140,7 @@ class ContentCursor:
             self._reader.end_response()
         await self.close()
         if answer.next_offset == self._offset and not answer.up_to_date:
-            why = f"its answer does not go beyond offset {self._offset} of stream {self._stream}, and is not at its end"
+            why = f"its answer neither goes beyond offset {self._offset} of stream {self.stream.ref} nor is up to date"
             raise broke(self._requests.upstream, why)
         self._offset, self._cursor = answer.next_offset, answer.cursor
         self.at_tail, self.closed = answer.up_to_date, answer.closed
@@ -167,8 +160,8 @@ class ContentCursor:
     async def _note(self) -> None:
         """Note the offset of the position where an answer ended, unless records before it are still to be taken."""
         if not self._reader.buffered and self._offset != BEGINNING:
-            await self._offsets.note(self.position, self._offset)
+            await self.stream.offsets.note(self.position, self._offset)
 
     def _is_another(self, why: str) -> OperationFailed:
         where = self._requests.upstream.where
-        return fail(FailureCode.STREAM_NOT_FOUND, f"{where}: stream {self._stream} {why}: it is another stream")
+        return fail(FailureCode.STREAM_NOT_FOUND, f"{where}: stream {self.stream.ref} {why}: it is another stream")

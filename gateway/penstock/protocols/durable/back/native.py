@@ -81,6 +81,9 @@ class DurableNative(Native):
     async def _scan(self, ref: StreamRef, start: int, max_records: int, max_bytes: int, until: float) -> Scanned:
         stream = await self._streams.find(ref)
         cursor = self._cursors.pop((ref, start), None)
+        if cursor is not None and cursor.stream is not stream:  # an earlier stream of that name
+            await _close(cursor)
+            cursor = None
         try:
             if cursor is None:
                 cursor = self._cursor(stream, stream.offsets.before(start))
@@ -92,26 +95,19 @@ class DurableNative(Native):
             if isinstance(error, OperationFailed):
                 raise await self._explained(stream, start, error) from None
             raise
-        await self._keep(stream, cursor)
+        await self._keep(cursor)
         offsets = list(accumulate(taken.lengths, initial=start))
         ends = not taken.bodies and cursor.closed
         return Scanned(taken.bodies, taken.headers, offsets=offsets, at_tail=cursor.is_caught_up, end=ends)
 
     def _cursor(self, stream: ServerStream, start: KnownOffset) -> ContentCursor:
-        return ContentCursor(
-            self._requests,
-            stream.ref,
-            stream.content_type,
-            stream.content.reader(),
-            stream.offsets,
-            start,
-            self._settings.poll_seconds,
-        )
+        return ContentCursor(self._requests, stream, start, self._settings.poll_seconds)
 
-    async def _keep(self, stream: ServerStream, cursor: ContentCursor) -> None:
+    async def _keep(self, cursor: ContentCursor) -> None:
         """Keep a cursor for a scan that goes on where it is."""
-        earlier = self._cursors.pop((stream.ref, cursor.position), None)
-        self._cursors[stream.ref, cursor.position] = cursor
+        place = cursor.stream.ref, cursor.position
+        earlier = self._cursors.pop(place, None)
+        self._cursors[place] = cursor
         if earlier is not None:
             await _close(earlier)
         while len(self._cursors) > self._settings.open_reads:

@@ -7,7 +7,7 @@ from collections import deque
 import trio
 
 from penstock.core.native import NativeAck, NativeAppendSession
-from penstock.protocols.durable.back.writer import DurableWriter, QueuedAppend
+from penstock.protocols.durable.back.writer import AppendOwner, DurableWriter, QueuedAppend
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.operations import Append
 
@@ -20,12 +20,13 @@ class DurableAppendSession(NativeAppendSession):
 
     def __init__(self, writer: DurableWriter) -> None:
         self._writer = writer
+        self._owner = AppendOwner()
         self._sent: deque[QueuedAppend] = deque()
         self._closed = False
         self._changed = trio.lowlevel.ParkingLot()
 
     async def send(self, append: Append) -> None:
-        self._sent.append(await self._writer.submit(append, self))
+        self._sent.append(await self._writer.submit(append, self._owner))
         self._changed.unpark_all()
 
     def close(self) -> None:

@@ -28,18 +28,23 @@ from penstock_codecs.features import Feature, feature_of
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append
 
-__all__ = ["DurableWriter", "QueuedAppend"]
+__all__ = ["AppendOwner", "DurableWriter", "QueuedAppend"]
 
 _PAUSES: Final = RetryPolicy()
 
 
+class AppendOwner:
+    """The owner of a session's appends. `failed`: one of them has failed, so those behind it are not made."""
+
+    failed = False
+
+
 class QueuedAppend:
-    """An append in the writer's queue. `over` is set once it is stored, or has failed. `owner`: its session; once one
-    append of a session has failed, those behind it fail too."""
+    """An append in the writer's queue. `over` is set once it is stored, or has failed."""
 
     __slots__ = ("count", "failure", "over", "owner", "part")
 
-    def __init__(self, part: bytes, count: int, owner: object) -> None:
+    def __init__(self, part: bytes, count: int, owner: AppendOwner) -> None:
         self.part = part
         self.count = count
         self.owner = owner
@@ -49,6 +54,7 @@ class QueuedAppend:
     def end(self, failure: Failure | None = None) -> None:
         """Set the outcome."""
         self.failure = failure
+        self.owner.failed = self.owner.failed or failure is not None
         self.over.set()
 
 
@@ -77,7 +83,7 @@ class DurableWriter:
         self._producer = Producer(f"penstock-{secrets.token_hex(8)}", 0, 0)
         self.busy = False
 
-    async def submit(self, append: Append, owner: object) -> QueuedAppend:
+    async def submit(self, append: Append, owner: AppendOwner) -> QueuedAppend:
         """Hand over an append; waits while too many bytes are in flight. Has no effect if cancelled.
 
         Raises NOT_REPRESENTABLE for records that the stream cannot hold, LIMIT_EXCEEDED for too large an append.
@@ -86,6 +92,9 @@ class DurableWriter:
         await trio.lowlevel.checkpoint_if_cancelled()
         while self._size and self._size + len(queued.part) > self._settings.append_inflight_bytes:
             await self._changed.park()
+        if owner.failed:
+            queued.end(Failure(FailureCode.HOT_SERVER, "an append before it failed"))
+            return queued
         self._size += len(queued.part)
         self._queue.append(queued)
         if not self.busy:
@@ -115,7 +124,8 @@ class DurableWriter:
         except trio.Cancelled:
             closed = f"{self._requests.upstream.where}: the back was closed"
             self._end([one for one in taken if not one.over.is_set()], Failure(FailureCode.UNAVAILABLE, closed))
-            self._end([*self._queue], Failure(FailureCode.HOT_SERVER, closed))
+            for one in self._queue:
+                one.end(Failure(FailureCode.HOT_SERVER, closed))
             raise
         finally:
             self.busy = False
@@ -141,13 +151,12 @@ class DurableWriter:
 
     def _end(self, appends: list[QueuedAppend], failure: Failure | None) -> None:
         """End appends; with a failure, also those behind them of the same sessions."""
-        if failure is not None:
-            owners = {id(one.owner) for one in appends}
-            behind = [one for one in self._queue if id(one.owner) in owners]
-            for one in behind:
-                self._queue.remove(one)
-            appends = [*appends, *(one for one in behind if one not in appends)]
         for one in appends:
+            self._size -= len(one.part)
+            one.end(failure)
+        behind = [one for one in self._queue if one.owner.failed]
+        for one in behind:
+            self._queue.remove(one)
             self._size -= len(one.part)
             one.end(failure)
         self._changed.unpark_all()

@@ -1,4 +1,4 @@
-"""APIs of group members and of those who look after groups. The gateway coordinates all groups."""
+"""APIs of the members and the administrators of groups. The gateway coordinates all groups."""
 
 from __future__ import annotations
 

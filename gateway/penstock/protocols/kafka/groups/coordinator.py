@@ -302,7 +302,7 @@ class GroupCoordinator:
             self._timers.stop(_Timer(_Kind.SESSION, group.id, member.id))
 
     def _replace(self, group: ConsumerGroup, request: JoinRequest, old_id: str, ticket: int, now: float) -> None:
-        """A static member has started again: it gets a new id, and whoever has the old one is fenced."""
+        """Give a static member that has started again a new id, and fence the old one."""
         new_id = f"{request.instance}-{self._new_id()}"
         fenced = KafkaError.FENCED_INSTANCE_ID
         if (waiting := group.joining.pop(old_id, None)) is not None:
@@ -463,7 +463,7 @@ class GroupCoordinator:
         return KafkaError.NONE
 
     def _beat(self, group: ConsumerGroup, member: GroupMember, now: float) -> None:
-        """Begin a member's session anew, unless it waits for an answer: then the rebalance bounds its wait."""
+        """Restart a member's session, unless it waits for an answer: then the rebalance bounds its wait."""
         if member.id not in group.joining and member.id not in group.syncing:
             self._timers.start(_Timer(_Kind.SESSION, group.id, member.id), now + member.session_timeout)
 

@@ -36,7 +36,7 @@ class JournalBatch:
             raise OperationFailed(self._failure)
 
     async def write(self, table: StructTable) -> None:
-        """Write the changes, and wake those who wait for them."""
+        """Write the changes, and wake the tasks that wait for them."""
         try:
             await table.set_all({key: value for key, value in self.changes.items() if value is not None})
             await table.discard(*[key for key, value in self.changes.items() if value is None])
@@ -47,7 +47,7 @@ class JournalBatch:
 
 
 class GroupJournal:
-    """Writes changes; `run` must be running. Memory is that of the changes whose makers wait."""
+    """Writes changes; `run` must be running. It holds only changes that tasks wait for."""
 
     def __init__(self, table: StructTable) -> None:
         self._table = table

@@ -1,4 +1,4 @@
-"""What members ask of a group's coordinator, and what it answers, without the wire.
+"""Requests to a group's coordinator and its answers, without the wire.
 
 Times are seconds. `member`: the id that the coordinator gave the member, "" before it has one. `instance`: the id that
 a static member keeps over restarts (KIP-345), None for the others. `generation`: of the group; it rises with every
@@ -153,8 +153,8 @@ class MemberRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 
 
 class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A group, as it is stored: stable, or empty if it has no members. `saved_at`: Unix ms of this change, set by the
-    one who stores it."""
+    """A group, as it is stored: stable, or empty if it has no members. `saved_at`: Unix ms of this change, set when
+    it is stored."""
 
     generation: int = 0
     protocol_type: str = ""

@@ -1,7 +1,7 @@
-"""The groups of one listener: the coordinator with a clock, a table, and tasks that wait for its answers.
+"""The groups of one listener: the coordinator with a clock, a table, and tasks that await its answers.
 
-Groups are loaded from the table when `run` begins; until then requests are told to come back. After that the
-coordinator has the truth about groups, and the table is written behind it. Offsets are read from the table.
+Groups are loaded from the table when `run` begins; until then requests are refused, and repeated by the clients.
+After that the coordinator is the authority on groups, and the table follows it. Offsets are read from the table.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class GroupService:
     # ---- members -----------------------------------------------------------------------------------------------------
 
     def refusal(self, group: str) -> KafkaError:
-        """Return the error for any request about this group now, NONE if it can be carried out."""
+        """Return the error of all requests about this group, NONE if they can be executed now."""
         if not 0 < len(group.encode()) <= _MOST_ID or "\0" in group:
             return KafkaError.INVALID_GROUP_ID
         return KafkaError.NONE if self.loaded else KafkaError.COORDINATOR_LOAD_IN_PROGRESS

@@ -12,7 +12,7 @@ __all__ = ["KeyedTimers"]
 K = TypeVar("K", bound=Hashable)
 
 _SPARE: Final = 64
-"""Entries that may be out of use before the heap is built anew."""
+"""Stale entries that are accepted before the heap is rebuilt."""
 
 
 class KeyedTimers(Generic[K]):

@@ -28,7 +28,7 @@ from penstock.protocols.tables import ListenerTable, LossTable, NumberedBackTabl
 from penstock.routing.loss.plan import EMBEDDED_SIDE, BackSide, Fate, FrontSide, Item, plan_losses
 from penstock_codecs.limits import MIB
 
-__all__ = ["report"]
+__all__ = ["report", "report_parts"]
 
 
 def access_lines(config: Config) -> Iterator[str]:
@@ -207,9 +207,14 @@ WIDTH = 110
 
 
 def report(config: Config, source: str) -> str:
-    """Return a description of what would run with `config`; `source` is where it was read from."""
+    """Return a description of what would run with `config`, as text; `source` is where it was read from."""
+    parts = [(f"{source} is valid. It describes this gateway:", list[str]()), *report_parts(config)]
+    return "\n\n".join(_part(title, lines) for title, lines in parts)
+
+
+def report_parts(config: Config) -> list[tuple[str, list[str]]]:
+    """Return the same as titles, each with its lines; parts without lines are left out."""
     parts = [
-        (f"{source} is valid. It describes this gateway:", []),
         ("Processes", list(_processes(config))),
         ("Listeners", list(_listeners(config))),
         ("TLS", list(tls_lines(config))),
@@ -228,7 +233,7 @@ def report(config: Config, source: str) -> str:
         ("Shutdown", [f"On SIGTERM or SIGINT clients have {config.drain.deadline_seconds:g} s to finish."]),
         ("Attention", [("INSECURE: " if insecure else "") + text for insecure, text in advice(config)]),
     ]
-    return "\n\n".join(_part(title, lines) for title, lines in parts if lines or title.endswith(":"))
+    return [(title, lines) for title, lines in parts if lines]
 
 
 def _each(
@@ -257,7 +262,7 @@ def _listeners(config: Config) -> Iterator[str]:
     if not config.management.enabled:
         yield "Management: off"
     else:
-        tokens = len(config.management.auth_tokens)
+        tokens = len(config.management.bearer_tokens)
         who = f"clients with one of {tokens} bearer tokens" if tokens else "any client, without a token"
         who = config.management.clients(who)
         carrier = "HTTPS" if config.management.tls_certificate else "HTTP"

@@ -1,0 +1,373 @@
+"""Tools about recordings: `recordings`, and `search`, `explain`, `diff` and `replay`, which run commands on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import trio
+from msgspec import Meta
+
+from penstock.app.management.controls import Controls
+from penstock.app.management.mcp.command import run_command
+from penstock.app.management.mcp.tool import Arguments, Cursor, Limit, Pager, PageResult, Tool, ToolFailed
+from penstock.app.management.traffic import Traffic
+from penstock.protocols.plugin import server_kinds
+from penstock.recorder.captures import UnreadableCapture
+from penstock.recorder.captures.opening import capture_files
+
+__all__ = ["recording_tools"]
+
+_SECONDS: Final = 60.0
+"""Time for reading recordings."""
+_MOST_RECORDINGS: Final = 50
+_MOST_CONVERSATIONS: Final = 50
+_SCHEMES: Final = ", ".join(server_kinds())
+
+Recordings = Annotated[
+    tuple[str, ...],
+    Meta(min_length=1, max_length=_MOST_RECORDINGS, description="Names from the tool recordings; read as one."),
+]
+Side = Annotated[
+    Literal["front", "back", "both"] | None,
+    Meta(description="Connections of clients (front) or to servers (back); default: front, or what was recorded."),
+]
+Connections = Annotated[tuple[int, ...], Meta(max_length=50, description="Only these connections, by their numbers.")]
+Streams = Annotated[tuple[str, ...], Meta(max_length=50, description="Only streams that match, such as 'basin/*'.")]
+
+
+def recording_tools(traffic: Traffic, controls: Controls) -> list[Tool[Any]]:
+    """Return the tools over the recordings of a gateway, which are the captures in its recorder's directory."""
+    directory = RecorderDirectory(controls)
+
+    async def recordings(asked: RecordingsArguments, _may_change: bool) -> RecordingsResult:
+        return await trio.to_thread.run_sync(_recordings, directory, traffic.running(), asked)
+
+    async def search(asked: SearchArguments, _may_change: bool) -> SearchResult:
+        options = [
+            "--json",
+            *(["--bodies"] if asked.bodies else []),
+            *_options("connection", asked.connections),
+            *_options("protocol", asked.protocols),
+            *_options("stream", asked.streams),
+            *_options("kind", asked.kinds),
+            *_options("text", [asked.text] if asked.text else []),
+            *_options("side", [asked.side] if asked.side else []),
+        ]
+        found, warnings = await _lines("show", options, await directory.paths(*asked.recordings), asked)
+        return SearchResult(messages=found.items, next_cursor=found.next_cursor, warnings=warnings)
+
+    async def explain(asked: ExplainArguments, _may_change: bool) -> ExplainResult:
+        options = ["--json", *_options("connection", asked.connections)]
+        options += _options("side", [asked.side] if asked.side else [])
+        found, warnings = await _lines("explain", options, await directory.paths(*asked.recordings), asked)
+        return ExplainResult(errors=found.items, next_cursor=found.next_cursor, warnings=warnings)
+
+    async def diff(asked: DiffArguments, may_change: bool) -> DiffResult:
+        return await _diff(directory, asked, may_change)
+
+    async def replay(asked: ReplayArguments, _may_change: bool) -> ReplayResult:
+        return await _replay(directory, asked)
+
+    return [
+        Tool(
+            name="recordings",
+            title="List recordings",
+            description="The capture files of this gateway, newest first; the other tools take their names.",
+            arguments=RecordingsArguments,
+            result=RecordingsResult,
+            run=recordings,
+        ),
+        Tool(
+            name="search",
+            title="Search recorded messages",
+            description=(
+                "Messages in recordings, decoded, of all protocols, in the order of time: by connection, protocol, "
+                "stream, kind, or a text in a message or a record."
+            ),
+            arguments=SearchArguments,
+            result=SearchResult,
+            run=search,
+        ),
+        Tool(
+            name="explain",
+            title="Explain recorded errors",
+            description=(
+                "Each error in recordings: bytes that break a protocol, and replies that report a failure, with the "
+                "rule, the clause that states it, the request before it, and a dump of the bytes."
+            ),
+            arguments=ExplainArguments,
+            result=ExplainResult,
+            run=explain,
+        ),
+        Tool(
+            name="diff",
+            title="Compare records",
+            description=(
+                "Compares the records of two recordings, or of a recording and a server, stream by stream and across "
+                "protocols."
+            ),
+            arguments=DiffArguments,
+            result=DiffResult,
+            run=diff,
+            open_world=True,
+        ),
+        Tool(
+            name="replay",
+            title="Replay recorded clients",
+            description=(
+                "Plays the clients of recordings against a server, which stores what they append, and reports how its "
+                "answers differ from the recorded ones. Needs a token that may change something."
+            ),
+            arguments=ReplayArguments,
+            result=ReplayResult,
+            run=replay,
+            read_only=False,
+            open_world=True,
+        ),
+    ]
+
+
+class RecorderDirectory:
+    """The directory of the configuration in force. Only captures directly in it can be named."""
+
+    def __init__(self, controls: Controls) -> None:
+        self._controls = controls
+
+    @property
+    def path(self) -> Path:
+        """The directory. Raises ToolFailed if none is configured."""
+        recorder = self._controls.config().recorder
+        if recorder is None:
+            raise ToolFailed("this gateway has no [recorder] directory, so it has no recordings")
+        return Path(recorder.directory).absolute()
+
+    def files(self) -> dict[str, Path]:
+        """Return the captures by name. Links that lead out of the directory are left out."""
+        try:
+            found = capture_files(self.path)
+        except UnreadableCapture:
+            return {}
+        home = self.path.resolve()
+        return {file.name: file for file in found if file.is_file() and file.resolve().parent == home}
+
+    async def paths(self, *names: str) -> list[Path]:
+        """Return the files of these names; one that was compressed since it was listed is found, too. Raises
+        ToolFailed, with the same words whatever else a name leads to."""
+        files = await trio.to_thread.run_sync(self.files)
+        found = [files.get(name) or files.get(f"{name}.zst") for name in names]
+        for name, path in zip(names, found, strict=True):
+            if path is None:
+                raise ToolFailed(f"{name!r:.120} is not a recording of this gateway; the tool recordings lists them")
+        return [path for path in found if path is not None]
+
+
+# ---- recordings ------------------------------------------------------------------------------------------------------
+
+
+class RecordingsArguments(Arguments, frozen=True, kw_only=True):
+    """Arguments of `recordings`."""
+
+    limit: Limit = 50
+    cursor: Cursor = None
+
+
+class RecordingFile(msgspec.Struct, kw_only=True):
+    """A file. `recording`: the number of the running recording that writes it."""
+
+    name: str
+    bytes: int
+    recording: int | None = None
+
+
+class RecordingsResult(PageResult, kw_only=True):
+    """Files, newest first."""
+
+    recordings: list[RecordingFile]
+
+
+def _recordings(
+    directory: RecorderDirectory, running: list[dict[str, Any]], asked: RecordingsArguments
+) -> RecordingsResult:
+    pager = Pager(asked.cursor, asked.limit)
+    writing = {Path(one["file"]).name: one["id"] for one in running if one["file"] is not None}
+    for name, path in sorted(directory.files().items(), reverse=True):
+        try:
+            size = path.stat().st_size
+        except FileNotFoundError:  # deleted meanwhile, as too old
+            continue
+        if not (pager.skip() or pager.take({"name": name, "bytes": size, "recording": writing.get(name)})):
+            break
+    return RecordingsResult(recordings=msgspec.convert(pager.items, list[RecordingFile]), next_cursor=pager.next_cursor)
+
+
+# ---- search and explain ----------------------------------------------------------------------------------------------
+
+
+class ExplainArguments(Arguments, frozen=True, kw_only=True):
+    """Arguments of `explain`."""
+
+    recordings: Recordings
+    connections: Connections = ()
+    side: Side = None
+    limit: Limit = 20
+    cursor: Cursor = None
+
+
+class SearchArguments(ExplainArguments, frozen=True, kw_only=True):
+    """Arguments of `search`; patterns are globs."""
+
+    protocols: Annotated[tuple[str, ...], Meta(max_length=20, description="Only these protocols or framings.")] = ()
+    streams: Streams = ()
+    kinds: Annotated[tuple[str, ...], Meta(max_length=20, description="Only these kinds, such as 'problem'.")] = ()
+    text: Annotated[
+        Annotated[str, Meta(max_length=500)] | None,
+        Meta(description="Only messages with this text in a field or a record."),
+    ] = None
+    bodies: Annotated[bool, Meta(description="Whether to return the records of each message.")] = False
+    limit: Limit = 50
+
+
+class ExplainResult(PageResult, kw_only=True):
+    """Errors in the order of time. `warnings`: what could not be read."""
+
+    errors: Annotated[
+        list[dict[str, Any]],
+        Meta(description="Errors: time, connection, sender, offset, rule or failure, clause, asked, before, dump."),
+    ]
+    warnings: list[str]
+
+
+class SearchResult(PageResult, kw_only=True):
+    """Messages in the order of time. `warnings`: what could not be read."""
+
+    messages: Annotated[list[dict[str, Any]], Meta(description="Messages, as `penstock show --json` prints them.")]
+    warnings: list[str]
+
+
+async def _lines(
+    command: str, options: list[str], paths: list[Path], asked: ExplainArguments
+) -> tuple[Pager, list[str]]:
+    """Run a command that prints JSON lines. Return the part that is asked for, and what could not be read."""
+    pager = Pager(asked.cursor, asked.limit)
+    arguments = [command, *options, "--", *map(str, paths)]
+    end = await run_command(arguments, lambda line: pager.skip() or pager.take(msgspec.json.decode(line)), _SECONDS)
+    if pager.next_cursor is not None:
+        return pager, []  # the command was stopped
+    if end.interrupted:
+        raise ToolFailed(f"{command} took more than {_SECONDS:g} seconds: name fewer recordings, or connections")
+    return pager, end.warnings
+
+
+def _options(name: str, values: Iterable[object]) -> Iterator[str]:
+    return (f"--{name}={value}" for value in values)
+
+
+# ---- diff and replay -------------------------------------------------------------------------------------------------
+
+
+class DiffArguments(Arguments, frozen=True, kw_only=True):
+    """Arguments of `diff`."""
+
+    a: Annotated[str, Meta(description="A recording.")]
+    b: Annotated[
+        str,
+        Meta(description="Another recording, or a server's URL as for replay; a token for looking cannot name one."),
+    ]
+    by: Annotated[Literal["content", "position"], Meta(description="How records are matched.")] = "content"
+    streams: Streams = ()
+    basin: Annotated[str | None, Meta(description="Basin of streams of protocols without basins, on a server.")] = None
+    differences: Annotated[int, Meta(ge=0, le=100, description="Most differences to return for each stream.")] = 20
+    limit: Limit = 50
+    cursor: Cursor = None
+
+
+class DiffResult(PageResult, kw_only=True):
+    """The comparison, stream by stream."""
+
+    equal: Annotated[bool, Meta(description="Whether all streams are equal, also those of other parts.")]
+    streams: Annotated[list[dict[str, Any]], Meta(description="Streams, as `penstock diff --json` prints them.")]
+
+
+async def _diff(directory: RecorderDirectory, asked: DiffArguments, may_change: bool) -> DiffResult:
+    (a,) = await directory.paths(asked.a)
+    if "://" not in asked.b:
+        b = str((await directory.paths(asked.b))[0])
+    elif may_change:
+        b = asked.b
+    else:
+        raise ToolFailed("b: a token that permits only looking cannot make the gateway connect to a server")
+    options = ["--json", f"--by={asked.by}", f"--limit={asked.differences}", *_options("stream", asked.streams)]
+    options += _options("basin", [asked.basin] if asked.basin else [])
+    found = await _object(["diff", *options, "--", str(a), b], _SECONDS)
+    pager = Pager(asked.cursor, asked.limit)
+    pager.take_all(found["streams"])
+    return DiffResult(equal=found["equal"], streams=pager.items, next_cursor=pager.next_cursor)
+
+
+class ReplayArguments(Arguments, frozen=True, kw_only=True):
+    """Arguments of `replay`."""
+
+    recordings: Recordings
+    to: Annotated[str, Meta(description=f"The server's URL: SCHEME://HOST:PORT[/BASIN]; schemes: {_SCHEMES}.")]
+    token: Annotated[str | None, Meta(description="Bearer token for the server, if it takes one.")] = None
+    connections: Connections = ()
+    streams: Streams = ()
+    renames: Annotated[tuple[str, ...], Meta(max_length=50, description="GLOB=NAME: stream names there.")] = ()
+    basin: Annotated[str | None, Meta(description="Basin for recorded clients that name none.")] = None
+    speed: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        Meta(description="Times as fast as recorded; default: without delays, in order."),
+    ] = None
+    seconds: Annotated[float, Meta(ge=1, le=600, description="Time limit; what was played by then is reported.")] = 60.0
+
+
+class ReplayResult(msgspec.Struct, kw_only=True):
+    """The report of a replay, as `penstock replay --json` prints it."""
+
+    same: Annotated[
+        bool | None, Meta(description="Whether nothing differed from the recording; null if nothing was compared.")
+    ]
+    interrupted: Annotated[bool, Meta(description="Whether the time limit was reached.")]
+    total: Annotated[dict[str, int], Meta(description="Counts of all conversations.")]
+    conversations: Annotated[
+        list[dict[str, Any]], Meta(description="Reports of conversations, those that differ first; of many, some.")
+    ]
+    left_out: Annotated[dict[str, int], Meta(description="Conversations that were not played, by reason.")]
+    late_seconds: Annotated[float, Meta(description="The largest delay behind the pace.")]
+    damage: Annotated[str | None, Meta(description="What is wrong with the recordings.")]
+
+
+async def _replay(directory: RecorderDirectory, asked: ReplayArguments) -> ReplayResult:
+    options = [
+        "--json",
+        f"--to={asked.to}",
+        "--fast" if asked.speed is None else f"--speed={asked.speed:g}",
+        *_options("connection", asked.connections),
+        *_options("stream", asked.streams),
+        *_options("rename", asked.renames),
+        *_options("basin", [asked.basin] if asked.basin else []),
+    ]
+    paths = await directory.paths(*asked.recordings)
+    environment = {} if asked.token is None else {"PENSTOCK_TOKEN": asked.token}
+    report = await _object(["replay", *options, "--", *map(str, paths)], asked.seconds, environment)
+    pager = Pager(None, _MOST_CONVERSATIONS)
+    pager.take_all(sorted(report.pop("conversations"), key=lambda one: not one["different"]))
+    return ReplayResult(**report, conversations=pager.items)
+
+
+async def _object(command: list[str], seconds: float, environment: dict[str, str] | None = None) -> dict[str, Any]:
+    """Run a command that prints one JSON object, and return it. Raises ToolFailed."""
+    lines: list[bytes] = []
+
+    def take(line: bytes) -> bool:
+        lines.append(line)
+        return True
+
+    end = await run_command(command, take, seconds, environment)
+    if not lines:
+        raise ToolFailed(f"{command[0]} ended without a result: {'; '.join(end.warnings) or 'it printed nothing'}")
+    found: dict[str, Any] = msgspec.json.decode(b"".join(lines))
+    return found
