@@ -120,8 +120,8 @@ class GroupMachine(RuleBasedStateMachine):
     # ---- invariants --------------------------------------------------------------------------------------------------
 
     @invariant()
-    def nobody_waits_for_ever(self) -> None:
-        """Once the store answers, and all clients are gone, time alone empties the group and answers all."""
+    def every_wait_is_bounded(self) -> None:
+        """A timer bounds every wait, and the session of every member that does not wait."""
         coordinator = self.desk.coordinator
         group = coordinator._groups.get(GROUP)
         if group is None:
