@@ -63,6 +63,8 @@ class ServerStreams:
 
     async def look(self, ref: StreamRef) -> tuple[ServerStream, PositionAnswer]:
         """Return a stream, and what the server says of its tail. Forgets an earlier stream of that name."""
+        found = self._known.get(ref)
+        newest = None if found is None else found.offsets.newest  # others may note more meanwhile
         try:
             answer = await self._requests.head(ref)
         except OperationFailed as error:
@@ -72,11 +74,11 @@ class ServerStreams:
             raise
         if answer.content_type is None:
             raise broke(self._requests.upstream, f"stream {ref} has no content type")
-        found = self._known.get(ref)
-        if found is None or found.content_type != answer.content_type:
+        if found is None:
             found = await self._open(ref, answer.content_type)
-        newest = found.offsets.newest
-        if newest.position and answer.next_offset < newest.offset:  # offsets of one stream are ordered as text
+        newest = newest or found.offsets.newest
+        went_back = newest.position and answer.next_offset < newest.offset  # offsets are ordered as text
+        if went_back or found.content_type != answer.content_type:
             await self.forget(ref)
             found = await self._open(ref, answer.content_type)
         return found, answer

@@ -202,7 +202,18 @@ async def test_another_client_replaces_the_stream(server: Any) -> None:
         assert await read(back) == [b"new"]
 
 
-async def test_a_fence_of_the_server_is_told(server: Any) -> None:
+async def test_a_stream_of_another_content_type_takes_its_place(server: Any) -> None:
+    async with server.back() as back:
+        await back.perform(CreateStream(STREAM))
+        await back.perform(batch(b"a"))
+        await server.service.ask("DELETE", "orders")
+        await server.service.ask("PUT", "orders", JSON, body=b'["new", 2]')
+        with Fails(FailureCode.STREAM_NOT_FOUND, "another"):
+            await read(back)
+        assert await read(back) == [b'"new"', b"2"]
+
+
+async def test_content_that_is_no_records(server: Any) -> None:
     """A stream whose content is not what its content type says."""
     await server.service.ask("PUT", "orders", OURS, body=b"no records")
     async with server.back() as back:
