@@ -15,6 +15,6 @@ that no exchange answers are *misses*.
     servers     all mock servers of a run
     report      what was asked
 
-Protocols whose messages repeat identifiers that a client made up, as Pravega's, have no such exchanges: their clients
-are served by a fork, or refused.
+Protocols whose messages repeat identifiers that a client made up, as Pravega's and Kafka's, have no such exchanges:
+their clients are served by a fork, or refused.
 """

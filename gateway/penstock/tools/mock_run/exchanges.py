@@ -30,6 +30,7 @@ __all__ = [
     "Part",
     "PartKind",
     "exchange_reader",
+    "has_equal_requests",
     "over_http",
     "request_head",
 ]
@@ -80,8 +81,13 @@ def exchange_reader(conversation: Conversation, protocol: str) -> ExchangeReader
     """Return a reader for a conversation in this protocol; None if its messages are not single requests."""
     if over_http(protocol):
         return HttpExchanges(conversation)
+    return CommandExchanges(conversation) if has_equal_requests(protocol) else None
+
+
+def has_equal_requests(protocol: str) -> bool:
+    """Return whether messages of a protocol without HTTP are single requests whose bytes are the same in every run."""
     plugin = plugins().get(protocol)
-    return CommandExchanges(conversation) if plugin is not None and plugin.numbered_requests else None
+    return plugin is not None and plugin.numbered_requests and not plugin.varying_fields
 
 
 def over_http(protocol: str) -> bool:

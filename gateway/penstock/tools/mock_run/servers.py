@@ -20,10 +20,9 @@ from penstock.net.http.exchange import Exchange, Handler
 from penstock.net.http.serving import serve_http
 from penstock.protocols.plugin import listener_kinds
 from penstock.tools.mock_run.commands import CommandMock
-from penstock.tools.mock_run.exchanges import over_http
+from penstock.tools.mock_run.exchanges import has_equal_requests, over_http
 from penstock.tools.mock_run.http import HttpMock
 from penstock.tools.mock_run.state import MockRunState
-from penstock_analysis.plugin import plugins
 from penstock_codecs.limits import KIB
 
 __all__ = ["mocked", "open_mock_servers"]
@@ -35,8 +34,7 @@ _MOST_NAME_BYTES: Final = 16 * KIB
 
 def mocked(kind: str) -> bool:
     """Return whether clients of a kind of listener can be answered from a recording."""
-    plugin = plugins().get(kind)
-    played = over_http(kind) or (plugin is not None and plugin.numbered_requests)
+    played = over_http(kind) or has_equal_requests(kind)
     return played and all(map(mocked, listener_kinds()[kind].needs))
 
 

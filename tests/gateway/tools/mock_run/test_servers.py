@@ -271,13 +271,8 @@ async def test_bytes_that_break_the_protocol_end_the_connection() -> None:
 
 
 async def test_clients_that_make_up_identifiers_are_turned_away() -> None:
-    assert [mocked(kind) for kind in ("s2", "s3p", "durable", "segment", "controller")] == [
-        True,
-        True,
-        True,
-        False,
-        False,
-    ]
+    assert all(map(mocked, ("s2", "s3p", "durable")))
+    assert not any(map(mocked, ("segment", "controller", "kafka")))
     async with serving() as served:
         stream = await trio.open_tcp_stream("127.0.0.1", served.addresses["segment"].port)
         async with stream:
