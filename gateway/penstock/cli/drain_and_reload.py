@@ -6,7 +6,6 @@ import click
 
 from penstock.cli.admin_client import answered, management_options
 from penstock.cli.output import json_option, print_result
-from penstock.observe.levels import LEVELS
 
 __all__ = ["drain_command", "log_level_command", "reload_command"]
 
@@ -36,7 +35,7 @@ def drain_command(management: str, token: str | None, as_json: bool) -> None:
 
 
 @click.command("log-level")
-@click.argument("level", type=click.Choice(LEVELS), required=False)
+@click.argument("level", type=click.Choice(["debug", "info", "warning", "error"]), required=False)
 @management_options
 @json_option
 def log_level_command(level: str | None, management: str, token: str | None, as_json: bool) -> None:
