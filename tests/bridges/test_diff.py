@@ -140,7 +140,7 @@ def test_what_cannot_be_compared(both: Recorded, tmp_path: Path) -> None:
     code, said = diff(both.a, tmp_path / "nothing")
     assert code == 2 and "nothing" in said
     code, said = diff(both.a, "gopher://127.0.0.1:70")
-    assert code == 2 and "give a URL such as pravega://" in said
+    assert code == 2 and "give a URL such as durable://" in said
     code, said = diff(both.a, both.b, "--stream", "no such")
     assert code == 2 and "with such a name" in said
     code, said = diff(both.a, both.b, "--ignore", "colour")

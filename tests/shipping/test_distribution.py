@@ -31,6 +31,8 @@ PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_te
 PRIVATE_PARTS: Final = ("h11", "h2", "hpack", "hyperframe", "trio")
 BY_ANOTHER: Final = {"pandas": "pyspark", "py4j": "pyspark", "numpy": "pyarrow"}
 """Packages that come with a declared one."""
+IMPORTERS: Final = {"pytest"}
+"""Packages that are imported only by modules which they load themselves: plug-ins."""
 OF_ANOTHER: Final = re.compile(r"pip3? install\b[^\n`]*?[\s'\"]penstock\b(?![-_/])|\bpenstock\[\w+\]")
 """Texts that would install the project that is called `penstock` on PyPI."""
 
@@ -50,7 +52,7 @@ def imported() -> set[str]:
                     found |= {alias.name.partition(".")[0] for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                     found.add(node.module if node.module.startswith("google") else node.module.partition(".")[0])
-    return found - OURS - sys.stdlib_module_names
+    return found - OURS - IMPORTERS - sys.stdlib_module_names
 
 
 def test_the_name_is_ours() -> None:

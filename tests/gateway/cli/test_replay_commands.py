@@ -22,7 +22,7 @@ from penstock_codecs.s3p import Ok
     ("arguments", "complaint"),
     [
         (["replay", "nothing.pcapng", "--to", "s2://127.0.0.1:1"], "nothing.pcapng"),
-        (["replay", "x.pcapng", "--to", "gopher://127.0.0.1:70"], "give a URL such as pravega://"),
+        (["replay", "x.pcapng", "--to", "gopher://127.0.0.1:70"], "give a URL such as durable://"),
         (["replay", "x.pcapng", "--to", "s2://127.0.0.1:1", "--fast", "--rate", "5"], "give only one of"),
         (["replay", "x.pcapng", "--to", "s2://127.0.0.1:1", "--speed", "nan"], "--speed: nan is not a number"),
         (["replay", "x.pcapng", "--to", "s2://127.0.0.1:1", "--rename", "orders"], "expected GLOB=NAME"),
