@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -116,21 +116,21 @@ def _fork(address: Address) -> Upstream:
 
 
 async def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    try:
-        process = await trio.lowlevel.open_process(list(command), env=environment)
-    except OSError as error:
-        raise CommandNotRun(command[0], error) from error
-    async with trio.open_nursery() as nursery:
-        await nursery.start(_pass_signals_to, process)
-        code = await process.wait()
-        nursery.cancel_scope.cancel()
+    # Before the command starts, since it may be told to end at once.
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        try:
+            process = await trio.lowlevel.open_process(list(command), env=environment)
+        except OSError as error:
+            raise CommandNotRun(command[0], error) from error
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_pass_signals_to, process, signals)
+            code = await process.wait()
+            nursery.cancel_scope.cancel()
     return 128 - code if code < 0 else code
 
 
-async def _pass_signals_to(process: trio.Process, *, task_status: trio.TaskStatus[None]) -> None:
+async def _pass_signals_to(process: trio.Process, signals: AsyncIterator[int]) -> None:
     """Pass SIGTERM on; ignore SIGINT, which the terminal sends to the command, too."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        task_status.started()
-        async for number in signals:
-            if number == signal.SIGTERM:
-                process.send_signal(number)
+    async for number in signals:
+        if number == signal.SIGTERM:
+            process.send_signal(number)
