@@ -22,7 +22,13 @@ from support.segment.client import ReleasedSocket
 
 MANAGEMENT = '\n[management]\nbind = "127.0.0.1:0"\n'
 BRIDGES = [
-    *SECOND.values(),
+    *(
+        pytest.param(
+            bridge,
+            marks=pytest.mark.xfail(bridge.kind == "durable", reason="byte offsets over this back are not settled yet"),
+        )
+        for bridge in SECOND.values()
+    ),
     REAL["s2"],
     *(
         pytest.param(bridge, marks=[pytest.mark.long, pytest.mark.timeout(300)])

@@ -6,13 +6,16 @@ import contextlib
 import random
 import socket
 import sys
+from collections import deque
 from typing import Final
 
 __all__ = ["free_ports"]
 
 _PORTS: Final = range(15_000, 32_000)
 """Below those that systems give to outgoing connections, so a server that is restarted finds its ports free."""
-_reserved: Final[list[socket.socket]] = []
+_MOST_RESERVED: Final = 100
+"""Descriptors that reservations may hold: those of some ten gateways."""
+_reserved: Final[deque[socket.socket]] = deque()
 
 
 def free_ports(count: int) -> list[int]:
@@ -29,7 +32,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _reserve(port: int) -> None:
-    """Keep the port from other processes of tests until this one ends, by the name of a socket. Raises OSError if one
+    """Keep the port from other processes while this one uses it, by the name of a socket. Raises OSError if one
     of them has it. Only Linux has such names."""
     if sys.platform == "linux":
         with contextlib.ExitStack() as opened:
@@ -37,3 +40,5 @@ def _reserve(port: int) -> None:
             name.bind(f"\0penstock-tests-{port}")
             opened.pop_all()
             _reserved.append(name)
+        if len(_reserved) > _MOST_RESERVED:
+            _reserved.popleft().close()

@@ -195,7 +195,7 @@ def test_a_store_that_is_not_one_is_named(tmp_path: Path) -> None:
 def test_the_banner_has_the_ports_that_are_bound(fresh_gateway: GatewayProcess) -> None:
     banner = fresh_gateway.banner()
     assert f"127.0.0.1:{fresh_gateway.s2_port}/v1/streams" in banner
-    assert f"nc -w 1 127.0.0.1 {fresh_gateway.s3p_port}" in banner
+    assert f"s3p://127.0.0.1:{fresh_gateway.s3p_port}/" in banner
     assert f"http://127.0.0.1:{fresh_gateway.management_port}/\n" in banner
 
 

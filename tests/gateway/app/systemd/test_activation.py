@@ -38,7 +38,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[socket.socket]]:
     """Three sockets with descriptors in a row, as a service manager passes them; the last does not listen."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
-        first = 200  # descriptors that are unused
+        first = 600  # descriptors that are unused
         for index, one in enumerate(sockets):
             one.bind(("127.0.0.1", 0))
             if index < 2:
@@ -98,7 +98,7 @@ def test_a_socket_without_a_listener_is_refused(given: list[socket.socket]) -> N
 
 
 def test_what_does_not_listen_is_refused(given: list[socket.socket]) -> None:
-    with pytest.raises(CannotStart, match=r"socket 202 \(s2\) does not listen on TCP"):
+    with pytest.raises(CannotStart, match=r"socket 602 \(s2\) does not listen on TCP"):
         activated(config(), environment(3, "management:s2.public:s2"))
 
 
