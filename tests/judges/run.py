@@ -302,7 +302,7 @@ _MCP_MISSING: Final = {
     "exposes no tool with x-mcp-header": "missing x-mcp-header",
     "InputRequiredResult": "missing requests to the client",
 }
-"""What the endpoint lacks on purpose, by the judge's words."""
+"""Features that the endpoint lacks on purpose, by the judge's words."""
 
 
 def mcp_conformance(scratch: Path) -> Iterator[Verdict]:

@@ -20,7 +20,7 @@ __all__ = ["GUIDE", "KafkaSideReader", "request_begins", "request_reader", "resp
 GUIDE: Final = "Kafka protocol guide, protocol request/response format"
 _LENGTH: Final = 4
 _NAME_AT: Final = 14
-"""Where the client's name begins: behind the length, API, version, correlation id, and the length of the name."""
+"""Offset of the client's name: behind the length, API, version, correlation id, and the length of the name."""
 _LEAST: Final = 11
 """The least length of a request whose client has a name."""
 _MOST_GUESSED: Final = 1 << 24

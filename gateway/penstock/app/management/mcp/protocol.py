@@ -25,7 +25,7 @@ SESSIONS: Final = "2025-11-25"
 MOST_SESSIONS: Final = 1000
 """Most sessions; the one that was silent for longest is forgotten, and its client begins another."""
 _FRESH_MS: Final = 300_000
-"""How long clients may keep the list of tools, in ms: it changes with the program only."""
+"""Time for which clients may keep the list of tools, in ms: it changes with the program only."""
 
 _META: Final = "io.modelcontextprotocol/"
 _VERSION: Final = f"{_META}protocolVersion"

@@ -20,7 +20,7 @@ from penstock_codecs.model import StreamRef
 __all__ = ["ServerStream", "ServerStreams"]
 
 _GONE: Final = frozenset({FailureCode.STREAM_NOT_FOUND, FailureCode.OFFSET_TRUNCATED})
-"""What HEAD is answered for a stream that does not exist, or was deleted and has forks (status 410)."""
+"""Failures with which HEAD is answered for a stream that does not exist, or was deleted and has forks (410)."""
 
 
 @dataclass(frozen=True, slots=True)

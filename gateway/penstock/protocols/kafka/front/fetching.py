@@ -38,7 +38,7 @@ log = structlog.get_logger()
 _FULL_FETCH: Final = (-1, 0)
 """Session epochs of requests that name all their partitions."""
 _FOLLOW_SECONDS: Final = 3600.0
-"""How long the reads would follow; the wait ends them before."""
+"""Time for which reads follow a stream; the wait ends them before."""
 
 
 @dataclass(slots=True, eq=False)
