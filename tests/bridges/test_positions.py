@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from urllib.request import Request, urlopen
 
 import pytest
 from support.bridges import DIRECT, DRAFT, REAL, SECOND, Bridge
@@ -20,15 +21,11 @@ from support.s2.client import BASE64, S2Client, eventually
 from support.s3p.client import S3PClient
 from support.segment.client import ReleasedSocket
 
+from penstock_proto import s2_pb2
+
 MANAGEMENT = '\n[management]\nbind = "127.0.0.1:0"\n'
 BRIDGES = [
-    *(
-        pytest.param(
-            bridge,
-            marks=pytest.mark.xfail(bridge.kind == "durable", reason="byte offsets over this back are not settled yet"),
-        )
-        for bridge in SECOND.values()
-    ),
+    *SECOND.values(),
     REAL["s2"],
     *(
         pytest.param(bridge, marks=[pytest.mark.long, pytest.mark.timeout(300)])
@@ -314,6 +311,12 @@ def foreign_append(pair: Pair, *bodies: bytes) -> None:
     elif pair.bridge.kind == "s3p":
         with S3PClient((host, port)) as s3p:
             assert isinstance(s3p.append(pair.stream, *bodies), bytes)
+    elif pair.bridge.kind == "durable":
+        content = s2_pb2.AppendInput(records=[s2_pb2.AppendRecord(body=body) for body in bodies])
+        url = f"http://{host}:{port}/v1/stream/{pair.stream}"
+        head = {"content-type": "application/vnd.penstock.records"}
+        with urlopen(Request(url, content.SerializeToString(), head)) as answer:
+            assert answer.status in (200, 204)
     else:
         with ReleasedSocket((host, port)) as segment:
             writer = segment.writer(f"{BASIN}/{pair.stream}/0.#epoch.0")

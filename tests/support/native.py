@@ -104,6 +104,10 @@ class FakeNative(Native):
         own = {Capability.MATCH_SEQ_NUM} if self.offsets else {Capability.RECORD_IDS}
         return frozenset({Capability.TRIM, Capability.HEADERS, *own})
 
+    @property
+    def has_byte_offsets(self) -> bool:
+        return self.offsets
+
     # ---- what others do ------------------------------------------------------------------------------------------
 
     def store(self, bodies: list[bytes], exact: int | None = None) -> NativeAck:

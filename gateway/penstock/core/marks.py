@@ -18,7 +18,7 @@ class Mark(NamedTuple):
 
     `seq_num`: the number of records before it since the beginning. `timestamp` in ms and `place`: the halves of its S3P
     identifier; at the end of a stream the smallest identifier that is larger than the last record's. `offset`: the
-    first of its bytes.
+    first of its bytes, or a position that its native server counts otherwise.
     """
 
     seq_num: int

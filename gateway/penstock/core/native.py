@@ -23,7 +23,7 @@ __all__ = ["Bounds", "Native", "NativeAck", "NativeAppendSession", "Scanned"]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The ends of a stream as far as its server reports them: byte offsets, None if the protocol has none (S3P).
+    """The ends of a stream as far as its server reports them: offsets as in `Scanned`, None if it has none (S3P).
 
     `first_offset`: the first byte that is kept; it may lie inside an event. `sealed`: nothing will ever be appended.
     """
@@ -37,13 +37,14 @@ class Bounds:
 class Scanned:
     """Consecutive records, maybe none, beginning with the first one at or after the requested mark.
 
-    `timestamps` and `places`: the halves of the records' S3P identifiers; None if the protocol has no timestamps, and
-    then the index stamps them. `offsets`: the first byte of each record, and then the end of the last (one more than
-    there are records); None if the protocol has no offsets. Bodies and headers are unwrapped from envelopes if the
-    back's policy says so. `at_tail`: no more records exist at the moment. `few`: far fewer than requested, so the tail
-    must be near; for protocols that do not report it. `end`: there will never be more (sealed). `inner`: indexes of
-    records that no scan can begin at: all pieces but the first of something larger (a segment's event); an index marks
-    none of them. All pieces are in one `Scanned`, whatever its bounds.
+    `timestamps` and `places`: the halves of the records' S3P identifiers; None if the protocol has no timestamps,
+    and then the index stamps them. `offsets`: where each record begins, in bytes or in the native's own units, and
+    then the end of the last (one more than there are records); None if the protocol has no offsets. Bodies and
+    headers are unwrapped from envelopes if the back's policy says so. `at_tail`: no more records exist at the
+    moment. `few`: far fewer than requested, so the tail must be near; for protocols that do not report it. `end`:
+    there will never be more (sealed). `inner`: indexes of records that no scan can begin at: all pieces but the
+    first of something larger (a segment's event); an index marks none of them. All pieces are in one `Scanned`,
+    whatever its bounds.
     """
 
     bodies: list[bytes]
@@ -99,6 +100,12 @@ class Native(ABC):
     def capabilities(self) -> frozenset[Capability]:
         """The capabilities of the server: HEADERS and EMPTY_BODIES if its policy envelopes them, MATCH_SEQ_NUM if it
         has conditional appends, and so on."""
+
+    @property
+    def has_byte_offsets(self) -> bool:
+        """True if the offsets of this server are those of `penstock_codecs.byte_operations`, which clients may use.
+        Others have a meaning for the native alone."""
+        return False
 
     @property
     @abstractmethod

@@ -244,13 +244,13 @@ class IndexedBack(Back):
         start = operation.start
         async with self._use(operation.stream) as found:
             state = found.state
+            has_offsets = self._native.has_byte_offsets
+            if isinstance(start, FromByteOffset) and not has_offsets:
+                raise fail(FailureCode.NOT_IMPLEMENTED, f"back {self._name} has no byte offsets")
             if isinstance(start, FromTailOffset | FromByteOffset):
                 await state.catch_up()
             if isinstance(start, FromTailOffset):
                 start = FromSeqNum(max(state.end.seq_num - start.offset, 0))
-            has_offsets = await state.knows_offsets()
-            if isinstance(start, FromByteOffset) and not has_offsets:
-                raise fail(FailureCode.NOT_IMPLEMENTED, f"back {self._name} has no byte offsets")
             at = (await cursor_to(state, start)).at
             at_tail = at.seq_num >= state.end.seq_num
             timestamp = state.end.timestamp if at_tail else at.timestamp

@@ -42,7 +42,7 @@ async def _start(stream: IndexedStream, asked: Read) -> tuple[ScanStart, RecordI
     if isinstance(start, FromTailOffset):
         await stream.catch_up()
         start = FromSeqNum(max(stream.end.seq_num - start.offset, 0))
-    if isinstance(start, FromByteOffset) and not await stream.knows_offsets():
+    if isinstance(start, FromByteOffset) and not stream.native.has_byte_offsets:
         raise fail(FailureCode.NOT_IMPLEMENTED, f"the server of stream {stream.ref} has no byte offsets")
     cursor = await cursor_to(stream, start)
     end = stream.end

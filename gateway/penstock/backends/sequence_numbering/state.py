@@ -206,12 +206,6 @@ class IndexedStream:
                 raise fail(FailureCode.OTHER, f"the server contradicts itself: {error.failure.message}") from None
             raise
 
-    async def knows_offsets(self) -> bool:
-        """Return whether the server has byte offsets; scans the stream if unknown. Raises OperationFailed."""
-        if self.has_offsets is None:
-            await self.catch_up()
-        return bool(self.has_offsets)
-
     async def forget(self) -> None:
         """Delete all state of a stream that is gone."""
         async with self.numbering:

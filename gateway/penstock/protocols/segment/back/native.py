@@ -68,6 +68,10 @@ class SegmentNative(Native):
         return frozenset(found)
 
     @property
+    def has_byte_offsets(self) -> bool:
+        return True
+
+    @property
     def delivery(self) -> Delivery:
         return self._settings.delivery
 
