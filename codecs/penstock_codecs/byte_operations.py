@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from msgspec import Struct
+
 from penstock_codecs.features import Feature
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Appended, Operation
@@ -43,8 +45,7 @@ Attribute = bytes
 """A 16-byte UUID that names an attribute or a writer."""
 
 
-@dataclass(frozen=True, slots=True)
-class WriterPosition:
+class WriterPosition(Struct, frozen=True):
     """The writer of an append, and its position afterwards: an event number, or a connection offset in bytes.
 
     `after`, if given: its required position before; NO_ATTRIBUTE: not known to the stream.
@@ -55,19 +56,17 @@ class WriterPosition:
     after: int | None = None
 
 
-@dataclass(slots=True)
-class AppendAs(Append):
+class AppendAs(Append, frozen=True, kw_only=True):
     """Append records as a writer, whose position is stored with them in one step.
 
     Fails with STALE_WRITER_POSITION as `AppendBytes` does, before all conditions of `Append` but STREAM_SEALED. A back
     without this operation refuses it with NOT_IMPLEMENTED. It cannot be sent in an `AppendSession`.
     """
 
-    writer: WriterPosition = field(kw_only=True)
+    writer: WriterPosition
 
 
-@dataclass(frozen=True, slots=True)
-class AppendBytes(Operation[Appended]):
+class AppendBytes(Operation[Appended], frozen=True):
     """Append bytes, at least one, atomically and contiguously. They may also be sent in an `AppendSession`.
 
     Fails with, in this order: STREAM_NOT_FOUND (it never creates streams); STREAM_SEALED; STALE_WRITER_POSITION unless
@@ -100,8 +99,7 @@ class BytesRead:
     incarnation: str = field(default="", compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadBytes(Operation[BytesRead]):
+class ReadBytes(Operation[BytesRead], frozen=True):
     """Read at most `max_bytes` from `offset` on, which may lie inside an event; at the tail wait up to `wait` seconds.
 
     Waiting ends with the first byte, and when the stream is sealed, truncated beyond `offset` or deleted. An offset
@@ -137,22 +135,19 @@ class SegmentInfo:
     incarnation: str = field(default="", compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class GetSegmentInfo(Operation[SegmentInfo]):
+class GetSegmentInfo(Operation[SegmentInfo], frozen=True):
     """Get offsets and state of a stream. Fails with STREAM_NOT_FOUND."""
 
     stream: StreamRef
 
 
-@dataclass(frozen=True, slots=True)
-class Seal(Operation[int]):
+class Seal(Operation[int], frozen=True):
     """Seal a stream against appends by any protocol. Result: the final length. Sealing twice is not an error."""
 
     stream: StreamRef
 
 
-@dataclass(frozen=True, slots=True)
-class Truncate(Operation[int]):
+class Truncate(Operation[int], frozen=True):
     """Remove the bytes before `offset`, which may lie inside an event; result: the first offset that is kept.
 
     Records that end at or before it are trimmed; a record that is cut stays whole for protocols of records. A smaller
@@ -173,8 +168,7 @@ class UpdateType(IntEnum):
     REPLACE_IF_EQUALS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class AttributeUpdate:
+class AttributeUpdate(Struct, frozen=True):
     """A change of an attribute: see `UpdateType`. `expected` applies to REPLACE_IF_EQUALS alone; NO_ATTRIBUTE: it must
     not exist."""
 
@@ -184,15 +178,13 @@ class AttributeUpdate:
     expected: int = NO_ATTRIBUTE
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(Struct, frozen=True):
     """The result of a merge. `offsets`: the length of the target after each source."""
 
     offsets: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Merge(Operation[Merged]):
+class Merge(Operation[Merged], frozen=True):
     """Append all bytes of each source, in order, to `target`, and delete the sources, atomically.
 
     Sources are sealed by it. Whole events in the joined bytes become records, however they were appended to the source.
@@ -206,8 +198,7 @@ class Merge(Operation[Merged]):
     updates: tuple[AttributeUpdate, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class GetAttribute(Operation[int]):
+class GetAttribute(Operation[int], frozen=True):
     """Get an attribute's value, or a writer's position; NO_ATTRIBUTE if there is none. Everything decided before is
     durable when it answers, so a writer that reconnects learns what it need not send again."""
 
@@ -215,8 +206,7 @@ class GetAttribute(Operation[int]):
     attribute: Attribute
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateAttribute(Operation[bool]):
+class UpdateAttribute(Operation[bool], frozen=True):
     """Set an attribute if it has the expected value (NO_ATTRIBUTE: if it does not exist); result: whether it was set.
 
     NO_ATTRIBUTE as `value` removes it.

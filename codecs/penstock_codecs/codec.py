@@ -12,9 +12,10 @@ too.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, Literal, Protocol, TypeVar
+
+from msgspec import Struct
 
 from penstock_codecs.listing import Listing
 from penstock_codecs.plugins import installed
@@ -71,8 +72,7 @@ class Codec(Protocol[Received_co, Sent_contra]):
         """Bytes received and not yet delivered. Bounded by the protocol's limits whatever the peer does."""
 
 
-@dataclass(frozen=True, slots=True)
-class CodecPlugin:
+class CodecPlugin(Struct, frozen=True):
     """The object that a distribution registers in entry-point group "penstock.codecs".
 
     `make(role, dialect)` returns a codec for one conversation with default limits; `dialects` lists the names that it

@@ -8,9 +8,10 @@ no-side-effects retry policy rely on the difference, so a code is chosen by what
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 __all__ = [
     "Failure",
@@ -95,8 +96,7 @@ _NATURES: dict[FailureCode, _Nature] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """A failed operation as a value: code, message for people, details that a protocol carries beside them."""
 
     code: FailureCode

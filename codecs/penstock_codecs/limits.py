@@ -5,8 +5,9 @@ Numbers that an operator may change are fields of a dataclass; numbers that the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 KIB: Final = 1024
 MIB: Final = 1024 * 1024
@@ -46,8 +47,7 @@ S2_COMPRESS_RESPONSE_FROM: Final = 1 * KIB
 
 
 # ---- S3P (specification 0.2.0, section 11; defaults of the reference server, fact sheet 1) -----------------------
-@dataclass(frozen=True, slots=True)
-class S3PLimits:
+class S3PLimits(Struct, frozen=True):
     """Limits of an S3P server; the defaults are the reference server's."""
 
     max_name_bytes: int = 256
@@ -86,8 +86,7 @@ SEGMENT_VERSIONS: Final = (16, 5)
 """Highest and lowest wire version that Penstock announces: releases 0.3 to 0.13 (1.2)."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentLimits:
+class SegmentLimits(Struct, frozen=True):
     """Limits of one connection of the segment protocol; the defaults admit every real client."""
 
     max_message_bytes: int = SEGMENT_MAX_LENGTH

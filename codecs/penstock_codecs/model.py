@@ -17,8 +17,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
+
+from msgspec import Struct, field
 
 __all__ = [
     "NO_HEADERS",
@@ -107,8 +108,7 @@ class Record(NamedTuple):
     body: bytes
 
 
-@dataclass(slots=True)
-class Columns:
+class Columns(Struct):
     """The records of a batch, column by column; all sequences have one length.
 
     `headers` maps the index of a record in the batch to its headers and has entries only for records that have any, so

@@ -8,9 +8,10 @@ it supports, and fails the others with NOT_IMPLEMENTED.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from penstock_codecs.model import NO_HEADERS, Headers, RecordId, StreamPosition, StreamRef
 from penstock_codecs.streams import (
@@ -79,45 +80,38 @@ class Capability(Enum):
     """Operations on tables (`penstock_codecs.table_operations`)."""
 
 
-class Operation(Generic[R_co]):
+class Operation(Struct, Generic[R_co], frozen=True):
     """Base class of all operations; the parameter is the type of the result."""
-
-    __slots__ = ()
 
 
 # ---- where a read starts -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class FromSeqNum:
+class FromSeqNum(Struct, frozen=True):
     """Start at this sequence number."""
 
     seq_num: int
 
 
-@dataclass(frozen=True, slots=True)
-class FromTimestamp:
+class FromTimestamp(Struct, frozen=True):
     """Start at the first record stamped at or after this time, in ms."""
 
     timestamp: int
 
 
-@dataclass(frozen=True, slots=True)
-class FromTailOffset:
+class FromTailOffset(Struct, frozen=True):
     """Start this many records before the tail, or at the first record."""
 
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class FromRecordId:
+class FromRecordId(Struct, frozen=True):
     """Start at the first record whose S3P identifier is at or after this one; it may lie in the future."""
 
     record_id: RecordId
 
 
-@dataclass(frozen=True, slots=True)
-class FromByteOffset:
+class FromByteOffset(Struct, frozen=True):
     """Start at the first record whose bytes begin at or after this offset; of those without bytes, the first."""
 
     offset: int
@@ -129,8 +123,7 @@ Start = FromSeqNum | FromTimestamp | FromTailOffset | FromRecordId | FromByteOff
 # ---- records -------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Append(Operation["Appended"]):
+class Append(Operation["Appended"], frozen=True):
     """Append a batch, atomically and contiguously (S2 fact sheet 5.2, S3P 8.2).
 
     `timestamps` in ms, one per record (None if the client gave none) or None for none at all. `exact_timestamp`: S3P's
@@ -143,7 +136,7 @@ class Append(Operation["Appended"]):
     stream: StreamRef
     bodies: list[bytes]
     metered: int
-    headers: Mapping[int, Headers] = field(default_factory=lambda: NO_HEADERS)
+    headers: Mapping[int, Headers] = NO_HEADERS
     timestamps: Sequence[int | None] | None = None
     exact_timestamp: int | None = None
     match_seq_num: int | None = None
@@ -152,8 +145,7 @@ class Append(Operation["Appended"]):
     create_if_missing: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(Struct, frozen=True):
     """An acknowledgement: the records are on disk and visible.
 
     `start` is the first record's position; `end` the last record's timestamp and its sequence number plus one; `tail`
@@ -168,8 +160,7 @@ class Appended:
     offset: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(Struct, frozen=True):
     """Read a stream (S2 fact sheet 5.4, S3P 8.3); `Back.read_session` carries it out.
 
     `count` records and `max_bytes` metered bytes are never exceeded; `until` is an exclusive timestamp in ms; `wait`:
@@ -203,24 +194,21 @@ class Read:
         return not self.bounded or (self.wait is not None and self.wait > 0)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckTail(Operation[StreamPosition]):
+class CheckTail(Operation[StreamPosition], frozen=True):
     """Get the next sequence number and the last timestamp of a stream."""
 
     stream: StreamRef
     create_if_missing: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Trim(Operation[StreamPosition]):
+class Trim(Operation[StreamPosition], frozen=True):
     """Remove the records before `start`; never beyond the tail, never backwards. Result: the first kept position."""
 
     stream: StreamRef
     start: FromSeqNum | FromRecordId | FromTimestamp
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
+class Located(Struct, frozen=True):
     """A record's position in every protocol's terms; at the tail, that of the next record."""
 
     seq_num: int
@@ -231,8 +219,7 @@ class Located:
     """Offset of the record's first byte, if known (`penstock_codecs.byte_operations`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Locate(Operation[Located]):
+class Locate(Operation[Located], frozen=True):
     """Convert a position: the first retained record at or after `start`, or the tail."""
 
     stream: StreamRef
@@ -250,24 +237,21 @@ class ProvisionResult(Enum):
     NOOP = "noop"
 
 
-@dataclass(frozen=True, slots=True)
-class Provisioned(Generic[T]):
+class Provisioned(Struct, Generic[T], frozen=True):
     """A basin or stream, and the effect of the request for it."""
 
     info: T
     result: ProvisionResult
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class Page(Struct, Generic[T], frozen=True):
     """A part of a listing, sorted by name."""
 
     items: list[T]
     has_more: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CreateBasin(Operation[Provisioned[BasinInfo]]):
+class CreateBasin(Operation[Provisioned[BasinInfo]], frozen=True):
     """Create a basin; RESOURCE_ALREADY_EXISTS unless the same request token created it with the same configuration."""
 
     basin: str
@@ -275,38 +259,33 @@ class CreateBasin(Operation[Provisioned[BasinInfo]]):
     request_token: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EnsureBasin(Operation[Provisioned[BasinInfo]]):
+class EnsureBasin(Operation[Provisioned[BasinInfo]], frozen=True):
     """Create a basin, or change it to this configuration."""
 
     basin: str
     config: BasinConfig = BasinConfig()
 
 
-@dataclass(frozen=True, slots=True)
-class GetBasinConfig(Operation[BasinConfig]):
+class GetBasinConfig(Operation[BasinConfig], frozen=True):
     """Get a basin's configuration."""
 
     basin: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReconfigureBasin(Operation[BasinConfig]):
+class ReconfigureBasin(Operation[BasinConfig], frozen=True):
     """Change parts of a basin's configuration; the result is the new one."""
 
     basin: str
     patch: BasinConfigPatch
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteBasin(Operation[None]):
+class DeleteBasin(Operation[None], frozen=True):
     """Delete a basin and its streams."""
 
     basin: str
 
 
-@dataclass(frozen=True, slots=True)
-class ListBasins(Operation[Page[BasinInfo]]):
+class ListBasins(Operation[Page[BasinInfo]], frozen=True):
     """List the basins whose names begin with `prefix` and come after `start_after`, at most `limit`."""
 
     prefix: str = ""
@@ -314,8 +293,7 @@ class ListBasins(Operation[Page[BasinInfo]]):
     limit: int = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class CreateStream(Operation[Provisioned[StreamInfo]]):
+class CreateStream(Operation[Provisioned[StreamInfo]], frozen=True):
     """Create a stream; RESOURCE_ALREADY_EXISTS unless the same request token created it with the same configuration."""
 
     stream: StreamRef
@@ -323,38 +301,33 @@ class CreateStream(Operation[Provisioned[StreamInfo]]):
     request_token: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EnsureStream(Operation[Provisioned[StreamInfo]]):
+class EnsureStream(Operation[Provisioned[StreamInfo]], frozen=True):
     """Create a stream, or change it to this configuration."""
 
     stream: StreamRef
     config: StreamConfig = StreamConfig()
 
 
-@dataclass(frozen=True, slots=True)
-class GetStreamConfig(Operation[StreamConfig]):
+class GetStreamConfig(Operation[StreamConfig], frozen=True):
     """Get a stream's configuration, resolved: no field is None."""
 
     stream: StreamRef
 
 
-@dataclass(frozen=True, slots=True)
-class ReconfigureStream(Operation[StreamConfig]):
+class ReconfigureStream(Operation[StreamConfig], frozen=True):
     """Change parts of a stream's configuration; the result is the new one, resolved."""
 
     stream: StreamRef
     patch: StreamConfigPatch
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteStream(Operation[None]):
+class DeleteStream(Operation[None], frozen=True):
     """Delete a stream and its records; its name is free at once."""
 
     stream: StreamRef
 
 
-@dataclass(frozen=True, slots=True)
-class ListStreams(Operation[Page[StreamInfo]]):
+class ListStreams(Operation[Page[StreamInfo]], frozen=True):
     """List the streams whose names begin with `prefix` and come after `start_after`, at most `limit`."""
 
     basin: str

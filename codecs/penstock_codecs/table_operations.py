@@ -7,8 +7,9 @@ change to any key.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from penstock_codecs.operations import Operation
 
@@ -51,8 +52,7 @@ class TableItem(NamedTuple):
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTable(Operation[None]):
+class CreateTable(Operation[None], frozen=True):
     """Create a table. `key_length`: bytes of every key; 0: any. Fails with RESOURCE_ALREADY_EXISTS, INVALID (name or
     key length)."""
 
@@ -60,16 +60,14 @@ class CreateTable(Operation[None]):
     key_length: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteTable(Operation[None]):
+class DeleteTable(Operation[None], frozen=True):
     """Delete a table. Fails with STREAM_NOT_FOUND, TABLE_NOT_EMPTY."""
 
     table: str
     must_be_empty: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TableInfo:
+class TableInfo(Struct, frozen=True):
     """State of a table. `length`: the position of the next change; `start`: the first that `ReadTableDelta` can begin
     at."""
 
@@ -79,15 +77,13 @@ class TableInfo:
     key_length: int
 
 
-@dataclass(frozen=True, slots=True)
-class GetTableInfo(Operation[TableInfo]):
+class GetTableInfo(Operation[TableInfo], frozen=True):
     """Get the state of a table. Fails with STREAM_NOT_FOUND."""
 
     table: str
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateTable(Operation[tuple[int, ...]]):
+class UpdateTable(Operation[tuple[int, ...]], frozen=True):
     """Insert or replace items, all or none; the result is their new versions, in order.
 
     Every expected version is compared with the table as it was before the operation, even if a key occurs twice.
@@ -102,8 +98,7 @@ class UpdateTable(Operation[tuple[int, ...]]):
     match_length: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveTableKeys(Operation[None]):
+class RemoveTableKeys(Operation[None], frozen=True):
     """Remove keys, all or none; a missing key is an error only if a version of it was expected. Fails as `UpdateTable`
     does."""
 
@@ -112,8 +107,7 @@ class RemoveTableKeys(Operation[None]):
     match_length: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReadTable(Operation[tuple[TableItem | None, ...]]):
+class ReadTable(Operation[tuple[TableItem | None, ...]], frozen=True):
     """Get the items of these keys, in order; None for a missing key. Fails with STREAM_NOT_FOUND, and LIMIT_EXCEEDED if
     they have more than 8 MiB together."""
 
@@ -121,16 +115,14 @@ class ReadTable(Operation[tuple[TableItem | None, ...]]):
     keys: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TablePage:
+class TablePage(Struct, frozen=True):
     """A part of a table, sorted by key."""
 
     items: tuple[TableItem, ...]
     has_more: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ListTable(Operation[TablePage]):
+class ListTable(Operation[TablePage], frozen=True):
     """List items in the order of their keys (bytes): those after `after` and at or after `first`, up to and including
     `last`; at most `count` of them, and about 1 MiB, at least one. `prefix`: keys that begin with it. Fails with
     STREAM_NOT_FOUND, INVALID (`count` below 1)."""
@@ -143,8 +135,7 @@ class ListTable(Operation[TablePage]):
     count: int = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class TableDelta:
+class TableDelta(Struct, frozen=True):
     """The changes of a table. `next_position`: where to continue. `reached_end`: there are no more changes now.
     `should_clear`: the history before the requested position is gone, so start over with these items."""
 
@@ -154,8 +145,7 @@ class TableDelta:
     next_position: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadTableDelta(Operation[TableDelta]):
+class ReadTableDelta(Operation[TableDelta], frozen=True):
     """List items whose version is at or above `from_position` and that are still current, in the order of versions; at
     most `count`, and about 1 MiB, at least one. Removed keys are not listed. Fails with STREAM_NOT_FOUND, INVALID
     (`count` below 1, a position beyond the table's length)."""

@@ -6,7 +6,6 @@ A back that keeps no account of its use fails them with NOT_IMPLEMENTED.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from penstock_codecs.model import StreamRef
@@ -28,8 +27,7 @@ class UsageKind(Enum):
     OPERATIONS = "ops"
 
 
-@dataclass(frozen=True, slots=True)
-class GetUsage(Operation[Mapping[str, Points]]):
+class GetUsage(Operation[Mapping[str, Points]], frozen=True):
     """Sum what was done in a basin from `start` to the minute of `end`, for each `interval` in seconds that has any.
     `basin` "": operations that concern no stream."""
 
@@ -40,8 +38,7 @@ class GetUsage(Operation[Mapping[str, Points]]):
     interval: int
 
 
-@dataclass(frozen=True, slots=True)
-class GetStorage(Operation[Points]):
+class GetStorage(Operation[Points], frozen=True):
     """Get the metered bytes that are stored in a basin, or in one of its streams, at each multiple of `interval` from
     `start` to `end`. Only records that are stored now are known, also for earlier times."""
 
@@ -52,8 +49,7 @@ class GetStorage(Operation[Points]):
     interval: int
 
 
-@dataclass(frozen=True, slots=True)
-class ListActiveBasins(Operation[Sequence[str]]):
+class ListActiveBasins(Operation[Sequence[str]], frozen=True):
     """List the basins that had a stream at some time from `start` to `end`."""
 
     start: int

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from uuid import UUID
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
 from support.captures.tshark import Layer, Said, Talk, captured, client_says, cut, faults, layers, server_says
 from support.segment.draft_blocks import SHAPES
 from support.segment.messages import MESSAGES, WRITER, joined, message_of, ready_client
@@ -43,17 +43,17 @@ def shown(text: str) -> str:
     return re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
-def values(message: object, path: str = "pravega") -> Iterator[tuple[str, str]]:
+def values(message: Struct, path: str = "pravega") -> Iterator[tuple[str, str]]:
     """Yield each value of a message as the dissector shows it, with its path; empty bytes are not shown."""
-    for field in fields(message):  # type: ignore[arg-type]
-        yield from values_of(getattr(message, field.name), f"{path}.{field.name}")
+    for name in message.__struct_fields__:
+        yield from values_of(getattr(message, name), f"{path}.{name}")
 
 
 def values_of(value: Any, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, tuple):
         for item in value:
             yield from values_of(item, path)
-    elif is_dataclass(value):
+    elif isinstance(value, Struct):
         lacks_version = getattr(value, "key", None) == b""
         yield from (pair for pair in values(value, path) if not (lacks_version and pair[0].endswith(".version")))
     elif isinstance(value, bool):

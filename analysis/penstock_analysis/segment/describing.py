@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields as fields_of_dataclass
-from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any, Final
 from uuid import UUID
+
+from msgspec import Struct
 
 from penstock_analysis.segment.clauses import SEGMENT_ERRORS
 from penstock_codecs.failures import printable
@@ -93,8 +93,8 @@ def _item(value: object) -> object:
     """Convert an item of a list."""
     if isinstance(value, TableKey):
         return _shown("key", value)
-    if is_dataclass(value):
-        parts = (_shown(field.name, getattr(value, field.name)) for field in fields_of_dataclass(value))
+    if isinstance(value, Struct):
+        parts = (_shown(name, getattr(value, name)) for name in value.__struct_fields__)
         return {name: shown for part in parts for name, shown in part.items()}
     return str(value) if isinstance(value, UUID) else value
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.redaction.contents import Gathered, Searched, feed
@@ -82,8 +83,8 @@ def _blanked(value: Any, leaves: Leaves) -> Any:
         return decode_text(changed(text, leaves.leaf(text, text=True)))
     if isinstance(value, tuple):
         return tuple([_blanked(one, leaves) for one in value])
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{part.name: _blanked(getattr(value, part.name), leaves) for part in fields(value)})
+    if isinstance(value, Struct):
+        return type(value)(*(_blanked(getattr(value, name), leaves) for name in value.__struct_fields__))
     return value
 
 

@@ -8,9 +8,10 @@ Answers that break the protocol raise RemoteProtocolError.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from penstock_codecs.durable.content import broken
 from penstock_codecs.durable.media import essence
@@ -46,8 +47,7 @@ _CODES: Final = {
 """Codes by status; UPSTREAM_FAULT for the others, which no server has a reason to send."""
 
 
-@dataclass(frozen=True, slots=True)
-class PositionAnswer:
+class PositionAnswer(Struct, frozen=True):
     """The head of an answer to GET, HEAD or PUT. `next_offset`: behind what it holds (HEAD, PUT: the tail).
     `up_to_date`: there was no more. `closed`: and there never will be. `cursor`: to be sent with the next long poll."""
 
@@ -58,8 +58,7 @@ class PositionAnswer:
     cursor: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class AppendAnswer:
+class AppendAnswer(Struct, frozen=True):
     """The answer to a POST that was stored. `next_offset`: the tail behind it; None if the server does not say, as for
     an append that it has from an earlier attempt."""
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64encode
-from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Final
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
 from penstock_codecs.durable.media import is_json, is_text, join_messages, split_messages
@@ -56,15 +55,13 @@ def event_mode(content_type: str) -> EventMode:
     return EventMode.JSON if is_json(content_type) else EventMode.TEXT if is_text(content_type) else EventMode.BASE64
 
 
-@dataclass(frozen=True, slots=True)
-class DataEvent:
+class DataEvent(Struct, frozen=True):
     """Records: messages of a JSON stream; else pieces whose boundaries mean nothing, of which a client sees one."""
 
     bodies: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
+class Control(Struct, frozen=True):
     """The position behind all events before. `cursor`: absent once the stream is closed. `closed`: nothing follows, and
     the stream will never have more."""
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
 
 from penstock_codecs.durable.cursors import parse_cursor
 from penstock_codecs.durable.media import essence
@@ -48,8 +49,7 @@ Header = Callable[[str], str | None]
 """Returns the value of a header by its name in lower case."""
 
 
-@dataclass(frozen=True, slots=True)
-class Producer:
+class Producer(Struct, frozen=True):
     """The place of an append among those of an idempotent producer (5.2.1): the producer's epoch, and the number of the
     append in it, both from 0."""
 
@@ -58,8 +58,7 @@ class Producer:
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fork:
+class Fork(Struct, frozen=True):
     """The origin of a stream that begins as a copy: the source's path, the offset up to which it is copied (None: its
     tail), and how much of what follows: bytes of one append, or JSON messages."""
 
@@ -68,8 +67,7 @@ class Fork:
     sub_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class CreateRequest:
+class CreateRequest(Struct, frozen=True):
     """A PUT. `ttl` in seconds; `expires_at` in Unix ms. `closed`: the stream is created closed."""
 
     content_type: str | None
@@ -79,8 +77,7 @@ class CreateRequest:
     fork: Fork | None
 
 
-@dataclass(frozen=True, slots=True)
-class AppendRequest:
+class AppendRequest(Struct, frozen=True):
     """A POST. `closed`: the stream is closed after it. `seq`: the writer's own sequence, compared as text."""
 
     content_type: str | None
@@ -96,8 +93,7 @@ class LiveMode(Enum):
     SSE = "sse"
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRequest:
+class ReadRequest(Struct, frozen=True):
     """A GET. `start` is a sequence number or a sentinel; None if the client gave no offset."""
 
     start: int | Sentinel | None

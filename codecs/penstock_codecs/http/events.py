@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from penstock_codecs.codec import Pull
 from penstock_codecs.limits import KIB, MIB
@@ -68,8 +69,7 @@ class FramePieces(list[Buffer]):
         self.frames = frames
 
 
-@dataclass(slots=True)
-class RequestHead:
+class RequestHead(Struct):
     """The head of a request. `target` is path and query as sent; a server strips an absolute form to that.
 
     `expects_continue`: the client waits for `Continue` before it sends the body (RFC 9110, 10.1.1).
@@ -85,8 +85,7 @@ class RequestHead:
     expects_continue: bool = False
 
 
-@dataclass(slots=True)
-class ResponseHead:
+class ResponseHead(Struct):
     """The head of a final response. Sent with `end`, it is the whole response; received, it never has `end`."""
 
     stream_id: int
@@ -95,15 +94,13 @@ class ResponseHead:
     end: bool = False
 
 
-@dataclass(slots=True)
-class Continue:
+class Continue(Struct):
     """100 Continue. Sending it has no effect unless the client waits for it."""
 
     stream_id: int
 
 
-@dataclass(slots=True)
-class Data:
+class Data(Struct):
     """A piece of received body, which never changes. It occupies `credit` bytes of the peer's window until they are
     returned."""
 
@@ -112,8 +109,7 @@ class Data:
     credit: int
 
 
-@dataclass(slots=True)
-class Body:
+class Body(Struct):
     """A piece of body to send, in consecutive parts; on HTTP/1.1 one chunk. With `end`, the last."""
 
     stream_id: int
@@ -121,8 +117,7 @@ class Body:
     end: bool = False
 
 
-@dataclass(slots=True)
-class End:
+class End(Struct):
     """The end of a message: no more body is received, or sent, on this stream.
 
     `trailers` come after the body (RFC 9110, 6.5). On HTTP/1.1 only a chunked body can have them: sending them after
@@ -133,8 +128,7 @@ class End:
     trailers: HttpHeaders = ()
 
 
-@dataclass(slots=True)
-class Reset:
+class Reset(Struct):
     """The exchange ended early. On HTTP/1.1 sending it means that the connection must be closed.
 
     `reason`: received only, how the peer's message broke the protocol; "" if the peer itself has reset it.
@@ -145,16 +139,14 @@ class Reset:
     reason: str = ""
 
 
-@dataclass(slots=True)
-class Credit:
+class Credit(Struct):
     """`length` bytes of received `Data` were consumed: the peer may send as many more. Only to send."""
 
     stream_id: int
     length: int
 
 
-@dataclass(slots=True)
-class GoAway:
+class GoAway(Struct):
     """The end of new exchanges on this connection; running ones continue (if `code` is NO_ERROR).
 
     Received: streams above `last_stream_id` were not processed. Sent: `last_stream_id` is filled in.
@@ -164,13 +156,11 @@ class GoAway:
     last_stream_id: int = 0
 
 
-@dataclass(slots=True)
-class Ended:
+class Ended(Struct):
     """The peer closed the connection between exchanges."""
 
 
-@dataclass(slots=True)
-class Noise:
+class Noise(Struct):
     """Much was read without an event: pings, settings, empty or unwanted body. It only returns control to the caller,
     so that it can let others run."""
 
@@ -179,8 +169,7 @@ Received = RequestHead | ResponseHead | Continue | Data | End | Reset | GoAway |
 Outgoing = RequestHead | ResponseHead | Continue | Body | End | Reset | Credit | GoAway
 
 
-@dataclass(frozen=True, slots=True)
-class HttpLimits:
+class HttpLimits(Struct, frozen=True):
     """Limits of one connection. Sizes in bytes."""
 
     max_head: int = 64 * KIB

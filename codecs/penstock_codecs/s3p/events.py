@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from penstock_codecs.model import RecordId
 
@@ -27,15 +28,13 @@ FIRST_ID: Final = RecordId(0, 0)
 FATAL_CODES: Final = frozenset({"ERR_BAD_FORMAT", "ERR_LIMITS"})
 
 
-@dataclass(slots=True)
-class Create:
+class Create(Struct):
     """`CREATE` (8.1): create a stream. Names are any bytes."""
 
     name: bytes
 
 
-@dataclass(slots=True)
-class AppendRecords:
+class AppendRecords(Struct):
     """`APPEND` (8.2): at least one record, none of them empty; `ms` is option ID, the timestamp of all of them."""
 
     name: bytes
@@ -43,8 +42,7 @@ class AppendRecords:
     ms: int | None = None
 
 
-@dataclass(slots=True)
-class ReadRecords:
+class ReadRecords(Struct):
     """`READ` (8.3): at most `count` records from `min_id` on, waiting up to `block_ms` ms for the first.
 
     A server's codec fills in its own default if the client gave no COUNT; a client that leaves `count` None sends none.
@@ -56,16 +54,14 @@ class ReadRecords:
     min_id: RecordId = FIRST_ID
 
 
-@dataclass(slots=True)
-class TrimRecords:
+class TrimRecords(Struct):
     """`TRIM` (8.4): remove the records before `min_id`."""
 
     name: bytes
     min_id: RecordId
 
 
-@dataclass(slots=True)
-class Delete:
+class Delete(Struct):
     """`DELETE` (8.5): remove the stream and its records."""
 
     name: bytes
@@ -74,20 +70,17 @@ class Delete:
 Command = Create | AppendRecords | ReadRecords | TrimRecords | Delete
 
 
-@dataclass(slots=True)
-class Ok:
+class Ok(Struct):
     """`+OK`."""
 
 
-@dataclass(slots=True)
-class AppendedId:
+class AppendedId(Struct):
     """The identifier of an append's last record."""
 
     record_id: RecordId
 
 
-@dataclass(slots=True)
-class Records:
+class Records(Struct):
     """The result of a READ, column by column: identifiers `<timestamp>-<seq>` and bodies; may be empty."""
 
     timestamps: Sequence[int]
@@ -106,8 +99,7 @@ class Records:
         return list(zip(ids, self.bodies, strict=True))
 
 
-@dataclass(slots=True)
-class ErrorReply:
+class ErrorReply(Struct):
     """`-CODE message` (section 9): `code` of capitals, digits and `_`, the message in one line."""
 
     code: str

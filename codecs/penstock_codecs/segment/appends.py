@@ -14,8 +14,9 @@ An AppendBlock has a size that its sender chose before it knew the content:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
+
+from msgspec import Struct
 
 from penstock_codecs.segment.events import EVENT_HEADER_BYTES, join_events
 from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, SegmentMessage, encode, show_value
@@ -28,8 +29,7 @@ class Violation(Exception):
     """A message is not allowed, or not now. The text says why."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class BlockAppended:
+class BlockAppended(Struct, frozen=True):
     """An append as it is to be stored, whatever its form. A client that sends one sends AppendBlockEnd alone."""
 
     writer_id: UUID

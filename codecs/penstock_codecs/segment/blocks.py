@@ -7,11 +7,12 @@ EndAppendBlock tells which they are.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
-from struct import Struct
 from typing import Final
 from uuid import UUID
+
+from msgspec import Struct
 
 from penstock_codecs.segment.draft import BeginAppendBlock, Event, Partial
 from penstock_codecs.segment.draft_order import DraftRequests, DraftState
@@ -21,15 +22,14 @@ from penstock_codecs.segment.layout import HEADER_BYTES, show_value
 
 __all__ = ["BlockData", "Pieces", "walk_block", "whole_events"]
 
-_TYPE_AND_LENGTH: Final = Struct(">Q")
+_TYPE_AND_LENGTH: Final = struct.Struct(">Q")
 ZERO_WINDOW: Final = 4096
 """Bytes to search for zeros at a time; at 8 bytes at a time, 1 GiB of padding would take 20 seconds."""
 _ZEROS: Final = bytes(65_536)
 """Runs of at least this many zeros are compared and not copied."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class BlockData:
+class BlockData(Struct, frozen=True):
     """Whole Event messages of a draft block, all of which are to be stored; `offset` is their connection offset.
 
     The ends of pieces do not depend on how the bytes arrived. A client sends the content of a block the same way.

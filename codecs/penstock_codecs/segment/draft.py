@@ -33,7 +33,7 @@ __all__ = [
 
 
 @message(-2, Direction.BOTH, Dialect.DRAFT)
-class Partial(SegmentMessage):
+class Partial(SegmentMessage, frozen=True):
     """A piece of a message, whose own header is in the first pieces (readings 4 and 5)."""
 
     part: PartByte
@@ -41,14 +41,14 @@ class Partial(SegmentMessage):
 
 
 @message(100, Direction.BOTH, Dialect.DRAFT)
-class KeepAlive(SegmentMessage):
+class KeepAlive(SegmentMessage, frozen=True):
     """A message without effect, with any data."""
 
     data: Rest = b""
 
 
 @message(9, Direction.REQUEST, Dialect.DRAFT)
-class ReadSegment(SegmentMessage):
+class ReadSegment(SegmentMessage, frozen=True):
     """Asks for about `suggested_length` bytes from an offset on."""
 
     segment: Name
@@ -57,7 +57,7 @@ class ReadSegment(SegmentMessage):
 
 
 @message(10, Direction.REPLY, Dialect.DRAFT)
-class SegmentRead(SegmentMessage):
+class SegmentRead(SegmentMessage, frozen=True):
     """Bytes of a segment; one or more of these answer a ReadSegment."""
 
     segment: Name
@@ -67,7 +67,7 @@ class SegmentRead(SegmentMessage):
 
 
 @message(1, Direction.REQUEST, Dialect.DRAFT)
-class SetupAppend(SegmentMessage):
+class SetupAppend(SegmentMessage, frozen=True):
     """Announces a connection id that will append to a segment."""
 
     connection_id: Uuid
@@ -75,7 +75,7 @@ class SetupAppend(SegmentMessage):
 
 
 @message(2, Direction.REPLY, Dialect.DRAFT)
-class AppendSetup(SegmentMessage):
+class AppendSetup(SegmentMessage, frozen=True):
     """The connection offset, exclusive, up to which everything is stored; 0 if new (reading 9)."""
 
     segment: Name
@@ -84,7 +84,7 @@ class AppendSetup(SegmentMessage):
 
 
 @message(3, Direction.REQUEST, Dialect.DRAFT)
-class BeginAppendBlock(SegmentMessage):
+class BeginAppendBlock(SegmentMessage, frozen=True):
     """Starts a block; `length` counts the wire bytes from here to EndAppendBlock (reading 6)."""
 
     connection_id: Uuid
@@ -93,7 +93,7 @@ class BeginAppendBlock(SegmentMessage):
 
 
 @message(4, Direction.REQUEST, Dialect.DRAFT)
-class EndAppendBlock(SegmentMessage):
+class EndAppendBlock(SegmentMessage, frozen=True):
     """Ends a block; the offset after it, and its stored bytes (reading 7)."""
 
     connection_id: Uuid
@@ -102,7 +102,7 @@ class EndAppendBlock(SegmentMessage):
 
 
 @message(7, Direction.REPLY, Dialect.DRAFT)
-class DataAppended(SegmentMessage):
+class DataAppended(SegmentMessage, frozen=True):
     """Everything before this connection offset is stored (reading 10)."""
 
     connection_id: Uuid
@@ -110,7 +110,7 @@ class DataAppended(SegmentMessage):
 
 
 @message(50, Direction.REPLY, Dialect.DRAFT)
-class WrongHost(SegmentMessage):
+class WrongHost(SegmentMessage, frozen=True):
     """The segment is served elsewhere (reading 13)."""
 
     segment: Name
@@ -118,14 +118,14 @@ class WrongHost(SegmentMessage):
 
 
 @message(51, Direction.REPLY, Dialect.DRAFT)
-class SegmentIsSealed(SegmentMessage):
+class SegmentIsSealed(SegmentMessage, frozen=True):
     """The segment is sealed against appends (reading 13)."""
 
     segment: Name
 
 
 @message(53, Direction.REPLY, Dialect.DRAFT)
-class NoSuchSegment(SegmentMessage):
+class NoSuchSegment(SegmentMessage, frozen=True):
     """There is no such segment (reading 13)."""
 
     segment: Name

@@ -5,10 +5,11 @@ Both ends enforce it. The content of a block is only counted here; callers keep 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple
 from uuid import UUID
+
+from msgspec import Struct
 
 from penstock_codecs.limits import SegmentLimits
 from penstock_codecs.segment.appends import Violation
@@ -84,8 +85,7 @@ _KINDS: Final[dict[type[SegmentMessage], DraftKind]] = {
 }
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(Struct):
     begin: BeginAppendBlock
     left: int
     """Bytes on the wire until EndAppendBlock."""

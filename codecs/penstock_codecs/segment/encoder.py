@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from penstock_codecs.failures import LocalProtocolError
 from penstock_codecs.limits import SEGMENT_MAX_LENGTH, SEGMENT_VERSIONS
@@ -23,8 +24,7 @@ MAX_REQUEST: Final = SEGMENT_MAX_LENGTH - HEADER_BYTES
 """Longest request: a real server counts a request's header too (segment fact sheet, 1.1)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fill:
+class Fill(Struct, frozen=True):
     """Zero bytes that fill a block which ends early (draft client only, reading 6). Not a message."""
 
     length: int

@@ -3,7 +3,7 @@
 A message is a class whose annotations are its fields, in the order of the wire:
 
     @message(9, Direction.REQUEST, Dialect.RELEASED)
-    class ReadSegment(Message):
+    class ReadSegment(SegmentMessage, frozen=True):
         segment: Name
         offset: I64
         suggested_length: I32
@@ -16,13 +16,14 @@ default applies (segment fact sheet, section 0). Bytes after the last field are 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
-from struct import Struct
-from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypeVar, dataclass_transform, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypeVar, get_type_hints
 from uuid import UUID
 from zlib import crc32
+
+from msgspec import NODEFAULT, Struct
 
 from penstock_codecs.failures import LocalProtocolError
 from penstock_codecs.limits import SEGMENT_MAX_LENGTH, SEGMENT_VERSIONS
@@ -47,7 +48,7 @@ __all__ = [
     "spans",
 ]
 
-HEADER: Final = Struct(">ii")
+HEADER: Final = struct.Struct(">ii")
 """Type, and length of the body. Measured: one unpack_from 0.08 us, two int.from_bytes 0.25 us."""
 HEADER_BYTES: Final = HEADER.size
 LONG_DATA: Final = 64
@@ -94,10 +95,9 @@ _T = TypeVar("_T")
 Tail = Annotated[_T, _TAIL]
 
 
-class SegmentMessage:
+class SegmentMessage(Struct, frozen=True):
     """Base class of all messages. Classes are made by `message`, which see."""
 
-    __slots__ = ()
     type_id: ClassVar[int]
     direction: ClassVar[Direction]
     fields: ClassVar[tuple[Field, ...]]
@@ -117,8 +117,8 @@ def show_value(value: object) -> str:
         return str(value)
     if isinstance(value, Enum):
         return value.name
-    if is_dataclass(value):
-        shown = (f"{field.name}={show_value(getattr(value, field.name))}" for field in fields(value))
+    if isinstance(value, Struct):
+        shown = (f"{name}={show_value(getattr(value, name))}" for name in value.__struct_fields__)
         return f"{type(value).__name__}({', '.join(shown)})"
     return repr(value)
 
@@ -129,31 +129,31 @@ TYPE_TABLE: Final[dict[Dialect, dict[int, type[SegmentMessage]]]] = {dialect: {}
 M = TypeVar("M", bound=SegmentMessage)
 
 
-@dataclass_transform(frozen_default=True)
 def message(
     type_id: int, direction: Direction, *dialects: Dialect, older: Older | None = None
 ) -> Callable[[type[M]], type[M]]:
-    """Make a frozen dataclass of a class and enter it into the type table of the dialects."""
+    """Enter a class into the type table of the dialects."""
 
-    def make(cls: type[M]) -> type[M]:
-        made = dataclass(frozen=True, slots=True, repr=False)(cls)
-        made.type_id = type_id
-        made.direction = direction
-        made.fields = tuple(_fields(made))
-        made.older = older
+    def enter(cls: type[M]) -> type[M]:
+        cls.type_id = type_id
+        cls.direction = direction
+        cls.fields = tuple(_fields(cls))
+        cls.older = older
         for dialect in dialects:
             assert type_id not in TYPE_TABLE[dialect], f"two messages have type {type_id}"
-            TYPE_TABLE[dialect][type_id] = made
-        return made
+            TYPE_TABLE[dialect][type_id] = cls
+        return cls
 
-    return make
+    return enter
 
 
 def _fields(cls: type[SegmentMessage]) -> Iterator[Field]:
     hints = get_type_hints(cls, include_extras=True)
-    for field in fields(cls):  # type: ignore[arg-type]  # it is a dataclass by now
-        wire, *marks = hints[field.name].__metadata__
-        yield Field(field.name, wire, _TAIL in marks, field.default)
+    names, given = cls.__struct_fields__, cls.__struct_defaults__
+    defaults = [NODEFAULT] * (len(names) - len(given)) + list(given)
+    for name, default in zip(names, defaults, strict=True):
+        wire, *marks = hints[name].__metadata__
+        yield Field(name, wire, _TAIL in marks, default)
 
 
 def message_class(dialect: Dialect, type_id: int) -> type[SegmentMessage] | None:

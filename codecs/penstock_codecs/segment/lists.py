@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 from uuid import UUID
+
+from msgspec import Struct
 
 from penstock_codecs.limits import SEGMENT_MAX_ITEMS
 from penstock_codecs.segment.wire import (
@@ -92,24 +93,21 @@ class ItemsWire(FieldType[T]):
             wire.write(getattr(value, name), out)
 
 
-@dataclass(frozen=True, slots=True)
-class TableKey:
+class TableKey(Struct, frozen=True):
     """A key of a table segment. `version`: -2**63 for any, -1 for "must not exist", otherwise exactly this version."""
 
     key: bytes
     version: int = NO_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class TableEntry:
+class TableEntry(Struct, frozen=True):
     """A key of a table segment with its value."""
 
     key: TableKey
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class MergeAttributeUpdate:
+class MergeAttributeUpdate(Struct, frozen=True):
     """A change of a segment's attribute that goes with a merge."""
 
     attribute: UUID
@@ -118,16 +116,14 @@ class MergeAttributeUpdate:
     old_value: int
 
 
-@dataclass(frozen=True, slots=True)
-class MergedSegment:
+class MergedSegment(Struct, frozen=True):
     """A source segment of a batch, and the target's write offset after it."""
 
     source: str
     new_target_write_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkInfo:
+class ChunkInfo(Struct, frozen=True):
     """A chunk of a segment in the long-term storage."""
 
     length_in_metadata: int

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from struct import Struct
+import struct
 from typing import Final
+
+from msgspec import Struct, field
 
 from penstock_codecs.segment.events import EVENT_HEADER_BYTES
 
 __all__ = ["NoEvent", "ScannedRecords", "take_records"]
 
-_HEADER: Final = Struct(">iI")
-_TYPE_AND_LENGTH: Final = Struct(">Q")
+_HEADER: Final = struct.Struct(">iI")
+_TYPE_AND_LENGTH: Final = struct.Struct(">Q")
 """Type and length read as one number: any type but 0 makes it larger than every event, as in `split_events`."""
 
 
@@ -23,8 +24,7 @@ class NoEvent(Exception):
         self.offset = offset
 
 
-@dataclass(slots=True)
-class ScannedRecords:
+class ScannedRecords(Struct):
     """Records, the offset of each, and finally the offset of their end. `inner`: the pieces of an event after its
     first.
 

@@ -12,11 +12,12 @@ Python clients send, is accepted as well.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import struct
 from enum import IntEnum
-from struct import Struct
 from typing import Annotated, Final, Generic, TypeVar
 from uuid import UUID
+
+from msgspec import Struct
 
 from penstock_codecs.limits import SEGMENT_MAX_NAME
 
@@ -122,7 +123,7 @@ class _Number(FieldType[int]):
 
     def __init__(self, name: str, letter: str, size: int, lowest: int, highest: int) -> None:
         super().__init__(name, size)
-        self._struct = Struct(f">{letter}")
+        self._struct = struct.Struct(f">{letter}")
         self._lowest = lowest
         self._highest = highest
 
@@ -254,8 +255,7 @@ class _Event32(FieldType[bytes]):
         BYTES32_WIRE.write(value, out)
 
 
-@dataclass(frozen=True, slots=True)
-class Flags:
+class Flags(Struct, frozen=True):
     """Two bits of one byte, most significant first: at the tail (0x80), at the end of the segment (0x40)."""
 
     at_tail: bool = False

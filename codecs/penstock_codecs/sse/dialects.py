@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
 from typing import Final
+
+import msgspec
 
 from penstock_codecs.model import U64_MAX
 from penstock_codecs.s2.formats import S2_FORMATS, BytesFormat, parse_format
@@ -22,8 +23,7 @@ from penstock_codecs.s2.names import invalid_header
 __all__ = ["DIALECTS", "S2", "SEED", "EventId", "SseDialect"]
 
 
-@dataclass(frozen=True, slots=True)
-class EventId:
+class EventId(msgspec.Struct, frozen=True):
     """The position of a reader: the sequence number of its last record, and how many records and metered bytes it
     got."""
 
@@ -32,8 +32,7 @@ class EventId:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class SseDialect:
+class SseDialect(msgspec.Struct, frozen=True):
     """One dialect.
 
     `id_separator` is between an id's numbers; `id_first`: field `id` comes before `event`. `ping_data`: a ping carries
@@ -57,7 +56,7 @@ class SseDialect:
 
     def spell_id(self, event_id: EventId) -> str:
         """Return an event's id as text."""
-        return self.id_separator.join(map(str, astuple(event_id)))
+        return self.id_separator.join(map(str, msgspec.structs.astuple(event_id)))
 
     def read_id(self, text: str) -> EventId | None:
         """Parse the result of `spell_id`; return None for anything else."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from penstock_codecs.failures import Failure
 from penstock_codecs.model import RecordBatch, StreamPosition
@@ -11,31 +11,27 @@ from penstock_codecs.sse.dialects import EventId
 __all__ = ["BatchEvent", "Done", "ErrorEvent", "Event", "Ping"]
 
 
-@dataclass(frozen=True, slots=True)
-class BatchEvent:
+class BatchEvent(Struct, frozen=True):
     """Records. `id` is the server's event id, for `last-event-id`; the server's codec ignores it and counts itself."""
 
     batch: RecordBatch
     id: EventId | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
+class Ping(Struct, frozen=True):
     """A heartbeat: the server's time in ms and the stream's tail, if the dialect carries them."""
 
     timestamp: int | None
     tail: StreamPosition | None
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorEvent:
+class ErrorEvent(Struct, frozen=True):
     """The read failed; nothing follows."""
 
     failure: Failure
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     """The read has reached its bounds; nothing follows."""
 
 

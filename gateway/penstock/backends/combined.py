@@ -37,17 +37,26 @@ __all__ = ["BytesAndTables", "Combined"]
 R = TypeVar("R")
 
 _DIRECT: Final[frozenset[type[Operation[Any]]]] = frozenset(
-    {AppendBytes, ReadBytes, GetSegmentInfo, Seal, Truncate, Merge, GetAttribute, UpdateAttribute, CreateBasin}
-) | {
-    table_operations.CreateTable,
-    table_operations.DeleteTable,
-    table_operations.UpdateTable,
-    table_operations.RemoveTableKeys,
-    table_operations.GetTableInfo,
-    table_operations.ReadTable,
-    table_operations.ListTable,
-    table_operations.ReadTableDelta,
-}
+    {
+        AppendBytes,
+        ReadBytes,
+        GetSegmentInfo,
+        Seal,
+        Truncate,
+        Merge,
+        GetAttribute,
+        UpdateAttribute,
+        CreateBasin,
+        table_operations.CreateTable,
+        table_operations.DeleteTable,
+        table_operations.UpdateTable,
+        table_operations.RemoveTableKeys,
+        table_operations.GetTableInfo,
+        table_operations.ReadTable,
+        table_operations.ListTable,
+        table_operations.ReadTableDelta,
+    }
+)
 
 _MOST_REMEMBERED: Final = 10_000
 """Most streams remembered whose clients are about to append bytes; about 200 bytes each."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.core.back import AppendSession, Back, Destination, ReadSession
 from penstock.core.identity import CLIENT, Client

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 from aeg import aegis256
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec.structs import replace
 
 from penstock.core.encryption import EncryptionKey, missing_key
 from penstock.store.batches import broken, decode_stored

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from penstock_codecs.http.events import HttpLimits
 from penstock_codecs.http.observer.faults import BytesAt, HttpFault
@@ -70,8 +71,7 @@ _FIELD_PARTS: Final = (
 )
 
 
-@dataclass(slots=True)
-class Head:
+class Head(Struct):
     """A head as it was sent: the groups of its first line, its fields, and the offsets of their lines."""
 
     start: int

@@ -42,7 +42,7 @@ __all__ = [
 
 
 @message(11, Direction.REQUEST, Dialect.RELEASED, Dialect.DRAFT)
-class GetStreamSegmentInfo(SegmentMessage):
+class GetStreamSegmentInfo(SegmentMessage, frozen=True):
     """Asks for a segment's StreamSegmentInfo."""
 
     request_id: I64
@@ -51,7 +51,7 @@ class GetStreamSegmentInfo(SegmentMessage):
 
 
 @message(12, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
-class StreamSegmentInfo(SegmentMessage):
+class StreamSegmentInfo(SegmentMessage, frozen=True):
     """Start and end of a segment, and its state; `last_modified` in ms since 1970."""
 
     request_id: I64
@@ -65,7 +65,7 @@ class StreamSegmentInfo(SegmentMessage):
 
 
 @message(20, Direction.REQUEST, Dialect.RELEASED, Dialect.DRAFT)
-class CreateSegment(SegmentMessage):
+class CreateSegment(SegmentMessage, frozen=True):
     """Creates a segment. `scale_type` 0 none, 1 KB/s, 2 events/s, to which `target_rate` applies."""
 
     request_id: I64
@@ -77,7 +77,7 @@ class CreateSegment(SegmentMessage):
 
 
 @message(21, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
-class SegmentCreated(SegmentMessage):
+class SegmentCreated(SegmentMessage, frozen=True):
     """Answers 20, 40 (with the generated name) and 70."""
 
     request_id: I64
@@ -85,7 +85,7 @@ class SegmentCreated(SegmentMessage):
 
 
 @message(28, Direction.REQUEST, Dialect.RELEASED, Dialect.DRAFT)
-class SealSegment(SegmentMessage):
+class SealSegment(SegmentMessage, frozen=True):
     """Seals a segment: nothing can be appended after that."""
 
     request_id: I64
@@ -94,7 +94,7 @@ class SealSegment(SegmentMessage):
 
 
 @message(29, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
-class SegmentSealed(SegmentMessage):
+class SegmentSealed(SegmentMessage, frozen=True):
     """Answers 28."""
 
     request_id: I64
@@ -102,7 +102,7 @@ class SegmentSealed(SegmentMessage):
 
 
 @message(30, Direction.REQUEST, Dialect.RELEASED, Dialect.DRAFT)
-class DeleteSegment(SegmentMessage):
+class DeleteSegment(SegmentMessage, frozen=True):
     """Deletes a segment and its bytes."""
 
     request_id: I64
@@ -111,7 +111,7 @@ class DeleteSegment(SegmentMessage):
 
 
 @message(31, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
-class SegmentDeleted(SegmentMessage):
+class SegmentDeleted(SegmentMessage, frozen=True):
     """Answers 30 and 71."""
 
     request_id: I64
@@ -119,7 +119,7 @@ class SegmentDeleted(SegmentMessage):
 
 
 @message(32, Direction.REQUEST, Dialect.RELEASED)
-class UpdateSegmentPolicy(SegmentMessage):
+class UpdateSegmentPolicy(SegmentMessage, frozen=True):
     """Changes a segment's scaling policy; fields as in CreateSegment."""
 
     request_id: I64
@@ -130,7 +130,7 @@ class UpdateSegmentPolicy(SegmentMessage):
 
 
 @message(33, Direction.REPLY, Dialect.RELEASED)
-class SegmentPolicyUpdated(SegmentMessage):
+class SegmentPolicyUpdated(SegmentMessage, frozen=True):
     """Answers 32."""
 
     request_id: I64
@@ -138,7 +138,7 @@ class SegmentPolicyUpdated(SegmentMessage):
 
 
 @message(34, Direction.REQUEST, Dialect.RELEASED)
-class GetSegmentAttribute(SegmentMessage):
+class GetSegmentAttribute(SegmentMessage, frozen=True):
     """Asks for an attribute, a number that is kept with a segment."""
 
     request_id: I64
@@ -148,7 +148,7 @@ class GetSegmentAttribute(SegmentMessage):
 
 
 @message(35, Direction.REPLY, Dialect.RELEASED)
-class SegmentAttribute(SegmentMessage):
+class SegmentAttribute(SegmentMessage, frozen=True):
     """The attribute's value; -2**63 if there is none."""
 
     request_id: I64
@@ -156,7 +156,7 @@ class SegmentAttribute(SegmentMessage):
 
 
 @message(36, Direction.REQUEST, Dialect.RELEASED)
-class UpdateSegmentAttribute(SegmentMessage):
+class UpdateSegmentAttribute(SegmentMessage, frozen=True):
     """Compares and sets an attribute; -2**63 means that it does not exist."""
 
     request_id: I64
@@ -168,7 +168,7 @@ class UpdateSegmentAttribute(SegmentMessage):
 
 
 @message(37, Direction.REPLY, Dialect.RELEASED)
-class SegmentAttributeUpdated(SegmentMessage):
+class SegmentAttributeUpdated(SegmentMessage, frozen=True):
     """Answers 36. `success`: the value was the expected one, and was replaced."""
 
     request_id: I64
@@ -176,7 +176,7 @@ class SegmentAttributeUpdated(SegmentMessage):
 
 
 @message(38, Direction.REQUEST, Dialect.RELEASED, Dialect.DRAFT)
-class TruncateSegment(SegmentMessage):
+class TruncateSegment(SegmentMessage, frozen=True):
     """Removes the bytes before an offset; other offsets do not change."""
 
     request_id: I64
@@ -186,7 +186,7 @@ class TruncateSegment(SegmentMessage):
 
 
 @message(39, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
-class SegmentTruncated(SegmentMessage):
+class SegmentTruncated(SegmentMessage, frozen=True):
     """Answers 38."""
 
     request_id: I64
@@ -194,7 +194,7 @@ class SegmentTruncated(SegmentMessage):
 
 
 @message(40, Direction.REQUEST, Dialect.RELEASED)
-class CreateTransientSegment(SegmentMessage):
+class CreateTransientSegment(SegmentMessage, frozen=True):
     """Creates a segment to be merged into its parent later, for an event that is too large for one message."""
 
     request_id: I64
@@ -204,7 +204,7 @@ class CreateTransientSegment(SegmentMessage):
 
 
 @message(41, Direction.REQUEST, Dialect.RELEASED)
-class LocateOffset(SegmentMessage):
+class LocateOffset(SegmentMessage, frozen=True):
     """Asks for the offset of the event at or before one (wire version 17, which is not released)."""
 
     request_id: I64
@@ -214,7 +214,7 @@ class LocateOffset(SegmentMessage):
 
 
 @message(42, Direction.REPLY, Dialect.RELEASED)
-class OffsetLocated(SegmentMessage):
+class OffsetLocated(SegmentMessage, frozen=True):
     """Answers 41."""
 
     request_id: I64
@@ -223,7 +223,7 @@ class OffsetLocated(SegmentMessage):
 
 
 @message(58, Direction.REQUEST, Dialect.RELEASED)
-class MergeSegments(SegmentMessage):
+class MergeSegments(SegmentMessage, frozen=True):
     """Appends all of a sealed segment to another, and changes attributes of that one with it."""
 
     request_id: I64
@@ -234,7 +234,7 @@ class MergeSegments(SegmentMessage):
 
 
 @message(59, Direction.REPLY, Dialect.RELEASED)
-class SegmentsMerged(SegmentMessage):
+class SegmentsMerged(SegmentMessage, frozen=True):
     """Answers 58."""
 
     request_id: I64
@@ -244,7 +244,7 @@ class SegmentsMerged(SegmentMessage):
 
 
 @message(90, Direction.REQUEST, Dialect.RELEASED)
-class MergeSegmentsBatch(SegmentMessage):
+class MergeSegmentsBatch(SegmentMessage, frozen=True):
     """Merges several segments in order, as MergeSegments does."""
 
     request_id: I64
@@ -254,7 +254,7 @@ class MergeSegmentsBatch(SegmentMessage):
 
 
 @message(91, Direction.REPLY, Dialect.RELEASED)
-class SegmentsBatchMerged(SegmentMessage):
+class SegmentsBatchMerged(SegmentMessage, frozen=True):
     """Answers 90."""
 
     request_id: I64
@@ -263,7 +263,7 @@ class SegmentsBatchMerged(SegmentMessage):
 
 
 @message(-3, Direction.REQUEST, Dialect.RELEASED)
-class FlushToStorage(SegmentMessage):
+class FlushToStorage(SegmentMessage, frozen=True):
     """Flushes a container to storage, on the administrator's port."""
 
     container_id: I32
@@ -272,14 +272,14 @@ class FlushToStorage(SegmentMessage):
 
 
 @message(-4, Direction.REPLY, Dialect.RELEASED)
-class StorageFlushed(SegmentMessage):
+class StorageFlushed(SegmentMessage, frozen=True):
     """Answers -3."""
 
     request_id: I64
 
 
 @message(-5, Direction.REQUEST, Dialect.RELEASED)
-class ListStorageChunks(SegmentMessage):
+class ListStorageChunks(SegmentMessage, frozen=True):
     """Lists a segment's chunks, on the administrator's port."""
 
     segment: Name
@@ -288,7 +288,7 @@ class ListStorageChunks(SegmentMessage):
 
 
 @message(-6, Direction.REPLY, Dialect.RELEASED)
-class StorageChunksListed(SegmentMessage):
+class StorageChunksListed(SegmentMessage, frozen=True):
     """Answers -5."""
 
     request_id: I64

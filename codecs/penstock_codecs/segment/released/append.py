@@ -25,7 +25,7 @@ __all__ = [
 
 
 @message(-127, Direction.BOTH, Dialect.RELEASED)
-class Hello(SegmentMessage):
+class Hello(SegmentMessage, frozen=True):
     """The first message of both sides: the wire versions that it speaks (1.2)."""
 
     high_version: I32
@@ -33,33 +33,33 @@ class Hello(SegmentMessage):
 
 
 @message(100, Direction.BOTH, Dialect.RELEASED)
-class KeepAlive(SegmentMessage):
+class KeepAlive(SegmentMessage, frozen=True):
     """A message without effect; a server answers with the same."""
 
 
 @message(-1, Direction.INNER, Dialect.RELEASED)
-class Padding(SegmentMessage):
+class Padding(SegmentMessage, frozen=True):
     """Fills the end of an AppendBlock that was announced longer than its content."""
 
     length: Zeros
 
 
 @message(-2, Direction.INNER, Dialect.RELEASED)
-class PartialEvent(SegmentMessage):
+class PartialEvent(SegmentMessage, frozen=True):
     """The end of an AppendBlock: the beginning of an event that continues in AppendBlockEnd."""
 
     data: Rest
 
 
 @message(0, Direction.INNER, Dialect.RELEASED, Dialect.DRAFT)
-class Event(SegmentMessage):
+class Event(SegmentMessage, frozen=True):
     """One event, as encoded in blocks and in the segment. In the draft only inside a block."""
 
     data: Rest
 
 
 @message(1, Direction.REQUEST, Dialect.RELEASED)
-class SetupAppend(SegmentMessage):
+class SetupAppend(SegmentMessage, frozen=True):
     """Announces a writer that will append to a segment."""
 
     request_id: I64
@@ -69,7 +69,7 @@ class SetupAppend(SegmentMessage):
 
 
 @message(2, Direction.REPLY, Dialect.RELEASED)
-class AppendSetup(SegmentMessage):
+class AppendSetup(SegmentMessage, frozen=True):
     """The number of the writer's last stored event; -2**63 for an unknown writer."""
 
     request_id: I64
@@ -79,7 +79,7 @@ class AppendSetup(SegmentMessage):
 
 
 @message(3, Direction.REQUEST, Dialect.RELEASED)
-class AppendBlock(SegmentMessage):
+class AppendBlock(SegmentMessage, frozen=True):
     """Bytes to store, and maybe one Padding or PartialEvent; its AppendBlockEnd follows at once (1.4)."""
 
     writer_id: Uuid
@@ -87,7 +87,7 @@ class AppendBlock(SegmentMessage):
 
 
 @message(4, Direction.REQUEST, Dialect.RELEASED)
-class AppendBlockEnd(SegmentMessage):
+class AppendBlockEnd(SegmentMessage, frozen=True):
     """The end of an append, or all of it (1.4)."""
 
     writer_id: Uuid
@@ -99,7 +99,7 @@ class AppendBlockEnd(SegmentMessage):
 
 
 @message(5, Direction.REQUEST, Dialect.RELEASED)
-class ConditionalAppend(SegmentMessage):
+class ConditionalAppend(SegmentMessage, frozen=True):
     """One event, to be stored if the segment ends at `expected_offset`."""
 
     writer_id: Uuid
@@ -110,7 +110,7 @@ class ConditionalAppend(SegmentMessage):
 
 
 @message(89, Direction.REQUEST, Dialect.RELEASED)
-class ConditionalBlockEnd(SegmentMessage):
+class ConditionalBlockEnd(SegmentMessage, frozen=True):
     """Raw bytes, to be stored if the segment ends at `expected_offset`."""
 
     writer_id: Uuid
@@ -121,7 +121,7 @@ class ConditionalBlockEnd(SegmentMessage):
 
 
 @message(7, Direction.REPLY, Dialect.RELEASED)
-class DataAppended(SegmentMessage):
+class DataAppended(SegmentMessage, frozen=True):
     """The writer's events up to `event_number` are stored."""
 
     writer_id: Uuid
@@ -132,7 +132,7 @@ class DataAppended(SegmentMessage):
 
 
 @message(8, Direction.REPLY, Dialect.RELEASED)
-class ConditionalCheckFailed(SegmentMessage):
+class ConditionalCheckFailed(SegmentMessage, frozen=True):
     """The segment did not end at the expected offset; nothing was stored."""
 
     writer_id: Uuid
@@ -141,7 +141,7 @@ class ConditionalCheckFailed(SegmentMessage):
 
 
 @message(9, Direction.REQUEST, Dialect.RELEASED)
-class ReadSegment(SegmentMessage):
+class ReadSegment(SegmentMessage, frozen=True):
     """Asks for about `suggested_length` bytes from an offset on."""
 
     segment: Name
@@ -152,7 +152,7 @@ class ReadSegment(SegmentMessage):
 
 
 @message(10, Direction.REPLY, Dialect.RELEASED)
-class SegmentRead(SegmentMessage):
+class SegmentRead(SegmentMessage, frozen=True):
     """Bytes of a segment, from exactly the requested offset."""
 
     segment: Name

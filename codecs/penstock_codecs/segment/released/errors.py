@@ -22,7 +22,7 @@ __all__ = [
 
 
 @message(50, Direction.REPLY, Dialect.RELEASED)
-class WrongHost(SegmentMessage):
+class WrongHost(SegmentMessage, frozen=True):
     """The segment is served elsewhere."""
 
     request_id: I64
@@ -32,7 +32,7 @@ class WrongHost(SegmentMessage):
 
 
 @message(51, Direction.REPLY, Dialect.RELEASED)
-class SegmentIsSealed(SegmentMessage):
+class SegmentIsSealed(SegmentMessage, frozen=True):
     """The segment is sealed against appends."""
 
     request_id: I64
@@ -42,7 +42,7 @@ class SegmentIsSealed(SegmentMessage):
 
 
 @message(52, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
-class SegmentAlreadyExists(SegmentMessage):
+class SegmentAlreadyExists(SegmentMessage, frozen=True):
     """A segment to create exists already."""
 
     request_id: I64
@@ -51,7 +51,7 @@ class SegmentAlreadyExists(SegmentMessage):
 
 
 @message(53, Direction.REPLY, Dialect.RELEASED)
-class NoSuchSegment(SegmentMessage):
+class NoSuchSegment(SegmentMessage, frozen=True):
     """The segment was never created, or was deleted."""
 
     request_id: I64
@@ -66,7 +66,7 @@ class NoSuchSegment(SegmentMessage):
     Dialect.RELEASED,
     older=Older(16, ("writer_id", "event_number", "server_stack_trace"), {"request_id": -1}),
 )
-class InvalidEventNumber(SegmentMessage):
+class InvalidEventNumber(SegmentMessage, frozen=True):
     """The writer's event number is not above its last one; the server closes the connection after it.
 
     Up to wire version 15 it has no request id, and the trace comes last.
@@ -79,7 +79,7 @@ class InvalidEventNumber(SegmentMessage):
 
 
 @message(56, Direction.REPLY, Dialect.RELEASED)
-class SegmentIsTruncated(SegmentMessage):
+class SegmentIsTruncated(SegmentMessage, frozen=True):
     """The requested offset is before `start_offset`, where the segment begins now."""
 
     request_id: I64
@@ -90,7 +90,7 @@ class SegmentIsTruncated(SegmentMessage):
 
 
 @message(57, Direction.REPLY, Dialect.RELEASED)
-class OperationUnsupported(SegmentMessage):
+class OperationUnsupported(SegmentMessage, frozen=True):
     """The server does not support the operation."""
 
     request_id: I64
@@ -99,7 +99,7 @@ class OperationUnsupported(SegmentMessage):
 
 
 @message(60, Direction.REPLY, Dialect.RELEASED)
-class AuthTokenCheckFailed(SegmentMessage):
+class AuthTokenCheckFailed(SegmentMessage, frozen=True):
     """A delegation token was refused. `error_code`: -1 not specified, 0 failed, 1 expired; no other, since a real
     client crashes on it."""
 
@@ -109,7 +109,7 @@ class AuthTokenCheckFailed(SegmentMessage):
 
 
 @message(61, Direction.REPLY, Dialect.RELEASED)
-class ErrorMessage(SegmentMessage):
+class ErrorMessage(SegmentMessage, frozen=True):
     """Any other error. `error_code`: -1 not specified, 0 illegal argument."""
 
     request_id: I64

@@ -30,7 +30,7 @@ __all__ = [
 
 
 @message(70, Direction.REQUEST, Dialect.RELEASED)
-class CreateTableSegment(SegmentMessage):
+class CreateTableSegment(SegmentMessage, frozen=True):
     """Creates a table; answered by SegmentCreated or SegmentAlreadyExists. `key_length` 0: keys of any length."""
 
     request_id: I64
@@ -42,7 +42,7 @@ class CreateTableSegment(SegmentMessage):
 
 
 @message(71, Direction.REQUEST, Dialect.RELEASED)
-class DeleteTableSegment(SegmentMessage):
+class DeleteTableSegment(SegmentMessage, frozen=True):
     """Deletes a table; answered by SegmentDeleted, NoSuchSegment or TableSegmentNotEmpty."""
 
     request_id: I64
@@ -52,7 +52,7 @@ class DeleteTableSegment(SegmentMessage):
 
 
 @message(68, Direction.REQUEST, Dialect.RELEASED)
-class GetTableSegmentInfo(SegmentMessage):
+class GetTableSegmentInfo(SegmentMessage, frozen=True):
     """Asks for a table's TableSegmentInfo."""
 
     request_id: I64
@@ -61,7 +61,7 @@ class GetTableSegmentInfo(SegmentMessage):
 
 
 @message(69, Direction.REPLY, Dialect.RELEASED)
-class TableSegmentInfo(SegmentMessage):
+class TableSegmentInfo(SegmentMessage, frozen=True):
     """A table's start offset, bytes, number of entries, and length of keys (0: any)."""
 
     request_id: I64
@@ -73,7 +73,7 @@ class TableSegmentInfo(SegmentMessage):
 
 
 @message(74, Direction.REQUEST, Dialect.RELEASED)
-class UpdateTableEntries(SegmentMessage):
+class UpdateTableEntries(SegmentMessage, frozen=True):
     """Writes all entries or none, if their keys' versions match. `table_segment_offset` -1: wherever the segment
     ends."""
 
@@ -85,7 +85,7 @@ class UpdateTableEntries(SegmentMessage):
 
 
 @message(75, Direction.REPLY, Dialect.RELEASED)
-class TableEntriesUpdated(SegmentMessage):
+class TableEntriesUpdated(SegmentMessage, frozen=True):
     """The new versions, in the order of the entries."""
 
     request_id: I64
@@ -93,7 +93,7 @@ class TableEntriesUpdated(SegmentMessage):
 
 
 @message(76, Direction.REQUEST, Dialect.RELEASED)
-class RemoveTableKeys(SegmentMessage):
+class RemoveTableKeys(SegmentMessage, frozen=True):
     """Removes all keys or none, if their versions match."""
 
     request_id: I64
@@ -104,7 +104,7 @@ class RemoveTableKeys(SegmentMessage):
 
 
 @message(77, Direction.REPLY, Dialect.RELEASED)
-class TableKeysRemoved(SegmentMessage):
+class TableKeysRemoved(SegmentMessage, frozen=True):
     """Answers 76."""
 
     request_id: I64
@@ -112,7 +112,7 @@ class TableKeysRemoved(SegmentMessage):
 
 
 @message(78, Direction.REQUEST, Dialect.RELEASED)
-class ReadTable(SegmentMessage):
+class ReadTable(SegmentMessage, frozen=True):
     """Asks for the values of keys."""
 
     request_id: I64
@@ -122,7 +122,7 @@ class ReadTable(SegmentMessage):
 
 
 @message(79, Direction.REPLY, Dialect.RELEASED)
-class TableRead(SegmentMessage):
+class TableRead(SegmentMessage, frozen=True):
     """One entry for each key; a missing key has version -1 and an empty value."""
 
     request_id: I64
@@ -131,7 +131,7 @@ class TableRead(SegmentMessage):
 
 
 @message(80, Direction.REPLY, Dialect.RELEASED)
-class TableSegmentNotEmpty(SegmentMessage):
+class TableSegmentNotEmpty(SegmentMessage, frozen=True):
     """A table that was to be deleted only if empty is not empty."""
 
     request_id: I64
@@ -140,7 +140,7 @@ class TableSegmentNotEmpty(SegmentMessage):
 
 
 @message(81, Direction.REPLY, Dialect.RELEASED)
-class TableKeyDoesNotExist(SegmentMessage):
+class TableKeyDoesNotExist(SegmentMessage, frozen=True):
     """A version was expected of a missing key; nothing was changed."""
 
     request_id: I64
@@ -149,7 +149,7 @@ class TableKeyDoesNotExist(SegmentMessage):
 
 
 @message(82, Direction.REPLY, Dialect.RELEASED)
-class TableKeyBadVersion(SegmentMessage):
+class TableKeyBadVersion(SegmentMessage, frozen=True):
     """A key has another version than expected; nothing was changed."""
 
     request_id: I64
@@ -158,7 +158,7 @@ class TableKeyBadVersion(SegmentMessage):
 
 
 @message(83, Direction.REQUEST, Dialect.RELEASED)
-class ReadTableKeys(SegmentMessage):
+class ReadTableKeys(SegmentMessage, frozen=True):
     """Lists keys, continuing from a token; empty bounds mean no bounds. `reserved` is empty."""
 
     request_id: I64
@@ -172,7 +172,7 @@ class ReadTableKeys(SegmentMessage):
 
 
 @message(84, Direction.REPLY, Dialect.RELEASED)
-class TableKeysRead(SegmentMessage):
+class TableKeysRead(SegmentMessage, frozen=True):
     """Answers 83."""
 
     request_id: I64
@@ -182,7 +182,7 @@ class TableKeysRead(SegmentMessage):
 
 
 @message(85, Direction.REQUEST, Dialect.RELEASED)
-class ReadTableEntries(SegmentMessage):
+class ReadTableEntries(SegmentMessage, frozen=True):
     """Lists entries, as ReadTableKeys lists keys."""
 
     request_id: I64
@@ -196,7 +196,7 @@ class ReadTableEntries(SegmentMessage):
 
 
 @message(86, Direction.REPLY, Dialect.RELEASED)
-class TableEntriesRead(SegmentMessage):
+class TableEntriesRead(SegmentMessage, frozen=True):
     """Answers 85."""
 
     request_id: I64
@@ -206,7 +206,7 @@ class TableEntriesRead(SegmentMessage):
 
 
 @message(88, Direction.REQUEST, Dialect.RELEASED)
-class ReadTableEntriesDelta(SegmentMessage):
+class ReadTableEntriesDelta(SegmentMessage, frozen=True):
     """Asks for entries that were changed at or after a position."""
 
     request_id: I64
@@ -217,7 +217,7 @@ class ReadTableEntriesDelta(SegmentMessage):
 
 
 @message(87, Direction.REPLY, Dialect.RELEASED)
-class TableEntriesDeltaRead(SegmentMessage):
+class TableEntriesDeltaRead(SegmentMessage, frozen=True):
     """Answers 88. `should_clear`: drop what is known; `last_position`: the position to continue from."""
 
     request_id: I64

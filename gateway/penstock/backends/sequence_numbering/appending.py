@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from typing import Final
 
 import trio
+from msgspec.structs import replace
 
 from penstock.backends.sequence_numbering.assigning import NumberAssigner, SentAppend
 from penstock.backends.sequence_numbering.state import IndexedStream

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from penstock.tools.replay.items import ClientSent, Finish, Item, Over, given_by
 from penstock.tools.replay.recorded import MOST_PROBLEMS, Choice, missed

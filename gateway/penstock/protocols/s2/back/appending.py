@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import trio
+from msgspec.structs import replace
 
 from penstock.core.back import AppendSession
 from penstock.core.clock import Clock

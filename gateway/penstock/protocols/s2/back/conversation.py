@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
 import trio
+from msgspec.structs import replace
 
 from penstock.net.http.client.connection import HttpStream
 from penstock.protocols.s2.back.append_queue import AppendQueue, Need

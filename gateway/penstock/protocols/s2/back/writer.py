@@ -6,10 +6,10 @@ import math
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 
 import structlog
 import trio
+from msgspec.structs import replace
 
 from penstock.core.delivery import Delivery
 from penstock.net.retries import RetryPolicy, retry_after, tried_again, worth_retrying

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from penstock.core.back import Back, Following, ReadSession
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.protocols.s2.front.call import JSON, PROTOBUF, S2Call
@@ -32,8 +34,7 @@ class RecordEndpoints:
         """POST /v1/streams/{stream}/records"""
         append = await self._append_input(call)
         validate_append(append)
-        append.create_config = call.create_config()
-        appended = await self._back.perform(append)
+        appended = await self._back.perform(replace(append, create_config=call.create_config()))
         if accepted(call.request) is Media.PROTOBUF:
             await call.respond(200, protobuf.encode_append_ack(appended), PROTOBUF)
         else:

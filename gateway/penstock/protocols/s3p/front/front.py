@@ -11,12 +11,13 @@ import math
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final, cast
 
 import structlog
 import trio
+from msgspec.structs import replace
 
 from penstock.core.back import AppendSession, Back, Following, ReadSession
 from penstock.net.draining import Draining
