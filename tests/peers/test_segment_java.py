@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.pravega.java import MAVEN_SECONDS, JavaProgram, running_java
 from support.segment.messages import MESSAGES, WRITER, at_most, joined, message_of, pull
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import trio
+from msgspec.structs import replace
 from support.backs import DecodedBack
 
 from penstock.core.back import AppendSessionWrapper, Back, BackWrapper

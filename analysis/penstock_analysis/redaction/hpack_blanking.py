@@ -100,7 +100,13 @@ def _literal(reader: _Reader, table: HeaderTable, secrets: Secrets, edits: list[
     """RFC 7541, 6.2: with a name by index or as a string, and to be remembered or not."""
     indexing = bool(reader.block[reader.at] & 0x40)
     index = reader.integer(6 if indexing else 4)
-    name = _entry(table, index)[0] if index else reader.string()[0].lower()
+    if index:
+        name = _entry(table, index)[0]
+    else:
+        name, start, coded = reader.string()
+        if spans := joined(secrets.in_name(name)):
+            edits.append(Edit(start, _blanked(name, spans, coded)))
+        name = name.lower()
     value, start, coded = reader.string()
     spans = joined(secrets.in_header(name.strip(), value))
     if spans:
@@ -124,9 +130,9 @@ _SHORTEST: Final = min(_BITS)
 
 
 def _characters() -> dict[int, int]:
-    """Return a character for each length of codes: `*` has 8 bits, `0` has 5; printable ones where they exist."""
+    """Return a character for each length of codes: `*` has 8 bits, `0` has 5; those that a name may have, if any."""
     found: dict[int, int] = {}
-    for character in b"*0%:?+#$^<\\", *range(256):
+    for character in b"*0%x!+#$^`\\", *range(256):
         for one in character if isinstance(character, bytes) else (character,):
             found.setdefault(_BITS[one], one)
     return found

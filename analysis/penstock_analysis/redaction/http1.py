@@ -165,6 +165,7 @@ def _read_fields(flow: Flow, secrets: Secrets) -> Generator[None, None, Fields]:
             if not colon:
                 raise NotUnderstood
             start = len(name) + 1
+            _blank(flow, secrets.in_name(name))
             name = name.strip().lower()
         value = line[start:].strip(b" \t")
         start += len(line) - start - len(line[start:].lstrip(b" \t"))

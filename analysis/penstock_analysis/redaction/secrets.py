@@ -79,6 +79,10 @@ class Secrets:
                 found += self._in_base64(value)
         return found
 
+    def in_name(self, name: bytes) -> list[Span]:
+        """Return the matches in a header's name, as spelled."""
+        return [] if not self.patterns or name.strip().lower() in self._framing else self.patterns.spans(name)
+
     def in_target(self, target: bytes) -> list[Span]:
         """Return the secret parts of a URL, or of a line that holds one: user, password, values of parameters."""
         found = [match.span(1) for match in _USER.finditer(target)] if b"@" in target else []

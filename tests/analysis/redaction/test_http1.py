@@ -130,7 +130,7 @@ def test_a_pattern_that_is_found_everywhere_leaves_what_holds_it_together() -> N
         (SERVER, b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2;x=y\r\nhi\r\n0\r\n\r\n"),
     ]
     client, server = at_every_cut(said, RedactionRules(patterns=(b"(?s).",)))
-    assert client == b"POST ** HTTP/1.1\r\ncontent-length: 2\r\nx: **\r\n\r\n**"
+    assert client == b"POST ** HTTP/1.1\r\ncontent-length: 2\r\n*: **\r\n\r\n**"
     assert server == b"HTTP/1.1 200 **\r\ntransfer-encoding: chunked\r\n\r\n2;***\r\n**\r\n0\r\n\r\n"
 
 
@@ -139,3 +139,9 @@ def test_other_names() -> None:
     said = [(CLIENT, b"GET /?token=seen HTTP/1.1\r\nx-key: hush\r\nauthorization: seen\r\n\r\n")]
     client, _ = at_every_cut(said, rules)
     assert client == said[0][1].replace(b"hush", b"****")
+
+
+def test_patterns_in_names() -> None:
+    data = b"GET / HTTP/1.1\r\nHost: b\r\nX-12345678-Y: 1\r\nContent-Length: 0\r\n\r\n"
+    client, _ = at_every_cut([(CLIENT, data)], RedactionRules(patterns=(rb"[0-9]{8}", b"(?i)content-length")))
+    assert client == data.replace(b"12345678", b"*" * 8)

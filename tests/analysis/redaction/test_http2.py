@@ -190,6 +190,13 @@ def test_a_pattern_that_is_found_everywhere_leaves_what_holds_it_together() -> N
     assert client.endswith(goaway.replace(b"hush", b"****"))
 
 
+@pytest.mark.parametrize("huffman", [True, False])
+def test_patterns_in_names(huffman: bool) -> None:
+    head = [(":method", "GET"), ("x-12345678-hush", "1")]
+    client, _ = at_every_cut([(CLIENT, client_bytes(huffman, head, head))], RedactionRules(patterns=(rb"[0-9]{8}",)))
+    assert heads_of(client) == [[(":method", "GET"), (f"x-{blanked('12345678', huffman)}-hush", "1")]] * 2
+
+
 def test_patterns_in_values() -> None:
     said: Said = [(CLIENT, client_bytes(True, [(":method", "GET"), ("x-note", "number 12345678 of many")]))]
     client, _ = at_every_cut(said, RedactionRules(patterns=(rb"[0-9]{8}",)))

@@ -6,6 +6,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import (
@@ -128,7 +129,7 @@ def test_append_inputs_are_the_librarys_bytes_and_come_back(append: Append) -> N
     assert payload == library_append(append).SerializeToString()
     decoded = decode_append_input(memoryview(payload), STREAM)
     if append.timestamps is not None and set(append.timestamps) <= {None}:
-        append.timestamps = None
+        append = replace(append, timestamps=None)
     assert decoded == append
 
 

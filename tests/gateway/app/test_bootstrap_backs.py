@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.app.bootstrap import check_files, open_router
@@ -121,7 +122,7 @@ def test_an_s3p_server_is_told_what_the_file_says() -> None:
     )
     assert s3p_back_settings(table) == S3PBackSettings(
         names=BasinInName(),
-        limits=replace(S3PLimits(), max_records_per_append=1, max_record_bytes=2, max_append_bytes=3),
+        limits=msgspec.structs.replace(S3PLimits(), max_records_per_append=1, max_record_bytes=2, max_append_bytes=3),
         loss=LossPolicy(Loss.DROP, Loss.ENVELOPE, Loss.ENVELOPE),
         delivery=Delivery.AT_LEAST_ONCE,
         split_appends=True,

@@ -1,8 +1,7 @@
 """Records that a writer appends: its position is stored with them, or neither is."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from support.store import BASIN, STREAM, Fails, Wall, bodies
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded

@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -307,12 +308,12 @@ async def test_a_basin_may_create_streams_on_append(back: EmbeddedBack) -> None:
         CreateBasin(OTHER.basin, BasinConfig(create_stream_on_append=True, default_stream_config=default))
     )
     with Fails(FailureCode.STREAM_NOT_FOUND):
-        await back.perform(replace(appending(b"x", stream=OTHER), create_if_missing=False))
+        await back.perform(msgspec.structs.replace(appending(b"x", stream=OTHER), create_if_missing=False))
     with Fails(FailureCode.INVALID):
         await back.perform(appending(stream=OTHER))
     assert not (await back.perform(ListStreams(OTHER.basin))).items
     layer = StreamConfig(retention=Retention(90))
-    append = replace(appending(b"x", stream=OTHER), create_config=layer)
+    append = msgspec.structs.replace(appending(b"x", stream=OTHER), create_config=layer)
     assert (await back.perform(append)).end.seq_num == 1
     assert (await back.perform(append)).end.seq_num == 2
     config = await back.perform(GetStreamConfig(OTHER))

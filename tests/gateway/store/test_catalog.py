@@ -78,12 +78,12 @@ async def _only_the_same_is_repeated(back: EmbeddedBack, basin: CreateBasin, str
         repeated = await back.perform(same)  # type: ignore[type-var]
         assert repeated.result is ProvisionResult.NOOP and repeated.info.created_at == NOW
     for other in (
-        replace(basin, request_token=None),
-        replace(basin, request_token="another"),
-        replace(basin, config=BasinConfig()),
-        replace(stream, request_token=None),
-        replace(stream, request_token="another"),
-        replace(stream, config=StreamConfig()),
+        msgspec.structs.replace(basin, request_token=None),
+        msgspec.structs.replace(basin, request_token="another"),
+        msgspec.structs.replace(basin, config=BasinConfig()),
+        msgspec.structs.replace(stream, request_token=None),
+        msgspec.structs.replace(stream, request_token="another"),
+        msgspec.structs.replace(stream, config=StreamConfig()),
     ):
         with Fails(FailureCode.RESOURCE_ALREADY_EXISTS, "already exists"):
             await back.perform(other)  # type: ignore[type-var]

@@ -1,10 +1,9 @@
 """A prepared decision equals what the store would have decided, or it is decided anew."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.store import NOW, STREAM, Fails, appending, fence
 
 from penstock.store.heads import StreamHead

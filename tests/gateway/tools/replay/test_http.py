@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import msgspec
 import pytest
 import trio.testing
 from support.captures.dialogues import conversation, events
@@ -156,7 +157,7 @@ async def test_requests_that_did_not_wait_for_each_other(fewer_at_once: bool, au
         await exchange.respond(200, [], b"")
         at_once -= 1
 
-    limits = replace(HttpSettings().limits, max_streams=2)
+    limits = msgspec.structs.replace(HttpSettings().limits, max_streams=2)
     summary = await played(list(events(conversation("s2"), said)), handler, server=HttpSettings(limits=limits))
     assert summary.same, list(summary.lines())
     assert summary.totals["answers"] == 5 and most == (2 if fewer_at_once else 1)
@@ -236,7 +237,11 @@ async def test_a_request_that_the_server_s_http_cannot_say(autojump_clock: Clock
     odd = [(Sender.CLIENT, REQUEST), (Sender.SERVER, answer)] * 3
     with pytest.MonkeyPatch.context() as patch:
         head = Rewritten.head
-        patch.setattr(Rewritten, "head", lambda *a: replace(head(*a), target="/a b" if not asked else head(*a).target))
+        patch.setattr(
+            Rewritten,
+            "head",
+            lambda *a: msgspec.structs.replace(head(*a), target="/a b" if not asked else head(*a).target),
+        )
         began = trio.current_time()
         summary = await played(list(events(conversation("s2"), odd)), handler)
     assert trio.current_time() - began < 5.0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import replace
 
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 from support.s2.model import ModelServer, model_server
 from support.store import NOW, STREAM, acknowledged, appending
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from msgspec.structs import replace
 from support.controller import NAMES
 from support.controller import store as controlled_store
 from support.segment.back import CONTROLLER, STORE, STREAM, append_of, opened
