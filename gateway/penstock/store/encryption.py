@@ -19,9 +19,6 @@ import os
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from aeg import aegis256
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec.structs import replace
 
 from penstock.core.encryption import EncryptionKey, missing_key
@@ -37,8 +34,7 @@ __all__ = ["RecordCipher", "record_cipher"]
 TAG_BYTES: Final = 16
 
 Crypt = Callable[[bytes, bytes, bytes], bytes]
-"""Takes a nonce, data, and data to authenticate only. Decrypting raises `_WRONG`."""
-_WRONG: Final = (InvalidTag, ValueError)
+"""Takes a nonce, data, and data to authenticate only. Decrypting raises ValueError if the key or the data is wrong."""
 
 
 class _Suite(NamedTuple):
@@ -51,7 +47,12 @@ class _Suite(NamedTuple):
     make: Callable[[bytes], tuple[Crypt, Crypt]]
 
 
+# The ciphers are imported where they are used: most gateways have none, and start faster without.
+
+
 def _aegis(key: bytes) -> tuple[Crypt, Crypt]:
+    from aeg import aegis256
+
     def encrypt(nonce: bytes, data: bytes, also: bytes) -> bytes:
         return bytes(aegis256.encrypt(key, nonce, data, also, maclen=TAG_BYTES))
 
@@ -62,8 +63,18 @@ def _aegis(key: bytes) -> tuple[Crypt, Crypt]:
 
 
 def _aes_gcm(key: bytes) -> tuple[Crypt, Crypt]:
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     cipher = AESGCM(key)
-    return cipher.encrypt, cipher.decrypt
+
+    def decrypt(nonce: bytes, data: bytes, also: bytes) -> bytes:
+        try:
+            return cipher.decrypt(nonce, data, also)
+        except InvalidTag:
+            raise ValueError("the tag is wrong") from None
+
+    return cipher.encrypt, decrypt
 
 
 _SUITES: Final = {
@@ -136,7 +147,7 @@ class RecordCipher:
             raise broken("a record is not encrypted with the stream's cipher")
         try:
             return self._decrypt(body[1:start], body[start:], self._named)
-        except _WRONG:
+        except ValueError:
             raise fail(FailureCode.DECRYPTION_FAILED, "record decryption failed") from None
 
 

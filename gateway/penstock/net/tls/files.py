@@ -1,4 +1,7 @@
-"""The contents of PEM files, and the reasons for which they cannot be used."""
+"""The contents of PEM files, and the reasons for which they cannot be used.
+
+The parser of certificates is imported where it is used: it is a twentieth of the start of a gateway without TLS.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from cryptography import x509
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
 
 __all__ = ["Described", "certificates_in", "no_password", "revocation_lists_in", "stamp_of", "text_of"]
 
@@ -53,6 +57,8 @@ def stamp_of(path: str) -> Stamp:
 def certificates_in(path: str) -> list[Described]:
     """Return the certificates of a file, in its order. A file that OpenSSL can read and this parser cannot yields none:
     its names and expiry are then unknown."""
+    from cryptography import x509
+
     try:
         return [_described(one) for one in x509.load_pem_x509_certificates(Path(path).read_bytes())]
     except (OSError, ValueError):
@@ -62,6 +68,8 @@ def certificates_in(path: str) -> list[Described]:
 def revocation_lists_in(path: str) -> list[Described]:
     """Return the revocation lists of a file. Raises ValueError if there is none or one cannot be parsed, and
     OSError."""
+    from cryptography import x509
+
     end = b"-----END X509 CRL-----"
     parts = Path(path).read_bytes().split(end)[:-1]
     lists = [x509.load_pem_x509_crl(part[part.index(b"-----BEGIN X509 CRL-----") :] + end + b"\n") for part in parts]
@@ -70,14 +78,16 @@ def revocation_lists_in(path: str) -> list[Described]:
     return [Described(one.issuer.rfc4514_string(), one.next_update_utc, soon=LIST_ENDS_SOON) for one in lists]
 
 
-def _described(certificate: x509.Certificate) -> Described:
+def _described(certificate: Certificate) -> Described:
     names = tuple(_host_names(certificate))
     subject = certificate.subject.rfc4514_string() or ", ".join(names)
     return Described(subject, certificate.not_valid_after_utc, names)
 
 
-def _host_names(certificate: x509.Certificate) -> Iterator[str]:
+def _host_names(certificate: Certificate) -> Iterator[str]:
     """Return the DNS names of a certificate, else its common name."""
+    from cryptography import x509
+
     try:
         found: Sequence[str] = certificate.extensions.get_extension_for_class(
             x509.SubjectAlternativeName
