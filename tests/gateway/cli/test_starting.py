@@ -74,6 +74,13 @@ def test_help_of_a_command_imports_nothing_that_it_works_with() -> None:
     assert modules & WORK == set()
 
 
+def test_a_gateway_without_tls_and_ciphers_imports_no_cryptography() -> None:
+    code = "from penstock.cli import main; main(['check'], prog_name='penstock')"
+    _, modules = imports(code)
+    assert "penstock.app.config" in modules and "penstock.store.encryption" in modules
+    assert modules & {"aeg", "cryptography"} == set()
+
+
 def test_every_line_fits_in_a_narrow_terminal() -> None:
     for arguments in ([], ["pipeline"]):
         lines = CliRunner().invoke(main, [*arguments, "--help"]).output.partition("Commands:\n")[2].splitlines()
