@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from penstock_codecs.byte_events import join_events, split_events
 from penstock_codecs.byte_layout import (
     MAX_BODY,
     MOST_EMPTY,
@@ -25,7 +26,6 @@ from penstock_codecs.envelope import ENVELOPE_MARK, wrap
 from penstock_codecs.features import Feature
 from penstock_codecs.limits import MIB, S2_MAX_RECORD_HEADERS
 from penstock_codecs.model import NO_HEADERS, Columns, Header, Headers, metered_size
-from penstock_codecs.segment.events import join_events, split_events
 
 ALL = Layout.ENVELOPE_HEADERS | Layout.ENVELOPE_EMPTY | Layout.ENVELOPE_COMMANDS
 PLAIN_HEADERS = (Header(b"k", b"v"),)

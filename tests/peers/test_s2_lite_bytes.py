@@ -18,11 +18,11 @@ from penstock.core.back import Back
 from penstock.net.upstream import Upstream, UpstreamSettings
 from penstock.protocols.s2.back.back import open_s2
 from penstock.protocols.s2.back.settings import S2BackSettings
+from penstock_codecs.byte_events import join_events, split_events
 from penstock_codecs.byte_operations import AppendBytes, GetAttribute, GetSegmentInfo, ReadBytes, WriterPosition
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateStream, EnsureBasin
-from penstock_codecs.segment.events import join_events, split_events
 
 pytestmark = pytest.mark.peer
 

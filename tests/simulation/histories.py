@@ -14,6 +14,7 @@ from simulation.checker import COMMAND, EMPTY, Call, Done, Log, Lost, Refused, V
 from support.store import appending, fence, trim_record
 
 from penstock.core.back import AppendSession, Back, Following
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import AppendBytes, Merge, Seal
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Record, StreamRef, is_command
@@ -29,7 +30,6 @@ from penstock_codecs.operations import (
     Read,
     Trim,
 )
-from penstock_codecs.segment.events import join_events
 
 __all__ = [
     "BASIN",

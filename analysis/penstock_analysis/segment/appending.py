@@ -12,9 +12,9 @@ from uuid import UUID
 from penstock_analysis.capture import Conversation
 from penstock_analysis.dialogue.messages import APPENDED, SeenRecord
 from penstock_analysis.dialogue.waiting import MOST_WAITING, PendingBatches
+from penstock_codecs.byte_events import EVENT_HEADER_BYTES, split_events
 from penstock_codecs.byte_layout import MOST_EMPTY
 from penstock_codecs.limits import SegmentLimits
-from penstock_codecs.segment.events import EVENT_HEADER_BYTES, split_events
 
 __all__ = ["Answered", "StoredEvents", "WriterAppends"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, NamedTuple
 
+from penstock_codecs.byte_events import EVENT_HEADER_BYTES
 from penstock_codecs.byte_layout import MOST_EMPTY
 from penstock_codecs.limits import MIB, SEGMENT_MAX_EVENT
-from penstock_codecs.segment.events import EVENT_HEADER_BYTES
 
 __all__ = ["DeliveredEvents", "Deliveries"]
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from penstock_analysis.dialogue.sides import PlacedEvent, UnreadableBytes
 from penstock_analysis.segment.clauses import segment_clause
 from penstock_analysis.segment.dialect_detection import DetectedDialect
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.limits import SegmentLimits
 from penstock_codecs.segment.appends import Violation
 from penstock_codecs.segment.blocks import BlockData
@@ -16,7 +17,6 @@ from penstock_codecs.segment.draft import BeginAppendBlock, EndAppendBlock, Part
 from penstock_codecs.segment.draft import SetupAppend as DraftSetupAppend
 from penstock_codecs.segment.draft_order import DraftRequests
 from penstock_codecs.segment.draft_order import DraftState as DraftState
-from penstock_codecs.segment.events import join_events
 from penstock_codecs.segment.frames import FrameFault, Frames, decode_message
 from penstock_codecs.segment.layout import HEADER_BYTES, Dialect, Direction, SegmentMessage
 from penstock_codecs.segment.partials import Reassembly

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 from uuid import UUID
 
+from penstock_codecs.byte_events import join_events, split_events
 from penstock_codecs.codec import Codec, CodecPlugin, Role
 from penstock_codecs.limits import SegmentLimits
 from penstock_codecs.listing import Listing
@@ -16,7 +17,6 @@ from penstock_codecs.segment.appends import BlockAppended, append_messages
 from penstock_codecs.segment.blocks import BlockData
 from penstock_codecs.segment.conversation import DEFAULT_LIMITS, SegmentClient, SegmentServer
 from penstock_codecs.segment.encoder import Fill
-from penstock_codecs.segment.events import join_events, split_events
 from penstock_codecs.segment.layout import TYPE_TABLE, Dialect, Direction, SegmentMessage, encode
 from penstock_codecs.segment.lists import ChunkInfo, MergeAttributeUpdate, MergedSegment, TableEntry, TableKey
 from penstock_codecs.segment.scanning import NoEvent, ScannedRecords, take_records

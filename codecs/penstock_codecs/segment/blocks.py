@@ -14,9 +14,9 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from penstock_codecs.byte_events import EVENT_HEADER_BYTES
 from penstock_codecs.segment.draft import BeginAppendBlock, Event, Partial
 from penstock_codecs.segment.draft_order import DraftRequests, DraftState
-from penstock_codecs.segment.events import EVENT_HEADER_BYTES
 from penstock_codecs.segment.frames import FrameFault, Frames
 from penstock_codecs.segment.layout import HEADER_BYTES, show_value
 

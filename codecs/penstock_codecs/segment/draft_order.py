@@ -11,10 +11,10 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from penstock_codecs.byte_events import EVENT_HEADER_BYTES
 from penstock_codecs.limits import SegmentLimits
 from penstock_codecs.segment.appends import Violation
 from penstock_codecs.segment.draft import BeginAppendBlock, EndAppendBlock, Event, SetupAppend
-from penstock_codecs.segment.events import EVENT_HEADER_BYTES
 from penstock_codecs.segment.layout import SegmentMessage
 
 __all__ = ["TRANSITIONS", "DraftKind", "DraftRequests", "DraftState"]

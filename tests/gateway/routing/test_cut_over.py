@@ -18,11 +18,11 @@ from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back, BackWrapper
 from penstock.core.segment_names import INTERNAL_BASIN
 from penstock.routing.target import Target
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Capability, CheckTail, CreateStream, FromSeqNum, Read
-from penstock_codecs.segment.events import join_events
 
 
 async def test_a_cut_over_holds_changes_and_moves_sessions(here: EmbeddedBack, there: EmbeddedBack) -> None:

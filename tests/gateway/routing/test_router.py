@@ -13,6 +13,7 @@ from penstock.backends.embedded import EmbeddedBack
 from penstock.core.identity import CLIENT, Client
 from penstock.routing.observed import ObservedBack
 from penstock.routing.router import Router
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, Merge, ReadBytes
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
@@ -29,7 +30,6 @@ from penstock_codecs.operations import (
     ListStreams,
     Operation,
 )
-from penstock_codecs.segment.events import join_events
 
 
 async def test_without_routes_all_goes_to_the_store(here: EmbeddedBack) -> None:

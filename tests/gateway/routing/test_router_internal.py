@@ -8,11 +8,11 @@ from support.store import bodies
 from penstock.app.config import RouteTable
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, Merge
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Capability, CreateStream, FromSeqNum
-from penstock_codecs.segment.events import join_events
 from penstock_codecs.table_operations import CreateTable, GetTableInfo
 
 TRANSACTION = "#transaction." + "0" * 31 + "1"

@@ -22,6 +22,7 @@ from support.store import (
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Following
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes, GetAttribute, WriterPosition
 from penstock_codecs.envelope import wrap
@@ -37,7 +38,6 @@ from penstock_codecs.operations import (
     Read,
     ReconfigureStream,
 )
-from penstock_codecs.segment.events import join_events
 from penstock_codecs.streams import BasinConfig, StreamConfigPatch, TimestampingMode
 
 ONE, TWO = b"one-" * 4, b"two-" * 4

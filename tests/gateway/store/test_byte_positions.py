@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from support.store import BASIN, STREAM, Fails, Wall, appending, bodies, fence, trim_record
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_layout import Layout, event_of, runs_of
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, Seal, SegmentInfo, Truncate
 from penstock_codecs.envelope import ENVELOPE_MARK, wrap
@@ -34,7 +35,6 @@ from penstock_codecs.operations import (
     Located,
     Trim,
 )
-from penstock_codecs.segment.events import join_events
 
 EXAMPLES = settings.get_profile(settings.get_current_profile_name()).max_examples // 8
 """A history costs 30 to 100 ms."""

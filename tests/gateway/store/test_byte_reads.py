@@ -13,6 +13,7 @@ from support.store.byte_reads import all_bytes, events, forget_recent, nothing, 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.store import byte_reads, tail_cache
 from penstock.store import byte_reads as byte_rows
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import AppendBytes, BytesRead, GetSegmentInfo, ReadBytes, Seal, Truncate
 from penstock_codecs.byte_rendering import Rendered
 from penstock_codecs.failures import FailureCode
@@ -28,7 +29,6 @@ from penstock_codecs.operations import (
     ListBasins,
     Read,
 )
-from penstock_codecs.segment.events import join_events
 
 
 async def test_the_back_can_do_it(back: EmbeddedBack) -> None:

@@ -15,10 +15,10 @@ from support.store import records, stored_bytes
 from support.store import writer as store_writer
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock_codecs.byte_events import split_events
 from penstock_codecs.byte_operations import GetAttribute
 from penstock_codecs.model import Record, StreamRef
 from penstock_codecs.operations import CheckTail, FromSeqNum, ListStreams
-from penstock_codecs.segment.events import split_events
 
 
 class Ack(NamedTuple):

@@ -23,6 +23,7 @@ from support.store import (
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Following
 from penstock_codecs.attributes import updated
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_layout import MAX_BODY
 from penstock_codecs.byte_operations import (
     NO_ATTRIBUTE,
@@ -49,7 +50,6 @@ from penstock_codecs.operations import (
     Read,
     Trim,
 )
-from penstock_codecs.segment.events import join_events
 
 SOURCE, OTHER = StreamRef(BASIN, "source"), StreamRef(BASIN, "other")
 NAME = bytes(range(16))

@@ -14,6 +14,7 @@ from support.store import BASIN, NOW, STREAM, Wall, appending, bodies, records, 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.errors import CannotStart
 from penstock.store.schema import _MIGRATIONS, APPLICATION_ID, FILE_NAME
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import ReadBytes
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
@@ -27,7 +28,6 @@ from penstock_codecs.operations import (
     Locate,
     ProvisionResult,
 )
-from penstock_codecs.segment.events import join_events
 from penstock_codecs.streams import BasinConfig, Retention, StreamConfig, TimestampingMode
 
 

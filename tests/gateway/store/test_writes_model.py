@@ -13,6 +13,7 @@ from support.store import BASIN, STREAM, Unwritable, Wall, appending, bodies
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.store.tail_cache import TailCache
+from penstock_codecs.byte_events import join_events, split_events
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.byte_operations import (
     NO_ATTRIBUTE,
@@ -30,7 +31,6 @@ from penstock_codecs.envelope import wrap
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Header, Headers, StreamRef
 from penstock_codecs.operations import Append, CheckTail, CreateBasin, CreateStream, DeleteStream, FromSeqNum, Trim
-from penstock_codecs.segment.events import join_events, split_events
 
 EXAMPLES = settings.get_profile(settings.get_current_profile_name()).max_examples // 8
 """A history costs 30 to 100 ms."""

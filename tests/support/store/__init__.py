@@ -7,13 +7,13 @@ import trio
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import AppendSession, Back, Following
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_layout import Layout, bodies_of, to_bytes
 from penstock_codecs.byte_operations import AppendBytes, WriterPosition
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Header, Headers, Record, RecordBatch, StreamRef, metered_size
 from penstock_codecs.operations import Append, Appended, Read, Start
 from penstock_codecs.s2.protobuf import decode_records
-from penstock_codecs.segment.events import join_events
 
 _ROWS = """
 SELECT first_seq, last_seq, first_offset, end_offset, layout, payload FROM batches WHERE stream = ? ORDER BY last_seq

@@ -5,10 +5,10 @@ from __future__ import annotations
 from support.store import STREAM
 
 from penstock.backends.embedded import EmbeddedBack
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import AppendBytes, BytesRead, ReadBytes
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
-from penstock_codecs.segment.events import join_events
 
 
 def events(*bodies: bytes) -> AppendBytes:

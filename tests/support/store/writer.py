@@ -15,11 +15,11 @@ from pathlib import Path
 import trio
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import AppendBytes, GetAttribute, Merge, WriterPosition
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef, metered_size
 from penstock_codecs.operations import Append, CreateStream, EnsureBasin, EnsureStream
-from penstock_codecs.segment.events import join_events
 
 BASIN = "crash-basin"
 STREAMS = ("one", "two", "three")

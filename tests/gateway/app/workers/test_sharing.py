@@ -13,6 +13,7 @@ from penstock.app.workers.back import RemoteBack
 from penstock.app.workers.reads import IDLE_STATES
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Following
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import ReadBytes
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import RecordBatch, StreamRef
@@ -26,7 +27,6 @@ from penstock_codecs.operations import (
     ReconfigureStream,
     Trim,
 )
-from penstock_codecs.segment.events import join_events
 from penstock_codecs.streams import StreamConfigPatch, TimestampingMode
 
 Backs = tuple[EmbeddedBack, RemoteBack, RemoteBack]

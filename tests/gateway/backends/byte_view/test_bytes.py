@@ -9,11 +9,11 @@ from support.store import records as all_records
 from penstock.backends.byte_view import BytesOnRecords, open_bytes_on_records
 from penstock.backends.byte_view.labels import LABEL, PIECE
 from penstock.backends.embedded import EmbeddedBack
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import Header, StreamRef
 from penstock_codecs.operations import Capability, FromSeqNum
-from penstock_codecs.segment.events import join_events
 
 
 async def content(back: BytesOnRecords, step: int = 1 << 20, stream: StreamRef = STREAM) -> bytes:

@@ -21,10 +21,10 @@ from penstock.net.upstream import Credentials, CredentialsMode
 from penstock.protocols.s2.back.back import open_s2
 from penstock.protocols.s2.back.settings import S2BackSettings
 from penstock.protocols.s2.back.sse import open_s2_sse
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import ReadBytes
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.operations import Operation
-from penstock_codecs.segment.events import join_events
 
 SWAP = Credentials(back="far", mode=CredentialsMode.SWAP, by_identity={"a": "token-a", "b": "token-b"})
 

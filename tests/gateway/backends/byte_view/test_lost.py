@@ -12,6 +12,7 @@ from support.store import STREAM, Fails, acknowledged, appending, sending
 
 from penstock.backends.byte_view import BytesOnRecords
 from penstock.core.back import Back
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import (
     NO_ATTRIBUTE,
     AppendBytes,
@@ -21,7 +22,6 @@ from penstock_codecs.byte_operations import (
     WriterPosition,
 )
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.segment.events import join_events
 
 ONE, TWO = b"one-" * 4, b"two-" * 4
 EVENTS = [b"%05d" % number for number in range(2500)]

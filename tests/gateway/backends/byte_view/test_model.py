@@ -15,12 +15,12 @@ from penstock.backends.byte_view import BytesSettings, open_bytes_on_records
 from penstock.backends.byte_view.labels import LABEL
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.core.back import Back
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, Truncate
 from penstock_codecs.envelope import ENVELOPE_MARK, wrap
 from penstock_codecs.model import Header, Headers
 from penstock_codecs.operations import Append, CreateBasin, CreateStream
-from penstock_codecs.segment.events import join_events
 
 KEY, FENCE = (Header(b"k", b"v"),), (Header(b"", b"fence"),)
 LABELLED = (Header(LABEL, b"1 raw"),)

@@ -11,6 +11,7 @@ from support.store import records as stored_records
 from penstock.backends.byte_view import BytesOnRecords, BytesSettings, open_bytes_on_records
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.byte_operations import (
     NO_ATTRIBUTE,
@@ -26,7 +27,6 @@ from penstock_codecs.failures import FailureCode
 from penstock_codecs.features import Feature
 from penstock_codecs.model import Header, Record, StreamRef
 from penstock_codecs.operations import CreateBasin, CreateStream, DeleteBasin, DeleteStream, FromSeqNum, Trim
-from penstock_codecs.segment.events import join_events
 from penstock_codecs.streams import BasinConfig
 
 NAME = b"name" * 4

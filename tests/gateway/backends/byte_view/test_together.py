@@ -10,6 +10,7 @@ from support.store import records as stored_records
 from penstock.backends.byte_view import BytesOnRecords, open_bytes_on_records
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import (
     AppendBytes,
     AttributeUpdate,
@@ -33,7 +34,6 @@ from penstock_codecs.operations import (
     GetStreamConfig,
     Locate,
 )
-from penstock_codecs.segment.events import join_events
 
 NAME = b"name" * 4
 SOURCE, OTHER = StreamRef(BASIN, "source"), StreamRef(BASIN, "other")

@@ -12,10 +12,10 @@ from support.store import BASIN, STREAM, appending, fence, sending, stored_bytes
 
 from penstock.core.segment_names import INTERNAL_BASIN
 from penstock.routing.mirror.hashing import NO_RECORDS, chain
+from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import AppendBytes, Merge
 from penstock_codecs.model import Header, Record, StreamRef
 from penstock_codecs.operations import CreateBasin, CreateStream, DeleteStream, FromSeqNum, GetStreamConfig, Trim
-from penstock_codecs.segment.events import join_events
 from penstock_codecs.streams import Retention, StreamConfig, TimestampingMode
 
 HEADERS = {0: (Header(b"name", b"value"), Header(b"name", b""))}

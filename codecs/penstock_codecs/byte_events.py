@@ -1,4 +1,4 @@
-"""Events as encoded in blocks and segments: type 0, length, payload (segment fact sheet, 1.5)."""
+"""Events, as which a stream's bytes hold its records: type 0, length, payload (segment fact sheet, 1.5)."""
 
 from __future__ import annotations
 
