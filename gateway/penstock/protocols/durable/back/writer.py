@@ -12,10 +12,10 @@ import math
 import random
 import secrets
 from collections import deque
-from dataclasses import replace
 from typing import Final
 
 import trio
+from msgspec.structs import replace
 
 from penstock.core.delivery import Delivery
 from penstock.net.retries import RetryPolicy, retry_after, tried_again, worth_retrying

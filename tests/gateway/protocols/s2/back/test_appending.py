@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Iterator
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 from support.captures.dialogues import CLIENT as CLIENT_SIDE
 from support.captures.dialogues import SERVER, RecordedStream
 from support.s2.model import ModelServer, model_server
@@ -170,8 +171,7 @@ async def test_streams_are_created_as_the_client_wants_them(autojump_clock: Cloc
         assert isinstance(got, Failure)
         assert got.code is FailureCode.STREAM_NOT_FOUND
         server.back.create_on_append = True
-        forbidden = appending(b"a")
-        forbidden.create_if_missing = False
+        forbidden = replace(appending(b"a"), create_if_missing=False)
         got = await outcome(back.perform(forbidden))
         assert isinstance(got, Failure)
         with pytest.raises(OperationFailed) as failed:
