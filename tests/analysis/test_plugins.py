@@ -18,8 +18,8 @@ from penstock_analysis.capture import Chunk, Side
 from penstock_analysis.dialogue.choosing import dialogue_for, spoken_by
 from penstock_analysis.dialogue.http.exchanges import http_protocols
 from penstock_analysis.plugin import layers_over_http, plugins
-from penstock_analysis.redaction import RedactionRules
 from penstock_analysis.redaction.choice import http_bodies
+from penstock_analysis.redaction.rules import RedactionRules
 from penstock_analysis.redaction.unknown import redaction_of
 from penstock_codecs import plugins as loader
 

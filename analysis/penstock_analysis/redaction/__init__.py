@@ -1,6 +1,4 @@
-"""Take secrets out of captures before they are written; the rest keeps its length and stays readable."""
+"""Take secrets out of captures before they are written; the rest keeps its length and stays readable.
 
-from penstock_analysis.redaction.redactor import Redactor
-from penstock_analysis.redaction.rules import RedactionRules
-
-__all__ = ["RedactionRules", "Redactor"]
+`rules` says what is secret, and is all that a configuration needs; `redactor` blanks it.
+"""

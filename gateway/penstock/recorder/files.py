@@ -20,7 +20,7 @@ from penstock.recorder.retention import FileRetention
 from penstock.recorder.settings import FileSettings, Priority, Sync
 from penstock_analysis.capture import CaptureEvent
 from penstock_analysis.capture.writing import CaptureWriter
-from penstock_analysis.redaction import RedactionRules
+from penstock_analysis.redaction.rules import RedactionRules
 from penstock_codecs.limits import MIB
 
 __all__ = ["APPLICATION", "FileRecording"]

@@ -18,7 +18,7 @@ from penstock.recorder.queue import EventQueue
 from penstock.recorder.recording import RecordingSink
 from penstock_analysis.capture import CaptureEvent
 from penstock_analysis.capture.writing import CaptureWriter
-from penstock_analysis.redaction import RedactionRules
+from penstock_analysis.redaction.rules import RedactionRules
 from penstock_codecs.limits import MIB
 
 __all__ = ["LIVE_QUEUE_BYTES", "LiveRecording", "LiveWriter"]

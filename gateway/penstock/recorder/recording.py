@@ -15,7 +15,8 @@ from penstock.recorder.pacing import REST_SECONDS, Pacing
 from penstock.recorder.queue import EventQueue
 from penstock.recorder.status import RecordingState, RecordingStatus
 from penstock_analysis.capture import CaptureEvent
-from penstock_analysis.redaction import RedactionRules, Redactor
+from penstock_analysis.redaction.redactor import Redactor
+from penstock_analysis.redaction.rules import RedactionRules
 
 __all__ = ["Outlet", "RecordingSink"]
 

@@ -28,7 +28,7 @@ from penstock.recorder.recorder import Recorder, Recording
 from penstock.recorder.selection import Selection
 from penstock.recorder.settings import FileSettings
 from penstock.recorder.status import RecordingState, RecordingStatus
-from penstock_analysis.redaction import RedactionRules
+from penstock_analysis.redaction.rules import RedactionRules
 from penstock_codecs.failures import FailureCode, fail
 
 __all__ = ["MOST_RECORDINGS", "PAGE", "Recordings", "RunningRecording"]

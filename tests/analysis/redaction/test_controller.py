@@ -11,8 +11,8 @@ from hyperframe.frame import DataFrame, HeadersFrame, SettingsFrame
 from support.captures.redaction import CLIENT, SERVER, Said, at_every_cut, leaks, redacted
 
 from penstock_analysis.controller.redaction import ControllerBodies
-from penstock_analysis.redaction import RedactionRules
 from penstock_analysis.redaction.protobuf import has_tokens
+from penstock_analysis.redaction.rules import RedactionRules
 from penstock_codecs.http import PREFACE
 from penstock_proto import pravega_controller_pb2 as controller
 

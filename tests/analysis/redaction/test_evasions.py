@@ -13,7 +13,8 @@ import zstandard
 from hyperframe.frame import ContinuationFrame, HeadersFrame, SettingsFrame
 from support.captures.redaction import CLIENT, SERVER, at_every_cut, leaks, redacted
 
-from penstock_analysis.redaction import RedactionRules, contents
+from penstock_analysis.redaction import contents
+from penstock_analysis.redaction.rules import RedactionRules
 from penstock_analysis.redaction.triggers import TriggerSearch
 from penstock_codecs.compression import Compression, decompress
 from penstock_codecs.http import PREFACE

@@ -6,7 +6,7 @@ import pytest
 from support.captures.redaction import CLIENT, SERVER, Tape, at_every_cut, redacted
 
 from penstock_analysis.capture import Chunk, Sender
-from penstock_analysis.redaction import RedactionRules
+from penstock_analysis.redaction.rules import RedactionRules
 
 REQUEST = (
     b"POST /v1/streams/x/records?token=hush&n=1 HTTP/1.1\r\nHost: b.localhost\r\nAuthorization: Bearer hush-hush\r\n"

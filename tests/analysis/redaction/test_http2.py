@@ -18,8 +18,8 @@ from hyperframe.frame import (
 from support.captures.redaction import CLIENT, SERVER, Said, at_every_cut, redacted
 from support.http.h2_frames import parse
 
-from penstock_analysis.redaction import RedactionRules
 from penstock_analysis.redaction.hpack_blanking import filler
+from penstock_analysis.redaction.rules import RedactionRules
 from penstock_codecs.http import PREFACE
 
 SECRET = "sk-3fQ.hush+/=~{}$"

@@ -8,7 +8,8 @@ import pytest
 from support.captures.redaction import CLIENT, conversation
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Joined, Opened
-from penstock_analysis.redaction import RedactionRules, Redactor
+from penstock_analysis.redaction.redactor import Redactor
+from penstock_analysis.redaction.rules import RedactionRules
 from penstock_codecs.codec import Role
 from penstock_codecs.http import Body, HttpCodec, Received, RequestHead, connection
 from penstock_codecs.s2s.frames import encode_frame

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.captures.redaction import CLIENT, SERVER, at_every_cut, leaks
 
-from penstock_analysis.redaction import RedactionRules
+from penstock_analysis.redaction.rules import RedactionRules
 from penstock_codecs.codec import Role
 from penstock_codecs.kafka import APIS, PLUGIN, KafkaMessage, KafkaRequest
 from penstock_codecs.kafka.cluster_messages import SaslAuthenticateRequest, SaslHandshakeRequest

@@ -14,8 +14,8 @@ from support.http.h2_frames import parse
 from support.http.story import pull, said
 
 from penstock_analysis.capture import Sender
-from penstock_analysis.redaction import RedactionRules
 from penstock_analysis.redaction.hpack_blanking import filler
+from penstock_analysis.redaction.rules import RedactionRules
 from penstock_codecs.codec import Role
 from penstock_codecs.compression import Compression, compress
 from penstock_codecs.http import PREFACE, Body, Credit, Data, End, Received, RequestHead, ResponseHead, connection

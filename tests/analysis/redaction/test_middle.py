@@ -9,7 +9,7 @@ import pytest
 from hyperframe.frame import DataFrame, HeadersFrame
 from support.captures.redaction import CLIENT, SERVER, leaks, redacted
 
-from penstock_analysis.redaction import RedactionRules
+from penstock_analysis.redaction.rules import RedactionRules
 from penstock_codecs.compression import Compression, compress
 from penstock_codecs.envelope import wrap
 from penstock_codecs.model import Header

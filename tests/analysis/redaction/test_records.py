@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.captures.redaction import CLIENT, leaks, redacted
 
-from penstock_analysis.redaction import RedactionRules
+from penstock_analysis.redaction.rules import RedactionRules
 from penstock_codecs.compression import Compression, compress
 from penstock_codecs.envelope import unwrap, wrap
 from penstock_codecs.model import Header

@@ -8,9 +8,10 @@ import pytest
 from support.captures.redaction import CLIENT, SERVER, Tape, conversation
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Lost, Noted, Opened
-from penstock_analysis.redaction import RedactionRules, Redactor
 from penstock_analysis.redaction import redactor as module
 from penstock_analysis.redaction.choice import ContentChooser
+from penstock_analysis.redaction.redactor import Redactor
+from penstock_analysis.redaction.rules import RedactionRules
 
 HEAD = b"POST /x HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: 100\r\nauthorization: hush\r\n\r\n"
 PATTERN = RedactionRules(patterns=(rb"hush-[0-9]+",))

@@ -15,7 +15,7 @@ import zstandard
 from hyperframe.frame import DataFrame, HeadersFrame, RstStreamFrame, SettingsFrame
 from support.captures.redaction import CLIENT, SERVER, Tape, at_every_cut, leaks, redacted
 
-from penstock_analysis.redaction import RedactionRules
+from penstock_analysis.redaction.rules import RedactionRules
 from penstock_codecs.compression import Compression, compress
 from penstock_codecs.http import PREFACE
 from penstock_codecs.s2s.frames import Frame, FrameReader, Terminal, encode_frame, encode_terminal

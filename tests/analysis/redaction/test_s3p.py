@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.captures.redaction import CLIENT, SERVER, Tape, at_every_cut, leaks, redacted
 
 from penstock_analysis.capture import Chunk
-from penstock_analysis.redaction import RedactionRules
+from penstock_analysis.redaction.rules import RedactionRules
 from penstock_codecs.codec import NEED_DATA
 from penstock_codecs.envelope import wrap
 from penstock_codecs.model import Header, RecordId

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from support.captures.redaction import CLIENT, SERVER, at_every_cut, redacted
 
-from penstock_analysis.redaction import RedactionRules
+from penstock_analysis.redaction.rules import RedactionRules
 from penstock_codecs.envelope import wrap
 from penstock_codecs.model import Header
 from penstock_codecs.segment import TableEntry, TableKey, append_messages, draft, encode, join_events, released

@@ -22,7 +22,7 @@ from penstock.recorder.files import FileRecording
 from penstock.recorder.settings import FileCompression, FileSettings, Sync
 from penstock.recorder.status import RecordingState
 from penstock_analysis.capture import CaptureEvent, Chunk, Opened, Sender
-from penstock_analysis.redaction import RedactionRules
+from penstock_analysis.redaction.rules import RedactionRules
 from penstock_codecs.limits import KIB, MIB
 
 

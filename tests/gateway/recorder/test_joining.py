@@ -16,7 +16,8 @@ from penstock.observe.taps.connections import Connections
 from penstock_analysis.capture import CaptureEvent, Joined, Opened, Sender
 from penstock_analysis.dialogue import Message, Problem
 from penstock_analysis.dialogue.http import HttpDialogue
-from penstock_analysis.redaction import RedactionRules, Redactor
+from penstock_analysis.redaction.redactor import Redactor
+from penstock_analysis.redaction.rules import RedactionRules
 from penstock_codecs.http import RequestHead
 
 MOMENTS = 4000

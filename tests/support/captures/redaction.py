@@ -13,7 +13,8 @@ from hpack.huffman import HuffmanEncoder
 from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Opened, Sender, SocketAddress
-from penstock_analysis.redaction import RedactionRules, Redactor
+from penstock_analysis.redaction.redactor import Redactor
+from penstock_analysis.redaction.rules import RedactionRules
 
 CLIENT, SERVER = Sender.CLIENT, Sender.SERVER
 Said = Sequence[tuple[Sender, bytes]]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from penstock.app.bootstrap.access import check_closed, open_authority, users
 from penstock.app.bootstrap.faults import fault_settings
 from penstock.app.bootstrap.files import handshake_settings, tls_of
-from penstock.app.bootstrap.management import management_listener
 from penstock.app.config import Config, IdentityTable, listener_kind_of, view_of
 from penstock.app.config.exposure import is_private
-from penstock.app.management.controls import Controls
-from penstock.app.management.traffic import Traffic
 from penstock.core.address import Address
 from penstock.core.identity import Identities
 from penstock.net.accepting import Listener
@@ -22,6 +20,10 @@ from penstock.protocols.plugin import listener_kinds
 from penstock.protocols.tables import ListenerTable
 from penstock.routing.faults.rules import Faults
 from penstock.routing.router import Router
+
+if TYPE_CHECKING:
+    from penstock.app.management.controls import Controls
+    from penstock.app.management.traffic import Traffic
 
 __all__ = ["open_listeners"]
 
@@ -47,7 +49,9 @@ def open_listeners(
         drain_seconds=config.drain.grace_seconds,
     )
     listeners = [_listener(config, context, label, table) for label, table in config.listeners.labelled()]
-    if config.management.enabled:
+    if config.management.enabled:  # commands open a gateway without, and need not import it
+        from penstock.app.bootstrap.management import management_listener
+
         listeners.append(management_listener(config, config.management, router, traffic, context.identities, controls))
     return listeners
 

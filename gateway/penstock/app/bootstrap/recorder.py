@@ -15,7 +15,7 @@ from penstock.recorder.recorder import Recorder
 from penstock.recorder.recordings import Recordings
 from penstock.recorder.selection import Selection
 from penstock.recorder.settings import FileCompression, FileSettings, Priority, Sync
-from penstock_analysis.redaction import RedactionRules
+from penstock_analysis.redaction.rules import RedactionRules
 
 __all__ = ["backs_of_routes", "file_settings", "open_recordings", "recording_rules", "redaction_rules", "selection_of"]
 

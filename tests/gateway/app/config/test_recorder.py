@@ -15,7 +15,7 @@ from penstock.cli.overrides import overridden
 from penstock.core.errors import CannotStart
 from penstock.recorder.selection import Selection
 from penstock.recorder.settings import FileCompression, FileSettings, Sync
-from penstock_analysis.redaction import RedactionRules
+from penstock_analysis.redaction.rules import RedactionRules
 
 BRIDGE = """
 [listeners.s2]
