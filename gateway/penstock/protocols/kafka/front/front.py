@@ -88,7 +88,7 @@ class KafkaFront:
         """
         address = self.settings.advertise or _connected_to()
         try:
-            while (request := await link.next_request()) is not None:
+            while (request := await link.next_message()) is not None:
                 if wait := link.quota.request():
                     await trio.sleep(wait)
                 handler = self.handlers.get(type(request.message))

@@ -1,0 +1,192 @@
+"""Connection to a client whose requests are answered one after the other: a socket and a codec, with bounded waits."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, Generic, Protocol, TypeVar
+
+import trio
+
+from penstock.net.draining import Draining
+from penstock.net.limits.limiter import Crowded
+from penstock.net.transport import FrontTransport, SlowSender, TooSlow
+from penstock.routing.faults.messages import due_message, send_faulty
+from penstock_codecs.codec import PAUSED, Pull
+from penstock_codecs.failures import RemoteProtocolError
+from penstock_codecs.http import Buffer
+from penstock_codecs.limits import KIB, MIB
+
+__all__ = ["FrontCodec", "FrontLink"]
+
+M = TypeVar("M")
+M_co = TypeVar("M_co", covariant=True)
+T = TypeVar("T")
+
+READ_SIZE: Final = 1 * MIB
+"""Most bytes read at a time; the buffer is shared by all connections."""
+SEND_AT_ONCE: Final = 256 * KIB
+"""Bytes that a client must receive within the send timeout: a slow line is not mistaken for a dead one."""
+LISTEN_UP_TO: Final = 256 * KIB
+"""Bytes that a client may send behind a waiting request before the front stops watching for its disconnection."""
+LINGER_SECONDS: Final = 1.0
+"""Seconds for which a connection is still read after ending it: closing it with input unread would reset it, and could
+destroy the last answer on its way (S3P fact sheet 3, item 12)."""
+
+
+class FrontCodec(Protocol[M_co]):
+    """The server side of a codec, as far as it takes requests. See `penstock_codecs.codec.Codec`."""
+
+    def receive(self, data: bytes | bytearray | memoryview) -> None:
+        """Take bytes from the client; b"" means that it has finished sending."""
+
+    def next_event(self) -> M_co | Pull:
+        """Return the next request, NEED_DATA, or PAUSED at the end. Raises RemoteProtocolError."""
+
+    def refuse(self, message: str) -> RemoteProtocolError:
+        """Stop reading because the client exceeds a limit; return the error that `next_event` raises from now on."""
+
+    @property
+    def buffered(self) -> int:
+        """Bytes received and not yet delivered as whole requests."""
+
+
+class FrontLink(Generic[M]):
+    """One client's connection, used by one task.
+
+    `gathers`: bytes of answers that may be buffered while more requests are at hand. See `FrontTransport` for the
+    time-outs, in seconds.
+    """
+
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        codec: FrontCodec[M],
+        draining: Draining,
+        *,
+        send_timeout: float,
+        idle_timeout: float,
+        gathers: int = 0,
+    ) -> None:
+        self._transport = FrontTransport(
+            stream,
+            READ_SIZE,
+            send_timeout,
+            least=SEND_AT_ONCE,
+            idle=idle_timeout,
+            draining=draining,
+            finishes=True,
+        )
+        self._draining = draining
+        self._incoming = codec
+        self._gathers = gathers
+        self.quota = self._transport.quota
+
+    # ---- requests ----------------------------------------------------------------------------------------------------
+
+    async def next_message(self) -> M | None:
+        """Return the next request, or None at the end. Sends all answers first if it must wait.
+
+        The end: the client has finished, was silent for too long, was told of an unrecoverable error, or the gateway
+        drains. Raises RemoteProtocolError.
+        """
+        while True:
+            event = self._incoming.next_event()
+            if not isinstance(event, Pull):
+                self._transport.message_taken = True
+                return event
+            await self.flush()
+            if event is PAUSED or not await self._fill():
+                return None
+
+    async def _fill(self) -> bool:
+        """Receive data for the codec. Returns False if the client was silent for too long, or the gateway drains.
+
+        Raises RemoteProtocolError for a client that sends too slowly, or if there is no room for it.
+        """
+        held = self._incoming.buffered
+        if not held and self._draining.begun:
+            return False
+        try:
+            return await self._transport.read_into(self._incoming.receive, held) is not None
+        except Crowded as error:
+            raise self._incoming.refuse(str(error)) from None
+        except SlowSender:
+            limits = self.quota.limits
+            pace = f"{limits.receive_grace_seconds:g} s, or {limits.min_receive_rate} bytes/s"
+            raise self._incoming.refuse(f"a request must arrive within {pace}") from None
+
+    # ---- answers -----------------------------------------------------------------------------------------------------
+
+    async def put(self, pieces: Iterable[Buffer]) -> None:
+        """Send an answer, with the faults that are due for it. It may be buffered until `flush`."""
+        if (said := due_message()) is not None:
+            await self.flush()
+            await send_faulty(said, pieces, self._send, trio.lowlevel.checkpoint)
+            return
+        self._transport.put(pieces)
+        if self._transport.pending >= self._gathers:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Send the buffered answers.
+
+        Raises TooSlowError if a client receives less than `SEND_AT_ONCE` within the send timeout.
+        """
+        if self._transport.pending:
+            try:
+                if not self._transport.write_now():
+                    await self._transport.drain()
+            except TooSlow:
+                raise trio.TooSlowError from None
+            await trio.lowlevel.checkpoint()
+
+    async def _send(self, data: bytes) -> None:
+        self._transport.put((data,))
+        await self.flush()
+
+    async def close(self) -> None:
+        """Close the connection in such a way that all answers arrive."""
+        await self.flush()
+        if not self._transport.finished and self._transport.half_closes:
+            await self._transport.linger(LINGER_SECONDS)
+        await self._transport.close()
+
+    async def cut(self) -> None:
+        """Close the connection at once, and release the memory that is charged to its quota."""
+        await self._transport.cut()
+
+    # ---- waiting -----------------------------------------------------------------------------------------------------
+
+    async def while_connected(self, wait: Callable[[], Awaitable[T]], seconds: float) -> T | None:
+        """Return `await wait()`; None after `seconds`, or once the client has gone or the gateway drains.
+
+        Data that the client sends meanwhile is kept: a waiting request holds back those behind it.
+        """
+        await self.flush()
+        if self._draining.begun:
+            return None
+        found: list[T] = []
+        failed: list[Exception] = []
+        with self._draining.interrupts(seconds):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._listen, nursery.cancel_scope)
+                try:
+                    found.append(await wait())
+                except Exception as error:
+                    failed.append(error)
+                nursery.cancel_scope.cancel()
+        if failed:
+            raise failed[0]
+        return found[0] if found else None
+
+    async def _listen(self, waiting: trio.CancelScope) -> None:
+        """Cancel the wait once the client finishes. A client that only finished sending still gets its answer."""
+        transport = self._transport
+        try:
+            while not transport.finished and self._incoming.buffered < LISTEN_UP_TO:
+                if pause := self.quota.received(await transport.take(self._incoming.receive)):
+                    await trio.sleep(pause)
+        except trio.BrokenResourceError:
+            transport.finished = True
+        if transport.finished:
+            waiting.cancel()
