@@ -5,14 +5,13 @@ Those were written against the S2 service itself, so they are an independent sta
 
 from __future__ import annotations
 
-import functools
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from support.go import go_tests
 from support.peers import run_client
 from support.process import GatewayProcess, running_gateway
 
@@ -34,32 +33,9 @@ directory = "{data}"
 """
 
 
-@functools.cache
-def built(package: str, directory: Path) -> Path | str:
-    """The test program of a Go package; why it could not be built, where it could not."""
-    go = shutil.which("go") or next((str(p) for p in [Path("/usr/local/go/bin/go")] if p.exists()), None)
-    if go is None:
-        return "go is not installed: install Go 1.23 or newer"
-    target = directory / (package.replace("/", "_").strip("._") + ".test")
-    command = [go, "test", "-c", "-o", str(target), package]
-    result = subprocess.run(command, cwd=GO, capture_output=True, text=True, timeout=110, check=False)
-    if result.returncode == 0:
-        return target
-    if re.search(r"dial tcp|no such host|403 Forbidden|proxyconnect|i/o timeout|TLS handshake", result.stderr):
-        return "the Go client's modules cannot be fetched: run `go mod download` in tests/peers/go with network access"
-    raise AssertionError(result.stdout + result.stderr)
-
-
 @pytest.fixture(scope="session")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("go")
-
-
-def program(package: str, directory: Path) -> Path:
-    found = built(package, directory)
-    if isinstance(found, str):
-        pytest.skip(found)
-    return found
 
 
 def environment(gateway: GatewayProcess, basin: str) -> dict[str, str]:
@@ -75,7 +51,7 @@ def environment(gateway: GatewayProcess, basin: str) -> dict[str, str]:
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_scenario(gateway: GatewayProcess, basin: str, directory: Path, scenario: str) -> None:
-    test_program = program(".", directory)
+    test_program = go_tests(GO, ".", directory)
     run_client(
         [str(test_program), f"-test.run=^{scenario}$", "-test.timeout=60s"],
         cwd=GO,
@@ -86,7 +62,7 @@ def test_scenario(gateway: GatewayProcess, basin: str, directory: Path, scenario
 
 @pytest.mark.timeout(400)
 def test_the_clients_own_tests(directory: Path) -> None:
-    test_program = program(SDK, directory)
+    test_program = go_tests(GO, SDK, directory)
     with running_gateway(GUARDED) as gateway:
         result = subprocess.run(
             [str(test_program), "-test.v", "-test.timeout=240s"],

@@ -13,7 +13,7 @@ import pytest
 from support.peers import need
 from support.process import GatewayProcess
 
-__all__ = ["MAVEN_SECONDS", "PROJECT", "JavaPeer", "JavaProgram", "running_again", "running_java"]
+__all__ = ["MAVEN_SECONDS", "PROJECT", "JavaPeer", "JavaProgram", "fetch_libraries", "running_again", "running_java"]
 
 MAVEN_SECONDS = 300
 PROJECT = Path(__file__).parents[2] / "peers" / "java" / "client"
@@ -69,20 +69,24 @@ class JavaPeer:
             self.gateway.restart()
 
 
+def fetch_libraries(project: Path, directory: Path) -> None:
+    """Copy the dependencies in `project`'s pom.xml to `directory`. Skips the test if that is not possible."""
+    fetch = [need("mvn"), "-q", "-B", "-f", str(project / "pom.xml"), "dependency:copy-dependencies"]
+    fetched = subprocess.run(
+        [*fetch, f"-DoutputDirectory={directory}"], capture_output=True, text=True, timeout=MAVEN_SECONDS, check=False
+    )
+    if fetched.returncode:
+        pytest.skip(f"Maven cannot get what {project.name}/pom.xml asks for: {fetched.stdout[-500:]}")
+
+
 @contextmanager
 def running_java(project: Path, main: str, directory: Path, *arguments: object) -> Iterator[JavaProgram]:
     """Compile the programs of `project` and run `main`, with its dependencies from pom.xml in `directory`.
 
     Skips the test if Java or Maven is missing, or the dependencies are unavailable.
     """
-    maven = need("mvn")
     compiler = need("javac")
-    fetch = [maven, "-q", "-B", "-f", str(project / "pom.xml"), "dependency:copy-dependencies"]
-    fetched = subprocess.run(
-        [*fetch, f"-DoutputDirectory={directory}"], capture_output=True, text=True, timeout=MAVEN_SECONDS, check=False
-    )
-    if fetched.returncode:
-        pytest.skip(f"Maven cannot get what {project.name}/pom.xml asks for: {fetched.stdout[-500:]}")
+    fetch_libraries(project, directory)
     sources = map(str, project.glob("*.java"))
     subprocess.run([compiler, "-cp", _path(directory), "-d", str(directory), *sources], check=True, timeout=100)
     with running_again(main, directory, *arguments) as program:
