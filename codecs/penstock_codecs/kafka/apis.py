@@ -53,7 +53,7 @@ APIS: Final = {
         KafkaApi("SyncGroup", 14, 0, 5, 4, groups.SyncGroupRequest, groups.SyncGroupResponse),
         KafkaApi("DescribeGroups", 15, 0, 6, 5, groups.DescribeGroupsRequest, groups.DescribeGroupsResponse),
         KafkaApi("ListGroups", 16, 0, 5, 3, groups.ListGroupsRequest, groups.ListGroupsResponse),
-        KafkaApi("SaslHandshake", 17, 0, 1, _NEVER, cluster.SaslHandshakeRequest, cluster.SaslHandshakeResponse),
+        KafkaApi("SaslHandshake", 17, 1, 1, _NEVER, cluster.SaslHandshakeRequest, cluster.SaslHandshakeResponse),
         API_VERSIONS,
         KafkaApi("CreateTopics", 19, 2, 6, 5, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
         KafkaApi("DeleteTopics", 20, 1, 5, 4, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),

@@ -167,7 +167,7 @@ class DescribeClusterResponse(KafkaMessage, kw_only=True):
 
 
 class SaslHandshakeRequest(KafkaMessage, kw_only=True):
-    """Chooses a mechanism of authentication. Bare tokens follow in version 0, requests in version 1."""
+    """Chooses a mechanism of authentication. In version 0, which is not known here, bare tokens follow."""
 
     mechanism: str
 

@@ -66,6 +66,7 @@ class Identities:
         The first network that contains an address counts, and the first pattern that matches a name of a certificate.
         """
         self._digests = {_digest(token): name for token, name in tokens.items()}
+        self._tokens = dict(tokens)
         self._networks = tuple(networks)
         self._certificates = tuple(certificates)
 
@@ -86,6 +87,10 @@ class Identities:
         """Return the identity that the token belongs to, or None. The time taken reveals nothing about the tokens,
         since digests are compared."""
         return self._digests.get(_digest(token))
+
+    def tokens_of(self, identity: str) -> list[str]:
+        """Return the tokens of an identity."""
+        return [token for token, name in self._tokens.items() if name == identity]
 
     def of_certificate(self, names: Sequence[CertificateName]) -> str | None:
         """Return the identity that a certificate with these names belongs to, or None."""

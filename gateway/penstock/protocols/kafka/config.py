@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from penstock.core.config_fields import DEFAULT_BASIN, check_address, check_basin, check_server, key
+from penstock.core.config_fields import DEFAULT_BASIN, Token, check_address, check_basin, check_server, key
 from penstock.protocols.tables import MAX_CONNECTIONS, Anonymous, ListenerLimits, ListenerName, ListenerTable
 from penstock_codecs.limits import KIB, MIB
 
@@ -76,6 +76,13 @@ class KafkaListener(ListenerTable, frozen=True, kw_only=True):
         float,
         key("Time for which committed offsets are kept after the last member of their group has left.", least=60),
     ] = 604_800.0
+    auth_tokens: Annotated[
+        tuple[Token, ...],
+        key(
+            "Secrets for SASL, each of which permits everything; empty, and without [access]: clients need not "
+            "authenticate."
+        ),
+    ] = ()
     anonymous: Anonymous = False
     limits: KafkaListenerLimits = KafkaListenerLimits()
 

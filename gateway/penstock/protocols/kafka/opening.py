@@ -5,24 +5,26 @@ from __future__ import annotations
 from penstock.core.address import Address
 from penstock.net.http.traced import traced_connections
 from penstock.protocols.kafka.config import KafkaListener
-from penstock.protocols.kafka.front import KafkaFront, KafkaSettings
+from penstock.protocols.kafka.front import KafkaClients, KafkaFront, KafkaSettings
 from penstock.protocols.kafka.groups.messages import GroupLimits
 from penstock.protocols.kafka.names import KafkaNames
 from penstock.protocols.opening import ListenerContext, OpenListener
 from penstock.protocols.struct_table import StructTable
+from penstock.routing.access.clients import ClientRules
 
 __all__ = ["kafka_settings", "open_listener"]
 
 
 def open_listener(context: ListenerContext, label: str, table: KafkaListener) -> OpenListener:
     """See `penstock.protocols.plugin.ListenerKind.open`."""
-    settings, back = kafka_settings(table), context.back(label)
+    rules = ClientRules(frozenset(table.auth_tokens), context.identities, context.access, table.anonymous)
+    settings, back = kafka_settings(table, KafkaClients(rules, context.users)), context.back(label, tokens=True)
     kept = StructTable(context.back(label), f"kafka/{label}")
     front = KafkaFront(context.faulty(back, label), settings, kept)
     return OpenListener(traced_connections(front.serve), front.drain, back, (settings,), front.run)
 
 
-def kafka_settings(listener: KafkaListener) -> KafkaSettings:
+def kafka_settings(listener: KafkaListener, clients: KafkaClients) -> KafkaSettings:
     """Return the settings of the Kafka front."""
     limits = listener.limits
     return KafkaSettings(
@@ -34,6 +36,7 @@ def kafka_settings(listener: KafkaListener) -> KafkaSettings:
         max_batch_bytes=limits.max_batch_bytes,
         max_fetch_bytes=limits.max_fetch_bytes,
         max_fetch_wait_ms=limits.max_fetch_wait_ms,
+        clients=clients,
         groups=GroupLimits(
             initial_delay=listener.first_rebalance_seconds,
             offset_retention=listener.offset_retention_seconds,

@@ -27,7 +27,7 @@ class _Listener(ListenerKind[KafkaListener]):
     several_processes = False
     proved_by_routes = True
     fixed_keys = frozenset({"basin"})
-    proofs = "tls_client_ca, or routes that are all for identities"
+    proofs = "auth_tokens, [access], tls_client_ca, or routes that are all for identities"
     refusals = {
         "max_connections": "the connection is closed",
         "max_inflight_bytes": "the connection is closed",
@@ -54,6 +54,9 @@ class _Listener(ListenerKind[KafkaListener]):
     def named_basins(self, table: KafkaListener) -> Iterator[tuple[str, str]]:
         yield "basin", table.basin
 
+    def secrets(self, table: KafkaListener, config: ConfigView) -> str:
+        return "tokens" if table.auth_tokens or config.access_file is not None else ""
+
     def reach(self, table: KafkaListener) -> str:
         return f"every stream of basin {table.basin}"
 
@@ -65,7 +68,7 @@ class _Listener(ListenerKind[KafkaListener]):
     def describe(self, table: KafkaListener, config: ConfigView) -> Iterator[str]:
         from penstock.protocols.kafka.report import describe
 
-        return describe(table)
+        return describe(table, config)
 
     def describe_names(self, table: KafkaListener) -> Iterator[str]:
         from penstock.protocols.kafka.report import describe_names

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from penstock.core.address import Address
 from penstock.protocols.kafka.config import KafkaListener
 from penstock.protocols.plugin import Example
+from penstock.protocols.tables import ConfigView
 from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item, bodies, carried
 
 __all__ = ["KafkaSide", "commands", "describe", "describe_names"]
@@ -28,10 +29,12 @@ class KafkaSide(FrontSide):
         yield Item("offsets", Fate.KEPT, "they are the sequence numbers")
 
 
-def describe(listener: KafkaListener) -> Iterator[str]:
+def describe(listener: KafkaListener, config: ConfigView) -> Iterator[str]:
     """See `penstock.protocols.plugin.ListenerKind.describe`."""
     carrier = " by TLS" if listener.tls_certificate else ""
-    yield f"Kafka{carrier} on {listener.bind}, for {listener.clients('any client')}"
+    closed = (listener.auth_tokens or config.access_file is not None) and not listener.anonymous
+    those = "clients with a token, by SASL" if closed else "any client"
+    yield f"Kafka{carrier} on {listener.bind}, for {listener.clients(those)}"
 
 
 def describe_names(listener: KafkaListener) -> Iterator[str]:

@@ -18,7 +18,7 @@ from penstock.observe.taps.tap import note_identity
 from penstock.routing.access.authority import UNKNOWN, Authority
 from penstock_codecs.failures import OperationFailed
 
-__all__ = ["Admitted", "ClientRules", "admit"]
+__all__ = ["Admitted", "ClientRules", "admit", "admit_identity", "admit_token"]
 
 
 class Admitted(NamedTuple):
@@ -39,6 +39,11 @@ class ClientRules:
     access: Authority | None = None
     anonymous: bool = False
 
+    @property
+    def closed(self) -> bool:
+        """True if every client needs a token."""
+        return (self.access is not None or bool(self.tokens)) and not self.anonymous
+
 
 def admit(request: Request, rules: ClientRules, *, open_to_all: bool = False) -> Admitted:
     """Authenticate the client, and set it in `CLIENT`; with `open_to_all`, one that cannot be stays without rights.
@@ -46,10 +51,14 @@ def admit(request: Request, rules: ClientRules, *, open_to_all: bool = False) ->
     Raises AUTHN if the token is missing or unknown, PERMISSION_DENIED if it has expired, RATE_LIMITED if the client
     makes too many requests.
     """
-    quota = current_quota()
-    if wait := quota.request():
+    if wait := current_quota().request():
         raise too_many(wait)
-    token = _bearer(request)
+    return admit_token(_bearer(request), rules, open_to_all=open_to_all)
+
+
+def admit_token(token: str, rules: ClientRules, *, open_to_all: bool = False) -> Admitted:
+    """Authenticate a client by its token ("": none), and set it in `CLIENT`, as `admit` does. Raises AUTHN and
+    PERMISSION_DENIED."""
     identity = rules.identities.of_token(token) if token else None
     grant, trusted = None, False
     if identity is None and not open_to_all:
@@ -60,8 +69,15 @@ def admit(request: Request, rules: ClientRules, *, open_to_all: bool = False) ->
         CLIENT.set(replace(client, identity=name, token=token or None, grant=grant))
     who = name or (f"token:{grant.info.id}" if grant else "")
     note_identity(who)
-    quota.admit(who)
+    current_quota().admit(who)
     return Admitted(grant, trusted)
+
+
+def admit_identity(identity: str) -> None:
+    """Set a client that has authenticated itself by other means in `CLIENT`."""
+    CLIENT.set(replace(CLIENT.get(), identity=identity))
+    note_identity(identity)
+    current_quota().admit(identity)
 
 
 def _known(token: str, rules: ClientRules) -> Admitted:

@@ -29,10 +29,10 @@ from penstock.core.back import (
 from penstock.core.grants import Grant
 from penstock.core.identity import CLIENT
 from penstock.core.passthrough import Passthrough
-from penstock.core.permissions import Permission
+from penstock.core.permissions import APPEND, READ, Permission
 from penstock.core.scopes import common_prefix
 from penstock.routing.access.revocation import RevocationMonitor, Watched
-from penstock_codecs.byte_operations import AppendBytes
+from penstock_codecs.byte_operations import AppendBytes, GetAttribute
 from penstock_codecs.failures import Failure, OperationFailed
 from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import (
@@ -49,6 +49,7 @@ from penstock_codecs.operations import (
     GetStreamConfig,
     ListBasins,
     ListStreams,
+    Locate,
     Operation,
     Page,
     Provisioned,
@@ -77,10 +78,13 @@ OPS: Final[dict[type, tuple[Op, ...]]] = {
     ReconfigureStream: (Op.RECONFIGURE_STREAM,),
     DeleteStream: (Op.DELETE_STREAM,),
     Trim: (Op.TRIM,),
+    Locate: (Op.READ,),
+    GetAttribute: (Op.APPEND,),
 }
 """Operations of S2's access tokens that each class of operation needs. With `append` alone a client may also create a
 stream if the basin creates streams on append, as its owner configured it. Reading creates one only with
 `create-stream`, since a read must not change anything."""
+_OPS_OF: Final = {READ: (Op.READ,), APPEND: (Op.APPEND,)}
 _COMMANDS: Final = {b"trim": Op.TRIM, b"fence": Op.FENCE}
 
 
@@ -196,16 +200,22 @@ class GuardedBack(BackWrapper):
     # ---- permissions of routes -----------------------------------------------------------------------------------
 
     def require(self, stream: StreamRef, needs: frozenset[Permission]) -> None:
-        """Refuse clients with tokens, here and below: no operation of a token is one of several steps."""
-        _refuse_tokens()
+        """Refuse clients whose token does not permit it. No token permits to manage in several steps."""
+        grant = CLIENT.get().grant
+        if grant is not None:
+            stream = grant.place(stream)
+            grant.check(_ops_for(grant, needs), stream.basin, stream.stream)
         self._inner.require(stream, needs)
 
     def require_some(self, basin: str, prefix: str, needs: frozenset[Permission]) -> None:
-        _refuse_tokens()
+        grant = CLIENT.get().grant
+        if grant is not None:
+            grant.check(_ops_for(grant, needs), basin)
         self._inner.require_some(basin, prefix, needs)
 
     def require_all(self, basin: str, prefix: str) -> None:
-        _refuse_tokens()
+        if (grant := CLIENT.get().grant) is not None:
+            raise _denied(grant)
         self._inner.require_all(basin, prefix)
 
     def destination(self, stream: StreamRef) -> Destination:
@@ -213,10 +223,15 @@ class GuardedBack(BackWrapper):
         return self._inner.destination(stream if grant is None else grant.place(stream))
 
 
-def _refuse_tokens() -> None:
-    grant = CLIENT.get().grant
-    if grant is not None:
-        raise grant.denied("it does not permit operations of several steps")
+def _ops_for(grant: Grant, needs: frozenset[Permission]) -> tuple[Op, ...]:
+    """Return the operations of a token that stand for one of these permissions."""
+    if needs not in _OPS_OF:
+        raise _denied(grant)
+    return _OPS_OF[needs]
+
+
+def _denied(grant: Grant) -> OperationFailed:
+    return grant.denied("it does not permit operations of several steps")
 
 
 class _Appends(AppendSessionWrapper):

@@ -20,12 +20,12 @@ from penstock.core.back import BackWrapper, Following
 from penstock.core.grants import Grant
 from penstock.core.identity import CLIENT, Client
 from penstock.core.passthrough import Passthrough
-from penstock.core.permissions import MANAGE
+from penstock.core.permissions import APPEND, MANAGE, READ
 from penstock.routing.access.authority import Authority
 from penstock.routing.access.guard import OPS, GuardedBack
 from penstock.routing.access.revocation import LAPSE_SECONDS
 from penstock_codecs import operations
-from penstock_codecs.byte_operations import GetSegmentInfo
+from penstock_codecs.byte_operations import GetAttribute, GetSegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
@@ -39,6 +39,7 @@ from penstock_codecs.operations import (
     GetBasinConfig,
     ListBasins,
     ListStreams,
+    Locate,
     Operation,
     Read,
     ReconfigureBasin,
@@ -92,11 +93,27 @@ async def guards(tmp_path: Path) -> AsyncIterator[Guards]:
 
 def test_every_operation_of_s2_is_known() -> None:
     """Operations that are not in the table, those of other protocols only, are refused to clients with tokens."""
-    apart = {operations.ListBasins, operations.ListStreams, operations.Locate}
+    apart = {operations.ListBasins, operations.ListStreams}
     of_s2 = {one for one in vars(operations).values() if isinstance(one, type) and issubclass(one, Operation)} - {
         Operation
     }
-    assert of_s2 - apart == OPS.keys()
+    assert of_s2 - apart == OPS.keys() - {GetAttribute}
+
+
+async def test_a_token_permits_what_a_route_asks_for(guards: Guards) -> None:
+    """Positions need `read`, those of writers `append`; so do the permissions that fronts ask for."""
+    with guards.client(scope("read", streams=ResourceSet(exact="stream"))):
+        assert (await guards.back.perform(Locate(STREAM, FromSeqNum(0)))).seq_num == 0
+        assert "append is not allowed" in await guards.refuses(GetAttribute(STREAM, bytes(16)))
+        guards.back.require(STREAM, READ)
+        guards.back.require_some(BASIN, "", READ)
+        for refused in (
+            lambda: guards.back.require(STREAM, APPEND),
+            lambda: guards.back.require(StreamRef(BASIN, "other"), READ),
+        ):
+            with pytest.raises(OperationFailed) as error:
+                refused()
+            assert error.value.failure.code is FailureCode.PERMISSION_DENIED
 
 
 async def test_what_is_not_allowed_is_not_asked(guards: Guards) -> None:

@@ -16,6 +16,7 @@ from penstock.net.draining import Draining
 from penstock.observe.metrics.clients import count_error
 from penstock.observe.taps.tap import CONNECTION
 from penstock.protocols.kafka.front.administration import AdministrationHandlers
+from penstock.protocols.kafka.front.authentication import BEFORE_LOGIN, SaslHandlers
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandler
 from penstock.protocols.kafka.front.cluster import ClusterHandlers
 from penstock.protocols.kafka.front.fetching import FetchHandlers
@@ -29,7 +30,7 @@ from penstock.protocols.kafka.groups.service import GroupService
 from penstock.protocols.kafka.topics import KafkaTopics
 from penstock.protocols.struct_table import StructTable
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
-from penstock_codecs.kafka import API_VERSIONS, APIS, KafkaApi, KafkaMessage
+from penstock_codecs.kafka import APIS, KafkaApi, KafkaMessage
 
 __all__ = ["KafkaFront"]
 
@@ -45,8 +46,10 @@ class KafkaFront:
         self.settings = settings or KafkaSettings()
         self.draining = Draining()
         self.groups = GroupService(table or StructTable(back, "kafka"), lambda: self.settings.groups)
+        self._sasl = SaslHandlers(self.settings.clients)
         topics = KafkaTopics(back, self.settings.names)
         self.handlers: dict[type[KafkaMessage], KafkaHandler] = {
+            **self._sasl.handlers,
             **ClusterHandlers(topics, self.settings, self.apis).handlers,
             **AdministrationHandlers(back, topics, self.settings).handlers,
             **GroupHandlers(back, self.settings.names, self.groups).handlers,
@@ -94,11 +97,12 @@ class KafkaFront:
                 handler = self.handlers.get(type(request.message))
                 if handler is None:
                     raise RemoteProtocolError(Failure(FailureCode.NOT_IMPLEMENTED, f"{request.api.name} is not there"))
+                self._sasl.check(request.message, link.login)
                 call = KafkaCall(request, link, address)
                 response = await handler(request.message, call)
                 if call.refusals and not link.quota.authenticated:
                     await link.quota.rest_in_turn()
-                elif not call.refusals and request.api is not API_VERSIONS:
+                elif not call.refusals and not isinstance(request.message, BEFORE_LOGIN):
                     link.quota.admit()
                 await link.send(request, response)
         except RemoteProtocolError as error:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import trio
 
 from penstock.net.draining import Draining
 from penstock.protocols.front_link import FrontLink
 from penstock.protocols.kafka.front.settings import KafkaSettings
 from penstock_codecs.kafka import KafkaMessage, KafkaRequest, KafkaResponse, KafkaServer
+from penstock_codecs.kafka.sasl import ScramServer
 
-__all__ = ["KafkaLink"]
+__all__ = ["KafkaLink", "SaslLogin"]
+
+
+@dataclass(slots=True)
+class SaslLogin:
+    """How far the authentication of a connection is. `mechanism`: the one that the client has chosen, "" for none.
+    `scram`: an exchange of SCRAM that waits for its second message."""
+
+    mechanism: str = ""
+    scram: ScramServer | None = None
+    done: bool = False
 
 
 class KafkaLink(FrontLink[KafkaRequest]):
@@ -17,6 +30,7 @@ class KafkaLink(FrontLink[KafkaRequest]):
 
     def __init__(self, stream: trio.abc.Stream, settings: KafkaSettings, draining: Draining) -> None:
         self._codec = KafkaServer(max_frame=settings.max_request_bytes)
+        self.login = SaslLogin()
         super().__init__(
             stream,
             self._codec,

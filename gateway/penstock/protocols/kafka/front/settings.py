@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.address import Address
 from penstock.protocols.kafka.groups.messages import GroupLimits
 from penstock.protocols.kafka.names import KafkaNames
+from penstock.routing.access.clients import ClientRules
 from penstock_codecs.limits import MIB
 
-__all__ = ["KafkaSettings"]
+__all__ = ["KafkaClients", "KafkaSettings"]
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaClients:
+    """The clients of a listener. `users`: identities and password hashes by user name."""
+
+    rules: ClientRules = field(default_factory=ClientRules)
+    users: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,6 +36,7 @@ class KafkaSettings:
     max_batch_bytes: int = 16 * MIB
     max_fetch_bytes: int = 8 * MIB
     max_fetch_wait_ms: int = 30_000
+    clients: KafkaClients = field(default_factory=KafkaClients)
     groups: GroupLimits = field(default_factory=GroupLimits)
     idle_timeout_seconds: float = 600.0
     send_timeout_seconds: float = 30.0

@@ -1,0 +1,128 @@
+"""SASL's mechanisms, from the server's side and without I/O: PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677).
+
+SCRAM proves a secret without sending it, so the server must know the secret's text, or what the secret was made into
+when it was set. Names and secrets are compared as they are, without SASLprep.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+
+__all__ = ["SCRAM_HASHES", "PlainCredentials", "ScramServer", "plain_credentials"]
+
+SCRAM_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+"""The hash function of each mechanism of SCRAM."""
+_ITERATIONS: Final = 4096
+"""Iterations of the hash function, as RFC 7677 asks for; also Kafka's."""
+
+
+class PlainCredentials(NamedTuple):
+    """The name and the secret that a client has sent."""
+
+    name: str
+    secret: str
+
+
+def plain_credentials(message: bytes) -> PlainCredentials:
+    """Parse the only message of PLAIN. A client may act for itself alone. Raises AUTHN."""
+    parts = message.split(b"\0")
+    if len(parts) != 3 or not parts[1] or not parts[2]:
+        raise _refused("PLAIN wants a name and a secret")
+    try:
+        acts_for, name, secret = (part.decode() for part in parts)
+    except UnicodeDecodeError:
+        raise _refused("PLAIN wants a name and a secret in UTF-8") from None
+    if acts_for not in ("", name):
+        raise _refused("a client cannot act for another one")
+    return PlainCredentials(name, secret)
+
+
+class ScramServer:
+    """One exchange of SCRAM. `secrets_of` returns the secrets of a name, one of which the client must know; `nonce` is
+    printable text that no other exchange has; `salt_of` returns the salt of a name, known or not: always the same."""
+
+    def __init__(
+        self,
+        mechanism: str,
+        secrets_of: Callable[[str], Sequence[str]],
+        salt_of: Callable[[str], bytes],
+        nonce: str,
+    ) -> None:
+        self._hash = SCRAM_HASHES[mechanism]
+        self._secrets_of = secrets_of
+        self._salt_of = salt_of
+        self._nonce = nonce
+        self._said = b""
+        self._binding = ""
+        self.name = ""
+        """The name that the client gives."""
+
+    def first(self, message: bytes) -> bytes:
+        """Answer the client's first message. Raises AUTHN."""
+        flag, comma, rest = message.partition(b",")
+        acts_for, other_comma, bare = rest.partition(b",")
+        if flag not in (b"n", b"y") or not comma or not other_comma:
+            raise _refused("SCRAM without channel binding is known")
+        fields = _fields(bare)
+        name, nonce = fields.get("n", ""), fields.get("r", "")
+        self.name = name.replace("=2C", ",").replace("=3D", "=")
+        if not name or not nonce or "m" in fields:
+            raise _refused("the client's first message has a name and a nonce")
+        if acts_for not in (b"", b"a=" + name.encode()):
+            raise _refused("a client cannot act for another one")
+        self._nonce = nonce + self._nonce
+        salt = base64.b64encode(self._salt_of(self.name)).decode()
+        answer = f"r={self._nonce},s={salt},i={_ITERATIONS}".encode()
+        self._binding = base64.b64encode(flag + b"," + acts_for + b",").decode()
+        self._said = bare + b"," + answer
+        return answer
+
+    def final(self, message: bytes) -> tuple[str, bytes]:
+        """Check the client's second message. Return the secret that it has proven, and the answer. Raises AUTHN."""
+        without_proof, _, _ = message.rpartition(b",p=")
+        fields = _fields(message)
+        if fields.get("r") != self._nonce or fields.get("c") != self._binding:
+            raise _refused("the client's second message is not of this exchange")
+        try:
+            proof = base64.b64decode(fields.get("p", ""), validate=True)
+        except binascii.Error:
+            raise _refused("the proof is not Base64") from None
+        signed, salt = self._said + b"," + without_proof, self._salt_of(self.name)
+        for secret in self._secrets_of(self.name):
+            salted = _salted(self._hash, secret, salt)
+            client_key = self._mac(salted, b"Client Key")
+            stored_key = hashlib.new(self._hash, client_key).digest()
+            expected = bytes(a ^ b for a, b in zip(client_key, self._mac(stored_key, signed), strict=True))
+            if hmac.compare_digest(expected, proof):
+                server_key = self._mac(salted, b"Server Key")
+                return secret, b"v=" + base64.b64encode(self._mac(server_key, signed))
+        raise _refused("name or secret is wrong")
+
+    def _mac(self, key: bytes, data: bytes) -> bytes:
+        return hmac.digest(key, data, self._hash)
+
+
+@lru_cache(maxsize=1000)
+def _salted(hash_name: str, secret: str, salt: bytes) -> bytes:
+    """Return the key that a secret is made into, which takes some milliseconds."""
+    return hashlib.pbkdf2_hmac(hash_name, secret.encode(), salt, _ITERATIONS)
+
+
+def _fields(message: bytes) -> dict[str, str]:
+    try:
+        parts = message.decode().split(",")
+    except UnicodeDecodeError:
+        raise _refused("messages of SCRAM are UTF-8") from None
+    return {part[0]: part[2:] for part in parts if part[1:2] == "="}
+
+
+def _refused(why: str) -> OperationFailed:
+    return fail(FailureCode.AUTHN, why)

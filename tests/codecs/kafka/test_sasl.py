@@ -1,0 +1,75 @@
+"""SASL's mechanisms: the exchange that RFC 7677 prints, and messages that are refused."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.kafka.sasl import PlainCredentials, ScramServer, plain_credentials
+
+SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+NONCE = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+FINAL = b"c=biws,r=rOprNGfwEbeRWgbNEkqO" + NONCE.encode() + b",p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+"""RFC 7677, section 3; the password is "pencil"."""
+
+
+def exchange(*secrets: str) -> ScramServer:
+    known = {"user": list(secrets)}
+    return ScramServer("SCRAM-SHA-256", lambda name: known.get(name, []), lambda _: SALT, NONCE)
+
+
+def test_the_exchange_of_the_rfc() -> None:
+    server = exchange("pencil")
+    first = b"r=rOprNGfwEbeRWgbNEkqO" + NONCE.encode() + b",s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    assert server.first(FIRST) == first
+    assert server.final(FINAL) == ("pencil", b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+
+
+def test_one_of_several_secrets_is_proven() -> None:
+    server = exchange("old", "pencil")
+    server.first(FIRST)
+    assert server.final(FINAL)[0] == "pencil"
+
+
+@pytest.mark.parametrize(
+    "final",
+    [
+        FINAL.replace(b"dHz", b"dHy"),
+        FINAL.replace(b"c=biws", b"c=eSws"),
+        FINAL.replace(b"r=rO", b"r=rP"),
+        FINAL[:-1],
+        b"",
+        b"\xff",
+    ],
+)
+def test_other_proofs_are_refused(final: bytes) -> None:
+    server = exchange("pencil")
+    server.first(FIRST)
+    with pytest.raises(OperationFailed) as refused:
+        server.final(final)
+    assert refused.value.failure.code is FailureCode.AUTHN
+
+
+def test_unknown_names_are_refused_at_the_end() -> None:
+    server = exchange("pencil")
+    server.first(FIRST.replace(b"user", b"other"))
+    with pytest.raises(OperationFailed, match="name or secret is wrong"):
+        server.final(FINAL)
+
+
+@pytest.mark.parametrize("first", [b"", b"p=tls-unique,,n=user,r=x", b"n,,n=user", b"n,,r=x", b"n,a=root,n=user,r=x"])
+def test_first_messages_that_are_refused(first: bytes) -> None:
+    with pytest.raises(OperationFailed) as refused:
+        exchange("pencil").first(first)
+    assert refused.value.failure.code is FailureCode.AUTHN
+
+
+def test_plain() -> None:
+    assert plain_credentials(b"\0name\0secret") == PlainCredentials("name", "secret")
+    assert plain_credentials(b"name\0name\0secret") == PlainCredentials("name", "secret")
+    for message in (b"", b"\0name\0", b"\0\0secret", b"root\0name\0secret", b"\0n\0s\0x", b"\0\xff\0secret"):
+        with pytest.raises(OperationFailed):
+            plain_credentials(message)

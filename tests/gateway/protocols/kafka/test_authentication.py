@@ -1,0 +1,82 @@
+"""SASL at the front: what clients may do before it, and what they are afterwards."""
+
+from __future__ import annotations
+
+import pytest
+from support.kafka.front import Client, serving
+
+from penstock.core.back import Back
+from penstock.core.identity import Identities
+from penstock.protocols.kafka.front import KafkaClients, KafkaSettings
+from penstock.routing.access.clients import ClientRules
+from penstock.routing.access.passwords import hash_password
+from penstock_codecs.kafka import KafkaError
+from penstock_codecs.kafka.cluster_messages import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+
+RULES = ClientRules(frozenset({"own"}), Identities({"of-plant": "plant"}, ()))
+USERS = {"user": ("analytics", hash_password("password"))}
+CLOSED = KafkaSettings(clients=KafkaClients(RULES, USERS))
+
+
+async def shake(client: Client, mechanism: str = "PLAIN") -> int:
+    response = await client.call(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse, 1)
+    assert response.mechanisms == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    return response.error_code
+
+
+async def plain(client: Client, name: str, secret: str) -> int:
+    message = SaslAuthenticateRequest(auth_bytes=f"\0{name}\0{secret}".encode())
+    return (await client.call(message, SaslAuthenticateResponse)).error_code
+
+
+async def test_nothing_is_answered_before_authentication(back: Back) -> None:
+    async with serving(back, CLOSED) as (connect, _):
+        client = connect()
+        await client.call(ApiVersionsRequest(), ApiVersionsResponse)
+        await client.send(MetadataRequest(topics=None))
+        assert await client.ended()
+
+
+@pytest.mark.parametrize(("name", "secret"), [("any", "own"), ("plant", "of-plant"), ("user", "password")])
+async def test_a_token_or_a_password_lets_a_client_in(back: Back, name: str, secret: str) -> None:
+    async with serving(back, CLOSED) as (connect, _):
+        client = connect()
+        assert await shake(client) == 0
+        assert await plain(client, name, secret) == 0
+        await client.call(MetadataRequest(topics=None), MetadataResponse)
+        assert await shake(client) == KafkaError.ILLEGAL_SASL_STATE
+
+
+@pytest.mark.parametrize(("name", "secret"), [("any", "other"), ("user", "of-user"), ("plant", "")])
+async def test_wrong_secrets_are_refused_and_may_be_tried_again(back: Back, name: str, secret: str) -> None:
+    async with serving(back, CLOSED) as (connect, _):
+        client = connect()
+        await shake(client)
+        assert await plain(client, name, secret) == KafkaError.SASL_AUTHENTICATION_FAILED
+        assert await plain(client, "any", "own") == KafkaError.ILLEGAL_SASL_STATE
+        await shake(client)
+        assert await plain(client, "any", "own") == 0
+
+
+async def test_unknown_mechanisms_are_refused(back: Back) -> None:
+    async with serving(back, CLOSED) as (connect, _):
+        client = connect()
+        assert await shake(client, "GSSAPI") == KafkaError.UNSUPPORTED_SASL_MECHANISM
+        assert await plain(client, "any", "own") == KafkaError.ILLEGAL_SASL_STATE
+
+
+async def test_an_open_listener_still_refuses_wrong_secrets(back: Back) -> None:
+    async with serving(back) as (connect, _):
+        client = connect()
+        await client.call(MetadataRequest(topics=None), MetadataResponse)
+        await shake(client)
+        assert await plain(client, "any", "other") == KafkaError.SASL_AUTHENTICATION_FAILED

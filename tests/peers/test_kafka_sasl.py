@@ -1,0 +1,142 @@
+"""SASL by Kafka's clients, over plain connections and TLS: librdkafka, kafka-python and franz-go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from support.access import TokensOf, scope
+from support.go import go_tests
+from support.peers import run_client, unique
+from support.process import CONFIG, GatewayProcess, running_gateway
+from support.tls.certificates import self_signed
+
+from penstock.routing.access.passwords import hash_password
+
+GO = Path(__file__).parent / "go" / "kafka"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+LISTENER = 'bind = "127.0.0.1:{kafka_port}"\n'
+SECRETS = f"""
+[[identities]]
+name = "plant"
+tokens = ["a-token-of-plant"]
+username = "user"
+password_hash = "{hash_password("a long password")}"
+"""
+
+
+class Server(NamedTuple):
+    """A gateway whose clients must authenticate. `certificate`: the one that it shows, None without TLS."""
+
+    gateway: GatewayProcess
+    certificate: str | None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.gateway.kafka_port}"
+
+
+@pytest.fixture(scope="module", params=["plain", "tls"])
+def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    keys, certificate = 'auth_tokens = ["of-all"]\n', None
+    if request.param == "tls":
+        certificate, key = self_signed(tmp_path_factory.mktemp("tls"))
+        keys += f'tls_certificate = "{certificate}"\ntls_key = "{key}"\n'
+    with running_gateway(CONFIG.replace(LISTENER, LISTENER + keys) + SECRETS) as gateway:
+        yield Server(gateway, certificate)
+
+
+def confluent(server: Server, mechanism: str, name: str, secret: str) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": server.address,
+        "security.protocol": "SASL_SSL" if server.certificate else "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": name,
+        "sasl.password": secret,
+        **({"ssl.ca.location": server.certificate} if server.certificate else {}),
+    }
+
+
+def round_trip(server: Server, mechanism: str, name: str, secret: str) -> None:
+    """Produce a record and consume it in a group, with librdkafka."""
+    client = pytest.importorskip("confluent_kafka", reason="`pip install confluent-kafka`")
+    settings, topic = confluent(server, mechanism, name, secret), unique("topic")
+    producer = client.Producer(settings)
+    producer.produce(topic, b"value")
+    assert producer.flush(30) == 0
+    consumer = client.Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    record = consumer.poll(30)
+    assert record.error() is None and record.value() == b"value"
+    consumer.commit(record, asynchronous=False)
+    consumer.close()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize(("name", "secret"), [("any", "of-all"), ("plant", "a-token-of-plant")])
+def test_librdkafka(guarded: Server, mechanism: str, name: str, secret: str) -> None:
+    round_trip(guarded, mechanism, name, secret)
+
+
+def test_a_password_is_for_plain_alone(guarded: Server) -> None:
+    client = pytest.importorskip("confluent_kafka", reason="`pip install confluent-kafka`")
+    round_trip(guarded, "PLAIN", "user", "a long password")
+    for mechanism, secret in (("SCRAM-SHA-256", "a long password"), ("PLAIN", "another")):
+        failures: list[Any] = []
+        settings = {**confluent(guarded, mechanism, "user", secret), "error_cb": failures.append}
+        producer = client.Producer(settings)
+        while not failures:
+            producer.poll(1)
+        assert failures[0].name() == "_AUTHENTICATION", failures[0]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python(guarded: Server, mechanism: str) -> None:
+    kafka = pytest.importorskip("kafka", reason="`pip install kafka-python`")
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=guarded.address,
+        security_protocol="SASL_SSL" if guarded.certificate else "SASL_PLAINTEXT",
+        sasl_mechanism=mechanism,
+        sasl_plain_username="plant",
+        sasl_plain_password="a-token-of-plant",
+        ssl_cafile=guarded.certificate,
+    )
+    assert producer.send(unique("topic"), b"value").get(30).offset == 0
+    producer.close()
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_franz_go(guarded: Server, mechanism: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    if guarded.certificate:
+        pytest.skip("the program of the tests has no TLS")
+    directory = tmp_path_factory.getbasetemp()
+    where = {"KGO_SEEDS": guarded.address, "TOPIC": unique("topic")}
+    who = {"MECHANISM": mechanism, "NAME": "plant", "SECRET": "a-token-of-plant"}
+    command = [str(go_tests(GO, ".", directory)), "-test.run=^TestProduceAndConsume$", "-test.timeout=60s"]
+    run_client(command, cwd=directory, seconds=70, environment={**where, **who})
+
+
+def test_access_tokens_limit_a_client_of_plain() -> None:
+    """A token may do in Kafka what it may do in S2; SCRAM cannot prove it."""
+    client = pytest.importorskip("confluent_kafka", reason="`pip install confluent-kafka`")
+    with running_gateway(CONFIG + "\n[access]\n") as gateway:
+        tokens, server = TokensOf(gateway.data), Server(gateway, None)
+        full = tokens.issue("full")
+        round_trip(server, "PLAIN", "full", full)
+        reads = tokens.issue("reads", scope("read", "check-tail", "list-streams"))
+        topic = unique("topic")
+        producer = client.Producer(confluent(server, "PLAIN", "full", full))
+        producer.produce(topic, b"value")
+        assert producer.flush(30) == 0
+        refused: list[Any] = []
+        producer = client.Producer(confluent(server, "PLAIN", "reads", reads))
+        producer.produce(topic, b"refused", on_delivery=lambda error, _: refused.append(error))
+        producer.flush(30)
+        assert refused[0].name() == "TOPIC_AUTHORIZATION_FAILED"
+        consumer = client.Consumer({**confluent(server, "PLAIN", "reads", reads), "group.id": "g"})
+        consumer.assign([client.TopicPartition(topic, 0, 0)])
+        assert consumer.poll(30).value() == b"value"
+        consumer.close()
