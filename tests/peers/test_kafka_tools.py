@@ -118,6 +118,18 @@ def test_java_performance_tools(tools_gateway: GatewayProcess, topic: str, libra
 
 
 @pytest.mark.timeout(500)
+def test_java_producer_with_transactions(tools_gateway: GatewayProcess, topic: str, libraries: Path) -> None:
+    load = ("--num-records", "3000", "--record-size", "100", "--throughput", "-1")
+    transactions = ("--transactional-id", topic, "--transaction-duration-ms", "100")
+    producer = ("--producer-props", f"bootstrap.servers={server(tools_gateway)}")
+    said = java_tool(libraries, "ProducerPerformance", "--topic", topic, *load, *transactions, *producer)
+    assert "3000 records sent" in said
+    wanted = ("--topic", topic, "--bootstrap-server", server(tools_gateway), "--messages", "3000")
+    report = java_tool(libraries, "ConsumerPerformance", *wanted).splitlines()[-1].split(", ")
+    assert report[4] == "3000", report
+
+
+@pytest.mark.timeout(500)
 def test_java_console_tools(tools_gateway: GatewayProcess, topic: str, libraries: Path) -> None:
     place = ("--topic", topic, "--bootstrap-server", server(tools_gateway))
     keyed = ("--property", "parse.key=true", "--property", "key.separator=:")

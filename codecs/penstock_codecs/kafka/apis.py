@@ -13,6 +13,7 @@ from penstock_codecs.kafka import cluster_messages as cluster
 from penstock_codecs.kafka import group_messages as groups
 from penstock_codecs.kafka import record_messages as records
 from penstock_codecs.kafka import topic_messages as topics
+from penstock_codecs.kafka import transaction_messages as txn
 from penstock_codecs.kafka.schema import KafkaMessage
 
 __all__ = ["APIS", "API_VERSIONS", "KafkaApi"]
@@ -68,6 +69,10 @@ APIS: Final = {
             records.OffsetForLeaderEpochRequest,
             records.OffsetForLeaderEpochResponse,
         ),
+        KafkaApi("AddPartitionsToTxn", 24, 0, 3, 3, txn.AddPartitionsToTxnRequest, txn.AddPartitionsToTxnResponse),
+        KafkaApi("AddOffsetsToTxn", 25, 0, 3, 3, txn.AddOffsetsToTxnRequest, txn.AddOffsetsToTxnResponse),
+        KafkaApi("EndTxn", 26, 0, 3, 3, txn.EndTxnRequest, txn.EndTxnResponse),
+        KafkaApi("TxnOffsetCommit", 28, 0, 3, 3, txn.TxnOffsetCommitRequest, txn.TxnOffsetCommitResponse),
         KafkaApi("DescribeConfigs", 32, 1, 4, 4, topics.DescribeConfigsRequest, topics.DescribeConfigsResponse),
         KafkaApi("SaslAuthenticate", 36, 0, 2, 2, cluster.SaslAuthenticateRequest, cluster.SaslAuthenticateResponse),
         KafkaApi("DeleteGroups", 42, 0, 2, 2, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse),

@@ -22,12 +22,14 @@ from penstock.protocols.kafka.front.cluster import ClusterHandlers
 from penstock.protocols.kafka.front.fetching import FetchHandlers
 from penstock.protocols.kafka.front.groups import GroupHandlers
 from penstock.protocols.kafka.front.link import KafkaLink
-from penstock.protocols.kafka.front.offsets import OffsetHandlers
+from penstock.protocols.kafka.front.offsets import GroupOffsets, OffsetHandlers
 from penstock.protocols.kafka.front.positions import PositionHandlers
 from penstock.protocols.kafka.front.producing import ProduceHandlers
 from penstock.protocols.kafka.front.settings import KafkaSettings
+from penstock.protocols.kafka.front.transactions import TransactionHandlers
 from penstock.protocols.kafka.groups.service import GroupService
 from penstock.protocols.kafka.topics import KafkaTopics
+from penstock.protocols.kafka.transactions.service import TransactionService
 from penstock.protocols.struct_table import StructTable
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.kafka import APIS, KafkaApi, KafkaMessage
@@ -45,16 +47,21 @@ class KafkaFront:
         self.back = back
         self.settings = settings or KafkaSettings()
         self.draining = Draining()
-        self.groups = GroupService(table or StructTable(back, "kafka"), lambda: self.settings.groups)
+        table = table or StructTable(back, "kafka")
+        self.groups = GroupService(table, lambda: self.settings.groups)
+        most = self.settings.max_batch_bytes
+        self.transactions = TransactionService(back, table, self.groups, max_batch_bytes=most)
         self._sasl = SaslHandlers(self.settings.clients)
         topics = KafkaTopics(back, self.settings.names)
+        offsets = GroupOffsets(back, topics, self.groups)
         self.handlers: dict[type[KafkaMessage], KafkaHandler] = {
             **self._sasl.handlers,
             **ClusterHandlers(topics, self.settings, self.apis).handlers,
             **AdministrationHandlers(back, topics, self.settings).handlers,
             **GroupHandlers(back, self.settings.names, self.groups).handlers,
-            **OffsetHandlers(back, topics, self.groups).handlers,
-            **ProduceHandlers(back, topics, self.settings).handlers,
+            **OffsetHandlers(self.groups, self.transactions, offsets).handlers,
+            **TransactionHandlers(back, topics, self.groups, self.transactions, offsets).handlers,
+            **ProduceHandlers(back, topics, self.settings, self.transactions).handlers,
             **FetchHandlers(back, topics, self.settings).handlers,
             **PositionHandlers(back, topics).handlers,
         }
@@ -64,8 +71,10 @@ class KafkaFront:
         return [api for api in APIS.values() if api.request in self.handlers]
 
     async def run(self) -> None:
-        """Coordinate the groups, until cancelled."""
-        await self.groups.run()
+        """Coordinate the groups, and the transactions of producers, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.groups.run)
+            nursery.start_soon(self.transactions.run)
 
     def drain(self) -> None:
         """Begin to shut down: finish the requests in progress, then end the connections. Must be called within trio."""

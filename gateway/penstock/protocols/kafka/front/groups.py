@@ -54,8 +54,8 @@ __all__ = ["GroupHandlers"]
 
 T = TypeVar("T")
 
-_GROUP: Final = 0
-"""The type of coordinator that clients ask for; the other one is for transactions."""
+_GROUP, _TRANSACTION = 0, 1
+"""The types of coordinator that clients ask for."""
 _CLASSIC: Final = "classic"
 _ID_FIRST: Final = 4
 """The version of JoinGroup from which on a new member must come back with the id that it is given (KIP-394)."""
@@ -100,8 +100,8 @@ class GroupHandlers:
         )
 
     def _found(self, key: str, kind: int, call: KafkaCall) -> CoordinatorAddress:
-        if kind != _GROUP:
-            why = "the gateway has no transactions"
+        if kind not in (_GROUP, _TRANSACTION):
+            why = f"coordinators are of groups ({_GROUP}) and of transactions ({_TRANSACTION})"
             return CoordinatorAddress(key=key, error_code=KafkaError.INVALID_REQUEST, error_message=why)
         return CoordinatorAddress(key=key, node_id=NODE_ID, host=call.address.host, port=call.address.port)
 

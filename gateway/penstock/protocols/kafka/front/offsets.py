@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from penstock.core.back import Back
 from penstock.core.permissions import READ
@@ -11,6 +13,7 @@ from penstock.protocols.kafka.groups.messages import Membership
 from penstock.protocols.kafka.groups.offsets import CommittedOffset, GroupPartition
 from penstock.protocols.kafka.groups.service import GroupService
 from penstock.protocols.kafka.topics import KafkaTopics
+from penstock.protocols.kafka.transactions.service import TransactionService
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.group_messages import (
@@ -27,20 +30,97 @@ from penstock_codecs.kafka.group_messages import (
     OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
-    OffsetToCommit,
     WantedOffsets,
 )
 
-__all__ = ["OffsetHandlers"]
+__all__ = ["GroupOffsets", "OffsetHandlers"]
 
 
-class OffsetHandlers:
-    """Handlers of OffsetCommit, OffsetFetch and OffsetDelete."""
+class _Committed(Protocol):
+    """An offset in a request that commits offsets."""
+
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    committed_metadata: str | None
+
+
+T_co = TypeVar("T_co", bound=_Committed, covariant=True)
+
+
+class _Topic(Protocol[T_co]):
+    """The offsets of one topic in such a request."""
+
+    name: str
+
+    @property
+    def partitions(self) -> Sequence[T_co]: ...
+
+
+class GroupOffsets:
+    """The offsets in requests that commit some: in transactions, and without."""
 
     def __init__(self, back: Back, topics: KafkaTopics, groups: GroupService) -> None:
         self._back = back
         self._topics = topics
         self._groups = groups
+
+    async def checked(
+        self, group: str, topics: Sequence[_Topic[_Committed]], call: KafkaCall
+    ) -> tuple[dict[GroupPartition, CommittedOffset], dict[GroupPartition, KafkaError]]:
+        """Return the offsets of partitions that the client may read, and errors for the others."""
+        refusal = self._groups.refusal(group)
+        offsets: dict[GroupPartition, CommittedOffset] = {}
+        errors: dict[GroupPartition, KafkaError] = {}
+        for topic in topics:
+            found = _Partitions(error=refusal) if refusal else await self.partitions(topic.name, call)
+            for one in topic.partitions:
+                partition = GroupPartition(topic.name, one.partition_index)
+                if error := found.error_of(partition.partition):
+                    errors[partition] = error
+                else:
+                    offsets[partition] = _offset(one, found.created[partition.partition])
+        return offsets, errors
+
+    def outcomes(
+        self, topics: Sequence[_Topic[_Committed]], errors: Mapping[GroupPartition, KafkaError]
+    ) -> list[CommittedTopic]:
+        """Return the errors in the order of the request."""
+        return [
+            CommittedTopic(
+                name=topic.name,
+                partitions=[
+                    CommittedPartition(partition_index=index, error_code=errors[GroupPartition(topic.name, index)])
+                    for index in (one.partition_index for one in topic.partitions)
+                ],
+            )
+            for topic in topics
+        ]
+
+    async def partitions(self, topic: str, call: KafkaCall) -> _Partitions:
+        """Return the partitions of a topic, as far as the client may read them."""
+        try:
+            streams = await self._topics.creations(topic)
+        except OperationFailed as failed:
+            return _Partitions(error=call.refused(failed.failure))
+        found = _Partitions()
+        for number, (stream, created_at) in streams.items():
+            try:
+                self._back.require(stream, READ)
+            except OperationFailed as failed:
+                found.denied[number] = call.refused(failed.failure)
+            else:
+                found.created[number] = created_at
+        return found
+
+
+class OffsetHandlers:
+    """Handlers of OffsetCommit, OffsetFetch and OffsetDelete."""
+
+    def __init__(self, groups: GroupService, transactions: TransactionService, offsets: GroupOffsets) -> None:
+        self._groups = groups
+        self._transactions = transactions
+        self._offsets = offsets
         self.handlers: KafkaHandlers = {
             OffsetCommitRequest: self._commit,
             OffsetFetchRequest: self._fetch,
@@ -54,43 +134,26 @@ class OffsetHandlers:
             instance=request.group_instance_id,
             generation=request.generation_id,
         )
-        refusal = self._groups.refusal(request.group_id)
-        offsets: dict[GroupPartition, CommittedOffset] = {}
-        errors: dict[GroupPartition, KafkaError] = {}
-        for topic in request.topics:
-            found = _Partitions(error=refusal) if refusal else await self._partitions(topic.name, call)
-            for one in topic.partitions:
-                partition = GroupPartition(topic.name, one.partition_index)
-                if error := found.error_of(partition.partition):
-                    errors[partition] = error
-                else:
-                    offsets[partition] = _offset(one, found.created[partition.partition])
+        offsets, errors = await self._offsets.checked(request.group_id, request.topics, call)
         if offsets:
             errors |= await self._groups.commit(member, offsets)
-        return OffsetCommitResponse(
-            topics=[
-                CommittedTopic(
-                    name=topic.name,
-                    partitions=[
-                        CommittedPartition(partition_index=index, error_code=errors[GroupPartition(topic.name, index)])
-                        for index in (one.partition_index for one in topic.partitions)
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
+        return OffsetCommitResponse(topics=self._offsets.outcomes(request.topics, errors))
 
     async def _fetch(self, request: OffsetFetchRequest, call: KafkaCall) -> OffsetFetchResponse:
         if call.version >= 8:
-            groups = [await self._fetched(one.group_id, one.topics, call) for one in request.groups]
+            stable = request.require_stable
+            groups = [await self._fetched(one.group_id, one.topics, call, stable=stable) for one in request.groups]
             return OffsetFetchResponse(groups=groups)
-        found = await self._fetched(request.group_id, request.topics, call)
+        found = await self._fetched(request.group_id, request.topics, call, stable=request.require_stable)
         return OffsetFetchResponse(topics=found.topics, error_code=found.error_code)
 
-    async def _fetched(self, group: str, wanted: list[WantedOffsets] | None, call: KafkaCall) -> FetchedOffsets:
-        """Return a group's offsets; None: of all topics."""
+    async def _fetched(
+        self, group: str, wanted: list[WantedOffsets] | None, call: KafkaCall, *, stable: bool
+    ) -> FetchedOffsets:
+        """Return a group's offsets; None: of all topics. `stable`: none that an open transaction may change."""
         if error := self._groups.refusal(group):
             return FetchedOffsets(group_id=group, error_code=error)
+        unstable = self._transactions.unstable(group) if stable else ()
         try:
             committed = await self._committed(group, wanted)
         except OperationFailed as failed:
@@ -98,9 +161,13 @@ class OffsetHandlers:
             return FetchedOffsets(group_id=group, error_code=KafkaError.COORDINATOR_NOT_AVAILABLE)
         topics: dict[str, list[FetchedOffset]] = {}
         for name in dict.fromkeys(one.topic for one in committed):
-            found = await self._partitions(name, call)
+            found = await self._offsets.partitions(name, call)
             topics[name] = [
-                found.fetched(one.partition, offset) for one, offset in committed.items() if one.topic == name
+                FetchedOffset(partition_index=one.partition, error_code=KafkaError.UNSTABLE_OFFSET_COMMIT)
+                if one in unstable
+                else found.fetched(one.partition, offset)
+                for one, offset in committed.items()
+                if one.topic == name
             ]
         return FetchedOffsets(
             group_id=group, topics=[FetchedTopic(name=name, partitions=offsets) for name, offsets in topics.items()]
@@ -120,7 +187,9 @@ class OffsetHandlers:
         wanted: list[GroupPartition] = []
         errors: dict[GroupPartition, KafkaError] = {}
         for topic in request.topics:
-            denied = (await self._partitions(topic.name, call)).denied  # also offsets of deleted topics can be removed
+            denied = (
+                await self._offsets.partitions(topic.name, call)
+            ).denied  # also offsets of deleted topics can be removed
             for one in topic.partitions:
                 partition = GroupPartition(topic.name, one.partition_index)
                 if partition.partition in denied:
@@ -143,22 +212,6 @@ class OffsetHandlers:
                 for topic in request.topics
             ]
         )
-
-    async def _partitions(self, topic: str, call: KafkaCall) -> _Partitions:
-        """Return the partitions of a topic, as far as the client may read them."""
-        try:
-            streams = await self._topics.creations(topic)
-        except OperationFailed as failed:
-            return _Partitions(error=call.refused(failed.failure))
-        found = _Partitions()
-        for number, (stream, created_at) in streams.items():
-            try:
-                self._back.require(stream, READ)
-            except OperationFailed as failed:
-                found.denied[number] = call.refused(failed.failure)
-            else:
-                found.created[number] = created_at
-        return found
 
 
 @dataclass(slots=True)
@@ -189,7 +242,7 @@ class _Partitions:
         return FetchedOffset(partition_index=partition, error_code=error)
 
 
-def _offset(one: OffsetToCommit, created_at: int) -> CommittedOffset:
+def _offset(one: _Committed, created_at: int) -> CommittedOffset:
     return CommittedOffset(
         offset=one.committed_offset,
         created_at=created_at,

@@ -7,13 +7,17 @@ from functools import partial
 import trio
 
 from penstock.core.back import Back
+from penstock.core.permissions import APPEND
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
-from penstock.protocols.kafka.front.producers import KafkaRefusal, Producers, new_producer_id
+from penstock.protocols.kafka.front.producers import Producers, new_producer_id
 from penstock.protocols.kafka.front.settings import KafkaSettings
+from penstock.protocols.kafka.groups.offsets import GroupPartition
+from penstock.protocols.kafka.sequences import KafkaRefusal
 from penstock.protocols.kafka.topics import KafkaTopics
+from penstock.protocols.kafka.transactions.service import TransactionService
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka import KafkaError
-from penstock_codecs.kafka.batches import read_batches
+from penstock_codecs.kafka.batches import KafkaBatch, read_batches
 from penstock_codecs.kafka.record_messages import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -25,6 +29,7 @@ from penstock_codecs.kafka.record_messages import (
     RecordError,
 )
 from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import CheckTail
 
 __all__ = ["ProduceHandlers"]
 
@@ -34,8 +39,12 @@ _ACKS = (-1, 0, 1)
 class ProduceHandlers:
     """Handlers of Produce and InitProducerId."""
 
-    def __init__(self, back: Back, topics: KafkaTopics, settings: KafkaSettings) -> None:
+    def __init__(
+        self, back: Back, topics: KafkaTopics, settings: KafkaSettings, transactions: TransactionService
+    ) -> None:
+        self._back = back
         self._topics = topics
+        self._transactions = transactions
         self._settings = settings
         self._producers = Producers(back)
         self.handlers: KafkaHandlers = {ProduceRequest: self._produce, InitProducerIdRequest: self._init}
@@ -43,8 +52,12 @@ class ProduceHandlers:
     async def _init(self, request: InitProducerIdRequest, call: KafkaCall) -> InitProducerIdResponse:
         """Give a new id; a producer that asks again with its own keeps it, in its next epoch (KIP-360)."""
         if request.transactional_id is not None:
-            call.refusals += 1
-            return InitProducerIdResponse(error_code=KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            given, timeout = (request.producer_id, request.producer_epoch), request.transaction_timeout_ms
+            begun = await self._transactions.begin(request.transactional_id, timeout, given, new_producer_id())
+            if begun[0]:
+                call.refusals += 1
+            error, producer_id, epoch = begun
+            return InitProducerIdResponse(error_code=error, producer_id=producer_id, producer_epoch=epoch)
         if request.producer_id >= 0 and 0 <= request.producer_epoch < (1 << 15) - 1:
             return InitProducerIdResponse(producer_id=request.producer_id, producer_epoch=request.producer_epoch + 1)
         return InitProducerIdResponse(producer_id=new_producer_id(), producer_epoch=0)
@@ -89,7 +102,8 @@ class ProduceHandlers:
         try:
             if request.acks not in _ACKS:
                 raise KafkaRefusal(KafkaError.INVALID_REQUIRED_ACKS, f"acks {request.acks}: -1, 0 and 1 are known")
-            append = partial(self._append_to, partition.records or b"", request.transactional_id is not None)
+            place = GroupPartition(topic, partition.index)
+            append = partial(self._append_to, partition.records or b"", request.transactional_id, place)
             result.base_offset = await self._topics.on(topic, partition.index, append)
         except KafkaRefusal as refusal:
             call.refusals += 1
@@ -100,16 +114,37 @@ class ProduceHandlers:
             if isinstance(index := failure.details.get("index"), int):
                 result.record_errors = [RecordError(batch_index=index, message=failure.message)]
 
-    async def _append_to(self, records: bytes, transactional: bool, stream: StreamRef) -> int:
+    async def _append_to(
+        self, records: bytes, transactional_id: str | None, partition: GroupPartition, stream: StreamRef
+    ) -> int:
         """Append batches to a stream; return the offset of the first record."""
         batches = list(read_batches(records, max_bytes=self._settings.max_batch_bytes))
         if not batches:
             raise fail(FailureCode.BAD_FORMAT, "there is no whole batch for this partition")
         for batch in batches:
-            if batch.transactional or transactional or batch.control:
-                code = KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-                raise KafkaRefusal(code, "there are no transactions")
+            if batch.control:
+                raise KafkaRefusal(KafkaError.INVALID_RECORD, "clients do not write control records")
             if not len(batch):
                 raise fail(FailureCode.INVALID, "a batch has at least one record")
-        offsets = [await self._producers.append(stream, batch) for batch in batches]
-        return offsets[0]
+            if batch.transactional != (transactional_id is not None):
+                raise KafkaRefusal(KafkaError.INVALID_TXN_STATE, "batch and request disagree on a transaction")
+        if transactional_id is None:
+            offsets = [await self._producers.append(stream, batch) for batch in batches]
+            return offsets[0]
+        return await self._append_pending(records, batches, transactional_id, partition, stream)
+
+    async def _append_pending(
+        self,
+        records: bytes,
+        batches: list[KafkaBatch],
+        transactional_id: str,
+        partition: GroupPartition,
+        stream: StreamRef,
+    ) -> int:
+        """Store a batch of a transaction. Return the offset that its first record will have if no other producer
+        appends to the stream before the commit; else it is higher."""
+        self._back.require(stream, APPEND)
+        tail = await self._back.perform(CheckTail(stream, create_if_missing=False))
+        if len(batches) > 1:
+            raise fail(FailureCode.INVALID, "a request has one batch for each partition")
+        return tail.seq_num + await self._transactions.append(transactional_id, partition, batches[0], records)

@@ -6,7 +6,7 @@ time tells the two apart, on every back.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -46,10 +46,6 @@ class CommittedOffsets:
     def key(self, group: str, of: GroupPartition) -> Key[CommittedOffset]:
         """Return the key of an offset."""
         return _prefix(group).key(f"{of.topic}{_END}{of.partition}")
-
-    def commit(self, group: str, offsets: Mapping[GroupPartition, CommittedOffset]) -> JournalBatch:
-        """Set offsets. Their order is that of the calls."""
-        return self._journal.change({self.key(group, one): value for one, value in offsets.items()})
 
     def remove(self, group: str, partitions: list[GroupPartition]) -> JournalBatch:
         """Remove offsets."""

@@ -148,6 +148,31 @@ class GroupService:
 
     # ---- offsets -----------------------------------------------------------------------------------------------------
 
+    @property
+    def journal(self) -> GroupJournal:
+        """The changes to the table, which are written in order while `run` is running."""
+        return self._journal
+
+    def offset_errors(
+        self, membership: Membership, offsets: Mapping[GroupPartition, CommittedOffset]
+    ) -> dict[GroupPartition, KafkaError]:
+        """Return an error for each offset that a transaction is to commit, NONE for those that can be committed. A
+        client without a group may do it whether the group has members or not."""
+        error = self._at_once(self._coordinator.check_commit(membership, trio.current_time()))
+        if error is KafkaError.UNKNOWN_MEMBER_ID and membership.generation < 0 and not membership.member:
+            error = KafkaError.NONE
+        return {one: error or _refused_offset(offset) for one, offset in offsets.items()}
+
+    def offset_changes(
+        self, group: str, offsets: Mapping[GroupPartition, CommittedOffset]
+    ) -> dict[Key[Any], CommittedOffset]:
+        """Return the changes to the table that commit offsets now."""
+        now = self._clock()
+        return {
+            self._offsets.key(group, one): msgspec.structs.replace(offset, committed_at=now)
+            for one, offset in offsets.items()
+        }
+
     async def commit(
         self, membership: Membership, offsets: Mapping[GroupPartition, CommittedOffset]
     ) -> dict[GroupPartition, KafkaError]:
@@ -156,13 +181,10 @@ class GroupService:
         error = self._at_once(self._coordinator.check_commit(membership, trio.current_time()))
         if error:
             return dict.fromkeys(offsets, error)
-        now = self._clock()
         errors = {one: _refused_offset(offset) for one, offset in offsets.items()}
-        kept = {
-            one: msgspec.structs.replace(offset, committed_at=now) for one, offset in offsets.items() if not errors[one]
-        }
+        kept = {one: offset for one, offset in offsets.items() if not errors[one]}
         try:
-            await self._offsets.commit(membership.group, kept).durable()
+            await self._journal.change(self.offset_changes(membership.group, kept)).durable()
         except OperationFailed:
             errors |= dict.fromkeys(kept, KafkaError.COORDINATOR_NOT_AVAILABLE)
         return errors

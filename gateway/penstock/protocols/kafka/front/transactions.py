@@ -1,0 +1,140 @@
+"""APIs of transactions: AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit and EndTxn."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from penstock.core.back import Back
+from penstock.core.identity import CLIENT
+from penstock.core.permissions import APPEND
+from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
+from penstock.protocols.kafka.front.offsets import GroupOffsets
+from penstock.protocols.kafka.groups.messages import Membership
+from penstock.protocols.kafka.groups.offsets import GroupPartition
+from penstock.protocols.kafka.groups.service import GroupService
+from penstock.protocols.kafka.topics import KafkaTopics
+from penstock.protocols.kafka.transactions.records import TxnPartition
+from penstock.protocols.kafka.transactions.service import TransactionalProducer, TransactionService
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.kafka import KafkaError
+from penstock_codecs.kafka.transaction_messages import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnPartitionResult,
+    TxnTopicResult,
+)
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import CheckTail
+
+__all__ = ["TransactionHandlers"]
+
+_FENCED_SINCE: Final = 2
+"""The version of these requests from which on clients know PRODUCER_FENCED (KIP-588)."""
+
+_Request = AddPartitionsToTxnRequest | AddOffsetsToTxnRequest | TxnOffsetCommitRequest | EndTxnRequest
+
+
+class TransactionHandlers:
+    """Handlers of AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit and EndTxn."""
+
+    def __init__(
+        self,
+        back: Back,
+        topics: KafkaTopics,
+        groups: GroupService,
+        transactions: TransactionService,
+        offsets: GroupOffsets,
+    ) -> None:
+        self._back = back
+        self._topics = topics
+        self._groups = groups
+        self._transactions = transactions
+        self._offsets = offsets
+        self.handlers: KafkaHandlers = {
+            AddPartitionsToTxnRequest: self._add_partitions,
+            AddOffsetsToTxnRequest: self._add_offsets,
+            TxnOffsetCommitRequest: self._commit_offsets,
+            EndTxnRequest: self._end,
+        }
+
+    async def _add_partitions(self, request: AddPartitionsToTxnRequest, call: KafkaCall) -> AddPartitionsToTxnResponse:
+        """Add all partitions, or none if one of them cannot be."""
+        errors: dict[GroupPartition, KafkaError] = {}
+        found: list[TxnPartition] = []
+        for topic in request.topics:
+            for number in topic.partitions:
+                try:
+                    found.append(await self._topics.on(topic.name, number, partial(self._checked, topic.name, number)))
+                except OperationFailed as error:
+                    errors[GroupPartition(topic.name, number)] = call.refused(error.failure)
+        if errors:
+            others = KafkaError.OPERATION_NOT_ATTEMPTED
+        else:
+            others = _spelled(await self._transactions.add_partitions(_producer(request), found), call)
+        return AddPartitionsToTxnResponse(
+            topics=[
+                TxnTopicResult(
+                    name=topic.name,
+                    partitions=[
+                        TxnPartitionResult(
+                            partition_index=number,
+                            error_code=errors.get(GroupPartition(topic.name, number), others),
+                        )
+                        for number in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    async def _checked(self, topic: str, number: int, stream: StreamRef) -> TxnPartition:
+        """Return a partition that exists, and that the client may append to."""
+        self._back.require(stream, APPEND)
+        await self._back.perform(CheckTail(stream, create_if_missing=False))
+        grant = CLIENT.get().grant
+        there = stream if grant is None else grant.place(stream)
+        return TxnPartition(topic, number, there.basin, there.stream)
+
+    async def _add_offsets(self, request: AddOffsetsToTxnRequest, call: KafkaCall) -> AddOffsetsToTxnResponse:
+        error = self._groups.refusal(request.group_id)
+        error = error or await self._transactions.add_group(_producer(request), request.group_id)
+        return AddOffsetsToTxnResponse(error_code=_spelled(error, call))
+
+    async def _commit_offsets(self, request: TxnOffsetCommitRequest, call: KafkaCall) -> TxnOffsetCommitResponse:
+        member = Membership(
+            group=request.group_id,
+            member=request.member_id,
+            instance=request.group_instance_id,
+            generation=request.generation_id,
+        )
+        offsets, errors = await self._offsets.checked(request.group_id, request.topics, call)
+        if offsets:
+            errors |= self._groups.offset_errors(member, offsets)
+            kept = {one: offset for one, offset in offsets.items() if not errors[one]}
+            if kept:
+                error = await self._transactions.commit_offsets(_producer(request), request.group_id, kept)
+                errors |= dict.fromkeys(kept, _spelled(error, call))
+        return TxnOffsetCommitResponse(topics=self._offsets.outcomes(request.topics, errors))
+
+    async def _end(self, request: EndTxnRequest, call: KafkaCall) -> EndTxnResponse:
+        error = await self._transactions.end(_producer(request), commit=request.committed)
+        return EndTxnResponse(error_code=_spelled(error, call))
+
+
+def _producer(request: _Request) -> TransactionalProducer:
+    return TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
+
+
+def _spelled(error: KafkaError, call: KafkaCall) -> KafkaError:
+    """Count an error, and return the code for it that the version knows."""
+    if error:
+        call.refusals += 1
+    old = call.version < _FENCED_SINCE or isinstance(call.request.message, TxnOffsetCommitRequest)
+    return KafkaError.INVALID_PRODUCER_EPOCH if error is KafkaError.PRODUCER_FENCED and old else error

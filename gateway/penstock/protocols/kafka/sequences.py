@@ -1,0 +1,125 @@
+"""The sequence numbers of a producer in one stream, by which each of its batches is stored once (KIP-98).
+
+    position = epoch << 47 | records before the last one
+
+The client counts records in 31 bits, from 0 in each epoch; the position goes on counting when they wrap. A batch must
+begin where the producer has come to. One that is stored already is acknowledged again: with its offset if it is one of
+the last five, as Kafka does, and later, or after a restart, with DUPLICATE_SEQUENCE_NUMBER, which clients take for an
+acknowledgement without an offset.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from penstock.core.back import Back
+from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendAs, Attribute, GetAttribute, WriterPosition
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.kafka import KafkaError
+from penstock_codecs.kafka.batches import KafkaBatch
+from penstock_codecs.kafka.carrying import RecordsPart
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import Append, Appended
+
+__all__ = ["KafkaRefusal", "ProducerSequence", "append_as", "append_plain", "position_of"]
+
+_EPOCH_SHIFT: Final = 47
+_COUNT: Final = (1 << _EPOCH_SHIFT) - 1
+_WRAP: Final = 1 << 31
+_RECENT: Final = 5
+"""Batches whose offsets are remembered: clients have at most so many in flight."""
+
+
+class KafkaRefusal(Exception):
+    """A request, or a part of one, that is answered with an error code of Kafka's own."""
+
+    def __init__(self, code: KafkaError, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class _Stored(NamedTuple):
+    """A batch that was stored: its epoch, its first and last sequence number, and its first offset."""
+
+    epoch: int
+    first: int
+    last: int
+    offset: int
+
+
+@dataclass(slots=True)
+class ProducerSequence:
+    """The state of one producer of one stream. `position`: NO_ATTRIBUTE if the stream does not know it."""
+
+    position: int = NO_ATTRIBUTE
+    recent: deque[_Stored] = field(default_factory=lambda: deque(maxlen=_RECENT))
+
+    def place(self, batch: KafkaBatch) -> tuple[int | None, int]:
+        """Return the position of the batch's first record, and how many of its records are stored already; or None and
+        the offset of a batch that is stored whole. Raises KafkaRefusal."""
+        epoch, first, count = batch.producer_epoch, batch.base_sequence, len(batch)
+        if self.position == NO_ATTRIBUTE:
+            return epoch << _EPOCH_SHIFT | first, 0
+        last_epoch, last = self.position >> _EPOCH_SHIFT, self.position & _COUNT
+        who = f"producer {batch.producer_id}"
+        if epoch < last_epoch:
+            why = f"{who} is at epoch {last_epoch}, so epoch {epoch} is over"
+            raise KafkaRefusal(KafkaError.INVALID_PRODUCER_EPOCH, why)
+        expected = 0 if epoch > last_epoch else (last + 1) % _WRAP
+        if first == expected:
+            return epoch << _EPOCH_SHIFT | (0 if epoch > last_epoch else last + 1), 0
+        for stored in self.recent:
+            if stored[:3] == (epoch, first, (first + count - 1) % _WRAP):
+                return None, stored.offset
+        behind = (expected - first) % _WRAP
+        if epoch > last_epoch or behind > min(last + 1, _WRAP // 2):
+            why = f"{who} must go on with sequence number {expected}, not {first}"
+            raise KafkaRefusal(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, why)
+        if behind >= count:
+            why = f"{who} has sent sequence number {first} before: its records are stored"
+            raise KafkaRefusal(KafkaError.DUPLICATE_SEQUENCE_NUMBER, why)
+        return self.position + 1, behind  # the gateway stopped between two parts of the batch
+
+    def stored(self, batch: KafkaBatch, offset: int) -> None:
+        """Remember a batch that is stored whole, and its first offset."""
+        first = batch.base_sequence
+        self.recent.append(_Stored(batch.producer_epoch, first, (first + len(batch) - 1) % _WRAP, offset))
+
+
+async def position_of(back: Back, stream: StreamRef, writer: Attribute) -> int:
+    """Return a writer's position, NO_ATTRIBUTE on a back without writers. Raises OperationFailed."""
+    try:
+        return await back.perform(GetAttribute(stream, writer))
+    except OperationFailed as error:
+        if error.failure.code is not FailureCode.NOT_IMPLEMENTED:
+            raise
+        return NO_ATTRIBUTE
+
+
+def append_plain(stream: StreamRef, part: RecordsPart) -> Append:
+    """Return the operation that appends records."""
+    timestamps = None if all(time is None for time in part.timestamps) else part.timestamps
+    return Append(stream, part.bodies, part.metered, part.headers, timestamps, create_if_missing=False)
+
+
+async def append_as(back: Back, stream: StreamRef, part: RecordsPart, writer: WriterPosition) -> Appended:
+    """Append records as a writer; a back without writers appends them all the same. Raises OperationFailed."""
+    plain = append_plain(stream, part)
+    try:
+        return await back.perform(
+            AppendAs(
+                stream,
+                plain.bodies,
+                plain.metered,
+                plain.headers,
+                plain.timestamps,
+                create_if_missing=False,
+                writer=writer,
+            )
+        )
+    except OperationFailed as error:
+        if error.failure.code is not FailureCode.NOT_IMPLEMENTED:
+            raise
+    return await back.perform(plain)

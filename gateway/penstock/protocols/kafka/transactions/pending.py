@@ -1,0 +1,74 @@
+"""Batches of transactions that are not committed yet, in the table of the listener, as they came.
+
+A batch is stored in pieces under the number that it has in its transaction and partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Final
+
+import msgspec
+
+from penstock.protocols.kafka.groups.journal import GroupJournal
+from penstock.protocols.struct_table import Prefix, StructTable
+
+__all__ = ["PendingBatches"]
+
+_PIECE: Final = 512 * 1024
+"""Most bytes of a piece: it is stored as Base64, in a value of at most about 1 MiB."""
+_AT_ONCE: Final = 8
+"""Pieces that are read at once."""
+
+
+class _Piece(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Part of a batch. `more`: further parts follow."""
+
+    data: bytes
+    more: bool = False
+
+
+class PendingBatches:
+    """The batches of all transactions of a listener. A transaction is named by its producer's id and its serial."""
+
+    def __init__(self, table: StructTable, journal: GroupJournal) -> None:
+        self._table = table
+        self._journal = journal
+
+    async def add(self, transaction: str, topic: str, partition: int, number: int, batch: bytes) -> None:
+        """Store the batch with this number, durably. Raises OperationFailed."""
+        prefix = _prefix(transaction, f"{topic}\0{partition}/")
+        starts = range(0, len(batch), _PIECE)
+        await self._journal.change(
+            {
+                prefix.key(f"{number:010d}.{start // _PIECE:04d}"): _Piece(
+                    batch[start : start + _PIECE], more=start + _PIECE < len(batch)
+                )
+                for start in starts
+            }
+        ).durable()
+
+    async def each(self, transaction: str, topic: str, partition: int) -> AsyncGenerator[bytes, None]:
+        """Yield the batches of a partition, in order. Raises OperationFailed."""
+        prefix = _prefix(transaction, f"{topic}\0{partition}/")
+        parts: list[bytes] = []
+        after, more = "", True
+        while more:
+            pieces, more = await self._table.page(prefix, after, _AT_ONCE)
+            for _, piece in pieces:
+                parts.append(piece.data)
+                if not piece.more:
+                    yield b"".join(parts)
+                    parts = []
+            after = pieces[-1][0] if pieces else after
+
+    async def forget(self, transaction: str) -> None:
+        """Remove all batches of a transaction. Raises OperationFailed."""
+        prefix, more = _prefix(transaction), True
+        while more:
+            pieces, more = await self._table.page(prefix, count=_AT_ONCE)
+            await self._table.discard(*[prefix.key(name) for name, _ in pieces])
+
+
+def _prefix(transaction: str, place: str = "") -> Prefix[_Piece]:
+    return Prefix(f"pending/{transaction}/{place}", _Piece)

@@ -1,0 +1,86 @@
+"""The state of a transactional producer, as it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+import msgspec
+
+from penstock.protocols.kafka.groups.offsets import CommittedOffset, GroupPartition
+from penstock_codecs.model import StreamRef
+
+__all__ = ["TRANSACTION_TRANSITIONS", "PendingOffset", "TransactionRecord", "TransactionState", "TxnPartition"]
+
+
+class TransactionState(Enum):
+    """A state of a transactional producer."""
+
+    EMPTY = "empty"
+    ONGOING = "ongoing"
+    PREPARE_COMMIT = "prepare-commit"
+    PREPARE_ABORT = "prepare-abort"
+    COMPLETE_COMMIT = "complete-commit"
+    COMPLETE_ABORT = "complete-abort"
+
+    @property
+    def prepared(self) -> bool:
+        """True if the end of the transaction is decided, and not carried out yet."""
+        return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+
+
+_S = TransactionState
+
+TRANSACTION_TRANSITIONS: Final[Mapping[TransactionState, TransactionState]] = {
+    _S.PREPARE_COMMIT: _S.COMPLETE_COMMIT,
+    _S.PREPARE_ABORT: _S.COMPLETE_ABORT,
+}
+"""The state that follows when a decision has been carried out."""
+
+
+class TxnPartition(NamedTuple):
+    """A partition that a transaction appends to, and its stream."""
+
+    topic: str
+    partition: int
+    basin: str
+    stream: str
+
+    @property
+    def ref(self) -> StreamRef:
+        """The stream."""
+        return StreamRef(self.basin, self.stream)
+
+
+class PendingOffset(NamedTuple):
+    """An offset that a group commits with the transaction."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: CommittedOffset
+
+    @property
+    def of(self) -> GroupPartition:
+        """The partition."""
+        return GroupPartition(self.topic, self.partition)
+
+
+class TransactionRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A transactional producer. `serial`: number of its present or last transaction. `begun_at`: of it, `changed_at`:
+    of this change, in Unix ms. `identity`: of the client that ends the transaction. `previous_epoch`: an epoch that is
+    over, with which the producer may still ask for the next one (KIP-360), -1 for none."""
+
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    state: TransactionState = TransactionState.EMPTY
+    serial: int = 0
+    begun_at: int = 0
+    changed_at: int = 0
+    identity: str = ""
+    previous_epoch: int = -1
+    partitions: tuple[TxnPartition, ...] = ()
+    groups: tuple[str, ...] = ()
+    offsets: tuple[PendingOffset, ...] = ()

@@ -1,0 +1,478 @@
+"""The transactions of one listener: their states, their batches and offsets, and the tasks that end them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+from uuid import UUID, uuid5
+
+import msgspec
+import structlog
+import trio
+
+from penstock.core.back import Back
+from penstock.core.clock import Clock, wall_clock
+from penstock.core.identity import CLIENT, Client
+from penstock.protocols.kafka.groups.offsets import CommittedOffset, GroupPartition
+from penstock.protocols.kafka.groups.service import GroupService
+from penstock.protocols.kafka.sequences import KafkaRefusal, ProducerSequence, append_as, position_of
+from penstock.protocols.kafka.transactions.pending import PendingBatches
+from penstock.protocols.kafka.transactions.records import (
+    TRANSACTION_TRANSITIONS,
+    PendingOffset,
+    TransactionRecord,
+    TransactionState,
+    TxnPartition,
+)
+from penstock.protocols.struct_table import Prefix, StructTable
+from penstock_codecs.byte_operations import WriterPosition
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.kafka import KafkaError
+from penstock_codecs.kafka.batches import KafkaBatch, read_batches
+from penstock_codecs.kafka.carrying import parts_of
+from penstock_codecs.limits import SEGMENT_MAX_TABLE_VALUE
+
+__all__ = ["TransactionLimits", "TransactionService", "TransactionalProducer"]
+
+log = structlog.get_logger()
+
+_S = TransactionState
+_TRANSACTIONS: Final = Prefix("transaction/", TransactionRecord)
+_WRITERS: Final = UUID("5b0a3a52-77e5-4b5c-9d6f-2a2f7d3f0a11")
+"""Namespace of the ids of writers that append committed transactions."""
+_SERIAL_SHIFT: Final = 32
+_LAST_EPOCH: Final = (1 << 15) - 2
+_LOST: Final = frozenset(
+    {
+        FailureCode.STREAM_NOT_FOUND,
+        FailureCode.BASIN_NOT_FOUND,
+        FailureCode.STREAM_SEALED,
+        FailureCode.ENCRYPTION_KEY,
+        FailureCode.NOT_REPRESENTABLE,
+    }
+)
+"""Failures that no repetition mends: the stream was deleted, sealed or encrypted after the records were taken."""
+_AGAIN_SECONDS: Final = 1.0
+_FORGET_SECONDS: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionLimits:
+    """Bounds of all transactions. `max_timeout`: seconds that a producer may let one be open. `max_producers`:
+    transactional ids. `max_bytes`: batches of a transaction. `retention`: seconds for which an id is kept after its
+    last transaction. `patience`: seconds to wait until committed records are in their streams, before a commit that is
+    decided is answered."""
+
+    max_timeout: float = 900.0
+    max_producers: int = 10_000
+    max_bytes: int = 256 * 1024 * 1024
+    retention: float = 7 * 86_400.0
+    patience: float = 10.0
+
+
+class TransactionalProducer(NamedTuple):
+    """A producer as its requests name it."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class _Place:
+    """A partition of an open transaction: batches that are stored, their records, and those of them that have been
+    appended to the stream."""
+
+    turn: trio.Lock = field(default_factory=trio.Lock)
+    sequence: ProducerSequence = field(default_factory=ProducerSequence)
+    batches: int = 0
+    records: int = 0
+    delivered: int = 0
+
+
+class _Producer:
+    """A transactional producer in memory. `turn`: held while its state changes. `done`: set unless a decision is being
+    carried out. `writing`: batches that are being stored. `ending`: no more batches are taken."""
+
+    def __init__(self, record: TransactionRecord) -> None:
+        self.record = record
+        self.turn = trio.Lock()
+        self.done = trio.Event()
+        if not record.state.prepared:
+            self.done.set()
+        self.places: dict[GroupPartition, _Place] = {}
+        self.size = 0
+        self.writing = 0
+        self.ending = False
+        self.idle = trio.Condition()
+
+    @property
+    def transaction(self) -> str:
+        """The name of the present transaction among pending batches."""
+        return f"{self.record.producer_id}.{self.record.serial}"
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[None]:
+        """Store a batch in the block: the transaction does not end meanwhile."""
+        self.writing += 1
+        try:
+            yield
+        finally:
+            self.writing -= 1
+            with trio.CancelScope(shield=True):
+                async with self.idle:
+                    self.idle.notify_all()
+
+
+class TransactionService:
+    """The transactions of one listener. Methods return error codes unless they say what they raise."""
+
+    def __init__(
+        self,
+        back: Back,
+        table: StructTable,
+        groups: GroupService,
+        *,
+        max_batch_bytes: int,
+        limits: TransactionLimits | None = None,
+        clock: Clock = wall_clock,
+    ) -> None:
+        self._back = back
+        self._table = table
+        self._groups = groups
+        self._pending = PendingBatches(table, groups.journal)
+        self._max_batch_bytes = max_batch_bytes
+        self._limits = limits or TransactionLimits()
+        self._clock = clock
+        self._producers: dict[str, _Producer] = {}
+        self._nursery: trio.Nursery | None = None
+
+    # ---- life --------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Load the transactions, finish those that are decided, and abort those whose time is over, until cancelled.
+        The groups must be running."""
+        async with trio.open_nursery() as nursery:
+            await self._load()
+            self._nursery = nursery
+            for name, producer in self._producers.items():
+                if producer.record.state.prepared:
+                    nursery.start_soon(self._finish, name, producer)
+            forget_at = trio.current_time() + _FORGET_SECONDS
+            while True:
+                await trio.sleep(_AGAIN_SECONDS)
+                await self.abort_overdue()
+                if trio.current_time() >= forget_at:
+                    forget_at += _FORGET_SECONDS
+                    await self._forget_old()
+
+    async def _load(self) -> None:
+        while True:
+            try:
+                self._producers = {name: _Producer(one) async for name, one in self._table.each(_TRANSACTIONS)}
+                for producer in self._producers.values():
+                    if producer.record.state is _S.ONGOING:
+                        await self._restore(producer)
+                    elif not producer.record.state.prepared:
+                        await self._pending.forget(producer.transaction)
+                return
+            except OperationFailed as error:
+                log.warning("transactions_not_loaded", reason=str(error.failure))
+                await trio.sleep(_AGAIN_SECONDS)
+
+    async def _restore(self, producer: _Producer) -> None:
+        """Learn from its pending batches how far an open transaction has come."""
+        for one in producer.record.partitions:
+            place = producer.places[GroupPartition(one.topic, one.partition)] = _Place()
+            async for data in self._pending.each(producer.transaction, one.topic, one.partition):
+                producer.size += len(data)
+                for batch in read_batches(data, max_bytes=self._max_batch_bytes):
+                    position, _ = place.sequence.place(batch)
+                    if position is not None:
+                        place.sequence.position = position + len(batch) - 1
+                        place.sequence.stored(batch, place.records)
+                        place.records += len(batch)
+                place.batches += 1
+
+    async def abort_overdue(self) -> None:
+        """Abort the transactions that have been open for too long, and fence their producers."""
+        now = self._clock()
+        for name, producer in list(self._producers.items()):
+            record = producer.record
+            if record.state is _S.ONGOING and record.begun_at + record.timeout_ms <= now:
+                async with producer.turn:
+                    if producer.record == record:
+                        log.info("transaction_timed_out", transactional_id=name)
+                        await self._decide(name, producer, _S.PREPARE_ABORT, bump=True)
+
+    async def _forget_old(self) -> None:
+        before = self._clock() - round(self._limits.retention * 1000)
+        for name, producer in list(self._producers.items()):
+            record = producer.record
+            idle = record.state is not _S.ONGOING and not record.state.prepared
+            if idle and record.changed_at <= before and not producer.turn.locked():
+                del self._producers[name]
+                try:
+                    await self._groups.journal.change({_TRANSACTIONS.key(name): None}).durable()
+                except OperationFailed:
+                    self._producers.setdefault(name, producer)
+
+    # ---- requests ----------------------------------------------------------------------------------------------------
+
+    @property
+    def loaded(self) -> bool:
+        """True once the transactions have been loaded."""
+        return self._nursery is not None
+
+    async def begin(
+        self, transactional_id: str, timeout_ms: int, given: tuple[int, int], new_id: int
+    ) -> tuple[KafkaError, int, int]:
+        """Return an error, or the id and the epoch of a producer, which fences all earlier ones of its transactional
+        id; an open transaction is aborted first. `given`: id and epoch that the producer has, -1 for none. `new_id`:
+        the id that it gets if it needs one."""
+        if not self.loaded:
+            return KafkaError.COORDINATOR_LOAD_IN_PROGRESS, -1, -1
+        if not 0 < timeout_ms <= self._limits.max_timeout * 1000:
+            return KafkaError.INVALID_TRANSACTION_TIMEOUT, -1, -1
+        if not transactional_id or len(transactional_id.encode()) > 1024:
+            return KafkaError.INVALID_REQUEST, -1, -1
+        producer = self._producers.get(transactional_id)
+        if producer is None:
+            if len(self._producers) >= self._limits.max_producers:
+                return KafkaError.POLICY_VIOLATION, -1, -1
+            producer = _Producer(TransactionRecord(producer_id=new_id, epoch=-1, timeout_ms=timeout_ms))
+            self._producers[transactional_id] = producer
+        async with producer.turn:
+            record = producer.record
+            known = given[0] == record.producer_id and given[1] in (record.epoch, record.previous_epoch)
+            if given[0] >= 0 and record.epoch >= 0 and not known:
+                return KafkaError.PRODUCER_FENCED, -1, -1
+            if record.state is _S.ONGOING:
+                error = await self._decide(transactional_id, producer, _S.PREPARE_ABORT, bump=True)
+                if error:
+                    return error, -1, -1
+            if not await self._carried_out(producer):
+                return KafkaError.CONCURRENT_TRANSACTIONS, -1, -1
+            record = producer.record
+            worn = record.epoch >= _LAST_EPOCH
+            error = await self._save(
+                transactional_id,
+                producer,
+                producer_id=new_id if worn else record.producer_id,
+                epoch=0 if worn else record.epoch + 1,
+                previous_epoch=given[1] if given[0] == record.producer_id and not worn else -1,
+                timeout_ms=timeout_ms,
+                serial=0 if worn else record.serial,
+                state=_S.EMPTY,
+            )
+            producer.places.clear()
+            return error, producer.record.producer_id, producer.record.epoch
+
+    async def add_partitions(self, who: TransactionalProducer, partitions: Sequence[TxnPartition]) -> KafkaError:
+        """Add partitions to a transaction; begin one if none is open."""
+        return await self._add(who, partitions=tuple(partitions))
+
+    async def add_group(self, who: TransactionalProducer, group: str) -> KafkaError:
+        """Let a transaction commit offsets of a group; begin one if none is open."""
+        return await self._add(who, groups=(group,))
+
+    async def _add(self, who: TransactionalProducer, **more: tuple[Any, ...]) -> KafkaError:
+        error = self._refused(who)
+        if error:
+            return error
+        producer = self._producers[who.transactional_id]
+        async with producer.turn:
+            if error := self._refused(who):
+                return error
+            record = producer.record
+            if record.state.prepared:
+                return KafkaError.CONCURRENT_TRANSACTIONS
+            changes: dict[str, Any] = {}
+            if record.state is not _S.ONGOING:
+                producer.size, producer.ending = 0, False
+                for place in producer.places.values():
+                    place.batches = place.records = place.delivered = 0
+                changes = {"state": _S.ONGOING, "serial": record.serial + 1, "begun_at": self._clock()}
+                changes |= {"partitions": (), "groups": (), "offsets": (), "identity": CLIENT.get().identity}
+                record = msgspec.structs.replace(record, **changes)
+            for name, values in more.items():
+                had = getattr(record, name)
+                changes[name] = had + tuple(one for one in values if one not in had)
+            unchanged = all(getattr(producer.record, name) == value for name, value in changes.items())
+            return KafkaError.NONE if unchanged else await self._save(who.transactional_id, producer, **changes)
+
+    async def commit_offsets(
+        self, who: TransactionalProducer, group: str, offsets: Mapping[GroupPartition, CommittedOffset]
+    ) -> KafkaError:
+        """Commit offsets of a group with the transaction."""
+        if error := self._refused(who):
+            return error
+        producer = self._producers[who.transactional_id]
+        async with producer.turn:
+            if error := self._refused(who):
+                return error
+            record = producer.record
+            if record.state is not _S.ONGOING or group not in record.groups:
+                return KafkaError.CONCURRENT_TRANSACTIONS if record.state.prepared else KafkaError.INVALID_TXN_STATE
+            pending = {(one.group, one.of): one for one in record.offsets}
+            pending |= {(group, of): PendingOffset(group, *of, offset) for of, offset in offsets.items()}
+            return await self._save(who.transactional_id, producer, offsets=tuple(pending.values()))
+
+    async def end(self, who: TransactionalProducer, *, commit: bool) -> KafkaError:
+        """Commit or abort the open transaction. NONE: that is decided durably; unless their streams cannot be reached,
+        committed records are in them."""
+        if error := self._refused(who):
+            return error
+        producer = self._producers[who.transactional_id]
+        async with producer.turn:
+            if error := self._refused(who):
+                return error
+            state, wanted = producer.record.state, _S.PREPARE_COMMIT if commit else _S.PREPARE_ABORT
+            if state is _S.ONGOING:
+                if error := await self._decide(who.transactional_id, producer, wanted):
+                    return error
+            elif state not in (wanted, TRANSACTION_TRANSITIONS[wanted]):
+                return KafkaError.INVALID_TXN_STATE
+            await self._carried_out(producer)
+            return KafkaError.NONE
+
+    def unstable(self, group: str) -> set[GroupPartition]:
+        """Return the partitions for which open transactions commit offsets of a group."""
+        return {
+            one.of
+            for producer in self._producers.values()
+            if producer.record.state is _S.ONGOING or producer.record.state.prepared
+            for one in producer.record.offsets
+            if one.group == group
+        }
+
+    def _refused(self, who: TransactionalProducer) -> KafkaError:
+        if not self.loaded:
+            return KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+        producer = self._producers.get(who.transactional_id)
+        if producer is None or producer.record.producer_id != who.producer_id:
+            return KafkaError.INVALID_PRODUCER_ID_MAPPING
+        return KafkaError.NONE if producer.record.epoch == who.epoch else KafkaError.PRODUCER_FENCED
+
+    # ---- batches -----------------------------------------------------------------------------------------------------
+
+    async def append(self, transactional_id: str, partition: GroupPartition, batch: KafkaBatch, data: bytes) -> int:
+        """Store a batch until the transaction ends, durably. Return how many records of the transaction the partition
+        has before it. Raises KafkaRefusal and OperationFailed."""
+        parts_of(batch)  # what streams cannot carry is refused here, and not by the commit
+        if error := self._refused(TransactionalProducer(transactional_id, batch.producer_id, batch.producer_epoch)):
+            fenced = error is KafkaError.PRODUCER_FENCED
+            raise KafkaRefusal(KafkaError.INVALID_PRODUCER_EPOCH if fenced else error, "the producer is not known")
+        producer = self._producers[transactional_id]
+        added = any((one.topic, one.partition) == partition for one in producer.record.partitions)
+        if producer.record.state is not _S.ONGOING or producer.ending or not added:
+            raise KafkaRefusal(KafkaError.INVALID_TXN_STATE, "the partition is not in an open transaction")
+        if producer.size + len(data) > self._limits.max_bytes:
+            raise KafkaRefusal(KafkaError.POLICY_VIOLATION, f"a transaction has at most {self._limits.max_bytes} bytes")
+        place = producer.places.setdefault(partition, _Place())
+        async with producer.write(), place.turn:
+            position, known = place.sequence.place(batch)
+            if position is None:
+                return known
+            await self._pending.add(producer.transaction, *partition, place.batches, data)
+            before = place.records
+            place.sequence.position = position + len(batch) - 1
+            place.sequence.stored(batch, before)
+            place.batches += 1
+            place.records += len(batch)
+            producer.size += len(data)
+            return before
+
+    # ---- the end of a transaction ------------------------------------------------------------------------------------
+
+    async def _decide(
+        self, name: str, producer: _Producer, state: TransactionState, *, bump: bool = False
+    ) -> KafkaError:
+        """Decide durably how a transaction ends, and begin to carry it out. `bump`: fence its producer."""
+        assert self._nursery is not None, "nothing is asked before the transactions are loaded"
+        producer.ending = True
+        async with producer.idle:
+            while producer.writing:
+                await producer.idle.wait()
+        record = producer.record
+        changes = {"epoch": record.epoch + 1, "previous_epoch": record.epoch} if bump else {}
+        error = await self._save(name, producer, state=state, **changes)
+        if error:
+            producer.ending = False
+            return error
+        producer.done = trio.Event()
+        self._nursery.start_soon(self._finish, name, producer)
+        return KafkaError.NONE
+
+    async def _carried_out(self, producer: _Producer) -> bool:
+        with trio.move_on_after(self._limits.patience):
+            await producer.done.wait()
+        return producer.done.is_set()
+
+    async def _finish(self, name: str, producer: _Producer) -> None:
+        """Carry out a decision, again and again until it is done."""
+        CLIENT.set(Client(identity=producer.record.identity, gateway=True))
+        while True:
+            try:
+                if producer.record.state is _S.PREPARE_COMMIT:
+                    for one in producer.record.partitions:
+                        await self._deliver(producer, one)
+                await self._complete(name, producer)
+                await self._pending.forget(producer.transaction)
+                break
+            except OperationFailed as error:
+                log.warning("transaction_not_ended", transactional_id=name, reason=str(error.failure))
+                await trio.sleep(_AGAIN_SECONDS)
+        producer.done.set()
+
+    async def _deliver(self, producer: _Producer, to: TxnPartition) -> None:
+        """Append the pending records of a partition to its stream, each once. Raises OperationFailed."""
+        writer = uuid5(_WRITERS, str(producer.record.producer_id)).bytes
+        base = producer.record.serial << _SERIAL_SHIFT
+        try:
+            place = producer.places.setdefault(GroupPartition(to.topic, to.partition), _Place())
+            there = max(place.delivered, await position_of(self._back, to.ref, writer) - base)
+            index = 0
+            async with aclosing(self._pending.each(producer.transaction, to.topic, to.partition)) as pending:
+                async for data in pending:
+                    for batch in read_batches(data, max_bytes=self._max_batch_bytes):
+                        skip = min(max(0, there - index), len(batch))
+                        for part in parts_of(batch, skip):
+                            end = index + part.first + len(part.bodies)
+                            await append_as(self._back, to.ref, part, WriterPosition(writer, base + end))
+                            place.delivered = end
+                        index += len(batch)
+        except OperationFailed as error:
+            if error.failure.code not in _LOST:
+                raise
+            log.error("transaction_lost", stream=f"{to.basin}/{to.stream}", reason=str(error.failure))
+
+    async def _complete(self, name: str, producer: _Producer) -> None:
+        """Store that a decision is carried out, together with the offsets that it commits. Raises OperationFailed."""
+        record = producer.record
+        if not record.state.prepared:
+            return
+        changes: dict[Any, msgspec.Struct | None] = {}
+        if record.state is _S.PREPARE_COMMIT:
+            for one in record.offsets:
+                changes |= self._groups.offset_changes(one.group, {one.of: one.offset})
+        done = self._changed(producer, state=TRANSACTION_TRANSITIONS[record.state])
+        await self._groups.journal.change({**changes, _TRANSACTIONS.key(name): done}).durable()
+        producer.record = done
+
+    def _changed(self, producer: _Producer, **changes: Any) -> TransactionRecord:
+        return msgspec.structs.replace(producer.record, changed_at=self._clock(), **changes)
+
+    async def _save(self, name: str, producer: _Producer, **changes: Any) -> KafkaError:
+        """Change a producer's record durably."""
+        record = self._changed(producer, **changes)
+        if len(msgspec.json.encode(record)) > SEGMENT_MAX_TABLE_VALUE:
+            return KafkaError.POLICY_VIOLATION
+        try:
+            await self._groups.journal.change({_TRANSACTIONS.key(name): record}).durable()
+        except OperationFailed:
+            return KafkaError.COORDINATOR_NOT_AVAILABLE
+        producer.record = record
+        return KafkaError.NONE
