@@ -16,7 +16,6 @@ from penstock_codecs.kafka.record_messages import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
     EpochEndOffset,
-    FetchRequest,
     FetchResponse,
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -159,15 +158,6 @@ async def test_a_record_that_kafka_cannot_carry_stops_its_reader(client: Client,
     await back.perform(Append(T, [b"b"], 100, {0: (Header(b"\xff", b""),)}))
     assert fetched(await client.fetch()) == [(0, None, b"a")]
     assert (await client.fetch(1)).error_code == KafkaError.INVALID_RECORD
-
-
-async def test_there_are_no_fetch_sessions(client: Client) -> None:
-    wanted = fetching({("t", 0): 0})
-    wanted.session_epoch = 0
-    assert (await client.call(wanted, FetchResponse)).session_id == 0
-    going_on = FetchRequest(max_wait_ms=0, min_bytes=1, session_id=5, session_epoch=1, topics=[])
-    answer = await client.call(going_on, FetchResponse)
-    assert answer.error_code == KafkaError.FETCH_SESSION_ID_NOT_FOUND
 
 
 async def test_a_waiting_request_holds_back_those_behind_it(client: Client, connect: Connect, clock: object) -> None:

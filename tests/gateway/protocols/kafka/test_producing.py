@@ -101,13 +101,16 @@ async def test_a_record_that_cannot_be_carried_is_named(client: Client) -> None:
     assert [one.batch_index for one in refused.record_errors] == [1]
 
 
-async def test_transactions_and_other_acks_are_refused(client: Client) -> None:
+async def test_a_batch_is_in_the_transaction_of_its_request(client: Client) -> None:
     batch = records(b"a")
     batch.transactional = True
-    denied = KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert (await client.produce(batch)).error_code == denied
+    assert (await client.produce(batch)).error_code == KafkaError.INVALID_TXN_STATE
     given = producing(("t", 0, encode_batch(records(b"a"))), transaction="mine")
-    assert (await client.call(given, ProduceResponse)).topics[0].partitions[0].error_code == denied
+    found = await client.call(given, ProduceResponse)
+    assert found.topics[0].partitions[0].error_code == KafkaError.INVALID_TXN_STATE
+
+
+async def test_other_acks_are_refused(client: Client) -> None:
     assert (await client.produce(records(b"a"), acks=2)).error_code == KafkaError.INVALID_REQUIRED_ACKS
 
 
@@ -131,7 +134,7 @@ async def test_producers_get_ids_of_their_own(client: Client) -> None:
     assert (again.producer_id, again.producer_epoch) == (first.producer_id, 1)
     last = await init(client, producer_id=first.producer_id, producer_epoch=2**15 - 1)
     assert last.producer_id != first.producer_id and last.producer_epoch == 0
-    assert (await init(client, transactional_id="t")).error_code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert (await init(client, transactional_id="t")).error_code == KafkaError.COORDINATOR_LOAD_IN_PROGRESS
 
 
 async def test_a_batch_that_is_sent_again_has_its_offset(client: Client, connect: Connect) -> None:

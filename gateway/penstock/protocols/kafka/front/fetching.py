@@ -1,8 +1,8 @@
 """Fetch: records of several partitions in one response, with a wait for more.
 
 Each partition is a read of its stream, which first delivers what is there. If that is less than the request wants, all
-reads go on to follow their streams until it is enough, or the time is over. There are no fetch sessions: the response
-says so (session 0), and clients then name all partitions each time, as with any Kafka before 1.1.
+reads go on to follow their streams until it is enough, or the time is over. The partitions are those of the request, or
+of its fetch session.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import trio
 
 from penstock.core.back import Back, ReadSession
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
+from penstock.protocols.kafka.front.fetch_sessions import FetchSessions
 from penstock.protocols.kafka.front.settings import KafkaSettings
+from penstock.protocols.kafka.sequences import KafkaRefusal
 from penstock.protocols.kafka.topics import KafkaTopics
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.carrying import encoded_records
 from penstock_codecs.kafka.record_messages import (
     FetchPartition,
@@ -35,8 +36,6 @@ __all__ = ["FetchHandlers"]
 
 log = structlog.get_logger()
 
-_FULL_FETCH: Final = (-1, 0)
-"""Session epochs of requests that name all their partitions."""
 _FOLLOW_SECONDS: Final = 3600.0
 """Time for which reads follow a stream; the wait ends them before."""
 
@@ -120,6 +119,17 @@ def _fitting(batch: RecordBatch, room: int) -> int:
     return batch.count
 
 
+def _named(request: FetchRequest) -> list[tuple[str, FetchPartition]]:
+    return [(topic.topic, one) for topic in request.topics for one in topic.partitions]
+
+
+def _by_topic(results: list[tuple[str, FetchPartitionResult]]) -> list[FetchTopicResult]:
+    topics: dict[str, list[FetchPartitionResult]] = {}
+    for topic, result in results:
+        topics.setdefault(topic, []).append(result)
+    return [FetchTopicResult(topic=topic, partitions=found) for topic, found in topics.items()]
+
+
 class FetchHandlers:
     """Handler of Fetch."""
 
@@ -127,25 +137,28 @@ class FetchHandlers:
         self._back = back
         self._topics = topics
         self._settings = settings
+        self._sessions = FetchSessions()
         self.handlers: KafkaHandlers = {FetchRequest: self._fetch}
 
     async def _fetch(self, request: FetchRequest, call: KafkaCall) -> FetchResponse:
-        if request.session_id != 0 and request.session_epoch not in _FULL_FETCH:
+        try:
+            session = self._sessions.session_of(request)
+        except KafkaRefusal as refusal:
             call.refusals += 1
-            return FetchResponse(error_code=KafkaError.FETCH_SESSION_ID_NOT_FOUND, topics=[])
+            return FetchResponse(error_code=refusal.code, topics=[])
         await call.link.quota.answer_room()
         fetch = _Fetch(request, self._settings.max_fetch_bytes)
         seconds = max(0, min(request.max_wait_ms, self._settings.max_fetch_wait_ms)) / 1000
-        async with AsyncExitStack() as sessions:
-            topics = []
-            for topic in request.topics:
-                partitions = [await self._begin(fetch, topic.topic, one, sessions, call) for one in topic.partitions]
-                topics.append(FetchTopicResult(topic=topic.topic, partitions=partitions))
+        wanted = _named(request) if session is None else session.wanted()
+        async with AsyncExitStack() as reads:
+            results = [(topic, await self._begin(fetch, topic, one, reads, call)) for topic, one in wanted]
             if seconds and fetch.readings and not fetch.complete:
                 await call.link.while_connected(lambda: self._follow(fetch, call), seconds)
             for reading in fetch.readings:
                 self._finish(reading)
-        return FetchResponse(topics=topics)
+        if session is None:
+            return FetchResponse(topics=_by_topic(results))
+        return FetchResponse(session_id=session.id, topics=_by_topic(session.news(results)))
 
     async def _begin(
         self, fetch: _Fetch, topic: str, partition: FetchPartition, sessions: AsyncExitStack, call: KafkaCall

@@ -64,9 +64,9 @@ async def test_the_gateway_coordinates_every_group(clock: MockClock, client: Gro
         assert (one.node_id, one.host, one.port, one.error_code) == (1, "127.0.0.1", 9092, 0)
 
 
-async def test_there_is_no_coordinator_of_transactions(clock: MockClock, client: GroupClient) -> None:
-    found = await client.ask(FindCoordinatorRequest(key="t", key_type=1), 3)
-    assert (found.error_code, found.error_message) == (KafkaError.INVALID_REQUEST, "the gateway has no transactions")
+async def test_the_gateway_coordinates_groups_and_transactions(clock: MockClock, client: GroupClient) -> None:
+    for kind, error in ((0, KafkaError.NONE), (1, KafkaError.NONE), (2, KafkaError.INVALID_REQUEST)):
+        assert (await client.ask(FindCoordinatorRequest(key="t", key_type=kind), 3)).error_code == error
 
 
 @pytest.mark.parametrize("version", range(10))

@@ -1,0 +1,144 @@
+"""Fetch sessions (KIP-227): a client names its partitions once, and then only those that change; responses leave out
+partitions without news.
+
+A session is known by its id and by the number of the next request in it (its epoch), so requests that were lost or
+repeated are noticed: the client then begins a new session. Any connection may go on with a session: each read is
+checked against the client that asks for it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import trio
+
+from penstock.protocols.kafka.groups.offsets import GroupPartition
+from penstock.protocols.kafka.sequences import KafkaRefusal
+from penstock_codecs.kafka import KafkaError
+from penstock_codecs.kafka.record_messages import FetchPartition, FetchPartitionResult, FetchRequest
+
+__all__ = ["FetchSession", "FetchSessions"]
+
+MOST_SESSIONS: Final = 1000
+"""Sessions of a listener; also Kafka's default."""
+MOST_PARTITIONS: Final = 100_000
+"""Partitions of all sessions, about 500 bytes each."""
+_IDLE_SECONDS: Final = 120.0
+"""Time without a request after which a session gives way to a new one."""
+_WITHOUT, _FIRST = -1, 0
+"""Epochs of requests that name all their partitions: without a session, and of the first one in a session."""
+_LAST_EPOCH: Final = (1 << 31) - 1
+
+
+class _Told(NamedTuple):
+    """The positions of a partition that a client was told."""
+
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+
+
+@dataclass(slots=True)
+class _Member:
+    """A partition of a session. `told` None: its client was told nothing yet."""
+
+    wanted: FetchPartition
+    told: _Told | None = None
+
+
+@dataclass(slots=True, eq=False)
+class FetchSession:
+    """A session. `epoch`: of the next request. `partitions`: those that had no records for longest come first, so that
+    each has its turn when a response is full."""
+
+    id: int
+    epoch: int = 1
+    used_at: float = 0.0
+    partitions: OrderedDict[GroupPartition, _Member] = field(default_factory=OrderedDict)
+
+    def wanted(self) -> list[tuple[str, FetchPartition]]:
+        """Return the topic of each partition, and what is wanted of it."""
+        return [(partition.topic, member.wanted) for partition, member in self.partitions.items()]
+
+    def news(self, results: Iterable[tuple[str, FetchPartitionResult]]) -> list[tuple[str, FetchPartitionResult]]:
+        """Return the results that the client does not know already."""
+        found = []
+        for topic, result in results:
+            partition = GroupPartition(topic, result.partition_index)
+            member = self.partitions.get(partition)
+            if member is None:
+                continue  # another request has removed it meanwhile
+            told = _Told(result.high_watermark, result.last_stable_offset, result.log_start_offset)
+            if result.records or result.error_code or told != member.told:
+                found.append((topic, result))
+            member.told = None if result.error_code else told
+            if result.records:
+                self.partitions.move_to_end(partition)
+        return found
+
+
+class FetchSessions:
+    """The sessions of a listener."""
+
+    def __init__(self) -> None:
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # the one that was used last is last
+        self._size = 0
+
+    def session_of(self, request: FetchRequest) -> FetchSession | None:
+        """Return the session of a request, as the request changes it; None: it has none, and names all its partitions.
+
+        A session begins only if there is room for it. Raises KafkaRefusal for a session that is not known, or if the
+        request is not the next one in it.
+        """
+        if request.session_epoch in (_WITHOUT, _FIRST):
+            self._drop(request.session_id)
+            return None if request.session_epoch == _WITHOUT else self._begin(request)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise KafkaRefusal(KafkaError.FETCH_SESSION_ID_NOT_FOUND, f"there is no session {request.session_id}")
+        if request.session_epoch != session.epoch:
+            why = f"the next request of session {session.id} is {session.epoch}, not {request.session_epoch}"
+            raise KafkaRefusal(KafkaError.INVALID_FETCH_SESSION_EPOCH, why)
+        session.epoch = session.epoch + 1 if session.epoch < _LAST_EPOCH else 1
+        self._size -= len(session.partitions)
+        for forgotten in request.forgotten_topics:
+            for number in forgotten.partitions:
+                session.partitions.pop(GroupPartition(forgotten.topic, number), None)
+        self._take(session, request)
+        if self._size > MOST_PARTITIONS:
+            self._drop(session.id)
+            raise KafkaRefusal(KafkaError.FETCH_SESSION_ID_NOT_FOUND, "there is no room for the session any more")
+        return session
+
+    def _begin(self, request: FetchRequest) -> FetchSession | None:
+        count = sum(len(topic.partitions) for topic in request.topics)
+        idle_since = trio.current_time() - _IDLE_SECONDS
+        while len(self._sessions) >= MOST_SESSIONS or self._size + count > MOST_PARTITIONS:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or oldest.used_at > idle_since:
+                return None
+            self._drop(oldest.id)
+        session = FetchSession(secrets.randbelow(_LAST_EPOCH) + 1)
+        if session.id in self._sessions:
+            return None
+        self._sessions[session.id] = session
+        self._take(session, request)
+        return session
+
+    def _take(self, session: FetchSession, request: FetchRequest) -> None:
+        """Take the partitions of a request into a session."""
+        for topic in request.topics:
+            for one in topic.partitions:
+                member = session.partitions.setdefault(GroupPartition(topic.topic, one.partition), _Member(one))
+                member.wanted = one
+        self._size += len(session.partitions)
+        session.used_at = trio.current_time()
+        self._sessions.move_to_end(session.id)
+
+    def _drop(self, session_id: int) -> None:
+        if (session := self._sessions.pop(session_id, None)) is not None:
+            self._size -= len(session.partitions)
