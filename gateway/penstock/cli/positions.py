@@ -21,6 +21,7 @@ __all__ = ["positions_command"]
 @click.option("--record-id", metavar="MS-SEQ", help="The first record at or after this identifier (S3P).")
 @click.option("--offset", help="The first record that begins at or after this byte (segments).")
 @click.option("--tail-offset", help="The record at this distance before the tail, in records.")
+@click.option("--group", metavar="NAME", help="The record that this consumer group reads next (Kafka).")
 @click.option("--listener", help="Use the routes of this listener.")
 @click.option("--identity", help="Use the routes of this identity.")
 @json_option

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.core.back import Back
 from penstock.core.segment_names import SegmentNames
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Located
+from penstock_codecs.operations import Located, Start
 from penstock_codecs.s2.names import validate_basin_name, validate_stream_name
 
 __all__ = ["Terms"]
@@ -23,6 +24,8 @@ class Terms:
     internal_names: SegmentNames | None = None
     reads_bytes = False
     """Whether its clients read from byte offsets."""
+    has_groups = False
+    """Whether its clients commit positions under the names of groups."""
 
     def to_stream(self, name: str) -> StreamRef:
         """Return the stream that its clients call `name`, in which surrogates stand for bytes that are not UTF-8.
@@ -47,6 +50,11 @@ class Terms:
     def name_of(self, stream: StreamRef) -> str | bytes:
         """Return its clients' name of a stream. Raises OperationFailed if there is none."""
         return str(stream)
+
+    async def committed(self, back: Back, label: str, group: str, stream: StreamRef) -> Start:
+        """Return the position that a group goes on from. `back`: the listener's, `label`: its name in routes. Raises
+        BAD_QUERY if the group has none."""
+        raise NotImplementedError(f"{label} has no groups")
 
     def hints(self, stream: StreamRef, located: Located) -> Mapping[str, dict[str, Any]]:  # noqa: ARG002
         """Return how its clients read on from a position: for each of the kind's `hint_names` that applies, the request

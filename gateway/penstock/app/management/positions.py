@@ -73,7 +73,9 @@ _STARTS: Final[Mapping[str, Callable[[str, str], Start]]] = {
     "offset": lambda name, text: FromByteOffset(_number(name, text)),
     "tail_offset": lambda name, text: FromTailOffset(_number(name, text)),
 }
-_KNOWN: Final = (*_NAMES, *_STARTS, "listener", "identity")
+_GROUP: Final = "group"
+"""The parameter for the position that a group of consumers has committed."""
+_KNOWN: Final = (*_NAMES, *_STARTS, _GROUP, "listener", "identity")
 
 
 class Positions:
@@ -86,13 +88,16 @@ class Positions:
         """Return the answer to a query, as JSON values. Raises BAD_QUERY, naming the parameter, and the back's
         failures."""
         asked = query_of(query, _KNOWN, "surrogateescape")  # S3P names are bytes
-        start_name, start_text = _one_of(asked, tuple(_STARTS))
-        start = _STARTS[start_name](start_name, start_text)
+        start_name, start_text = _one_of(asked, (*_STARTS, _GROUP))
+        start = None if start_name == _GROUP else _STARTS[start_name](start_name, start_text)
         client = replace(CLIENT.get(), identity=asked.get("identity", ""))
         token = CLIENT.set(client)
         try:
             listener, stream = self._listener_and_stream(asked)
             CLIENT.set(replace(client, listener=listener.name))
+            if start is None:
+                label = listener.name.removeprefix("listeners.")
+                start = await listener.terms.committed(listener.back, label, start_text, stream)
             located = await listener.back.perform(Locate(stream, start))
             there = [
                 one for one in self._overview.listeners if _place(one.back, stream) == _place(listener.back, stream)
@@ -114,6 +119,10 @@ class Positions:
         of_kind = [one for one in self._overview.listeners if kind in (None, one.kind)]
         if not of_kind:
             raise fail(_BAD, f"{kind}: this gateway has no listener for this protocol; give stream=BASIN/STREAM")
+        if _GROUP in asked:
+            of_kind = [one for one in of_kind if one.terms.has_groups]
+            if not of_kind:
+                raise fail(_BAD, f"{_GROUP}: this gateway has no listener whose clients have groups")
         wanted = asked.get("listener")
         if wanted is None:
             return of_kind

@@ -14,12 +14,17 @@ from typing import Final
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamRef
 
-__all__ = ["KafkaNames", "TopicPartition", "topics_of", "without_gap"]
+__all__ = ["KafkaNames", "TopicPartition", "table_of", "topics_of", "without_gap"]
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _DOTS: Final = frozenset({".", ".."})
 _MEMBER: Final = re.compile(r"([A-Za-z0-9._-]{1,249})/(0|[1-9][0-9]{0,5})")
 """A stream of a set: the topic, and the number of the partition."""
+
+
+def table_of(label: str) -> str:
+    """Return the name of the table of a listener's groups and transactions. `label`: the listener's, as in routes."""
+    return f"kafka/{label}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from penstock.net.http.traced import traced_connections
 from penstock.protocols.kafka.config import KafkaListener
 from penstock.protocols.kafka.front import KafkaClients, KafkaFront, KafkaSettings
 from penstock.protocols.kafka.groups.messages import GroupLimits
-from penstock.protocols.kafka.names import KafkaNames
+from penstock.protocols.kafka.names import KafkaNames, table_of
 from penstock.protocols.opening import ListenerContext, OpenListener
 from penstock.protocols.struct_table import StructTable
 from penstock.routing.access.clients import ClientRules
@@ -19,7 +19,7 @@ def open_listener(context: ListenerContext, label: str, table: KafkaListener) ->
     """See `penstock.protocols.plugin.ListenerKind.open`."""
     rules = ClientRules(frozenset(table.auth_tokens), context.identities, context.access, table.anonymous)
     settings, back = kafka_settings(table, KafkaClients(rules, context.users)), context.back(label, tokens=True)
-    kept = StructTable(context.back(label), f"kafka/{label}")
+    kept = StructTable(context.back(label), table_of(label))
     front = KafkaFront(context.faulty(back, label), settings, kept)
     return OpenListener(traced_connections(front.serve), front.drain, back, (settings,), front.run)
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.protocols.kafka.names import KafkaNames
+from penstock.core.back import Back
+from penstock.protocols.kafka.groups.journal import GroupJournal
+from penstock.protocols.kafka.groups.offsets import CommittedOffsets, GroupPartition
+from penstock.protocols.kafka.names import KafkaNames, table_of
+from penstock.protocols.kafka.topics import KafkaTopics
+from penstock.protocols.struct_table import StructTable
 from penstock.protocols.terms import Terms
-from penstock_codecs.failures import OperationFailed
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Located
+from penstock_codecs.operations import FromSeqNum, Located, Start
 
 __all__ = ["KafkaTerms"]
 
@@ -31,6 +36,19 @@ class KafkaTerms(Terms):
         """Return the topic, or TOPIC/PARTITION. Raises NOT_REPRESENTABLE."""
         self._names.from_stream(stream)
         return stream.stream
+
+    has_groups = True
+
+    async def committed(self, back: Back, label: str, group: str, stream: StreamRef) -> Start:
+        """Return the offset that a group has committed. Raises BAD_QUERY if it has none, and STREAM_NOT_FOUND."""
+        found = self._names.from_stream(stream)
+        table = StructTable(back, table_of(label))
+        offsets = CommittedOffsets(table, GroupJournal(table))
+        [offset] = await offsets.get(group, [GroupPartition(found.topic, found.partition)])
+        _, created_at = (await KafkaTopics(back, self._names).creations(found.topic))[found.partition]
+        if offset is None or offset.created_at != created_at:
+            raise fail(FailureCode.BAD_QUERY, f"group {group!r:.80} has committed no offset of {stream}")
+        return FromSeqNum(offset.offset)
 
     def hints(self, stream: StreamRef, located: Located) -> Mapping[str, dict[str, Any]]:
         """Return topic, partition, and the offset to read from."""
