@@ -31,12 +31,24 @@ class TxnTopic(KafkaMessage, kw_only=True):
     partitions: list[Int32]
 
 
-class AddPartitionsToTxnRequest(KafkaMessage, kw_only=True):
-    """Adds partitions to a producer's transaction, which begins with them if none is open."""
+class _OfProducer(KafkaMessage, kw_only=True):
+    """A request of a transactional producer."""
 
     transactional_id: str
     producer_id: Int64
     producer_epoch: Int16
+
+
+class _Outcome(KafkaMessage, kw_only=True):
+    """The outcome of a request."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+
+
+class AddPartitionsToTxnRequest(_OfProducer, kw_only=True):
+    """Adds partitions to a producer's transaction, which begins with them if none is open."""
+
     topics: list[TxnTopic]
 
 
@@ -61,36 +73,24 @@ class AddPartitionsToTxnResponse(KafkaMessage, kw_only=True):
     topics: list[TxnTopicResult]
 
 
-class AddOffsetsToTxnRequest(KafkaMessage, kw_only=True):
+class AddOffsetsToTxnRequest(_OfProducer, kw_only=True):
     """Adds the offsets of a group to a producer's transaction."""
 
-    transactional_id: str
-    producer_id: Int64
-    producer_epoch: Int16
     group_id: str
 
 
-class AddOffsetsToTxnResponse(KafkaMessage, kw_only=True):
+class AddOffsetsToTxnResponse(_Outcome, kw_only=True):
     """The outcome of an AddOffsetsToTxn request."""
 
-    throttle_time_ms: Int32 = 0
-    error_code: Int16 = 0
 
-
-class EndTxnRequest(KafkaMessage, kw_only=True):
+class EndTxnRequest(_OfProducer, kw_only=True):
     """Commits or aborts a producer's transaction."""
 
-    transactional_id: str
-    producer_id: Int64
-    producer_epoch: Int16
     committed: bool
 
 
-class EndTxnResponse(KafkaMessage, kw_only=True):
+class EndTxnResponse(_Outcome, kw_only=True):
     """The outcome of an EndTxn request."""
-
-    throttle_time_ms: Int32 = 0
-    error_code: Int16 = 0
 
 
 class TxnOffset(KafkaMessage, kw_only=True):

@@ -52,12 +52,18 @@ class ProduceHandlers:
     async def _init(self, request: InitProducerIdRequest, call: KafkaCall) -> InitProducerIdResponse:
         """Give a new id; a producer that asks again with its own keeps it, in its next epoch (KIP-360)."""
         if request.transactional_id is not None:
+            try:
+                self._back.require_some(self._settings.names.basin, "", APPEND)
+            except OperationFailed as error:
+                call.refused(error.failure)
+                return InitProducerIdResponse(error_code=KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             given, timeout = (request.producer_id, request.producer_epoch), request.transaction_timeout_ms
-            begun = await self._transactions.begin(request.transactional_id, timeout, given, new_producer_id())
-            if begun[0]:
+            code, producer_id, epoch = await self._transactions.begin(
+                request.transactional_id, timeout, given, new_producer_id()
+            )
+            if code:
                 call.refusals += 1
-            error, producer_id, epoch = begun
-            return InitProducerIdResponse(error_code=error, producer_id=producer_id, producer_epoch=epoch)
+            return InitProducerIdResponse(error_code=code, producer_id=producer_id, producer_epoch=epoch)
         if request.producer_id >= 0 and 0 <= request.producer_epoch < (1 << 15) - 1:
             return InitProducerIdResponse(producer_id=request.producer_id, producer_epoch=request.producer_epoch + 1)
         return InitProducerIdResponse(producer_id=new_producer_id(), producer_epoch=0)

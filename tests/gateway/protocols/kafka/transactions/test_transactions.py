@@ -14,9 +14,10 @@ from support.kafka.group_front import GroupClient, GroupFront, running
 from support.store import BASIN, Wall
 
 from penstock.core.back import Back, BackWrapper
+from penstock.core.permissions import APPEND, Permission
 from penstock.protocols.kafka.transactions.service import TransactionLimits
 from penstock_codecs.byte_operations import AppendAs
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
 from penstock_codecs.kafka.group_messages import OffsetFetchRequest, WantedGroup, WantedOffsets
@@ -186,6 +187,18 @@ async def test_what_is_not_in_the_transaction_is_refused(front: GroupFront) -> N
         assert (await produced(client, batch, producer.name)).error_code == KafkaError.INVALID_TXN_STATE
 
 
+async def test_a_client_that_may_not_append_has_no_transactions(
+    front: GroupFront, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(_back: Back, _basin: str, _prefix: str, needs: frozenset[Permission]) -> None:
+        assert needs == APPEND
+        raise fail(FailureCode.PERMISSION_DENIED, "no")
+
+    monkeypatch.setattr(type(front.back), "require_some", denied)
+    async with front.connected() as client:
+        assert await TxnProducer(client).begin() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
 async def test_a_new_producer_fences_the_old_one_and_aborts_its_transaction(front: GroupFront) -> None:
     async with front.connected() as client:
         old, new = TxnProducer(client), TxnProducer(client)
@@ -335,5 +348,3 @@ async def test_nothing_of_a_transaction_is_left_behind(front: GroupFront) -> Non
         service = front.front.transactions
         found = [one async for one in service._pending.each(service._producers["x"].transaction, TOPIC, 0)]
         assert found == []
-    with pytest.raises(OperationFailed):
-        await front.back.perform(DeleteStream(StreamRef(BASIN, "missing")))
