@@ -11,6 +11,7 @@ from penstock.protocols.kafka.names import KafkaNames, table_of
 from penstock.protocols.opening import ListenerContext, OpenListener
 from penstock.protocols.struct_table import StructTable
 from penstock.routing.access.clients import ClientRules
+from penstock.routing.access.passwords import Passwords
 
 __all__ = ["kafka_settings", "open_listener"]
 
@@ -18,7 +19,8 @@ __all__ = ["kafka_settings", "open_listener"]
 def open_listener(context: ListenerContext, label: str, table: KafkaListener) -> OpenListener:
     """See `penstock.protocols.plugin.ListenerKind.open`."""
     rules = ClientRules(frozenset(table.auth_tokens), context.identities, context.access, table.anonymous)
-    settings, back = kafka_settings(table, KafkaClients(rules, context.users)), context.back(label, tokens=True)
+    clients = KafkaClients(rules, Passwords(context.users) if context.users else None)
+    settings, back = kafka_settings(table, clients), context.back(label, tokens=True)
     kept = StructTable(context.back(label), table_of(label))
     front = KafkaFront(context.faulty(back, label), settings, kept)
     return OpenListener(traced_connections(front.serve), front.drain, back, (settings,), front.run)

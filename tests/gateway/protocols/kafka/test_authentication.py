@@ -9,7 +9,7 @@ from penstock.core.back import Back
 from penstock.core.identity import Identities
 from penstock.protocols.kafka.front import KafkaClients, KafkaSettings
 from penstock.routing.access.clients import ClientRules
-from penstock.routing.access.passwords import hash_password
+from penstock.routing.access.passwords import Passwords, hash_password
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.cluster_messages import (
     ApiVersionsRequest,
@@ -23,8 +23,12 @@ from penstock_codecs.kafka.cluster_messages import (
 )
 
 RULES = ClientRules(frozenset({"own"}), Identities({"of-plant": "plant"}, ()))
-USERS = {"user": ("analytics", hash_password("password"))}
-CLOSED = KafkaSettings(clients=KafkaClients(RULES, USERS))
+PASSWORDS = {"user": ("analytics", hash_password("password"))}
+
+
+@pytest.fixture
+def settings() -> KafkaSettings:
+    return KafkaSettings(clients=KafkaClients(RULES, Passwords(PASSWORDS)))
 
 
 async def shake(client: Client, mechanism: str = "PLAIN") -> int:
@@ -38,8 +42,8 @@ async def plain(client: Client, name: str, secret: str) -> int:
     return (await client.call(message, SaslAuthenticateResponse)).error_code
 
 
-async def test_nothing_is_answered_before_authentication(back: Back) -> None:
-    async with serving(back, CLOSED) as (connect, _):
+async def test_nothing_is_answered_before_authentication(back: Back, settings: KafkaSettings) -> None:
+    async with serving(back, settings) as (connect, _):
         client = connect()
         await client.call(ApiVersionsRequest(), ApiVersionsResponse)
         await client.send(MetadataRequest(topics=None))
@@ -47,8 +51,10 @@ async def test_nothing_is_answered_before_authentication(back: Back) -> None:
 
 
 @pytest.mark.parametrize(("name", "secret"), [("any", "own"), ("plant", "of-plant"), ("user", "password")])
-async def test_a_token_or_a_password_lets_a_client_in(back: Back, name: str, secret: str) -> None:
-    async with serving(back, CLOSED) as (connect, _):
+async def test_a_token_or_a_password_lets_a_client_in(
+    back: Back, settings: KafkaSettings, name: str, secret: str
+) -> None:
+    async with serving(back, settings) as (connect, _):
         client = connect()
         assert await shake(client) == 0
         assert await plain(client, name, secret) == 0
@@ -57,8 +63,10 @@ async def test_a_token_or_a_password_lets_a_client_in(back: Back, name: str, sec
 
 
 @pytest.mark.parametrize(("name", "secret"), [("any", "other"), ("user", "of-user"), ("plant", "")])
-async def test_wrong_secrets_are_refused_and_may_be_tried_again(back: Back, name: str, secret: str) -> None:
-    async with serving(back, CLOSED) as (connect, _):
+async def test_wrong_secrets_are_refused_and_may_be_tried_again(
+    back: Back, settings: KafkaSettings, name: str, secret: str
+) -> None:
+    async with serving(back, settings) as (connect, _):
         client = connect()
         await shake(client)
         assert await plain(client, name, secret) == KafkaError.SASL_AUTHENTICATION_FAILED
@@ -67,8 +75,8 @@ async def test_wrong_secrets_are_refused_and_may_be_tried_again(back: Back, name
         assert await plain(client, "any", "own") == 0
 
 
-async def test_unknown_mechanisms_are_refused(back: Back) -> None:
-    async with serving(back, CLOSED) as (connect, _):
+async def test_unknown_mechanisms_are_refused(back: Back, settings: KafkaSettings) -> None:
+    async with serving(back, settings) as (connect, _):
         client = connect()
         assert await shake(client, "GSSAPI") == KafkaError.UNSUPPORTED_SASL_MECHANISM
         assert await plain(client, "any", "own") == KafkaError.ILLEGAL_SASL_STATE
@@ -80,3 +88,14 @@ async def test_an_open_listener_still_refuses_wrong_secrets(back: Back) -> None:
         await client.call(MetadataRequest(topics=None), MetadataResponse)
         await shake(client)
         assert await plain(client, "any", "other") == KafkaError.SASL_AUTHENTICATION_FAILED
+
+
+async def test_new_settings_hold_from_the_next_login(back: Back, settings: KafkaSettings) -> None:
+    """As a reload of the configuration changes them."""
+    async with serving(back, settings) as (connect, _):
+        settings.clients = KafkaClients(ClientRules(frozenset({"new"})))
+        client = connect()
+        await shake(client)
+        assert await plain(client, "any", "own") == KafkaError.SASL_AUTHENTICATION_FAILED
+        await shake(client)
+        assert await plain(client, "any", "new") == 0

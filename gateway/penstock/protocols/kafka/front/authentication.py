@@ -14,9 +14,8 @@ from typing import Final
 
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
 from penstock.protocols.kafka.front.link import SaslLogin
-from penstock.protocols.kafka.front.settings import KafkaClients
+from penstock.protocols.kafka.front.settings import KafkaSettings
 from penstock.routing.access.clients import admit_identity, admit_token
-from penstock.routing.access.passwords import Passwords
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka import KafkaError, KafkaMessage
 from penstock_codecs.kafka.cluster_messages import (
@@ -39,10 +38,8 @@ BEFORE_LOGIN: Final = (ApiVersionsRequest, SaslHandshakeRequest, SaslAuthenticat
 class SaslHandlers:
     """Handlers of SaslHandshake and SaslAuthenticate."""
 
-    def __init__(self, clients: KafkaClients) -> None:
-        self._rules = clients.rules
-        self._users = clients.users
-        self._passwords = Passwords(clients.users)
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
         self._salts = secrets.token_bytes(32)
         self.handlers: KafkaHandlers = {
             SaslHandshakeRequest: self._handshake,
@@ -51,7 +48,7 @@ class SaslHandlers:
 
     def check(self, message: KafkaMessage, login: SaslLogin) -> None:
         """Raise AUTHN for a request that needs a login before it."""
-        if self._rules.closed and not login.done and not isinstance(message, BEFORE_LOGIN):
+        if self._settings.clients.rules.closed and not login.done and not isinstance(message, BEFORE_LOGIN):
             raise fail(FailureCode.AUTHN, "clients of this listener must authenticate themselves with SASL")
 
     async def _handshake(self, request: SaslHandshakeRequest, call: KafkaCall) -> SaslHandshakeResponse:
@@ -82,7 +79,7 @@ class SaslHandlers:
                 return SaslAuthenticateResponse(auth_bytes=login.scram.first(request.auth_bytes))
             else:
                 secret, answer = login.scram.final(request.auth_bytes)
-                admit_token(secret, self._rules)
+                admit_token(secret, self._settings.clients.rules)
                 login.done = True
                 return SaslAuthenticateResponse(auth_bytes=answer)
         except OperationFailed as error:
@@ -96,20 +93,32 @@ class SaslHandlers:
 
     async def _log_in(self, given: PlainCredentials) -> None:
         """Set the client of this connection. Raises AUTHN, PERMISSION_DENIED and RATE_LIMITED."""
-        if given.name in self._users:
-            identity = await self._passwords.identity(given.name, given.secret)
-            if identity is not None:
-                admit_identity(identity)
-                return
-        known = self._rules.identities.of_token(given.secret) is not None
-        if not known and self._rules.access is None and not self._rules.tokens:
-            raise fail(FailureCode.AUTHN, "name or secret is wrong")
-        admit_token(given.secret, self._rules)
+        clients = self._settings.clients
+        try:
+            if clients.rules.access is None and not self._is_known(given.secret):
+                raise fail(FailureCode.AUTHN, "name or secret is wrong")
+            admit_token(given.secret, clients.rules)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.AUTHN or clients.passwords is None:
+                raise
+            identity = await clients.passwords.identity(given.name, given.secret)
+            if identity is None:
+                raise
+            admit_identity(identity)
+
+    def _is_known(self, secret: str) -> bool:
+        """Return whether a secret may be a token: without any, `admit_token` admits every client."""
+        rules = self._settings.clients.rules
+        return bool(rules.tokens) or rules.identities.of_token(secret) is not None
 
     def _secrets_of(self, name: str) -> list[str]:
         """Return the secrets that SCRAM may prove; for an unknown name one that does not exist, so that its refusal
         takes as long."""
-        return self._rules.identities.tokens_of(name) or [*self._rules.tokens] or [self._salts.hex()]
+        return (
+            self._settings.clients.rules.identities.tokens_of(name)
+            or [*self._settings.clients.rules.tokens]
+            or [self._salts.hex()]
+        )
 
     def _salt_of(self, name: str) -> bytes:
         return hmac.digest(self._salts, name.encode(), "sha256")[:16]

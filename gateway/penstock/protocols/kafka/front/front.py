@@ -51,7 +51,7 @@ class KafkaFront:
         self.groups = GroupService(table, lambda: self.settings.groups)
         most = self.settings.max_batch_bytes
         self.transactions = TransactionService(back, table, self.groups, max_batch_bytes=most)
-        self._sasl = SaslHandlers(self.settings.clients)
+        self._sasl = SaslHandlers(self.settings)
         topics = KafkaTopics(back, self.settings.names)
         offsets = GroupOffsets(back, topics, self.groups)
         self.handlers: dict[type[KafkaMessage], KafkaHandler] = {

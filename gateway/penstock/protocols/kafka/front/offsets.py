@@ -187,13 +187,11 @@ class OffsetHandlers:
         wanted: list[GroupPartition] = []
         errors: dict[GroupPartition, KafkaError] = {}
         for topic in request.topics:
-            denied = (
-                await self._offsets.partitions(topic.name, call)
-            ).denied  # also offsets of deleted topics can be removed
+            found = await self._offsets.partitions(topic.name, call)
             for one in topic.partitions:
                 partition = GroupPartition(topic.name, one.partition_index)
-                if partition.partition in denied:
-                    errors[partition] = denied[partition.partition]
+                if partition.partition in found.denied:  # also offsets of deleted topics can be removed
+                    errors[partition] = found.denied[partition.partition]
                 else:
                     wanted.append(partition)
         outcome = await self._groups.delete_offsets(request.group_id, wanted)

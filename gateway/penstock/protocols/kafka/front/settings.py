@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.address import Address
 from penstock.protocols.kafka.groups.messages import GroupLimits
 from penstock.protocols.kafka.names import KafkaNames
 from penstock.routing.access.clients import ClientRules
+from penstock.routing.access.passwords import Passwords
 from penstock_codecs.limits import MIB
 
 __all__ = ["KafkaClients", "KafkaSettings"]
@@ -16,10 +16,10 @@ __all__ = ["KafkaClients", "KafkaSettings"]
 
 @dataclass(frozen=True, slots=True)
 class KafkaClients:
-    """The clients of a listener. `users`: identities and password hashes by user name."""
+    """The clients of a listener. `passwords`: None if no identity has one."""
 
     rules: ClientRules = field(default_factory=ClientRules)
-    users: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    passwords: Passwords | None = None
 
 
 @dataclass(slots=True, kw_only=True)
