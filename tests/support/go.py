@@ -10,15 +10,26 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["go_tests"]
+__all__ = ["folder_of", "go_tests"]
 
 BUILD_SECONDS = 300
+
+
+def _program() -> str | None:
+    return shutil.which("go") or next((str(p) for p in [Path("/usr/local/go/bin/go")] if p.exists()), None)
+
+
+def folder_of(module: Path, package: str) -> Path:
+    """Return the folder with the sources of a package; tests may read files there. Call `go_tests` first."""
+    command = [str(_program()), "list", "-f", "{{.Dir}}", package]
+    found = subprocess.run(command, cwd=module, capture_output=True, text=True, timeout=BUILD_SECONDS, check=True)
+    return Path(found.stdout.strip())
 
 
 @functools.cache
 def _built(module: Path, package: str, directory: Path) -> Path | str:
     """Return the test program of a package, or why it could not be built."""
-    go = shutil.which("go") or next((str(p) for p in [Path("/usr/local/go/bin/go")] if p.exists()), None)
+    go = _program()
     if go is None:
         return "go is not installed: install Go 1.26 or newer"
     target = directory / ((module.name + "_" + package).replace("/", "_").strip("._") + ".test")

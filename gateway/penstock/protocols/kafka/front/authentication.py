@@ -114,11 +114,8 @@ class SaslHandlers:
     def _secrets_of(self, name: str) -> list[str]:
         """Return the secrets that SCRAM may prove; for an unknown name one that does not exist, so that its refusal
         takes as long."""
-        return (
-            self._settings.clients.rules.identities.tokens_of(name)
-            or [*self._settings.clients.rules.tokens]
-            or [self._salts.hex()]
-        )
+        rules = self._settings.clients.rules
+        return rules.identities.tokens_of(name) or [*rules.tokens] or [self._salts.hex()]
 
     def _salt_of(self, name: str) -> bytes:
         return hmac.digest(self._salts, name.encode(), "sha256")[:16]
