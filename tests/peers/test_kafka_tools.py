@@ -14,7 +14,7 @@ import pytest
 from support.go import folder_of, go_tests
 from support.peers import need, run_client, unique
 from support.pravega.java import fetch_libraries
-from support.process import GatewayProcess, running_gateway
+from support.process import CONFIG, GatewayProcess, running_gateway
 
 HERE = Path(__file__).parent
 NODE, GO, JAVA = HERE / "node", HERE / "go" / "kafka", HERE / "java" / "kafka"
@@ -28,7 +28,7 @@ FAILED_FRANZ = {
     "TestPooling": "expects compressed batches from the server, which sends none",
     "TestConsumeRegex": "expects Kafka's internal topic __consumer_offsets",
 }
-"""Tests of franz-go that need what the gateway does not have. All others pass, or are skipped by themselves."""
+"""Tests of franz-go that need what the gateway does not have. All others pass, or skip themselves."""
 SKIPPED_FRANZ = {
     "Test848RegexBrokerResolves": "KIP-848",
     "TestConsumeRegexShareSkipsInternal": "share groups",
@@ -37,8 +37,6 @@ SKIPPED_FRANZ = {
     "TestShareGroupETL": "share groups",
     "TestShareGroupOffsetsAdmin": "share groups",
     "TestOAuthAuth": "OAUTHBEARER",
-    "TestSCRAMAuth": "a server of its own with SCRAM",
-    "TestSCRAMAuthBadCredentials": "a server of its own with SCRAM",
     "TestIssueProduceBrokerTooOldFailsRecords": "a broker of Kafka 0.10",
 }
 """Tests of franz-go that skip themselves, and what they look for."""
@@ -159,13 +157,15 @@ def test_franz_go_produces_and_consumes(tools_gateway: GatewayProcess, topic: st
 def test_the_tests_of_franz_go_itself(programs: Path) -> None:
     """All of its tests but the named ones pass; some 60 of them need a server."""
     program, package = go_tests(GO, FRANZ, programs), folder_of(GO, FRANZ)
-    with running_gateway() as gateway:
+    with running_gateway(CONFIG + '[[identities]]\nname = "plant"\ntokens = ["a-token"]\n') as gateway:
         result = subprocess.run(
             [str(program), "-test.v", "-test.timeout=500s"],
             cwd=package,
             env={
                 **os.environ,
                 "KGO_SEEDS": server(gateway),
+                "KGO_TEST_SCRAM": "plant:a-token:512",
+                "KGO_TEST_SCRAM_SEEDS": server(gateway),
                 "KGO_TEST_RF": "1",
                 "KGO_TEST_RECORDS": "10000",
                 "KGO_LOG_LEVEL": "none",
