@@ -7,7 +7,6 @@ when it was set. Names and secrets are compared as they are, without SASLprep.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import Callable, Sequence
@@ -93,7 +92,7 @@ class ScramServer:
             raise _refused("the client's second message is not of this exchange")
         try:
             proof = base64.b64decode(fields.get("p", ""), validate=True)
-        except binascii.Error:
+        except ValueError:
             raise _refused("the proof is not Base64") from None
         signed, salt = self._said + b"," + without_proof, self._salt_of(self.name)
         for secret in self._secrets_of(self.name):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.kafka.sasl import PlainCredentials, ScramServer, plain_credentials
@@ -41,6 +44,7 @@ def test_one_of_several_secrets_is_proven() -> None:
         FINAL.replace(b"c=biws", b"c=eSws"),
         FINAL.replace(b"r=rO", b"r=rP"),
         FINAL[:-1],
+        FINAL + "é".encode(),
         b"",
         b"\xff",
     ],
@@ -65,6 +69,16 @@ def test_first_messages_that_are_refused(first: bytes) -> None:
     with pytest.raises(OperationFailed) as refused:
         exchange("pencil").first(first)
     assert refused.value.failure.code is FailureCode.AUTHN
+
+
+@given(first=st.binary(max_size=60), second=st.binary(max_size=60))
+def test_any_bytes_are_answered_or_refused(first: bytes, second: bytes) -> None:
+    server = exchange("pencil")
+    for step in (lambda: server.first(b"n,,n=user,r=" + first), lambda: server.final(FINAL[:12] + second)):
+        with contextlib.suppress(OperationFailed):
+            step()
+    with contextlib.suppress(OperationFailed):
+        plain_credentials(first)
 
 
 def test_plain() -> None:

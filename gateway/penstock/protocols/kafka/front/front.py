@@ -49,8 +49,7 @@ class KafkaFront:
         self.draining = Draining()
         table = table or StructTable(back, "kafka")
         self.groups = GroupService(table, lambda: self.settings.groups)
-        most = self.settings.max_batch_bytes
-        self.transactions = TransactionService(back, table, self.groups, max_batch_bytes=most)
+        self.transactions = TransactionService(back, table, self.groups)
         self._sasl = SaslHandlers(self.settings)
         topics = KafkaTopics(back, self.settings.names)
         offsets = GroupOffsets(back, topics, self.groups)

@@ -32,7 +32,7 @@ from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import KafkaBatch, read_batches
 from penstock_codecs.kafka.carrying import parts_of
-from penstock_codecs.limits import SEGMENT_MAX_TABLE_VALUE
+from penstock_codecs.limits import MIB, SEGMENT_MAX_TABLE_VALUE
 
 __all__ = ["TransactionLimits", "TransactionService", "TransactionalProducer"]
 
@@ -55,6 +55,8 @@ _LOST: Final = frozenset(
 )
 """Failures that no repetition mends: the stream was deleted, sealed or encrypted after the records were taken."""
 _AGAIN_SECONDS: Final = 1.0
+_MOST_BATCH: Final = 64 * MIB
+"""Most bytes of a pending batch once it is decompressed: the most that `max_batch_bytes` allows, which may change."""
 _FORGET_SECONDS: Final = 600.0
 
 
@@ -67,7 +69,7 @@ class TransactionLimits:
 
     max_timeout: float = 900.0
     max_producers: int = 10_000
-    max_bytes: int = 256 * 1024 * 1024
+    max_bytes: int = 256 * MIB
     retention: float = 7 * 86_400.0
     patience: float = 10.0
 
@@ -135,7 +137,6 @@ class TransactionService:
         table: StructTable,
         groups: GroupService,
         *,
-        max_batch_bytes: int,
         limits: TransactionLimits | None = None,
         clock: Clock = wall_clock,
     ) -> None:
@@ -143,7 +144,6 @@ class TransactionService:
         self._table = table
         self._groups = groups
         self._pending = PendingBatches(table, groups.journal)
-        self._max_batch_bytes = max_batch_bytes
         self._limits = limits or TransactionLimits()
         self._clock = clock
         self._producers: dict[str, _Producer] = {}
@@ -188,7 +188,7 @@ class TransactionService:
             place = producer.places[GroupPartition(one.topic, one.partition)] = _Place()
             async for data in self._pending.each(producer.transaction, one.topic, one.partition):
                 producer.size += len(data)
-                for batch in read_batches(data, max_bytes=self._max_batch_bytes):
+                for batch in read_batches(data, max_bytes=_MOST_BATCH):
                     position, _ = place.sequence.place(batch)
                     if position is not None:
                         place.sequence.position = position + len(batch) - 1
@@ -437,7 +437,7 @@ class TransactionService:
             index = 0
             async with aclosing(self._pending.each(producer.transaction, to.topic, to.partition)) as pending:
                 async for data in pending:
-                    for batch in read_batches(data, max_bytes=self._max_batch_bytes):
+                    for batch in read_batches(data, max_bytes=_MOST_BATCH):
                         skip = min(max(0, there - index), len(batch))
                         for part in parts_of(batch, skip):
                             end = index + part.first + len(part.bodies)
