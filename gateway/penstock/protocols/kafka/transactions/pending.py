@@ -12,10 +12,14 @@ import msgspec
 
 from penstock.protocols.kafka.groups.journal import GroupJournal
 from penstock.protocols.struct_table import Prefix, StructTable
+from penstock_codecs.limits import KIB, MIB
 
-__all__ = ["PendingBatches"]
+__all__ = ["MOST_BATCH", "PendingBatches"]
 
-_PIECE: Final = 512 * 1024
+MOST_BATCH: Final = 64 * MIB
+"""Most bytes of a pending batch once it is decompressed: the most that `max_batch_bytes` allows, which may change."""
+
+_PIECE: Final = 512 * KIB
 """Most bytes of a piece: it is stored as Base64, in a value of at most about 1 MiB."""
 _AT_ONCE: Final = 8
 """Pieces that are read at once."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
-from uuid import UUID, uuid5
 
 import msgspec
 import structlog
@@ -17,8 +15,9 @@ from penstock.core.clock import Clock, wall_clock
 from penstock.core.identity import CLIENT, Client
 from penstock.protocols.kafka.groups.offsets import CommittedOffset, GroupPartition
 from penstock.protocols.kafka.groups.service import GroupService
-from penstock.protocols.kafka.sequences import KafkaRefusal, ProducerSequence, append_as, position_of
-from penstock.protocols.kafka.transactions.pending import PendingBatches
+from penstock.protocols.kafka.sequences import KafkaRefusal
+from penstock.protocols.kafka.transactions.delivery import deliver
+from penstock.protocols.kafka.transactions.pending import MOST_BATCH, PendingBatches
 from penstock.protocols.kafka.transactions.records import (
     TRANSACTION_TRANSITIONS,
     PendingOffset,
@@ -26,9 +25,9 @@ from penstock.protocols.kafka.transactions.records import (
     TransactionState,
     TxnPartition,
 )
+from penstock.protocols.kafka.transactions.state import PendingPlace, ProducerState
 from penstock.protocols.struct_table import Prefix, StructTable
-from penstock_codecs.byte_operations import WriterPosition
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.failures import OperationFailed
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import KafkaBatch, read_batches
 from penstock_codecs.kafka.carrying import parts_of
@@ -40,23 +39,8 @@ log = structlog.get_logger()
 
 _S = TransactionState
 _TRANSACTIONS: Final = Prefix("transaction/", TransactionRecord)
-_WRITERS: Final = UUID("5b0a3a52-77e5-4b5c-9d6f-2a2f7d3f0a11")
-"""Namespace of the ids of writers that append committed transactions."""
-_SERIAL_SHIFT: Final = 32
 _LAST_EPOCH: Final = (1 << 15) - 2
-_LOST: Final = frozenset(
-    {
-        FailureCode.STREAM_NOT_FOUND,
-        FailureCode.BASIN_NOT_FOUND,
-        FailureCode.STREAM_SEALED,
-        FailureCode.ENCRYPTION_KEY,
-        FailureCode.NOT_REPRESENTABLE,
-    }
-)
-"""Failures that no repetition mends: the stream was deleted, sealed or encrypted after the records were taken."""
 _AGAIN_SECONDS: Final = 1.0
-_MOST_BATCH: Final = 64 * MIB
-"""Most bytes of a pending batch once it is decompressed: the most that `max_batch_bytes` allows, which may change."""
 _FORGET_SECONDS: Final = 600.0
 
 
@@ -82,52 +66,6 @@ class TransactionalProducer(NamedTuple):
     epoch: int
 
 
-@dataclass(slots=True)
-class _Place:
-    """A partition of an open transaction: batches that are stored, their records, and those of them that have been
-    appended to the stream."""
-
-    turn: trio.Lock = field(default_factory=trio.Lock)
-    sequence: ProducerSequence = field(default_factory=ProducerSequence)
-    batches: int = 0
-    records: int = 0
-    delivered: int = 0
-
-
-class _Producer:
-    """A transactional producer in memory. `turn`: held while its state changes. `done`: set unless a decision is being
-    carried out. `writing`: batches that are being stored. `ending`: no more batches are taken."""
-
-    def __init__(self, record: TransactionRecord) -> None:
-        self.record = record
-        self.turn = trio.Lock()
-        self.done = trio.Event()
-        if not record.state.prepared:
-            self.done.set()
-        self.places: dict[GroupPartition, _Place] = {}
-        self.size = 0
-        self.writing = 0
-        self.ending = False
-        self.idle = trio.Condition()
-
-    @property
-    def transaction(self) -> str:
-        """The name of the present transaction among pending batches."""
-        return f"{self.record.producer_id}.{self.record.serial}"
-
-    @asynccontextmanager
-    async def write(self) -> AsyncIterator[None]:
-        """Store a batch in the block: the transaction does not end meanwhile."""
-        self.writing += 1
-        try:
-            yield
-        finally:
-            self.writing -= 1
-            with trio.CancelScope(shield=True):
-                async with self.idle:
-                    self.idle.notify_all()
-
-
 class TransactionService:
     """The transactions of one listener. Methods return error codes unless they say what they raise."""
 
@@ -146,7 +84,7 @@ class TransactionService:
         self._pending = PendingBatches(table, groups.journal)
         self._limits = limits or TransactionLimits()
         self._clock = clock
-        self._producers: dict[str, _Producer] = {}
+        self._producers: dict[str, ProducerState] = {}
         self._nursery: trio.Nursery | None = None
 
     # ---- life --------------------------------------------------------------------------------------------------------
@@ -171,7 +109,7 @@ class TransactionService:
     async def _load(self) -> None:
         while True:
             try:
-                self._producers = {name: _Producer(one) async for name, one in self._table.each(_TRANSACTIONS)}
+                self._producers = {name: ProducerState(one) async for name, one in self._table.each(_TRANSACTIONS)}
                 for producer in self._producers.values():
                     if producer.record.state is _S.ONGOING:
                         await self._restore(producer)
@@ -182,13 +120,13 @@ class TransactionService:
                 log.warning("transactions_not_loaded", reason=str(error.failure))
                 await trio.sleep(_AGAIN_SECONDS)
 
-    async def _restore(self, producer: _Producer) -> None:
+    async def _restore(self, producer: ProducerState) -> None:
         """Learn from its pending batches how far an open transaction has come."""
         for one in producer.record.partitions:
-            place = producer.places[GroupPartition(one.topic, one.partition)] = _Place()
+            place = producer.places[GroupPartition(one.topic, one.partition)] = PendingPlace()
             async for data in self._pending.each(producer.transaction, one.topic, one.partition):
                 producer.size += len(data)
-                for batch in read_batches(data, max_bytes=_MOST_BATCH):
+                for batch in read_batches(data, max_bytes=MOST_BATCH):
                     position, _ = place.sequence.place(batch)
                     if position is not None:
                         place.sequence.position = position + len(batch) - 1
@@ -242,7 +180,7 @@ class TransactionService:
         if producer is None:
             if len(self._producers) >= self._limits.max_producers:
                 return KafkaError.POLICY_VIOLATION, -1, -1
-            producer = _Producer(TransactionRecord(producer_id=new_id, epoch=-1, timeout_ms=timeout_ms))
+            producer = ProducerState(TransactionRecord(producer_id=new_id, epoch=-1, timeout_ms=timeout_ms))
             self._producers[transactional_id] = producer
         async with producer.turn:
             record = producer.record
@@ -371,7 +309,7 @@ class TransactionService:
             raise KafkaRefusal(KafkaError.INVALID_TXN_STATE, "the partition is not in an open transaction")
         if producer.size + len(data) > self._limits.max_bytes:
             raise KafkaRefusal(KafkaError.POLICY_VIOLATION, f"a transaction has at most {self._limits.max_bytes} bytes")
-        place = producer.places.setdefault(partition, _Place())
+        place = producer.places.setdefault(partition, PendingPlace())
         async with producer.write(), place.turn:
             position, known = place.sequence.place(batch)
             if position is None:
@@ -388,7 +326,7 @@ class TransactionService:
     # ---- the end of a transaction ------------------------------------------------------------------------------------
 
     async def _decide(
-        self, name: str, producer: _Producer, state: TransactionState, *, bump: bool = False
+        self, name: str, producer: ProducerState, state: TransactionState, *, bump: bool = False
     ) -> KafkaError:
         """Decide durably how a transaction ends, and begin to carry it out. `bump`: fence its producer."""
         assert self._nursery is not None, "nothing is asked before the transactions are loaded"
@@ -406,19 +344,19 @@ class TransactionService:
         self._nursery.start_soon(self._finish, name, producer)
         return KafkaError.NONE
 
-    async def _carried_out(self, producer: _Producer) -> bool:
+    async def _carried_out(self, producer: ProducerState) -> bool:
         with trio.move_on_after(self._limits.patience):
             await producer.done.wait()
         return producer.done.is_set()
 
-    async def _finish(self, name: str, producer: _Producer) -> None:
+    async def _finish(self, name: str, producer: ProducerState) -> None:
         """Carry out a decision, again and again until it is done."""
         CLIENT.set(Client(identity=producer.record.identity, gateway=True))
         while True:
             try:
                 if producer.record.state is _S.PREPARE_COMMIT:
                     for one in producer.record.partitions:
-                        await self._deliver(producer, one)
+                        await deliver(self._back, self._pending, producer, one)
                 await self._complete(name, producer)
                 await self._pending.forget(producer.transaction)
                 break
@@ -427,29 +365,7 @@ class TransactionService:
                 await trio.sleep(_AGAIN_SECONDS)
         producer.done.set()
 
-    async def _deliver(self, producer: _Producer, to: TxnPartition) -> None:
-        """Append the pending records of a partition to its stream, each once. Raises OperationFailed."""
-        writer = uuid5(_WRITERS, str(producer.record.producer_id)).bytes
-        base = producer.record.serial << _SERIAL_SHIFT
-        try:
-            place = producer.places.setdefault(GroupPartition(to.topic, to.partition), _Place())
-            there = max(place.delivered, await position_of(self._back, to.ref, writer) - base)
-            index = 0
-            async with aclosing(self._pending.each(producer.transaction, to.topic, to.partition)) as pending:
-                async for data in pending:
-                    for batch in read_batches(data, max_bytes=_MOST_BATCH):
-                        skip = min(max(0, there - index), len(batch))
-                        for part in parts_of(batch, skip):
-                            end = index + part.first + len(part.bodies)
-                            await append_as(self._back, to.ref, part, WriterPosition(writer, base + end))
-                            place.delivered = end
-                        index += len(batch)
-        except OperationFailed as error:
-            if error.failure.code not in _LOST:
-                raise
-            log.error("transaction_lost", stream=f"{to.basin}/{to.stream}", reason=str(error.failure))
-
-    async def _complete(self, name: str, producer: _Producer) -> None:
+    async def _complete(self, name: str, producer: ProducerState) -> None:
         """Store that a decision is carried out, together with the offsets that it commits. Raises OperationFailed."""
         record = producer.record
         if not record.state.prepared:
@@ -462,10 +378,10 @@ class TransactionService:
         await self._groups.journal.change({**changes, _TRANSACTIONS.key(name): done}).durable()
         producer.record = done
 
-    def _changed(self, producer: _Producer, **changes: Any) -> TransactionRecord:
+    def _changed(self, producer: ProducerState, **changes: Any) -> TransactionRecord:
         return msgspec.structs.replace(producer.record, changed_at=self._clock(), **changes)
 
-    async def _save(self, name: str, producer: _Producer, **changes: Any) -> KafkaError:
+    async def _save(self, name: str, producer: ProducerState, **changes: Any) -> KafkaError:
         """Change a producer's record durably."""
         record = self._changed(producer, **changes)
         if len(msgspec.json.encode(record)) > SEGMENT_MAX_TABLE_VALUE:

@@ -1,0 +1,67 @@
+"""Appending the records of a committed transaction to their streams, each once.
+
+A writer of the stream, whose position is stored with the records in one step, tells which of them are there:
+
+    position = serial of the transaction << 32 | records of the transaction so far
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import Final
+from uuid import UUID, uuid5
+
+import structlog
+
+from penstock.core.back import Back
+from penstock.protocols.kafka.groups.offsets import GroupPartition
+from penstock.protocols.kafka.sequences import append_as, position_of
+from penstock.protocols.kafka.transactions.pending import MOST_BATCH, PendingBatches
+from penstock.protocols.kafka.transactions.records import TxnPartition
+from penstock.protocols.kafka.transactions.state import PendingPlace, ProducerState
+from penstock_codecs.byte_operations import WriterPosition
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.kafka.batches import read_batches
+from penstock_codecs.kafka.carrying import parts_of
+
+__all__ = ["deliver"]
+
+log = structlog.get_logger()
+
+_WRITERS: Final = UUID("5b0a3a52-77e5-4b5c-9d6f-2a2f7d3f0a11")
+"""Namespace of the ids of these writers."""
+_SERIAL_SHIFT: Final = 32
+_LOST: Final = frozenset(
+    {
+        FailureCode.STREAM_NOT_FOUND,
+        FailureCode.BASIN_NOT_FOUND,
+        FailureCode.STREAM_SEALED,
+        FailureCode.ENCRYPTION_KEY,
+        FailureCode.NOT_REPRESENTABLE,
+    }
+)
+"""Failures that no repetition mends: the stream was deleted, sealed or encrypted after the records were taken."""
+
+
+async def deliver(back: Back, pending: PendingBatches, producer: ProducerState, to: TxnPartition) -> None:
+    """Append the pending records of a partition that are not in its stream yet. Raises OperationFailed; it may then be
+    called again."""
+    writer = uuid5(_WRITERS, str(producer.record.producer_id)).bytes
+    base = producer.record.serial << _SERIAL_SHIFT
+    place = producer.places.setdefault(GroupPartition(to.topic, to.partition), PendingPlace())
+    try:
+        there = max(place.delivered, await position_of(back, to.ref, writer) - base)
+        index = 0
+        async with aclosing(pending.each(producer.transaction, to.topic, to.partition)) as batches:
+            async for data in batches:
+                for batch in read_batches(data, max_bytes=MOST_BATCH):
+                    skip = min(max(0, there - index), len(batch))
+                    for part in parts_of(batch, skip):
+                        end = index + part.first + len(part.bodies)
+                        await append_as(back, to.ref, part, WriterPosition(writer, base + end))
+                        place.delivered = end
+                    index += len(batch)
+    except OperationFailed as error:
+        if error.failure.code not in _LOST:
+            raise
+        log.error("transaction_lost", stream=f"{to.basin}/{to.stream}", reason=str(error.failure))
