@@ -105,7 +105,7 @@ def append_plain(stream: StreamRef, part: RecordsPart) -> Append:
 
 
 async def append_as(back: Back, stream: StreamRef, part: RecordsPart, writer: WriterPosition) -> Appended:
-    """Append records as a writer; a back without writers appends them all the same. Raises OperationFailed."""
+    """Append records as a writer, or as plain records on a back without writers. Raises OperationFailed."""
     plain = append_plain(stream, part)
     try:
         return await back.perform(

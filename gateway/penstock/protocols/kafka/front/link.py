@@ -17,7 +17,7 @@ __all__ = ["KafkaLink", "SaslLogin"]
 
 @dataclass(slots=True)
 class SaslLogin:
-    """How far the authentication of a connection is. `mechanism`: the one that the client has chosen, "" for none.
+    """The state of a connection's authentication. `mechanism`: the one that the client has chosen, "" for none.
     `scram`: an exchange of SCRAM that waits for its second message."""
 
     mechanism: str = ""

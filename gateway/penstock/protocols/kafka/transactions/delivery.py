@@ -16,7 +16,7 @@ import structlog
 from penstock.core.back import Back
 from penstock.protocols.kafka.groups.offsets import GroupPartition
 from penstock.protocols.kafka.sequences import append_as, position_of
-from penstock.protocols.kafka.transactions.pending import MOST_BATCH, PendingBatches
+from penstock.protocols.kafka.transactions.pending import MOST_BATCH, TransactionBatches
 from penstock.protocols.kafka.transactions.records import TxnPartition
 from penstock.protocols.kafka.transactions.state import PendingPlace, ProducerState
 from penstock_codecs.byte_operations import WriterPosition
@@ -43,7 +43,7 @@ _LOST: Final = frozenset(
 """Failures that no repetition mends: the stream was deleted, sealed or encrypted after the records were taken."""
 
 
-async def deliver(back: Back, pending: PendingBatches, producer: ProducerState, to: TxnPartition) -> None:
+async def deliver(back: Back, pending: TransactionBatches, producer: ProducerState, to: TxnPartition) -> None:
     """Append the pending records of a partition that are not in its stream yet. Raises OperationFailed; it may then be
     called again."""
     writer = uuid5(_WRITERS, str(producer.record.producer_id)).bytes

@@ -14,7 +14,7 @@ from penstock.protocols.kafka.groups.journal import GroupJournal
 from penstock.protocols.struct_table import Prefix, StructTable
 from penstock_codecs.limits import KIB, MIB
 
-__all__ = ["MOST_BATCH", "PendingBatches"]
+__all__ = ["MOST_BATCH", "TransactionBatches"]
 
 MOST_BATCH: Final = 64 * MIB
 """Most bytes of a pending batch once it is decompressed: the most that `max_batch_bytes` allows, which may change."""
@@ -32,7 +32,7 @@ class _Piece(msgspec.Struct, frozen=True, omit_defaults=True):
     more: bool = False
 
 
-class PendingBatches:
+class TransactionBatches:
     """The batches of all transactions of a listener. A transaction is named by its producer's id and its serial."""
 
     def __init__(self, table: StructTable, journal: GroupJournal) -> None:

@@ -11,10 +11,10 @@ import msgspec
 from penstock.protocols.kafka.groups.offsets import CommittedOffset, GroupPartition
 from penstock_codecs.model import StreamRef
 
-__all__ = ["TRANSACTION_TRANSITIONS", "PendingOffset", "TransactionRecord", "TransactionState", "TxnPartition"]
+__all__ = ["TRANSACTION_TRANSITIONS", "PendingOffset", "TransactionRecord", "TxnPartition", "TxnState"]
 
 
-class TransactionState(Enum):
+class TxnState(Enum):
     """A state of a transactional producer."""
 
     EMPTY = "empty"
@@ -26,17 +26,17 @@ class TransactionState(Enum):
 
     @property
     def prepared(self) -> bool:
-        """True if the end of the transaction is decided, and not carried out yet."""
-        return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+        """True if the end of the transaction is decided, and not executed yet."""
+        return self in (TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT)
 
 
-_S = TransactionState
+_S = TxnState
 
-TRANSACTION_TRANSITIONS: Final[Mapping[TransactionState, TransactionState]] = {
+TRANSACTION_TRANSITIONS: Final[Mapping[TxnState, TxnState]] = {
     _S.PREPARE_COMMIT: _S.COMPLETE_COMMIT,
     _S.PREPARE_ABORT: _S.COMPLETE_ABORT,
 }
-"""The state that follows when a decision has been carried out."""
+"""The state that follows when a decision has been executed."""
 
 
 class TxnPartition(NamedTuple):
@@ -75,7 +75,7 @@ class TransactionRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only
     producer_id: int
     epoch: int
     timeout_ms: int
-    state: TransactionState = TransactionState.EMPTY
+    state: TxnState = TxnState.EMPTY
     serial: int = 0
     begun_at: int = 0
     changed_at: int = 0

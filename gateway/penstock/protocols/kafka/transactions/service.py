@@ -17,13 +17,13 @@ from penstock.protocols.kafka.groups.offsets import CommittedOffset, GroupPartit
 from penstock.protocols.kafka.groups.service import GroupService
 from penstock.protocols.kafka.sequences import KafkaRefusal
 from penstock.protocols.kafka.transactions.delivery import deliver
-from penstock.protocols.kafka.transactions.pending import MOST_BATCH, PendingBatches
+from penstock.protocols.kafka.transactions.pending import MOST_BATCH, TransactionBatches
 from penstock.protocols.kafka.transactions.records import (
     TRANSACTION_TRANSITIONS,
     PendingOffset,
     TransactionRecord,
-    TransactionState,
     TxnPartition,
+    TxnState,
 )
 from penstock.protocols.kafka.transactions.state import PendingPlace, ProducerState
 from penstock.protocols.struct_table import Prefix, StructTable
@@ -37,7 +37,7 @@ __all__ = ["TransactionLimits", "TransactionService", "TransactionalProducer"]
 
 log = structlog.get_logger()
 
-_S = TransactionState
+_S = TxnState
 _TRANSACTIONS: Final = Prefix("transaction/", TransactionRecord)
 _LAST_EPOCH: Final = (1 << 15) - 2
 _AGAIN_SECONDS: Final = 1.0
@@ -81,7 +81,7 @@ class TransactionService:
         self._back = back
         self._table = table
         self._groups = groups
-        self._pending = PendingBatches(table, groups.journal)
+        self._pending = TransactionBatches(table, groups.journal)
         self._limits = limits or TransactionLimits()
         self._clock = clock
         self._producers: dict[str, ProducerState] = {}
@@ -191,7 +191,7 @@ class TransactionService:
                 error = await self._decide(transactional_id, producer, _S.PREPARE_ABORT, bump=True)
                 if error:
                     return error, -1, -1
-            if not await self._carried_out(producer):
+            if not await self._executed(producer):
                 return KafkaError.CONCURRENT_TRANSACTIONS, -1, -1
             record = producer.record
             worn = record.epoch >= _LAST_EPOCH
@@ -273,7 +273,7 @@ class TransactionService:
                     return error
             elif state not in (wanted, TRANSACTION_TRANSITIONS[wanted]):
                 return KafkaError.INVALID_TXN_STATE
-            await self._carried_out(producer)
+            await self._executed(producer)
             return KafkaError.NONE
 
     def unstable(self, group: str) -> set[GroupPartition]:
@@ -325,10 +325,8 @@ class TransactionService:
 
     # ---- the end of a transaction ------------------------------------------------------------------------------------
 
-    async def _decide(
-        self, name: str, producer: ProducerState, state: TransactionState, *, bump: bool = False
-    ) -> KafkaError:
-        """Decide durably how a transaction ends, and begin to carry it out. `bump`: fence its producer."""
+    async def _decide(self, name: str, producer: ProducerState, state: TxnState, *, bump: bool = False) -> KafkaError:
+        """Decide durably how a transaction ends, and begin to execute it. `bump`: fence its producer."""
         assert self._nursery is not None, "nothing is asked before the transactions are loaded"
         producer.ending = True
         async with producer.idle:
@@ -344,13 +342,13 @@ class TransactionService:
         self._nursery.start_soon(self._finish, name, producer)
         return KafkaError.NONE
 
-    async def _carried_out(self, producer: ProducerState) -> bool:
+    async def _executed(self, producer: ProducerState) -> bool:
         with trio.move_on_after(self._limits.patience):
             await producer.done.wait()
         return producer.done.is_set()
 
     async def _finish(self, name: str, producer: ProducerState) -> None:
-        """Carry out a decision, again and again until it is done."""
+        """Execute a decision, and repeat it until it succeeds."""
         CLIENT.set(Client(identity=producer.record.identity, gateway=True))
         while True:
             try:
@@ -366,7 +364,7 @@ class TransactionService:
         producer.done.set()
 
     async def _complete(self, name: str, producer: ProducerState) -> None:
-        """Store that a decision is carried out, together with the offsets that it commits. Raises OperationFailed."""
+        """Store that a decision is executed, together with the offsets that it commits. Raises OperationFailed."""
         record = producer.record
         if not record.state.prepared:
             return

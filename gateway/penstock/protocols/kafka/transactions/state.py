@@ -29,7 +29,7 @@ class PendingPlace:
 
 class ProducerState:
     """A transactional producer in memory. `turn`: held while its state changes. `done`: set unless a decision is being
-    carried out. `writing`: batches that are being stored. `ending`: no more batches are taken."""
+    executed. `writing`: batches that are being stored. `ending`: no more batches are taken."""
 
     def __init__(self, record: TransactionRecord) -> None:
         self.record = record
