@@ -122,7 +122,10 @@ async def test_a_listeners_own_routes_are_asked(back: EmbeddedBack) -> None:
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("stream=basin-one/stream", "give exactly one of seq_num, timestamp, record_id, offset, tail_offset; got none"),
+        (
+            "stream=basin-one/stream",
+            "give exactly one of seq_num, timestamp, record_id, offset, tail_offset, group; got none",
+        ),
         ("stream=basin-one/stream&seq_num=1&offset=2", "got seq_num, offset"),
         ("seq_num=1", "give exactly one of stream, durable, kafka, s3p, segment; got none"),
         ("stream=basin-one/stream&s3p=x&seq_num=1", "got stream, s3p"),
