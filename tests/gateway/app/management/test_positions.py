@@ -135,6 +135,7 @@ async def test_a_listeners_own_routes_are_asked(back: EmbeddedBack) -> None:
         ("stream=basin-one/stream&record_id=5", "record_id: expected an S3P identifier MS-SEQ, got '5'"),
         ("stream=basin-one/stream&record_id=99999999999999999999-0", "record_id: expected"),
         ("stream=basin-one/stream&seq_num=1&seq_num=2", "seq_num: given twice"),
+        ("stream=basin-one/stream&group=g", "group: this gateway has no listener whose clients have groups"),
         (
             "stream=basin-one/stream&seqnum=1",
             "'seqnum': unknown parameter; expected one of stream, durable, kafka, s3p, segment, seq_num",
