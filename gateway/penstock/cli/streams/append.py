@@ -14,9 +14,9 @@ from penstock.cli.progress import progress_bar
 from penstock.cli.streams.common import on_server, server_options
 
 if TYPE_CHECKING:
+    from penstock.app.streams.appending import AppendSummary
     from penstock.core.back import Back
-    from penstock.tools.streams.appending import AppendSummary
-    from penstock.tools.streams.naming import Name
+    from penstock.tools.target.naming import Name
     from penstock_codecs.model import Header
     from penstock_codecs.operations import Appended
 
@@ -49,8 +49,8 @@ def append_command(name: str, source: BinaryIO, form: str, as_lines: bool, **sai
     Each line of FILE, or of standard input, is a record. All are on the server's disk when the command ends with 0; if
     it fails, it says how many are.
     """
-    from penstock.tools.streams.appending import AppendSettings, AppendSummary, append_input
-    from penstock.tools.streams.formats import PARSERS
+    from penstock.app.streams.appending import AppendSettings, AppendSummary, append_input
+    from penstock.app.streams.formats import PARSERS
 
     settings = AppendSettings(
         headers=tuple(map(_header, said["headers"])),

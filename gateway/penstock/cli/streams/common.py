@@ -14,7 +14,7 @@ from penstock.tools.target import LOSS_WORDS
 
 if TYPE_CHECKING:
     from penstock.core.back import Back
-    from penstock.tools.streams.naming import Name
+    from penstock.tools.target.naming import Name
     from penstock_codecs.operations import Start
 
 __all__ = ["INTERRUPTED", "on_server", "position", "server_options"]
@@ -60,7 +60,7 @@ def _file(name: str, meaning: str) -> Callable[[F], F]:
 
 def position(option: str, text: str) -> Start:
     """Return the position that an option names. Raises UsageError."""
-    from penstock.tools.streams.positions import BadPosition, parse_position
+    from penstock.app.streams.positions import BadPosition, parse_position
 
     try:
         return parse_position(text, time.time())
@@ -75,13 +75,13 @@ def on_server(text: str, said: dict[str, Any], work: Callable[[Back, Name], Awai
     """
     import trio
 
+    from penstock.app.streams.formats import BadInput
     from penstock.cli.signals import until_signalled
     from penstock.core.errors import CannotStart
     from penstock.observe import configure_logging
-    from penstock.tools.streams.formats import BadInput
-    from penstock.tools.streams.naming import parse_name
     from penstock.tools.target.configuring import TargetOptions
     from penstock.tools.target.gateway import open_target_back
+    from penstock.tools.target.naming import parse_name
     from penstock.tools.target.url import BadTarget
     from penstock_codecs.failures import OperationFailed
 

@@ -14,7 +14,7 @@ from penstock.cli.streams.common import on_server, position, server_options
 
 if TYPE_CHECKING:
     from penstock.core.back import Back
-    from penstock.tools.streams.naming import Name
+    from penstock.tools.target.naming import Name
     from penstock_codecs.streams import StreamConfig, StreamInfo
 
 __all__ = ["create_command", "delete_command", "streams_command", "trim_command"]
@@ -115,7 +115,7 @@ def _basin(found: Name) -> str:
 
 
 def _config(retention: str | None) -> StreamConfig:
-    from penstock.tools.streams.positions import seconds_in
+    from penstock.app.streams.positions import seconds_in
     from penstock_codecs.streams import INFINITE, Retention, StreamConfig
 
     if retention is None:

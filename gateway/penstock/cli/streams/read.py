@@ -13,9 +13,9 @@ import click
 from penstock.cli.streams.common import on_server, position, server_options
 
 if TYPE_CHECKING:
+    from penstock.app.streams.reading import ReadSettings
     from penstock.core.back import Back
-    from penstock.tools.streams.naming import Name
-    from penstock.tools.streams.reading import ReadSettings
+    from penstock.tools.target.naming import Name
     from penstock_codecs.model import RecordBatch
 
 __all__ = ["follow_command", "read_command"]
@@ -66,7 +66,7 @@ def _print(name: str, form: str, start: str, follow: bool, said: dict[str, Any])
     output = _Output(form)
 
     async def work(back: Back, found: Name) -> None:
-        from penstock.tools.streams.reading import batches_of
+        from penstock.app.streams.reading import batches_of
 
         async with aclosing(batches_of(back, found.ref, settings)) as batches:
             async for batch in batches:
@@ -79,7 +79,7 @@ def _print(name: str, form: str, start: str, follow: bool, said: dict[str, Any])
 
 
 def _settings(start: str, follow: bool, said: dict[str, Any]) -> ReadSettings:
-    from penstock.tools.streams.reading import ReadSettings
+    from penstock.app.streams.reading import ReadSettings
     from penstock_codecs.operations import FromSeqNum, FromTimestamp
 
     end = None if said["until"] is None else position("--until", said["until"])
@@ -92,7 +92,7 @@ class _Output:
     """Standard output in one format."""
 
     def __init__(self, form: str) -> None:
-        from penstock.tools.streams.formats import WRITERS, for_terminal
+        from penstock.app.streams.formats import WRITERS, for_terminal
 
         self._whole = form == "json"
         self._write = for_terminal if form == "lines" and sys.stdout.isatty() else WRITERS[form]

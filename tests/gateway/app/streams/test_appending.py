@@ -8,9 +8,9 @@ import pytest
 import trio
 from support.store import STREAM, appending, bodies, records
 
+from penstock.app.streams.appending import AppendSettings, AppendSummary, append_input
+from penstock.app.streams.formats import PARSERS, BadInput
 from penstock.core.back import Back
-from penstock.tools.streams.appending import AppendSettings, AppendSummary, append_input
-from penstock.tools.streams.formats import PARSERS, BadInput
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Header, StreamRef
 from penstock_codecs.operations import Appended, FromSeqNum

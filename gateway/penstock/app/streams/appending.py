@@ -9,8 +9,8 @@ from typing import Final
 
 import trio
 
+from penstock.app.streams.formats import BadInput, NewRecord, RecordParser
 from penstock.core.back import AppendSession, Back
-from penstock.tools.streams.formats import BadInput, NewRecord, RecordParser
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import Headers, StreamPosition, StreamRef, metered_size

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.tools.streams.positions import FORMS, BadPosition, is_before, parse_position, seconds_in
+from penstock.app.streams.positions import FORMS, BadPosition, is_before, parse_position, seconds_in
 from penstock_codecs.model import U64_MAX, Record, RecordId
 from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Start
 

@@ -26,7 +26,7 @@ from penstock.recorder.captures.text import printable
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import U64_MAX, Header, Headers, Record, RecordId
 
-__all__ = ["PARSERS", "WRITERS", "BadInput", "NewRecord", "RecordParser", "Writer", "for_terminal"]
+__all__ = ["PARSERS", "WRITERS", "BadInput", "NewRecord", "RecordParser", "Writer", "for_terminal", "json_record"]
 
 MOST_BYTES: Final = 16 * MIB
 """Most bytes of one record in the input, which bounds memory. Every server's limit is lower."""
@@ -211,14 +211,19 @@ def for_terminal(record: Record, _id: RecordId | None) -> bytes:
     return printable(record.body.decode("utf-8", "backslashreplace")).encode("utf-8", "backslashreplace") + b"\n"
 
 
-def _json_line(record: Record, record_id: RecordId | None) -> bytes:
+def json_record(record: Record, record_id: RecordId | None) -> dict[str, Any]:
+    """Return a record with its position as JSON values, as `json` writes it."""
     line: dict[str, Any] = {"seq_num": record.seq_num, "timestamp": record.timestamp}
     if record_id is not None:
         line["record_id"] = str(record_id)
     line |= in_text("body", record.body)
     if record.headers:
         line["headers"] = headers_in_text(record.headers)
-    return as_json(line).encode() + b"\n"
+    return line
+
+
+def _json_line(record: Record, record_id: RecordId | None) -> bytes:
+    return as_json(json_record(record, record_id)).encode() + b"\n"
 
 
 def _length_prefixed(record: Record, _id: RecordId | None) -> bytes:

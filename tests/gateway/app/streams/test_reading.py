@@ -8,9 +8,9 @@ import pytest
 import trio
 from support.store import STREAM, appending
 
+from penstock.app.streams import reading
+from penstock.app.streams.reading import ReadSettings, batches_of
 from penstock.core.back import Back
-from penstock.tools.streams import reading
-from penstock.tools.streams.reading import ReadSettings, batches_of
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.operations import FromSeqNum, FromTailOffset, FromTimestamp, Start
 

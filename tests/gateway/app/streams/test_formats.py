@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.tools.streams import formats
-from penstock.tools.streams.formats import PARSERS, WRITERS, BadInput, NewRecord, for_terminal
+from penstock.app.streams import formats
+from penstock.app.streams.formats import PARSERS, WRITERS, BadInput, NewRecord, for_terminal
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import U64_MAX, Header, Record, RecordId
 

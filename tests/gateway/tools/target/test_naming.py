@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.tools.streams.naming import parse_name
+from penstock.tools.target.naming import parse_name
 from penstock.tools.target.url import BadTarget
 from penstock_codecs.model import StreamRef
 

@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.app.streams.positions import is_before
 from penstock.core.back import Back, Following, ReadSession
-from penstock.tools.streams.positions import is_before
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import FromSeqNum, FromTailOffset, FromTimestamp, Read, Start

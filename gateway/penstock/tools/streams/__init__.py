@@ -1,1 +1,0 @@
-"""Streams by name: what `penstock append`, `read`, `follow`, `streams`, `create`, `delete` and `trim` work on."""
