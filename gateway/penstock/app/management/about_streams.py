@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -14,7 +16,7 @@ from penstock.net.http.exchange import Exchange
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.operations import ListBasins, ListStreams
 
-__all__ = ["AboutStreams"]
+__all__ = ["AboutStreams", "as_client"]
 
 _MOST: Final = 1000
 _PAGE: Final = 100
@@ -32,22 +34,30 @@ class AboutStreams:
     async def _streams(self, exchange: Exchange, _name: str) -> Answer:
         asked = query_of(exchange.request.query, _KNOWN)
         limit = whole_number("limit", asked.get("limit", "100"), _MOST)
-        listener = self._listener(asked.get("listener"))
-        client = replace(CLIENT.get(), listener=listener.name, identity=asked.get("identity", ""))
-        token = CLIENT.set(client)
-        try:
+        with as_client(self._overview, asked) as listener:
             found = await _some(listener.back, asked, limit + 1)
-        finally:
-            CLIENT.reset(token)
         return 200, {"listener": listener.name, "streams": found[:limit], "has_more": len(found) > limit}
 
-    def _listener(self, wanted: str | None) -> ListenerView:
-        label = None if wanted is None else wanted.removeprefix("listeners.")
-        for listener in self._overview.listeners:
-            if label is None or listener.name.removeprefix("listeners.") == label:
-                return listener
-        there = ", ".join(one.name for one in self._overview.listeners) or "none"
-        raise fail(FailureCode.BAD_QUERY, f"listener: expected one of {there}, got {wanted!r:.80}")
+
+@contextmanager
+def as_client(overview: Overview, asked: Mapping[str, str]) -> Iterator[ListenerView]:
+    """Act as a client of the listener and with the identity that a query names (`listener`, `identity`), without them
+    as one of the first listener that has no identity. Raises BAD_QUERY."""
+    listener = _listener(overview, asked.get("listener"))
+    token = CLIENT.set(replace(CLIENT.get(), listener=listener.name, identity=asked.get("identity", "")))
+    try:
+        yield listener
+    finally:
+        CLIENT.reset(token)
+
+
+def _listener(overview: Overview, wanted: str | None) -> ListenerView:
+    label = None if wanted is None else wanted.removeprefix("listeners.")
+    for listener in overview.listeners:
+        if label is None or listener.name.removeprefix("listeners.") == label:
+            return listener
+    there = ", ".join(one.name for one in overview.listeners) or "none"
+    raise fail(FailureCode.BAD_QUERY, f"listener: expected one of {there}, got {wanted!r:.80}")
 
 
 async def _some(back: Back, asked: dict[str, str], most: int) -> list[dict[str, Any]]:

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
+from penstock.app.management.positions import query_of
 from penstock.app.management.settings import ManagementSettings
-from penstock.app.management.traffic import SelectionJson, Traffic, words_of
-from penstock.app.management.words import Answer, EmptyBody, Endpoints, RequestRefused, read_words
+from penstock.app.management.traffic import SelectionJson, Traffic, parse_selection, words_of
+from penstock.app.management.words import Answer, EmptyBody, Endpoints, RequestRefused, read_words, whole_number
 from penstock.core.errors import CannotStart
 from penstock.net.http.exchange import Exchange
+from penstock_codecs.failures import FailureCode, fail
 
 __all__ = ["AboutTraffic"]
 
+_MOST_ROWS: Final = 1000
+_SEARCHED: Final = ("connection", "name", "protocol", "client", "server", "routes", "streams", "identities")
+_SORTED: Final = (*_SEARCHED, "side", "since", "client_bytes", "server_bytes")
 _NO_STORE: Final = ("cache-control", "no-store")
+
+
+class _RecordWords(SelectionJson, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A selection. `expression`: a further part of it, in one line."""
+
+    expression: str = ""
+
+    def selection(self) -> SelectionJson:
+        """Return the whole selection. Raises INVALID."""
+        more = parse_selection(self.expression)
+        return SelectionJson(**{key: (*getattr(self, key), *getattr(more, key)) for key in more.__struct_fields__})
 
 
 class AboutTraffic:
@@ -40,8 +56,18 @@ class AboutTraffic:
 
     # ---- connections ---------------------------------------------------------------------------------------------
 
-    async def _connections(self, _exchange: Exchange, _name: str) -> Answer:
-        return 200, {"connections": await self._traffic.connections()}
+    async def _connections(self, exchange: Exchange, _name: str) -> Answer:
+        asked = query_of(exchange.request.query, ("search", "sort", "limit"))
+        limit = whole_number("limit", asked["limit"], _MOST_ROWS) if "limit" in asked else None
+        rows = await self._traffic.connections()
+        if "search" in asked:
+            rows = [row for row in rows if _has(row, asked["search"].lower())]
+        if "sort" in asked:
+            key = asked["sort"].removeprefix("-")
+            if key not in _SORTED:
+                raise fail(FailureCode.BAD_QUERY, f"sort: expected one of {', '.join(_SORTED)}, got {key!r:.80}")
+            rows.sort(key=lambda row: row[key], reverse=asked["sort"].startswith("-"))
+        return 200, {"connections": rows[:limit], "total": len(rows)}
 
     async def _delete(self, _exchange: Exchange, name: str) -> Answer:
         assert self._close is not None, "this endpoint needs a recorder"
@@ -61,9 +87,9 @@ class AboutTraffic:
         return 200, {"recordings": self._traffic.running()}
 
     async def _record(self, exchange: Exchange, _name: str) -> Answer:
-        words = await read_words(exchange, SelectionJson, self._settings.body_seconds)
+        words = await read_words(exchange, _RecordWords, self._settings.body_seconds)
         try:
-            return 200, await self._traffic.start(words)
+            return 200, await self._traffic.start(words.selection())
         except CannotStart as error:
             raise RequestRefused(409, "cannot_record", str(error)) from None
 
@@ -86,3 +112,11 @@ class AboutTraffic:
             async for piece in live:
                 await exchange.send([piece])
             await exchange.finish()
+
+
+def _has(row: dict[str, Any], text: str) -> bool:
+    """Return whether a text in lower case is in one of the searched parts of a connection."""
+    parts = (row[key] for key in _SEARCHED)
+    return any(
+        text in str(one).lower() for part in parts for one in (part if isinstance(part, list | tuple) else (part,))
+    )

@@ -3,7 +3,8 @@
     {"time": ms since the epoch, "connection": 7, "sender": "client", "layer": "s3p", "kind": "APPEND",
      "stream": "orders", "length": 61, "state": "", "failure": "", "said": "records=2", "bodies": ["first", "second"]}
 
-A problem has the kind `problem`, and its rule as its failure.
+A problem has the kind `problem`, and its rule as its failure. `detail` is the whole message, as `penstock show --json
+--details` prints it, with long texts and lists cut.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-import msgspec
-
+from penstock.app.management.mcp.tool import bounded
+from penstock.recorder.captures import CaptureFilter
+from penstock.recorder.captures.inspecting import Inspector
+from penstock.recorder.captures.lines import as_json
 from penstock.recorder.captures.text import duration, fields_text, printable, shortened
 from penstock_analysis.capture import CaptureEvent, Conversation, Sender
 from penstock_analysis.dialogue import Message, Problem
@@ -31,22 +34,27 @@ _MOST_BODY: Final = 80
 class DecodedWriter:
     """See `penstock.recorder.live.LiveWriter`."""
 
-    def __init__(self) -> None:
-        self._dialogues = Dialogues(most=_MOST_CONVERSATIONS)
+    def __init__(self, choice: CaptureFilter) -> None:
+        self._choice = choice
+        self._dialogues = Dialogues(choice.conversation, most=_MOST_CONVERSATIONS)
+        self._inspector = Inspector()
 
     def begin(self) -> Sequence[bytes]:
         """Return nothing: no header precedes the lines."""
         return ()
 
     def encode(self, event: CaptureEvent) -> Sequence[bytes]:
-        """Return a line for each message or problem that the event completes."""
-        return list(_lines(self._dialogues.receive(event)))
+        """Return a line for each wanted message or problem that the event completes."""
+        self._inspector.receive(event)
+        return list(self._lines(event))
 
-
-def _lines(items: Iterable[Message | Problem]) -> Iterable[bytes]:
-    for item in items:
-        line = _problem(item) if isinstance(item, Problem) else _message(item)
-        yield msgspec.json.encode(line) + b"\n"
+    def _lines(self, event: CaptureEvent) -> Iterable[bytes]:
+        for item in self._dialogues.receive(event):
+            if self._choice.accepts(item):
+                line = _problem(item) if isinstance(item, Problem) else _message(item)
+                detail = bounded(self._inspector.inspect(item))
+                yield as_json(line | {"detail": detail}).encode() + b"\n"
+            self._inspector.add(item)
 
 
 def _of(conversation: Conversation, time_ns: int, sender: Sender) -> dict[str, Any]:

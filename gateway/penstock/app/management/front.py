@@ -9,13 +9,18 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
+import trio
 
+from penstock.app.management.about_captures import AboutCaptures
+from penstock.app.management.about_process import AboutProcess
+from penstock.app.management.about_records import AboutRecords
 from penstock.app.management.about_routes import AboutRoutes
 from penstock.app.management.about_state import AboutState
 from penstock.app.management.about_streams import AboutStreams
 from penstock.app.management.about_traffic import AboutTraffic
 from penstock.app.management.admission import admit, check_may_change
 from penstock.app.management.controls import Controls
+from penstock.app.management.history import AboutHistory, History, clients_total, open_connections
 from penstock.app.management.mcp.endpoint import McpEndpoint
 from penstock.app.management.mcp.live_tools import live_tools
 from penstock.app.management.mcp.recording_tools import recording_tools
@@ -28,17 +33,12 @@ from penstock.app.management.traffic import Traffic
 from penstock.app.management.words import Answer, Endpoint, Endpoints, RequestRefused
 from penstock.net.http.exchange import Exchange
 from penstock.observe import level
-from penstock.observe.metrics.exposition import State, merged_state
+from penstock.observe.metrics.exposition import merged_state
 from penstock.observe.metrics.families import NETWORK_BYTES, RECORDS
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.s2.errors import failure_to_http
 
 __all__ = ["ManagementFront", "Sampler"]
-
-_MOST_ROWS: Final = 200
-"""Most connections that the page lists, of more the newest: each row is redrawn once a second."""
-_LISTENER: Final = 0
-"""Index of the label that names the listener of a metric."""
 
 
 class Sampler:
@@ -51,7 +51,6 @@ class Sampler:
 
     async def __call__(self) -> dict[str, Any]:
         """Return the `data` of a `state` event."""
-        total, rows = await self._traffic.newest(_MOST_ROWS)
         state = merged_state(await self._controls.snapshots())
         reasons = await self._readiness.reasons()
         return {
@@ -59,22 +58,12 @@ class Sampler:
             "ready": not reasons,
             "reasons": reasons,
             "log_level": level(),
-            "connections": total,
-            "rows": rows,
+            "connections": open_connections(state),
             "decodes": self._traffic.decodes,
             "recordings": [one for one in self._traffic.running() if one["kind"] == "file"],
-            "bytes": _directions(state, NETWORK_BYTES.name),
-            "records": _directions(state, RECORDS.name),
+            "bytes": clients_total(state, NETWORK_BYTES.name),
+            "records": clients_total(state, RECORDS.name),
         }
-
-
-def _directions(state: State, family: str) -> dict[str, float]:
-    """Return the totals that clients sent and received since the start, without this listener's own."""
-    sums = {"in": 0.0, "out": 0.0}
-    for labels, value in state.get(family, {}).items():
-        if labels[_LISTENER] != "management" and not isinstance(value, list):
-            sums[labels[-1]] += value
-    return sums
 
 
 _JSON: Final = ("content-type", "application/json")
@@ -103,9 +92,12 @@ class ManagementFront:
         self._draining = False
         self._for_agents: Endpoints = {}
         self._open: Endpoints = {("health",): {"GET": self._health}}
+        self._history: History | None = None
+        self._records = AboutRecords(overview, settings)
         self._endpoints: Endpoints = {
             **AboutRoutes(overview, settings).endpoints,
             **AboutStreams(overview).endpoints,
+            **self._records.endpoints,
         }
         if traffic is not None:
             close = None if controls is None else controls.close_connection
@@ -114,22 +106,35 @@ class ManagementFront:
             readiness = Readiness(overview, controls)
             state = AboutState(settings, controls, readiness)
             self._open = {**self._open, **state.open}
-            self._endpoints = {**self._endpoints, **state.endpoints}
+            self._history = History(controls.snapshots)
+            self._endpoints = {
+                **self._endpoints,
+                **state.endpoints,
+                **AboutProcess(overview, controls).endpoints,
+                **AboutHistory(self._history).endpoints,
+            }
             if traffic is not None:
                 self._page_events = PageEvents(traffic, Sampler(traffic, controls, readiness))
                 self._open = {**self._open, **PageFiles().endpoints}
-                self._endpoints = {**self._endpoints, **EventsEndpoint(self._page_events).endpoints}
+                self._endpoints = {
+                    **self._endpoints,
+                    **EventsEndpoint(self._page_events).endpoints,
+                    **AboutCaptures(traffic, controls).endpoints,
+                }
                 tools = live_tools(overview, traffic, controls, self._page_events)
                 self._for_agents = McpEndpoint([*tools, *recording_tools(traffic, controls)], settings).endpoints
 
     async def run(self) -> None:
-        """Send events to open pages; never returns."""
-        if self._page_events is not None:
-            await self._page_events.run()
+        """Keep the history, and send events to open pages; never returns."""
+        async with trio.open_nursery() as nursery:
+            for part in (self._history, self._page_events):
+                if part is not None:
+                    nursery.start_soon(part.run)
 
     def drain(self) -> None:
         """Answer `GET /health` with 503 from now on, and end the streams of live traffic."""
         self._draining = True
+        self._records.drain()
         if self._traffic is not None:
             self._traffic.drain()
         if self._page_events is not None:

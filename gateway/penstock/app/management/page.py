@@ -1,23 +1,27 @@
-"""The operators' web page: three files and a stream of events."""
+"""The operators' web page: the files of the folder `web`, and a stream of events."""
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import PurePath
 from typing import Final
 
 import trio
 
 from penstock.app.management.page_events import PageEvents
-from penstock.app.management.words import Endpoints
+from penstock.app.management.positions import query_of
+from penstock.app.management.words import Endpoints, filter_of
 from penstock.net.http.exchange import Exchange
+from penstock.recorder.captures import CaptureFilter
 
 __all__ = ["EventsEndpoint", "PageFiles"]
 
-_FILES: Final = {
-    "": ("index.html", "text/html; charset=utf-8"),
-    "page.js": ("page.js", "text/javascript; charset=utf-8"),
-    "page.css": ("page.css", "text/css; charset=utf-8"),
+_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
 }
 _POLICY: Final = "; ".join(
     (
@@ -44,6 +48,7 @@ _HEADERS: Final = (
 )
 _PAUSE_SECONDS: Final = 0.25
 """Pause between two batches of events to a page, which shows the latest messages, not thousands a second."""
+_EVENTS: Final = (("content-type", "text/event-stream"), ("cache-control", "no-store"))
 _RETRY: Final = b"retry: 1000\n\n"
 
 
@@ -51,17 +56,14 @@ class PageFiles:
     """The page's files. They contain nothing about the gateway, so they need no token; the page itself asks for one."""
 
     def __init__(self) -> None:
-        self.endpoints: Endpoints = {(path,): {"GET": partial(_file, path)} for path in _FILES}
+        found = {(file.name,): partial(_file, file) for file in (files("penstock.app.management") / "web").iterdir()}
+        found[("",)] = found.pop(("index.html",))
+        self.endpoints: Endpoints = {path: {"GET": send} for path, send in found.items()}
 
 
-async def _file(path: str, exchange: Exchange, _name: str) -> None:
-    name, content_type = _FILES[path]
-    await exchange.respond(200, [("content-type", content_type), *_HEADERS], _content(name))
-
-
-@cache
-def _content(name: str) -> bytes:
-    return (files("penstock.app.management") / "web" / name).read_bytes()
+async def _file(file: Traversable, exchange: Exchange, _name: str) -> None:
+    content_type = _TYPES[PurePath(file.name).suffix]
+    await exchange.respond(200, [("content-type", content_type), *_HEADERS], file.read_bytes())
 
 
 class EventsEndpoint:
@@ -72,21 +74,28 @@ class EventsEndpoint:
         self.endpoints: Endpoints = {("events",): {"GET": self._events}}
 
     async def _events(self, exchange: Exchange, _name: str) -> None:
-        head = [("content-type", "text/event-stream"), ("cache-control", "no-store")]
         if exchange.request.method == "HEAD":
-            await exchange.respond(200, head)
+            await exchange.respond(200, _EVENTS)
             return
-        page_events = self._page_events
-        # After an event of another process the page gets all that is kept.
-        last = page_events.number_of(exchange.request.header("last-event-id") or "") or 0
-        async with page_events.opened():
-            await exchange.start(200, head)
-            await exchange.send([_RETRY])
-            while events := await page_events.news(last):
-                await exchange.send([_spelled(page_events.resume_id(event[0]), *event[1:]) for event in events])
-                last = events[-1][0]
-                await trio.sleep(_PAUSE_SECONDS)
-            await exchange.finish()
+        choice = filter_of(query_of(exchange.request.query, ("filter",)).get("filter", ""))
+        if choice == CaptureFilter():
+            await _send(exchange, self._page_events)
+            return
+        async with self._page_events.filtered(choice) as page_events:
+            await _send(exchange, page_events)
+
+
+async def _send(exchange: Exchange, page_events: PageEvents) -> None:
+    # After an event of another process the page gets all that is kept.
+    last = page_events.number_of(exchange.request.header("last-event-id") or "") or 0
+    async with page_events.opened():
+        await exchange.start(200, _EVENTS)
+        await exchange.send([_RETRY])
+        while events := await page_events.news(last):
+            await exchange.send([_spelled(page_events.resume_id(event[0]), *event[1:]) for event in events])
+            last = events[-1][0]
+            await trio.sleep(_PAUSE_SECONDS)
+        await exchange.finish()
 
 
 def _spelled(resume_id: str, kind: str, json: bytes) -> bytes:

@@ -17,6 +17,7 @@ import structlog
 import trio
 
 from penstock.app.management.traffic import Traffic
+from penstock.recorder.captures import CaptureFilter
 from penstock_codecs.failures import OperationFailed
 
 __all__ = ["PageEvents"]
@@ -27,7 +28,7 @@ State = Callable[[], Awaitable[dict[str, Any]]]
 """Returns the content of a `state` event, as JSON values."""
 
 _KEPT: Final = 300
-"""Messages that are kept, of up to some 2 KiB each."""
+"""Messages that are kept, of up to some 60 KiB each; nearly all have less than 4 KiB."""
 _SAMPLE_SECONDS: Final = 1.0
 _LINGER_SECONDS: Final = 10.0
 """Seconds for which sampling goes on after the last page has gone: it may only have lost its connection."""
@@ -39,10 +40,13 @@ many listened."""
 class PageEvents:
     """The event source of all pages of a process. `run` must always run, even with no page open."""
 
-    def __init__(self, traffic: Traffic, state: State) -> None:
+    def __init__(self, traffic: Traffic, state: State, choice: CaptureFilter | None = None) -> None:
+        """`choice`: the messages that are wanted; None: all."""
+        self._choice = choice or CaptureFilter()
         self._traffic = traffic
         self._state = state
         self._pages = 0
+        self._others: set[PageEvents] = set()
         self._moved = trio.lowlevel.ParkingLot()  # woken when a page comes or goes, and by each new event
         self._messages: deque[tuple[int, bytes]] = deque(maxlen=_KEPT)
         self._newest_state: tuple[int, bytes] = (0, b"")
@@ -65,6 +69,21 @@ class PageEvents:
         finally:
             self._pages -= 1
             self._moved.unpark_all()
+
+    @asynccontextmanager
+    async def filtered(self, choice: CaptureFilter) -> AsyncIterator[PageEvents]:
+        """Run events of which only the wanted messages are, while the block runs."""
+        events = PageEvents(self._traffic, self._state, choice)
+        self._others.add(events)
+        if self._over:
+            events.drain()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(events.run)
+                yield events
+                nursery.cancel_scope.cancel()
+        finally:
+            self._others.discard(events)
 
     async def news(self, after: int) -> list[tuple[int, str, bytes]]:
         """Return number, kind and JSON of all kept events after number `after`, in order. Waits until there is one;
@@ -95,6 +114,8 @@ class PageEvents:
         """End the events: the gateway is about to stop."""
         self._over = True
         self._moved.unpark_all()
+        for events in self._others:
+            events.drain()
 
     # ---- the task ------------------------------------------------------------------------------------------------
 
@@ -134,7 +155,7 @@ class PageEvents:
     async def _listen(self) -> None:
         while not self._over:
             try:
-                async with self._traffic.decoded() as live:
+                async with self._traffic.decoded(self._choice) as live:
                     async for piece in live:
                         self._add(piece)
                         if live.status().dropped:

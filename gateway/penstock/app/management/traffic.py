@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl
@@ -14,12 +14,14 @@ from penstock.app.management.decoded import DecodedWriter
 from penstock.observe.taps.connections import Connections
 from penstock.observe.taps.tap import Tap
 from penstock.protocols.plugin import listener_kinds
+from penstock.recorder.captures import CaptureFilter
+from penstock.recorder.captures.choosing import parse_terms
 from penstock.recorder.live import LiveRecording
 from penstock.recorder.recordings import PAGE, Recordings, RunningRecording
 from penstock.recorder.selection import Selection, network
 from penstock_codecs.failures import FailureCode, fail
 
-__all__ = ["SelectionJson", "Traffic", "WorkerProcesses", "words_of"]
+__all__ = ["SelectionJson", "Traffic", "WorkerProcesses", "parse_selection", "words_of"]
 
 _AT_ONCE: Final = 500
 """Connections described between two checkpoints: 1 ms. Describing 10,000 at once took up to 0.2 s."""
@@ -67,10 +69,23 @@ def words_of(query: str) -> SelectionJson:
                 FailureCode.BAD_QUERY, f"{name!r:.80}: unknown parameter; expected one of {', '.join(_SINGULAR)}"
             )
         found.setdefault(_SINGULAR[name], []).append(value)
+    return _converted(found, FailureCode.BAD_QUERY)
+
+
+def parse_selection(text: str) -> SelectionJson:
+    """Parse a selection in one line, such as `stream=penstock/orders* listener=s2`. Raises INVALID."""
+    try:
+        terms = parse_terms(text, _SINGULAR)
+    except ValueError as error:
+        raise fail(FailureCode.INVALID, f"expression: {error}") from None
+    return _converted({_SINGULAR[name]: values for name, values in terms.items()}, FailureCode.INVALID)
+
+
+def _converted(found: Mapping[str, Sequence[str]], code: FailureCode) -> SelectionJson:
     try:
         return msgspec.convert(found, SelectionJson, strict=False)
     except msgspec.ValidationError as error:
-        raise fail(FailureCode.BAD_QUERY, str(error)) from None
+        raise fail(code, str(error)) from None
 
 
 class WorkerProcesses(Protocol):
@@ -78,9 +93,6 @@ class WorkerProcesses(Protocol):
 
     async def connections(self) -> list[dict[str, Any]]:
         """Return their open connections."""
-
-    async def newest(self, most: int) -> list[tuple[int, list[dict[str, Any]]]]:
-        """Return the result of `Traffic.newest` of each process."""
 
     async def close_connection(self, number: int) -> bool:
         """Close a connection by its number. Return whether it existed."""
@@ -111,18 +123,6 @@ class Traffic:
             "backs": set(backs),
             "protocols": set(listener_kinds()),
         }
-
-    async def newest(self, most: int) -> tuple[int, list[dict[str, Any]]]:
-        """Return the number of connections and the `most` newest, without those to this listener."""
-        taps = [tap for tap in self._connections if not tap.over and tap.conversation.protocol != "management"]
-        files = {one.recording.sink: one.recording.id for one in self.recordings.running if one.kind == "file"}
-        total, rows = (
-            len(taps),
-            [_shown(tap, [files[one] for one in tap.sinks if one in files]) for tap in taps[-most:]],
-        )
-        for more, theirs in [] if self.others is None else await self.others.newest(most):
-            total, rows = total + more, [*rows, *theirs]
-        return total, rows[-most:]
 
     async def connections(self) -> list[dict[str, Any]]:
         """Return the open connections with what is known of each."""
@@ -166,10 +166,10 @@ class Traffic:
             yield live
 
     @asynccontextmanager
-    async def decoded(self) -> AsyncIterator[LiveRecording]:
-        """Open a live recording of all messages as JSON lines (`penstock.app.management.decoded`), in pieces of whole
-        lines."""
-        async with self.recordings.listening(Selection(), DecodedWriter(), PAGE) as live:
+    async def decoded(self, choice: CaptureFilter) -> AsyncIterator[LiveRecording]:
+        """Open a live recording of the wanted messages as JSON lines (`penstock.app.management.decoded`), in pieces of
+        whole lines."""
+        async with self.recordings.listening(Selection(), DecodedWriter(choice), PAGE) as live:
             yield live
 
     def drain(self) -> None:

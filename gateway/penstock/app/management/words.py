@@ -9,10 +9,22 @@ import msgspec
 import trio
 
 from penstock.net.http.exchange import Exchange
+from penstock.recorder.captures import CaptureFilter
+from penstock.recorder.captures.choosing import parse_filter
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.limits import KIB
 
-__all__ = ["Answer", "EmptyBody", "Endpoint", "Endpoints", "RequestRefused", "read_json", "read_words", "whole_number"]
+__all__ = [
+    "Answer",
+    "EmptyBody",
+    "Endpoint",
+    "Endpoints",
+    "RequestRefused",
+    "filter_of",
+    "read_json",
+    "read_words",
+    "whole_number",
+]
 
 Answer = tuple[int, Any]
 """An HTTP status and a JSON value."""
@@ -23,6 +35,7 @@ Endpoints = Mapping[tuple[str, ...], Mapping[str, Endpoint]]
 """Endpoints by path and method. An empty second part of a path stands for a name."""
 
 MOST_BODY: Final = 16 * KIB
+_MOST_FILTER: Final = 500
 W = TypeVar("W")
 
 
@@ -67,6 +80,16 @@ async def read_json(exchange: Exchange, seconds: float, most: int = MOST_BODY) -
     if patience.cancelled_caught:
         raise fail(FailureCode.REQUEST_TIMEOUT, f"the body took more than {seconds:g} seconds")
     return held
+
+
+def filter_of(text: str) -> CaptureFilter:
+    """Parse a filter expression of a request (`penstock.recorder.captures.choosing`). Raises BAD_QUERY."""
+    if len(text) > _MOST_FILTER:
+        raise fail(FailureCode.BAD_QUERY, f"filter: more than {_MOST_FILTER} characters")
+    try:
+        return parse_filter(text)
+    except ValueError as error:
+        raise fail(FailureCode.BAD_QUERY, f"filter: {error}") from None
 
 
 def whole_number(name: str, text: str, most: int) -> int:

@@ -78,7 +78,6 @@ class _Process:
             "alive": self._alive,
             "snapshot": self._snapshot,
             "connections": self._connections,
-            "newest": self._newest,
             "close": self._close,
             "level": self._level,
             "reload": self._reload,
@@ -158,9 +157,6 @@ class _Process:
 
     async def _connections(self, _nothing: object) -> list[dict[str, Any]]:
         return [] if self._running is None else await self._running.traffic.connections()
-
-    async def _newest(self, most: int) -> tuple[int, list[dict[str, Any]]]:
-        return (0, []) if self._running is None else await self._running.traffic.newest(most)
 
     async def _close(self, number: int) -> bool:
         await trio.lowlevel.checkpoint()

@@ -120,10 +120,6 @@ class Supervisor:
         """Return the open connections of all workers."""
         return list(itertools.chain.from_iterable(await self.ask("connections")))
 
-    async def newest(self, most: int) -> list[tuple[int, list[dict[str, Any]]]]:
-        """Return the number of connections of each worker, and its `most` newest."""
-        return await self.ask("newest", most)
-
     async def close_connection(self, number: int) -> bool:
         """Close a connection by its number. Return whether it existed."""
         return any(await self.ask("close", number))

@@ -15,7 +15,7 @@ import click
 
 from penstock.cli.progress import progress_bar, shares_terminal
 from penstock.recorder.captures import CaptureEvents, UnreadableCapture
-from penstock.recorder.captures.choosing import PROTOCOLS
+from penstock.recorder.captures.choosing import FILTER_TERMS, PROTOCOLS, CaptureFilter, parse_filter
 from penstock.recorder.captures.opening import recorded_side
 from penstock_analysis.capture import CaptureEvent, Side
 
@@ -24,6 +24,7 @@ __all__ = [
     "capture_argument",
     "choice_options",
     "ending_quietly",
+    "filter_option",
     "one_side",
     "opened_captures",
     "side_option",
@@ -57,6 +58,19 @@ def text_option(command: F) -> F:
     return click.option(
         "--text", default="", metavar="TEXT", help="Only messages with this text in a field or a record."
     )(command)
+
+
+def filter_option(command: F) -> F:
+    """Add the option `--filter`, as `expression`, a CaptureFilter."""
+
+    def parsed(_context: click.Context, _option: click.Parameter, text: str) -> CaptureFilter:
+        try:
+            return parse_filter(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    said = f"Filters in one line, such as 'kind=Append* stream=penstock/*'; names: {', '.join(FILTER_TERMS)}."
+    return click.option("--filter", "expression", default="", metavar="EXPRESSION", callback=parsed, help=said)(command)
 
 
 def choice_options(command: F) -> F:

@@ -4,19 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 
-from penstock.cli.captures.opened import begun, capture_argument, choice_options, opened_captures, text_option, writer
+from penstock.cli.captures.opened import (
+    begun,
+    capture_argument,
+    choice_options,
+    filter_option,
+    opened_captures,
+    text_option,
+    writer,
+)
 from penstock.cli.captures.rows import CONVERSATION_HEAD, MESSAGE_HEAD, RowFormat
 from penstock.cli.output import json_lines_option
 from penstock.recorder.captures import CaptureFilter
+from penstock.recorder.captures.inspecting import Inspector
 from penstock.recorder.captures.lines import as_json, message_line, problem_line, record_line, summary_line
 from penstock_analysis.capture import CaptureEvent
 from penstock_analysis.dialogue import Message, Problem
 from penstock_analysis.dialogue.summaries import Summaries, Summary
 
-__all__ = ["show_command", "show_messages"]
+__all__ = ["MessageForm", "show_command", "show_messages"]
+
+
+class MessageForm(NamedTuple):
+    """The form of messages. `as_lines`: JSON lines. `bodies`: with their records. `details`: with all that is known of
+    each."""
+
+    as_lines: bool
+    bodies: bool = False
+    details: bool = False
 
 
 @click.command("show")
@@ -30,10 +49,16 @@ __all__ = ["show_command", "show_messages"]
     help="Only messages of this kind, such as APPEND, 'Read*' or problem.",
 )
 @text_option
+@filter_option
 @click.option(
     "--conversations", is_flag=True, help="List conversations with such messages instead, each when it has ended."
 )
 @click.option("--bodies", is_flag=True, help="Also list the records of each message, with shortened bodies.")
+@click.option(
+    "--details",
+    is_flag=True,
+    help="Also show the records of each message, its first bytes, and the request that it answers.",
+)
 @click.option("--utc", "absolute", is_flag=True, help="Show times of day (UTC) instead of seconds since the start.")
 @json_lines_option("message or conversation")
 def show_command(
@@ -44,8 +69,10 @@ def show_command(
     side: str | None,
     kinds: Sequence[str],
     text: str,
+    expression: CaptureFilter,
     conversations: bool,
     bodies: bool,
+    details: bool,
     absolute: bool,
     as_lines: bool,
 ) -> None:
@@ -55,47 +82,56 @@ def show_command(
     its last byte. Protocol violations are listed between the messages, after `!!`. Of a damaged capture every intact
     part is listed, and standard error reports the damage.
     """
-    choice = CaptureFilter(connections, protocols, streams, kinds, text)
-    rows = RowFormat(absolute, bodies)
+    texts = [text] if text else []
+    choice = CaptureFilter(connections, protocols, streams, kinds, texts).plus(expression)
+    rows = RowFormat(absolute, bodies or details)
     with opened_captures(captures, "Reading", side=side, connections=connections) as found:
         write = writer(found)
         if conversations:
             _show_conversations(begun(found), choice, rows, as_lines, write)
         else:
-            show_messages(begun(found), choice, rows, (as_lines, bodies), write)
+            show_messages(begun(found), choice, rows, MessageForm(as_lines, bodies, details), write)
 
 
 def show_messages(
     events: Iterable[CaptureEvent],
     choice: CaptureFilter,
     rows: RowFormat,
-    form: tuple[bool, bool],
+    form: MessageForm,
     write: Callable[[str], None],
 ) -> None:
-    """Write a line for each wanted message and problem as events complete them. `form`: whether to write JSON lines,
-    and whether to include each message's records."""
+    """Write a line for each wanted message and problem as events complete them."""
     from penstock_analysis.dialogue.dialogues import Dialogues
 
-    as_lines, bodies = form
     dialogues = Dialogues(choice.conversation)
-    if not as_lines:
+    inspector = Inspector()
+    if not form.as_lines:
         write(MESSAGE_HEAD)
 
     def show(items: Iterator[Message | Problem]) -> None:
         for item in items:
-            if not choice.accepts(item):
-                continue
-            if not as_lines:
-                for row in rows.of(item):
-                    write(row)
-            elif isinstance(item, Problem):
-                write(as_json(problem_line(item)))
-            else:
-                told = {"bodies": [record_line(record) for record in item.records]} if bodies else {}
-                write(as_json(message_line(item) | told))
+            if choice.accepts(item):
+                if form.as_lines:
+                    write(as_json(line(item)))
+                else:
+                    for row in rows.of(item):
+                        write(row)
+                    for row in inspector.dump(item) if form.details else ():
+                        write(f"{'':12}{row}")
+            if form.details:
+                inspector.add(item)
+
+    def line(item: Message | Problem) -> dict[str, Any]:
+        if form.details:
+            return inspector.inspect(item)
+        if isinstance(item, Problem):
+            return problem_line(item)
+        return message_line(item) | ({"bodies": list(map(record_line, item.records))} if form.bodies else {})
 
     for event in events:
         rows.begin(event.time_ns)
+        if form.details and choice.conversation(event.conversation):
+            inspector.receive(event)
         show(dialogues.receive(event))
     show(dialogues.end())
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
 import click
 
+from penstock.recorder.captures.choosing import parse_terms
 from penstock.recorder.captures.text import printable
 from penstock_analysis.plugin import HTTP, plugins
 
@@ -53,13 +53,7 @@ def selection_options(protocols: Sequence[str]) -> Callable[[F], F]:
 def parse_selection(text: str) -> dict[str, tuple[str, ...]]:
     """Parse a selection in one line, such as `stream=penstock/orders* listener=s2`: the options as NAME=VALUE, which
     may be repeated. Raises ValueError, whose message says what is wrong."""
-    found: dict[str, tuple[str, ...]] = {}
-    for term in shlex.split(text):
-        name, equals, value = term.partition("=")
-        if name not in PLURALS or not equals or not value:
-            raise ValueError(f"{term!r}: expected NAME=VALUE with one of {', '.join(PLURALS)}")
-        found[name] = (*found.get(name, ()), value)
-    return found
+    return parse_terms(text, PLURALS)
 
 
 def query(selection: Mapping[str, Sequence[Any]]) -> str:

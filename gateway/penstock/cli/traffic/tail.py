@@ -10,9 +10,9 @@ from typing import Any, BinaryIO
 import click
 
 from penstock.cli.admin_client import follow, management_options
-from penstock.cli.captures.opened import text_option
+from penstock.cli.captures.opened import filter_option, text_option
 from penstock.cli.captures.rows import RowFormat
-from penstock.cli.captures.show import show_messages
+from penstock.cli.captures.show import MessageForm, show_messages
 from penstock.cli.output import json_lines_option
 from penstock.cli.traffic.selecting import SPOKEN, query, selection_options
 from penstock.recorder.captures import CaptureFilter
@@ -29,6 +29,7 @@ __all__ = ["tail_command"]
     "--kind", "kinds", multiple=True, metavar="GLOB", help="Only messages of this kind, such as APPEND or problem."
 )
 @text_option
+@filter_option
 @click.option(
     "--pcapng",
     "into",
@@ -47,6 +48,7 @@ def tail_command(
     token: str | None,
     kinds: Sequence[str],
     text: str,
+    expression: CaptureFilter,
     into: BinaryIO | None,
     bodies: bool,
     absolute: bool,
@@ -57,21 +59,26 @@ def tail_command(
 
     Connections that are already open are followed from that point on. Secrets are redacted as in recordings.
     """
-    if into is not None and (kinds or text or bodies or absolute or as_lines):
+    filtered = expression != CaptureFilter()
+    if into is not None and (kinds or text or filtered or bodies or absolute or as_lines):
         raise click.UsageError(
-            "--pcapng writes raw traffic and cannot be combined with --kind, --text, --bodies, --utc or --json"
+            "--pcapng writes raw traffic and cannot be combined with --kind, --text, --filter, --bodies, --utc or "
+            "--json"
         )
     if into is not None and not _asks_for_connections(asked["protocol"]):
         raise click.UsageError(f"--pcapng writes whole connections: --protocol must be one of {', '.join(SPOKEN)}")
     choice = CaptureFilter(
-        protocols=asked["protocol"], streams=list(_spellings(asked["stream"])), kinds=kinds, text=text
-    )
+        protocols=asked["protocol"],
+        streams=list(_spellings(asked["stream"])),
+        kinds=kinds,
+        texts=[text] if text else [],
+    ).plus(expression)
     with contextlib.suppress(KeyboardInterrupt):
         pieces = follow(management, token, f"/tail?{_query(asked)}")
         if into is not None:
             _copy(pieces, into)
             return
-        show_messages(_events(pieces), choice, RowFormat(absolute, bodies), (as_lines, bodies), _print)
+        show_messages(_events(pieces), choice, RowFormat(absolute, bodies), MessageForm(as_lines, bodies), _print)
 
 
 def _query(asked: dict[str, tuple[Any, ...]]) -> str:

@@ -1,9 +1,11 @@
-"""Filters for the conversations and messages of a capture."""
+"""Filters for the conversations and messages of a capture, and the expressions in which people write filters and
+selections."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -11,9 +13,10 @@ from penstock_analysis.capture import Conversation
 from penstock_analysis.dialogue import Message, Problem, SeenRecord
 from penstock_analysis.plugin import plugins
 
-__all__ = ["PROTOCOLS", "CaptureFilter"]
+__all__ = ["FILTER_TERMS", "PROTOCOLS", "CaptureFilter", "parse_filter", "parse_terms"]
 
 _UNKNOWN: Final = "tcp"
+_MOST_DIGITS: Final = 20
 PROTOCOLS: Final = tuple(
     dict.fromkeys((*plugins(), *(layer for plugin in plugins().values() for layer in plugin.layers), _UNKNOWN))
 )
@@ -23,13 +26,21 @@ PROTOCOLS: Final = tuple(
 @dataclass(frozen=True, slots=True)
 class CaptureFilter:
     """A filter. Empty sequences accept everything; patterns are globs (`*`, `?`, `[...]`), and one match is enough.
-    `text`: in a field or the failure of a message, in one of its records, or in the rule of a problem."""
+    `texts`: all of them, each in a field or the failure of a message, one of its records, or the rule of a problem.
+    `exchanges`: of messages and problems, by number."""
 
     connections: Sequence[int] = ()
     protocols: Sequence[str] = ()
     streams: Sequence[str] = ()
     kinds: Sequence[str] = ()
-    text: str = ""
+    texts: Sequence[str] = ()
+    exchanges: Sequence[int] = ()
+
+    def plus(self, other: CaptureFilter) -> CaptureFilter:
+        """Return a filter with the values of both, as if all had been given to one command."""
+        return CaptureFilter(
+            *((*getattr(self, part.name), *getattr(other, part.name)) for part in fields(CaptureFilter))
+        )
 
     def conversation(self, conversation: Conversation) -> bool:
         """Return whether any message of this conversation may be wanted."""
@@ -39,12 +50,19 @@ class CaptureFilter:
 
     def accepts(self, item: Message | Problem) -> bool:
         """Return whether a message or a problem of a wanted conversation is wanted."""
+        if self.exchanges and item.exchange not in self.exchanges:
+            return False
         return self.problem(item) if isinstance(item, Problem) else self.message(item)
 
     def noted(self, conversation: Conversation, streams: Sequence[str]) -> bool:
         """Return whether a conversation is wanted by the streams that the gateway noted for it, regardless of its
         messages."""
-        if self.kinds or self.text or (self.protocols and conversation.protocol not in self.protocols):
+        if (
+            self.kinds
+            or self.texts
+            or self.exchanges
+            or (self.protocols and conversation.protocol not in self.protocols)
+        ):
             return False
         return not self.streams or any(map(self.stream, streams))
 
@@ -56,7 +74,11 @@ class CaptureFilter:
             and message.layer not in self.protocols
         ):
             return False
-        return self.stream(message.stream) and _matches(message.kind, self.kinds) and self._says(message)
+        return (
+            self.stream(message.stream)
+            and _matches(message.kind, self.kinds)
+            and all(_says(message, text) for text in self.texts)
+        )
 
     def stream(self, stream: str) -> bool:
         """Return whether items about this stream are wanted."""
@@ -71,20 +93,65 @@ class CaptureFilter:
         its layer is known only to be one of those that the conversation may carry."""
         if not self._may_speak(problem.conversation.protocol):
             return False
-        return not self.streams and _matches("problem", self.kinds) and self.text in problem.rule
-
-    def _says(self, message: Message) -> bool:
-        """Return whether the text is in a message."""
-        if not self.text or self.text in message.failure or _has(message.fields, self.text):
-            return True
-        data = self.text.encode("utf-8", "surrogateescape")
-        return any(data in part for record in message.records for part in _parts(record))
+        said = all(text in problem.rule for text in self.texts)
+        return said and not self.streams and _matches("problem", self.kinds)
 
     def _may_speak(self, protocol: str) -> bool:
         """Return whether a conversation of this protocol ("": unknown) may carry a wanted protocol or layer."""
         if not self.protocols or protocol not in plugins():
             return True
         return not {protocol, *plugins()[protocol].layers, _UNKNOWN}.isdisjoint(self.protocols)
+
+
+def parse_terms(text: str, names: Collection[str], bare: str = "") -> dict[str, tuple[str, ...]]:
+    """Parse an expression in one line: NAME=VALUE terms, such as `stream=penstock/orders* kind=Append*`, which may be
+    repeated, and quoted as in a shell. `bare`: the name for a word without `=`; "": that is an error. Raises
+    ValueError, whose message says what is wrong."""
+    found: dict[str, tuple[str, ...]] = {}
+    for term in shlex.split(text):
+        name, equals, value = term.partition("=")
+        if bare and not equals:
+            name, value = bare, term
+        if name not in names or not value:
+            raise ValueError(f"{term!r}: expected NAME=VALUE with one of {', '.join(names)}")
+        found[name] = (*found.get(name, ()), value)
+    return found
+
+
+FILTER_TERMS: Final = ("connection", "protocol", "stream", "kind", "exchange", "text")
+"""Names in a filter expression: those of the options of `penstock show`."""
+
+
+def parse_filter(text: str) -> CaptureFilter:
+    """Parse a filter expression, such as `kind=Append* stream=penstock/* "a text"`. One match for each name is enough,
+    but all texts must be found. Raises ValueError, whose message says what is wrong."""
+    terms = parse_terms(text, FILTER_TERMS, bare="text")
+    for name in terms.get("protocol", ()):
+        if name not in PROTOCOLS:
+            raise ValueError(f"protocol={name}: expected one of {', '.join(PROTOCOLS)}")
+    return CaptureFilter(
+        _numbers("connection", terms),
+        terms.get("protocol", ()),
+        terms.get("stream", ()),
+        terms.get("kind", ()),
+        terms.get("text", ()),
+        _numbers("exchange", terms),
+    )
+
+
+def _numbers(name: str, terms: Mapping[str, tuple[str, ...]]) -> tuple[int, ...]:
+    for text in terms.get(name, ()):
+        if not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
+            raise ValueError(f"{name}={text}: expected a whole number")
+    return tuple(map(int, terms.get(name, ())))
+
+
+def _says(message: Message, text: str) -> bool:
+    """Return whether a text is in a message."""
+    if text in message.failure or _has(message.fields, text):
+        return True
+    data = text.encode("utf-8", "surrogateescape")
+    return any(data in part for record in message.records for part in _parts(record))
 
 
 def _has(value: Any, text: str) -> bool:

@@ -69,7 +69,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
 
 
 async def test_connections_are_shown_with_what_is_known_of_them(desk: Desk) -> None:
-    assert await desk.get("/connections") == {"connections": []}
+    assert await desk.get("/connections") == {"connections": [], "total": 0}
     tap = desk.front_of(7)
     tap.received(b"question")
     tap.sent([b"answer"], 6)
@@ -95,7 +95,7 @@ async def test_connections_are_shown_with_what_is_known_of_them(desk: Desk) -> N
     assert (other["side"], other["name"], other["protocol"]) == ("back", "backs.lite", "s2")
     await back.aclose()
     tap.end()
-    assert await desk.get("/connections") == {"connections": []}
+    assert await desk.get("/connections") == {"connections": [], "total": 0}
 
 
 async def test_a_recording_is_started_and_stopped(desk: Desk) -> None:

@@ -149,6 +149,7 @@ class _TailPart:
         if kind != "message":
             return
         message = msgspec.json.decode(line)
+        del message["detail"]  # it repeats the other keys, at length
         self.missed += max(message["nth"] - self.nth - 1, 0) if self.nth else 0
         self.nth = message["nth"]
         if self._asked.wants(message):

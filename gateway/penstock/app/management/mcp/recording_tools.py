@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-import trio
 from msgspec import Meta
 
+from penstock.app.management.command import object_of, run_command
 from penstock.app.management.controls import Controls
-from penstock.app.management.mcp.command import run_command
 from penstock.app.management.mcp.tool import Arguments, Cursor, Limit, Pager, PageResult, Tool, ToolFailed
+from penstock.app.management.recorder_directory import RecorderDirectory
 from penstock.app.management.traffic import Traffic
 from penstock.protocols.plugin import server_kinds
-from penstock.recorder.captures import UnreadableCapture
-from penstock.recorder.captures.opening import capture_files
 
 __all__ = ["recording_tools"]
 
@@ -40,10 +38,15 @@ Streams = Annotated[tuple[str, ...], Meta(max_length=50, description="Only strea
 
 def recording_tools(traffic: Traffic, controls: Controls) -> list[Tool[Any]]:
     """Return the tools over the recordings of a gateway, which are the captures in its recorder's directory."""
-    directory = RecorderDirectory(controls)
+    directory = RecorderDirectory(traffic, controls)
 
     async def recordings(asked: RecordingsArguments, _may_change: bool) -> RecordingsResult:
-        return await trio.to_thread.run_sync(_recordings, directory, traffic.running(), asked)
+        pager = Pager(asked.cursor, asked.limit)
+        pager.take_all(
+            {"name": one.name, "bytes": one.bytes, "recording": one.recording} for one in await directory.captures()
+        )
+        found = msgspec.convert(pager.items, list[RecordingFile])
+        return RecordingsResult(recordings=found, next_cursor=pager.next_cursor)
 
     async def search(asked: SearchArguments, _may_change: bool) -> SearchResult:
         options = [
@@ -130,40 +133,6 @@ def recording_tools(traffic: Traffic, controls: Controls) -> list[Tool[Any]]:
     ]
 
 
-class RecorderDirectory:
-    """The directory of the configuration in force. Only captures directly in it can be named."""
-
-    def __init__(self, controls: Controls) -> None:
-        self._controls = controls
-
-    @property
-    def path(self) -> Path:
-        """The directory. Raises ToolFailed if none is configured."""
-        recorder = self._controls.config().recorder
-        if recorder is None:
-            raise ToolFailed("this gateway has no [recorder] directory, so it has no recordings")
-        return Path(recorder.directory).absolute()
-
-    def files(self) -> dict[str, Path]:
-        """Return the captures by name. Links that lead out of the directory are left out."""
-        try:
-            found = capture_files(self.path)
-        except UnreadableCapture:
-            return {}
-        home = self.path.resolve()
-        return {file.name: file for file in found if file.is_file() and file.resolve().parent == home}
-
-    async def paths(self, *names: str) -> list[Path]:
-        """Return the files of these names; one that was compressed since it was listed is found, too. Raises
-        ToolFailed, with the same words whatever else a name leads to."""
-        files = await trio.to_thread.run_sync(self.files)
-        found = [files.get(name) or files.get(f"{name}.zst") for name in names]
-        for name, path in zip(names, found, strict=True):
-            if path is None:
-                raise ToolFailed(f"{name!r:.120} is not a recording of this gateway; the tool recordings lists them")
-        return [path for path in found if path is not None]
-
-
 # ---- recordings ------------------------------------------------------------------------------------------------------
 
 
@@ -186,21 +155,6 @@ class RecordingsResult(PageResult, kw_only=True):
     """Files, newest first."""
 
     recordings: list[RecordingFile]
-
-
-def _recordings(
-    directory: RecorderDirectory, running: list[dict[str, Any]], asked: RecordingsArguments
-) -> RecordingsResult:
-    pager = Pager(asked.cursor, asked.limit)
-    writing = {Path(one["file"]).name: one["id"] for one in running if one["file"] is not None}
-    for name, path in sorted(directory.files().items(), reverse=True):
-        try:
-            size = path.stat().st_size
-        except FileNotFoundError:  # deleted meanwhile, as too old
-            continue
-        if not (pager.skip() or pager.take({"name": name, "bytes": size, "recording": writing.get(name)})):
-            break
-    return RecordingsResult(recordings=msgspec.convert(pager.items, list[RecordingFile]), next_cursor=pager.next_cursor)
 
 
 # ---- search and explain ----------------------------------------------------------------------------------------------
@@ -301,7 +255,7 @@ async def _diff(directory: RecorderDirectory, asked: DiffArguments, may_change: 
         raise ToolFailed("b: a token that permits only looking cannot make the gateway connect to a server")
     options = ["--json", f"--by={asked.by}", f"--limit={asked.differences}", *_options("stream", asked.streams)]
     options += _options("basin", [asked.basin] if asked.basin else [])
-    found = await _object(["diff", *options, "--", str(a), b], _SECONDS)
+    found = await object_of(["diff", *options, "--", str(a), b], _SECONDS)
     pager = Pager(asked.cursor, asked.limit)
     pager.take_all(found["streams"])
     return DiffResult(equal=found["equal"], streams=pager.items, next_cursor=pager.next_cursor)
@@ -352,22 +306,7 @@ async def _replay(directory: RecorderDirectory, asked: ReplayArguments) -> Repla
     ]
     paths = await directory.paths(*asked.recordings)
     environment = {} if asked.token is None else {"PENSTOCK_TOKEN": asked.token}
-    report = await _object(["replay", *options, "--", *map(str, paths)], asked.seconds, environment)
+    report = await object_of(["replay", *options, "--", *map(str, paths)], asked.seconds, environment)
     pager = Pager(None, _MOST_CONVERSATIONS)
     pager.take_all(sorted(report.pop("conversations"), key=lambda one: not one["different"]))
     return ReplayResult(**report, conversations=pager.items)
-
-
-async def _object(command: list[str], seconds: float, environment: dict[str, str] | None = None) -> dict[str, Any]:
-    """Run a command that prints one JSON object, and return it. Raises ToolFailed."""
-    lines: list[bytes] = []
-
-    def take(line: bytes) -> bool:
-        lines.append(line)
-        return True
-
-    end = await run_command(command, take, seconds, environment)
-    if not lines:
-        raise ToolFailed(f"{command[0]} ended without a result: {'; '.join(end.warnings) or 'it printed nothing'}")
-    found: dict[str, Any] = msgspec.json.decode(b"".join(lines))
-    return found

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 import msgspec
 from msgspec import Meta
 
+from penstock.app.management.command import CommandFailed
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.limits import KIB
 
@@ -80,7 +81,7 @@ class Tool(Generic[A]):
             if not (self.read_only or may_change):
                 raise ToolFailed(f"{self.name} changes something, and this token permits only looking")
             result = msgspec.to_builtins(await self.run(self._checked(arguments), may_change))
-        except ToolFailed as error:
+        except (ToolFailed, CommandFailed) as error:
             return _said(str(error), failed=True)
         except OperationFailed as error:
             return _said(error.failure.message, failed=True)

@@ -8,14 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import trio
 
-from penstock.app.management.mcp.tool import ToolFailed
 from penstock_codecs.limits import KIB, MIB
 
-__all__ = ["CommandEnd", "run_command"]
+__all__ = ["CommandEnd", "CommandFailed", "object_of", "run_command"]
 
 _MOST_AT_ONCE: Final = 2
 """Processes at a time: further calls wait for them."""
@@ -25,6 +25,10 @@ _GRACE_SECONDS: Final = 10.0
 """Time for a process to report what it did, after it was interrupted."""
 
 _room = trio.CapacityLimiter(_MOST_AT_ONCE)
+
+
+class CommandFailed(Exception):
+    """A command failed, for a reason that its caller can do something about."""
 
 
 @dataclass(slots=True)
@@ -44,8 +48,8 @@ async def run_command(
     """Run a command and pass the lines of its output to `take`, until that returns False or the output ends.
 
     `environment`: variables in addition to those of this process, of which none configures Penstock. After `seconds`
-    the process is interrupted as by Ctrl-C, and may still report. Raises ToolFailed with its error if it fails without
-    any output, and if a line has more than 16 MiB.
+    the process is interrupted as by Ctrl-C, and may still report. Raises CommandFailed with its error if it fails
+    without any output, and if a line has more than 16 MiB.
     """
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
     async with _room:
@@ -67,11 +71,27 @@ async def run_command(
             with trio.CancelScope(shield=True):
                 await process.wait()
     if output.failure:
-        raise ToolFailed(output.failure)
+        raise CommandFailed(output.failure)
     if not output.lines and process.returncode:
         late = f"{arguments[0]} took more than {seconds:g} seconds"
-        raise ToolFailed(late if output.end.interrupted else output.reason() or f"{arguments[0]} failed")
+        raise CommandFailed(late if output.end.interrupted else output.reason() or f"{arguments[0]} failed")
     return output.end
+
+
+async def object_of(command: list[str], seconds: float, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Run a command that prints one JSON object, and return it. Raises CommandFailed."""
+    lines: list[bytes] = []
+
+    def take(line: bytes) -> bool:
+        lines.append(line)
+        return True
+
+    end = await run_command(command, take, seconds, environment)
+    if not lines:
+        reason = "; ".join(end.warnings) or "it printed nothing"
+        raise CommandFailed(f"{command[0]} ended without a result: {reason}")
+    found: dict[str, Any] = msgspec.json.decode(b"".join(lines))
+    return found
 
 
 class _Output:

@@ -1,0 +1,133 @@
+"""The management endpoints for the captures in the recorder's directory: a list, the files, their messages, and the
+comparison of two."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any, Final, TypeVar
+
+import msgspec
+import trio
+
+from penstock.app.management.command import CommandFailed, object_of, run_command
+from penstock.app.management.controls import Controls
+from penstock.app.management.mcp.tool import Pager, ToolFailed
+from penstock.app.management.positions import query_of
+from penstock.app.management.recorder_directory import RecorderDirectory
+from penstock.app.management.traffic import Traffic
+from penstock.app.management.words import Answer, Endpoints, RequestRefused, filter_of, whole_number
+from penstock.net.http.exchange import Exchange
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.limits import KIB
+
+__all__ = ["AboutCaptures"]
+
+_SECONDS: Final = 60.0
+"""Time for reading captures."""
+_MOST_FILES: Final = 1000
+_MOST_MESSAGES: Final = 200
+_PIECE: Final = 256 * KIB
+_SIDES: Final = ("front", "back", "both")
+_BY: Final = ("content", "position")
+
+T = TypeVar("T")
+
+
+class AboutCaptures:
+    """The endpoints; see docs/management.md. Captures are read by commands in processes of their own, two at a time."""
+
+    def __init__(self, traffic: Traffic, controls: Controls) -> None:
+        self._directory = RecorderDirectory(traffic, controls)
+        self.endpoints: Endpoints = {
+            ("captures",): {"GET": self._captures},
+            ("captures", "compare"): {"GET": self._compare},
+            ("captures", ""): {"GET": self._download},
+            ("captures", "", "messages"): {"GET": self._messages},
+        }
+
+    async def _captures(self, _exchange: Exchange, _name: str) -> Answer:
+        found = await _answered(self._directory.captures())
+        shown = [one._asdict() for one in found[:_MOST_FILES]]
+        return 200, {"captures": shown, "has_more": len(found) > _MOST_FILES}
+
+    async def _download(self, exchange: Exchange, name: str) -> None:
+        (path,) = await _found(self._directory.paths(name))
+        kind = "application/zstd" if path.suffix == ".zst" else "application/x-pcapng"
+        head = [
+            ("content-type", kind),
+            ("content-disposition", f'attachment; filename="{_plain(path.name)}"'),
+            ("cache-control", "no-store"),
+            ("x-content-type-options", "nosniff"),
+        ]
+        if exchange.request.method == "HEAD":
+            await exchange.respond(200, head)
+            return
+        async with await trio.open_file(path, "rb") as file:
+            await exchange.start(200, head)
+            while piece := await file.read(_PIECE):
+                await exchange.send([piece])
+        await exchange.finish()
+
+    async def _messages(self, exchange: Exchange, name: str) -> Answer:
+        asked = query_of(exchange.request.query, ("filter", "side", "cursor", "limit"))
+        limit = whole_number("limit", asked.get("limit", "100"), _MOST_MESSAGES)
+        expression, side = asked.get("filter", ""), _one_of("side", asked, _SIDES)
+        filter_of(expression)  # raises
+        try:
+            pager = Pager(asked.get("cursor"), limit)
+        except ToolFailed as error:
+            raise fail(FailureCode.BAD_QUERY, str(error)) from None
+        paths = await _found(self._directory.paths(name))
+        sides = [] if side is None else [f"--side={side}"]
+        command = ["show", "--json", "--details", f"--filter={expression}", *sides, "--", *map(str, paths)]
+        end = await _answered(
+            run_command(command, lambda line: pager.skip() or pager.take(msgspec.json.decode(line)), _SECONDS)
+        )
+        if end.interrupted:
+            raise RequestRefused(
+                409, "too_long", f"reading {name} took more than {_SECONDS:g} seconds: narrow the filter"
+            )
+        warnings = [] if pager.next_cursor is not None else end.warnings  # else the command was stopped
+        return 200, {"messages": pager.items, "next_cursor": pager.next_cursor, "warnings": warnings}
+
+    async def _compare(self, exchange: Exchange, _name: str) -> Answer:
+        asked = query_of(exchange.request.query, ("a", "b", "by"))
+        for name in ("a", "b"):
+            if name not in asked:
+                raise fail(FailureCode.BAD_QUERY, f"{name}: the name of a capture is missing")
+        paths = await _found(self._directory.paths(asked["a"], asked["b"]))
+        by = _one_of("by", asked, _BY) or "content"
+        found = await _answered(
+            object_of(["diff", "--json", f"--by={by}", "--limit=20", "--", *map(str, paths)], _SECONDS)
+        )
+        pager = Pager(None, _MOST_MESSAGES)
+        pager.take_all(found["streams"])
+        return 200, {"equal": found["equal"], "streams": pager.items, "has_more": pager.next_cursor is not None}
+
+
+async def _answered(work: Awaitable[T]) -> T:
+    """Return the result. Raises RequestRefused in place of CommandFailed."""
+    try:
+        return await work
+    except CommandFailed as error:
+        raise RequestRefused(409, "cannot_read", str(error)) from None
+
+
+async def _found(work: Awaitable[T]) -> T:
+    """Return the result. Raises RequestRefused in place of CommandFailed: there is no such capture."""
+    try:
+        return await work
+    except CommandFailed as error:
+        raise RequestRefused(404, "capture_not_found", str(error)) from None
+
+
+def _one_of(name: str, asked: dict[str, Any], known: tuple[str, ...]) -> str | None:
+    value = asked.get(name)
+    if value is not None and value not in known:
+        raise fail(FailureCode.BAD_QUERY, f"{name}: expected one of {', '.join(known)}, got {value!r:.80}")
+    return value
+
+
+def _plain(name: str) -> str:
+    """Return a file's name for a header: other characters than printable ASCII, and quotes, become underscores."""
+    return "".join(sign if " " <= sign <= "~" and sign not in '"\\' else "_" for sign in name)

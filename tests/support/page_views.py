@@ -1,0 +1,133 @@
+"""The management page of a busy gateway, view by view: for tests, for the judge of accessibility, and for the
+pictures of docs/management.md.
+
+    python tests/support/page_views.py FOLDER    # takes the pictures anew
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+if __name__ == "__main__":  # as a program: find the package
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.browser import Browser, Tab, browser_program
+from support.captures.recording import capture_files
+from support.management import ask
+from support.process import BASIN, CONFIG, GatewayProcess
+from support.s2.client import S2Client
+from support.s3p.client import S3PClient
+
+__all__ = ["PAGE_CONFIG", "READY", "PageView", "busy_gateway", "views_of"]
+
+RECORDER = """
+[recorder]
+directory = "{data}/recordings"
+start = false
+"""
+AWAY = """
+[backs.archive]
+kind = "s2"
+address = "127.0.0.1:9"
+
+[[routes]]
+name = "everything"
+back = "embedded"
+mirror = "archive"
+"""
+PAGE_CONFIG = CONFIG + RECORDER
+READY = "document.querySelector('#ready').dataset.state === 'ready'"
+_ORDERS = [
+    '{"order": 1001, "item": "valve", "count": 2}',
+    '{"order": 1002, "item": "gasket", "count": 40}',
+    '{"order": 1003, "item": "flange", "count": 6}',
+]
+
+
+@dataclass(frozen=True)
+class PageView:
+    """A view: its name, its address behind `#/`, and JavaScript that is true once it is drawn. `open`: JavaScript that
+    opens more of it."""
+
+    name: str
+    route: str
+    drawn: str
+    open: str = ""
+
+
+def views_of(gateway: GatewayProcess) -> list[PageView]:
+    """Return all views of a gateway of `busy_gateway`."""
+    one, other = [file.name for file in capture_files(gateway.data / "recordings")][:2]
+    has = "document.querySelector('{} tbody tr') !== null".format
+    panel = "document.querySelector('.inspector:not([hidden])')"
+    press = "document.querySelector('#view tbody button.link').click()"
+    return [
+        PageView("overview", "", "document.querySelector('#process dl')"),
+        PageView("streams", "streams", has("#view")),
+        PageView("stream", f"stream?name={BASIN}/orders", has("#view")),
+        PageView(
+            "record", f"stream?name={BASIN}/orders", f"{panel} && {panel}.querySelectorAll('dl div').length > 4", press
+        ),
+        PageView("messages", "messages", has("#view")),
+        PageView("message", f"recording?name={one}&filter=kind%3DAppendAck", f"{panel} !== null", press),
+        PageView("connections", "connections", has("#view")),
+        PageView("recordings", "recordings", has("#view")),
+        PageView("recording", f"recording?name={one}", has("#view")),
+        PageView("comparison", f"compare?a={one}&b={other}", "document.querySelector('#verdict').dataset.equal"),
+        PageView("routes", "routes", "document.querySelector('.picture svg')"),
+    ]
+
+
+def show(tab: Tab, gateway: GatewayProcess, view: PageView) -> None:
+    """Go to a view, and wait until it is drawn."""
+    tab.load(f"http://127.0.0.1:{gateway.management_port}/#/{view.route}")
+    tab.evaluate("location.reload()")
+    tab.until(f"document.readyState === 'complete' && {READY}")
+    if view.open:
+        tab.until("document.querySelector('#view tbody button.link')")
+        tab.evaluate(view.open)
+    tab.until(view.drawn)
+
+
+@contextmanager
+def busy_gateway() -> Iterator[GatewayProcess]:
+    """A gateway with streams, open connections, two recordings that differ, and a back that is away."""
+    with GatewayProcess(PAGE_CONFIG.replace("[listeners.s2]", AWAY + "\n[listeners.s2]", 1)) as gateway:
+        s2 = S2Client(("127.0.0.1", gateway.s2_port), BASIN)
+        for orders in (_ORDERS, [*_ORDERS[:1], '{"order": 1002, "item": "gasket", "count": 41}']):
+            _, recording = ask(gateway.management_port, "/recordings", {"streams": [f"{BASIN}/orders"]})
+            s2.append("orders", *orders)
+            ask(gateway.management_port, f"/recordings/{recording['id']}/stop", {})
+        for name in ("invoices", "shipments"):
+            s2.append(name, "created", "sent")
+        with S3PClient(("127.0.0.1", gateway.s3p_port)) as client, s2.events("orders", seq_num=0) as events:
+            client.create("readings")
+            client.append("readings", b"21.5 C")
+            events.batch()
+            yield gateway
+
+
+def main(folder: Path) -> None:
+    """Take a picture of each view, wide and narrow, light and dark."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with busy_gateway() as gateway, Browser(browser_program()) as browser:
+        tab = browser.tab("about:blank")
+        for view in views_of(gateway):
+            for width in (1280, 390):
+                for dark in (False, True):
+                    tab.call(
+                        "Emulation.setDeviceMetricsOverride",
+                        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+                    )
+                    tab.dark(dark)
+                    show(tab, gateway, view)
+                    theme, shape = "dark" if dark else "light", "narrow" if width < 500 else "wide"
+                    tab.screenshot(folder / f"{view.name}-{shape}-{theme}.png")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
