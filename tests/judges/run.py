@@ -24,6 +24,7 @@ from support.access import closed_gateway
 from support.browser import Browser
 from support.h2spec import EXCEPTIONS as H2SPEC_EXCEPTIONS
 from support.h2spec import FEWER_STREAMS, LISTENERS, run_h2spec
+from support.page_views import AXE, busy_gateway, show, views_of, violations
 from support.process import CONFIG, GatewayProcess
 from support.real_peers import H2SPEC_VERSION, chromium_program, h2spec_program
 from support.s2.client import S2Client
@@ -33,7 +34,6 @@ ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "judges.md"
 OPENAPI: Final = ROOT / "docs" / "protocols" / "s2-openapi.yaml"
 NODE_MODULES: Final = Path(__file__).with_name("node_modules")
-AXE: Final = NODE_MODULES / "axe-core"
 TLS_LISTENERS: Final = ("s2", "controller", "segment", "management")
 
 EXCEPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -272,26 +272,24 @@ def kubernetes_validate(_scratch: Path) -> Iterator[Verdict]:
 
 
 def axe(_scratch: Path) -> Iterator[Verdict]:
-    """WCAG 2.2 A and AA and the judge's best practices, on the page for operators, in light and dark colours."""
+    """WCAG 2.2 A and AA and the judge's best practices, on each view of the management page, light and dark."""
     if not (AXE / "axe.min.js").exists():
         raise CannotAsk("axe-core is not installed: npm ci --prefix tests/judges")
     if not chromium_program().exists():
         raise CannotAsk("chromium is not installed: make peers ARGS='--only Chromium'")
     version = json.loads((AXE / "package.json").read_text())["version"]
-    with GatewayProcess(CONFIG) as gateway, Browser(chromium_program()) as browser:
-        S2Client(("127.0.0.1", gateway.s2_port), "penstock").append("one", "body")
-        tab = browser.tab(f"http://127.0.0.1:{gateway.management_port}/")
-        tab.until("document.querySelector('#ready').dataset.state === 'ready'")
+    with busy_gateway() as gateway, Browser(chromium_program()) as browser:
+        tab = browser.tab("about:blank")
         for dark in (False, True):
             tab.dark(dark)
-            tab.evaluate((AXE / "axe.min.js").read_text() + "; true")
-            said: dict[str, Any] = tab.evaluate(
-                "axe.run().then((all) => ({passes: all.passes.length, violations: "
-                "all.violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.target).join(' ')}`)}))"
-            )
+            checks, found = 0, []
+            for view in views_of(gateway):
+                show(tab, gateway, view)
+                rules, broken = violations(tab)
+                checks += rules
+                found += [f"{view.name}: {one}" for one in broken]
             subject = f"management page, {'dark' if dark else 'light'}"
-            checks = f"{said['passes'] + len(said['violations'])} rules"
-            yield Verdict("axe", version, subject, checks, tuple(said["violations"]))
+            yield Verdict("axe", version, subject, f"{checks} rules", tuple(found))
 
 
 _MCP_SKIPPED: Final = ("tasks-",)

@@ -7,6 +7,8 @@ pictures of docs/management.md.
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +24,10 @@ from support.process import BASIN, CONFIG, GatewayProcess
 from support.s2.client import S2Client
 from support.s3p.client import S3PClient
 
-__all__ = ["PAGE_CONFIG", "READY", "PageView", "busy_gateway", "views_of"]
+__all__ = ["AXE", "PAGE_CONFIG", "READY", "PageView", "busy_gateway", "show", "views_of", "violations"]
+
+AXE = Path(__file__).parents[1] / "judges" / "node_modules" / "axe-core"
+"""The judge of accessibility; `npm ci --prefix tests/judges` installs it."""
 
 RECORDER = """
 [recorder]
@@ -40,7 +45,9 @@ back = "embedded"
 mirror = "archive"
 """
 PAGE_CONFIG = CONFIG + RECORDER
-READY = "document.querySelector('#ready').dataset.state === 'ready'"
+READY = "document.querySelector('#ready')?.dataset.state === 'ready'"
+_HISTORY_SECONDS = 60
+"""Traffic before the pictures are taken."""
 _ORDERS = [
     '{"order": 1001, "item": "valve", "count": 2}',
     '{"order": 1002, "item": "gasket", "count": 40}',
@@ -93,6 +100,16 @@ def show(tab: Tab, gateway: GatewayProcess, view: PageView) -> None:
     tab.until(view.drawn)
 
 
+def violations(tab: Tab) -> tuple[int, list[str]]:
+    """Return the number of axe's rules that apply, and the rules that the page breaks, with the elements."""
+    tab.evaluate((AXE / "axe.min.js").read_text() + "; true")
+    said = tab.evaluate(
+        "axe.run().then((all) => ({passes: all.passes.length, violations: "
+        "all.violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.target).join(' ')}`)}))"
+    )
+    return said["passes"] + len(said["violations"]), said["violations"]
+
+
 @contextmanager
 def busy_gateway() -> Iterator[GatewayProcess]:
     """A gateway with streams, open connections, two recordings that differ, and a back that is away."""
@@ -108,7 +125,23 @@ def busy_gateway() -> Iterator[GatewayProcess]:
             client.create("readings")
             client.append("readings", b"21.5 C")
             events.batch()
-            yield gateway
+            over = threading.Event()
+            busy = threading.Thread(target=_work, args=(s2, over))
+            busy.start()
+            try:
+                yield gateway
+            finally:
+                over.set()
+                busy.join()
+
+
+def _work(s2: S2Client, over: threading.Event) -> None:
+    """Append and read until it is over."""
+    turn = 0
+    while not over.wait(0.2):
+        s2.append("metering", *(f"{number} l/s" for number in range(turn % 7 + 1)))
+        s2.read("metering", seq_num=turn)
+        turn += 1
 
 
 def main(folder: Path) -> None:
@@ -116,6 +149,7 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with busy_gateway() as gateway, Browser(browser_program()) as browser:
         tab = browser.tab("about:blank")
+        time.sleep(_HISTORY_SECONDS)
         for view in views_of(gateway):
             for width in (1280, 390):
                 for dark in (False, True):

@@ -22,7 +22,7 @@ SLOW = {
         "recording_documents recording_faults replay replay_document restart server_faults",
         "conformance": "durability loss many_followers s2_timers segment_h_bytes segment_k_loss segment_l_kill",
         "gateway/app": "drain failed_syncs process",
-        "gateway/app/management": "closing readiness",
+        "gateway/app/management": "captures closing readiness",
         "gateway/app/reload": "backs document process tls",
         "gateway/app/systemd": "activation",
         "gateway/app/workers": "gateway",

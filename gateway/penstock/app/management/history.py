@@ -260,7 +260,7 @@ def _columns(samples: Sequence[_Sample]) -> dict[str, list[float]]:
 
 def _of_backs(samples: Sequence[_Sample]) -> dict[str, dict[str, list[float | None]]]:
     """Return for each back that was used the columns of its operations a second, errors a second and times."""
-    names = sorted({way[2] for one in samples for way in one.growth.ways})
+    names = sorted({way[2] for one in samples for way in one.growth.ways if way[2]})
     found: dict[str, dict[str, list[float | None]]] = {}
     for name in names:
         columns: dict[str, list[float | None]] = {"operations": [], "errors": [], "p50_ms": [], "p99_ms": []}

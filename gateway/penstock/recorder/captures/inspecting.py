@@ -6,9 +6,9 @@ conversations together, with shortened records.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.recorder.captures.lines import message_line, problem_line, record_line
 from penstock.recorder.captures.recent import RecentBytes
@@ -20,15 +20,22 @@ from penstock_codecs.limits import KIB
 __all__ = ["Inspector"]
 
 _MOST_CONVERSATIONS: Final = 2000
-_MOST_REQUESTS: Final = 500
+_MOST_EXCHANGES: Final = 500
+_MOST_REQUESTS: Final = 8
+"""Requests kept of one exchange, the latest."""
 _KEPT_BYTES: Final = 4 * KIB
 """Bytes kept of each side of a conversation."""
-_SHOWN_BYTES: Final = 512
+_SHOWN_BYTES: Final = 256
 _MOST_RECORDS: Final = 20
 _MOST_BODY: Final = 1 * KIB
 
-_Place = tuple[Conversation, int | None, int]
-"""A request by its conversation, its exchange and the time of its last byte."""
+
+class _Request(NamedTuple):
+    """A request with its first bytes, and their offset."""
+
+    message: Message
+    data: bytes
+    offset: int
 
 
 class Inspector:
@@ -37,7 +44,7 @@ class Inspector:
 
     def __init__(self) -> None:
         self._recent: OrderedDict[Conversation, dict[Sender, RecentBytes]] = OrderedDict()
-        self._requests: OrderedDict[_Place, dict[str, Any]] = OrderedDict()
+        self._requests: OrderedDict[tuple[Conversation, int], deque[_Request]] = OrderedDict()
 
     def receive(self, event: CaptureEvent) -> None:
         """Keep the bytes of an event."""
@@ -53,34 +60,51 @@ class Inspector:
 
     def add(self, item: Message | Problem) -> None:
         """Keep a request, for the messages that answer it."""
-        if isinstance(item, Message) and item.sender is Sender.CLIENT and item.exchange is not None:
-            self._requests[item.conversation, item.exchange, item.end_ns] = self._described(item)
-            if len(self._requests) > _MOST_REQUESTS:
-                self._requests.popitem(last=False)
+        if not isinstance(item, Message) or item.sender is not Sender.CLIENT or item.exchange is None:
+            return
+        kept = self._requests.setdefault((item.conversation, item.exchange), deque(maxlen=_MOST_REQUESTS))
+        records = [_shortened(record) for record in item.records[:_MOST_RECORDS]]
+        kept.append(_Request(replace(item, records=records, event=None), *self._bytes(item)))
+        self._requests.move_to_end((item.conversation, item.exchange))
+        if len(self._requests) > _MOST_EXCHANGES:
+            self._requests.popitem(last=False)
 
     def inspect(self, item: Message | Problem) -> dict[str, Any]:
         """Return an item as JSON values: the keys of its line (`penstock.recorder.captures.lines`), `bodies` with its
-        first records, `dump` with its first bytes, and `asked`, the same of the request that it answers first."""
-        line = self._described(item)
-        if isinstance(item, Message) and item.answers is not None:
-            asked = self._requests.get((item.conversation, item.exchange, item.end_ns - item.answers))
-            line |= {} if asked is None else {"asked": asked}
-        return line
+        first records, `dump` with its first bytes, and `asked`, the same of the request that it answers."""
+        if isinstance(item, Problem):
+            return problem_line(item) | {"dump": self.dump(item)}
+        line = _described(item, self.dump(item))
+        asked = self._request_of(item)
+        return line if asked is None else line | {"asked": _described(asked.message, dump(asked.data, asked.offset))}
 
     def dump(self, item: Message | Problem) -> list[str]:
         """Return a dump of the first bytes of an item, as far as they are kept."""
         if isinstance(item, Problem):
             return dump(item.context, item.context_offset, item.offset)
-        sides = self._recent.get(item.conversation)
-        if sides is None:
-            return []
-        return dump(*sides[item.sender].between(item.offset, item.offset + min(item.length, _SHOWN_BYTES)))
+        return dump(*self._bytes(item))
 
-    def _described(self, item: Message | Problem) -> dict[str, Any]:
-        if isinstance(item, Problem):
-            return problem_line(item) | {"dump": self.dump(item)}
-        records = [record_line(_shortened(record)) for record in item.records[:_MOST_RECORDS]]
-        return message_line(item) | {"bodies": records, "dump": self.dump(item)}
+    def _bytes(self, message: Message) -> tuple[bytes, int]:
+        sides = self._recent.get(message.conversation)
+        if sides is None:
+            return b"", message.offset
+        return sides[message.sender].between(message.offset, message.offset + min(message.length, _SHOWN_BYTES))
+
+    def _request_of(self, message: Message) -> _Request | None:
+        """Return the request that a message answers: of its exchange the one that ended when the answer's time began,
+        if that is known, or else the latest one; if there are several, of the same layer."""
+        if message.sender is Sender.CLIENT or message.exchange is None:
+            return None
+        kept = list(self._requests.get((message.conversation, message.exchange), ()))
+        if message.answers is not None:
+            kept = [one for one in kept if one.message.end_ns == message.end_ns - message.answers]
+        same = [one for one in kept if one.message.layer == message.layer]
+        return (same or kept)[-1] if kept else None
+
+
+def _described(message: Message, lines: list[str]) -> dict[str, Any]:
+    records = [record_line(_shortened(record)) for record in message.records[:_MOST_RECORDS]]
+    return message_line(message) | {"bodies": records, "dump": lines}
 
 
 def _shortened(record: SeenRecord) -> SeenRecord:

@@ -68,6 +68,21 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
         yield one
 
 
+async def test_connections_are_searched_and_sorted(desk: Desk) -> None:
+    for number, stream in ((1, "b"), (2, "a"), (3, "other")):
+        tap = desk.front_of(number)
+        tap.received(b"x" * number)
+        tap.use(Use("everything", StreamRef("basin", stream), ""))
+    answer = await desk.get("/connections?sort=-client_bytes&limit=2")
+    assert ([one["connection"] for one in answer["connections"]], answer["total"]) == ([3, 2], 3)
+    answer = await desk.get("/connections?search=BASIN/A")
+    assert ([one["connection"] for one in answer["connections"]], answer["total"]) == ([2], 1)
+    answer = await desk.get("/connections?sort=streams")
+    assert [one["connection"] for one in answer["connections"]] == [2, 1, 3]
+    for query, said in (("sort=colour", "sort: expected one of connection"), ("limit=0", "limit: expected 1 to 1000")):
+        assert (await desk.get(f"/connections?{query}", 400))["message"].startswith(said)
+
+
 async def test_connections_are_shown_with_what_is_known_of_them(desk: Desk) -> None:
     assert await desk.get("/connections") == {"connections": [], "total": 0}
     tap = desk.front_of(7)

@@ -4,6 +4,8 @@ import { get } from "./api.js";
 import { block, card, el, empty, field, put } from "./dom.js";
 import { count, plural, size } from "./text.js";
 
+const OPEN = 3; // differences of a stream that are shown at once
+
 export function compareView(root, values, shell) {
   const stop = new AbortController();
   const { a = "", b = "", by = "content" } = values;
@@ -31,7 +33,7 @@ export function compareView(root, values, shell) {
       put(verdict, "Comparing…");
       const answer = await get("captures/compare", { a, b, by }, stop.signal);
       verdict.dataset.equal = answer.equal;
-      put(verdict, answer.equal ? "All records are equal." : `${plural(answer.streams.filter((one) => !one.equal).length, "stream")} of ${count(answer.streams.length)} differ.`);
+      put(verdict, answer.equal ? "All records are equal." : `Records differ in ${count(answer.streams.filter((one) => !one.equal).length)} of ${count(answer.streams.length)} streams.`);
       result.replaceChildren(...(answer.streams.length ? answer.streams.map(stream) : [empty("Neither capture has records.")]));
     } catch (error) {
       if (!stop.signal.aborted) {
@@ -51,15 +53,15 @@ function stream(one) {
   const counts = Object.entries(one.counts).map(([kind, number]) => `${number} ${kind}`).join(", ");
   return card((one.a ?? one.b).name, [el("p", { class: one.equal ? "quiet" : "wrong" }, one.equal ? "equal" : `different: ${counts}`)],
     el("p", { class: "quiet" }, `A: ${sideText(one.a)}. B: ${sideText(one.b)}. ${plural(one.same, "record")} the same.`),
-    ...one.differences.map((difference) => el("details", {}, el("summary", {}, summary(difference)),
+    ...one.differences.map((difference, index) => el("details", { open: index < OPEN }, el("summary", {}, summary(difference)),
       el("div", { class: "halves" }, side("A", difference.a), side("B", difference.b)))));
 }
 
 function summary(difference) {
   const place = (difference.a ?? difference.b).position;
-  const fields = Object.keys(difference.fields ?? {}).join(", ");
-  return `${difference.kind}${place === null ? "" : ` at ${typeof place === "object" ? JSON.stringify(place) : place}`}${fields ? `: ${fields}` : ""}`;
+  const fields = difference.fields.join(", ");
+  return `${difference.kind}${place ? ` at ${place}` : ""}${fields ? `: ${fields}` : ""}`;
 }
 
-const side = (title, row) => el("section", { "aria-label": title }, el("h3", {}, title),
+const side = (title, row) => el("div", { role: "group", "aria-label": title }, el("h3", {}, title),
   row === null ? empty("No such record.") : block(`Record in ${title}`, `${size(row.size)} on connection ${row.connection}\n${row.body_begins}`));

@@ -24,7 +24,7 @@ export function connectionsView(root, values, shell) {
       { title: "Listener or back", key: "name", text: (row) => row.name },
       { title: "Protocol", key: "protocol", text: (row) => row.protocol + (row.tls ? " (TLS)" : "") },
       { title: "Peer", key: "client", mono: true, text: (row) => (row.side === "front" ? row.client : `to ${row.server}`) },
-      { title: "Age", key: "since", number: true, text: (row) => age(Date.now() - row.since) },
+      { title: "Opened", key: "since", number: true, text: (row) => `${age(Date.now() - row.since)} ago` },
       { title: "Client sent", key: "client_bytes", number: true, text: (row) => size(row.client_bytes) },
       { title: "Server sent", key: "server_bytes", number: true, text: (row) => size(row.server_bytes) },
       { title: "Stream, route, identity", key: "streams", wide: true, text: about },

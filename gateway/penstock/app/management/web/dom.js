@@ -42,11 +42,11 @@ export function card(title, tools, ...children) {
 
 export const field = (label, input) => el("label", {}, `${label} `, input);
 
-// A block that scrolls must be reachable by keyboard.
+// What scrolls must be reachable by keyboard.
 export const scroller = (label, kind, child) =>
   el("div", { class: `scroll ${kind}`, tabindex: 0, role: "region", "aria-label": label }, child);
 
-export const block = (label, text) => el("pre", { tabindex: 0, role: "region", "aria-label": label }, text);
+export const block = (label, text) => el("pre", { tabindex: 0, role: "group", "aria-label": label }, text);
 
 // A list of names and values; a pair whose value is undefined is left out.
 export const pairs = (rows) => el("dl", {}, ...rows.filter(([, value]) => value !== undefined && value !== "")

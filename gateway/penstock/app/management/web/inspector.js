@@ -18,7 +18,7 @@ const fieldsText = (fields) => Object.entries(fields ?? {})
   .filter(([name, value]) => !HIDDEN.has(name) && value !== null && value !== "")
   .map(([name, value]) => `${name}=${valueText(value)}`).join(" ");
 
-// Whether `answer` is the first answer to `request`.
+// Whether `answer` answers `request`.
 const answers = (answer, request) => answer.asked !== undefined && answer.connection === request.connection
   && answer.asked.offset === request.offset && answer.asked.time === request.time;
 
@@ -86,8 +86,8 @@ class Inspector {
   open(message, opener) {
     this.#opener = opener;
     const request = fromClient(message) ? message : message.asked;
-    const answer = fromClient(message)
-      ? this.#messages().find((other) => answers(other, message)) : message;
+    const found = this.#messages().filter((other) => answers(other, message));
+    const answer = fromClient(message) ? found.find((other) => other.layer === message.layer) ?? found[0] : message;
     put(this.#heading, `${kindOf(message)} on connection ${message.connection}`);
     this.#body.replaceChildren(
       half(isProblem(message) ? "Problem" : "Request", isProblem(message) ? message : request, this.#elsewhere(message)),
@@ -113,12 +113,12 @@ class Inspector {
 
 function half(title, message, elsewhere) {
   if (message === undefined) {
-    return el("section", { "aria-label": title }, el("h3", {}, title), empty("", ...elsewhere));
+    return el("div", { role: "group", "aria-label": title }, el("h3", {}, title), empty("", ...elsewhere));
   }
   const fields = Object.entries(message.fields ?? {}).filter(([name]) => !HIDDEN.has(name));
   const headers = message.fields?.headers ?? [];
   const { dump, bodies, asked, ...whole } = message;
-  return el("section", { "aria-label": title, "data-half": title },
+  return el("div", { role: "group", "aria-label": title, "data-half": title },
     el("h3", {}, title, " ", el("span", { class: "quiet" }, `${message.layer ?? ""} ${kindOf(message)}`)),
     failureOf(message) && el("p", { class: "wrong" }, failureOf(message)),
     message.fields?.meaning && el("p", {}, `It means: ${message.fields.meaning}`),

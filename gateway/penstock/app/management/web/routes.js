@@ -114,7 +114,7 @@ function draw(listeners, routes, backs, ways, sums) {
   const boxes = [
     ...listeners.map((one) => box("listeners", places, one.name, one.name.replace("listeners.", ""), rate(sums.listener.get(one.name)), "")),
     ...shownRoutes.map((one) => box("routes", places, one.name, one.name || "no routes configured", one.match, "")),
-    ...backs.map((one) => box("backs", places, one.name, `${one.name} (${one.circuit})`, rate(sums.back.get(one.name)), one.circuit)),
+    ...backs.map((one) => box("backs", places, one.name, `${one.name}, circuit ${one.circuit}`, rate(sums.back.get(one.name)), one.circuit)),
   ];
   const links = [
     ...used(listeners, shownRoutes, ways).map(([from, to, busy, failed]) => link(places, "listeners", from, "routes", to, busy, failed)),
@@ -127,7 +127,7 @@ function draw(listeners, routes, backs, ways, sums) {
   ];
   const heads = [["Listeners", COLUMNS.listeners], ["Routes", COLUMNS.routes], ["Backs", COLUMNS.backs]]
     .map(([title, x]) => svg("text", { class: "head", x, y: 14 }, title));
-  return svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": inWords(shownRoutes, backs, sums) }, ...heads, ...links, ...boxes);
+  return svg("svg", { viewBox: `-2 0 ${WIDTH + 4} ${height}`, role: "img", "aria-label": inWords(shownRoutes, backs, sums) }, ...heads, ...links, ...boxes);
 }
 
 // A listener is joined with the routes that its clients used in the last minute; with one that is idle, all are faint.
@@ -148,7 +148,7 @@ function box(column, places, name, title, text, circuit) {
   return svg("g", { class: `box ${circuit}` },
     svg("title", {}, `${title}: ${text}`),
     svg("rect", { x, y, width: BOX.width, height: BOX.height, rx: 8 }),
-    svg("text", { class: "name", x: x + 12, y: y + 25 }, short(title, 26)),
+    svg("text", { class: "name", x: x + 12, y: y + 25 }, short(title, 28)),
     svg("text", { class: "about", x: x + 12, y: y + 46 }, short(text, 36)));
 }
 
