@@ -61,13 +61,13 @@ class RecorderDirectory:
 
     def _captures(self, writing: dict[str, int]) -> list[CaptureFile]:
         found = []
-        for name, path in sorted(self._files().items(), reverse=True):
+        for name, path in self._files().items():
             try:
                 about = path.stat()
             except FileNotFoundError:  # deleted meanwhile, as too old
                 continue
             found.append(CaptureFile(name, about.st_size, about.st_mtime_ns // 1_000_000, writing.get(name)))
-        return found
+        return sorted(found, key=lambda one: (one.modified, one.name), reverse=True)
 
     def _files(self) -> dict[str, Path]:
         """Return the captures by name. Links that lead out of the directory are left out."""

@@ -37,8 +37,9 @@ class Archive(Asker):
             tap.received(APPEND % (len(body), body))
             tap.sent([b"$3\r\n%d-0\r\n" % (number + 1)], 9)
         tap.end()
-        done = await self.post(f"/recordings/{recording['id']}/stop", {})
-        return Path(done["file"]).name
+        await self.post(f"/recordings/{recording['id']}/stop", {})
+        (name,) = [file.name for file in self.directory.glob(f"penstock-{recording['id']}-*")]
+        return name
 
 
 @pytest.fixture
