@@ -300,6 +300,11 @@ EXPECTED = {
     "penstock record start": ["recording 1: recording (1 file), stream penstock/ord*", "/recordings/penstock-1-"],
     "penstock record list": ["recording 1: recording (1 file), stream penstock/ord*"],
     "penstock record stop": ["recording 1: stopped (1 file), stream penstock/ord*"],
+    "9600/status\n": ['"version"', '"uptime_seconds"', '"name": "listeners.s2"'],
+    "9600/history\n": ['"step_seconds": 10', '"ways"'],
+    "9600/captures\n": ['"name": "penstock-1-', '"has_more": false'],
+    "&text=second": ['"body": "second"', '"scanned": 3'],
+    "one more": ['"seq_num": 3', '"stream": "penstock/orders"'],
 }
 
 

@@ -138,6 +138,25 @@ def test_show_messages_with_a_text(capture: Path) -> None:
     assert kinds("no such text anywhere") == set()
 
 
+def test_show_with_a_filter_in_one_line(capture: Path) -> None:
+    by_options = lines("show", capture, "--json", "--connection", "1", "--kind", "APPEND", "--kind", "ERR_*")
+    by_filter = lines("show", capture, "--json", "--filter", "kind=ERR_* connection=1", "--kind", "APPEND")
+    assert by_filter == by_options != []
+    wrong = run("show", capture, "--filter", "colour=red")
+    assert wrong.exit_code == 2 and "expected NAME=VALUE with one of connection" in wrong.output
+
+
+def test_show_all_that_is_known_of_messages(capture: Path) -> None:
+    """An answer comes with its request, both with their bytes; also as rows."""
+    found = list(map(json.loads, lines("show", capture, "--json", "--details", "--filter", "connection=1")))
+    asked = [one for one in found if one["sender"] == "client" and one["type"] == "message"]
+    answers = [one for one in found if "asked" in one]
+    assert answers and [one["asked"]["offset"] for one in answers] == [one["offset"] for one in asked][: len(answers)]
+    assert all(one["dump"] for one in answers) and answers[0]["asked"]["dump"] == asked[0]["dump"]
+    rows = lines("show", capture, "--details", "--filter", "connection=1")
+    assert any(asked[0]["dump"][0] in row for row in rows)
+
+
 # ---- explain ---------------------------------------------------------------------------------------------------------
 
 

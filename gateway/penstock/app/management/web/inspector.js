@@ -139,8 +139,8 @@ function part(title, amount, content, open = false) {
   return amount ? el("details", { open }, el("summary", {}, title), content()) : null;
 }
 
-// A record of a message or a stream, with its body as text, as indented JSON, or in hexadecimal.
-export function recordText(record) {
+// A record of a message, with its body as text, as indented JSON, or in hexadecimal.
+function recordText(record) {
   const places = [record.seq_num !== undefined && `number ${record.seq_num}`, record.record_id, record.offset !== undefined && `byte ${record.offset}`];
   const text = record.body;
   return el("div", { class: "record" },

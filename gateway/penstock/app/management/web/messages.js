@@ -70,7 +70,7 @@ export function messagesView(root, values, shell) {
     shell.messages.forEach(take);
     draw();
     const skippedBefore = shell.missed;
-    return { message: take, messages: () => { missed = shell.missed - skippedBefore; draw(); }, state: render };
+    return { message: take, drawn: () => { missed = shell.missed - skippedBefore; draw(); }, state: render };
   }
   const feed = new Feed(`events?${query({ filter })}`, {
     event: (kind, data, restarted) => {

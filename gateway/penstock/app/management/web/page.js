@@ -1,7 +1,8 @@
 // The page of the management listener: navigation by hash routes, and the state that all views share. A view is a
-// function (root, values, shell) that fills `root` and returns what it wants to hear: {state, messages, close}.
+// function (root, values, shell) that fills `root` and returns what it wants to hear: `state(now, restarted)` once a
+// second, `message(detail)` and after several of them `drawn()`, and `close()`.
 
-import { Feed, TokenNeeded, change, hasToken, query, setToken } from "./api.js";
+import { Feed, TokenNeeded, change, query, setToken } from "./api.js";
 import { put } from "./dom.js";
 import { compareView } from "./compare.js";
 import { connectionsView } from "./connections.js";
@@ -48,15 +49,13 @@ function replace(name, values = {}) {
 }
 
 function open(focus) {
-  if (location.hash === "#view") {
-    return; // the link that skips the navigation
-  }
-  const [path, asked = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const [title, view, parent] = VIEWS[path] ?? VIEWS[""];
+  const [asked, values = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const path = Object.hasOwn(VIEWS, asked) ? asked : "";
+  const [title, view, parent = path] = VIEWS[path];
   current.close?.();
   current = {};
   $("view").replaceChildren();
-  const chosen = `#/${parent ?? (path in VIEWS ? path : "")}`;
+  const chosen = `#/${parent}`;
   for (const link of $("nav").querySelectorAll("a")) {
     if (link.getAttribute("href") === chosen) {
       link.setAttribute("aria-current", "page");
@@ -64,7 +63,7 @@ function open(focus) {
       link.removeAttribute("aria-current");
     }
   }
-  current = view($("view"), Object.fromEntries(new URLSearchParams(asked)), shell);
+  current = view($("view"), Object.fromEntries(new URLSearchParams(values)), shell);
   shell.title = title;
   setTitle();
   if (focus) {
@@ -74,6 +73,11 @@ function open(focus) {
 }
 
 window.addEventListener("hashchange", () => open(true));
+
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address names the view
+  $("view").focus();
+});
 
 function setTitle() {
   const ready = $("ready");
@@ -93,7 +97,7 @@ function setReady(state, text, reasons = []) {
 function start() {
   feed = new Feed("events", {
     event: hear,
-    batch: () => current.messages?.(),
+    batch: () => current.drawn?.(),
     lost: (error) => {
       setReady("lost", "not connected");
       if (error && !(error instanceof TypeError)) {
@@ -170,6 +174,5 @@ window.addEventListener("unhandledrejection", (event) => {
   }
 });
 
-shell.linkFor = (path) => (hasToken() ? null : path);
 open(false);
 start();

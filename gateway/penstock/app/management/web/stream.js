@@ -99,7 +99,7 @@ export function streamView(root, values, shell) {
       answer = await get("records", { ...asked, from: start, text, count: PAGE }, stop.signal);
       records = answer.records;
       put(tail, `${count(answer.tail.seq_num)} is the next number`);
-      put(scanned, text ? found(answer) : "");
+      put(scanned, text ? matched(answer) : "");
       draw();
     } catch (error) {
       if (!stop.signal.aborted) {
@@ -183,5 +183,5 @@ export function streamView(root, values, shell) {
 const hintText = ({ listener, ...hint }) => `${listener}: ${Object.entries(hint).filter(([, value]) => value !== null)
   .map(([key, value]) => `${key}=${typeof value === "object" ? JSON.stringify(value) : value}`).join(" ")}`;
 
-const found = (answer) => `${count(answer.records.length)} of ${plural(answer.scanned, "record")} matched${
+const matched = (answer) => `${count(answer.records.length)} of ${plural(answer.scanned, "record")} matched${
   answer.has_more ? "; press Newer to search on" : ""}.`;
