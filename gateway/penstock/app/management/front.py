@@ -34,7 +34,7 @@ from penstock.app.management.words import Answer, Endpoint, Endpoints, RequestRe
 from penstock.net.http.exchange import Exchange
 from penstock.observe import level
 from penstock.observe.metrics.exposition import merged_state
-from penstock.observe.metrics.families import NETWORK_BYTES, RECORDS
+from penstock.observe.metrics.families import NETWORK_BYTES
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.s2.errors import failure_to_http
 
@@ -60,9 +60,7 @@ class Sampler:
             "log_level": level(),
             "connections": open_connections(state),
             "decodes": self._traffic.decodes,
-            "recordings": [one for one in self._traffic.running() if one["kind"] == "file"],
             "bytes": clients_total(state, NETWORK_BYTES.name),
-            "records": clients_total(state, RECORDS.name),
         }
 
 

@@ -1,15 +1,15 @@
 """What the gateway did in the last hour, in memory.
 
 Every ten seconds the counters and histograms of the metrics are read, and their growth since the last time is kept: for
-the whole gateway, and for each way through it (listener, route and back). Memory is bounded: an hour of samples, each
-with its busiest ways.
+the whole gateway and for each back, and of the last minute for each way through the gateway (listener, route and back).
+Memory is bounded: an hour of samples, whose size depends on the number of backs.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from operator import add
 from typing import Any, Final
@@ -39,9 +39,12 @@ STEP_SECONDS: Final = 10.0
 _KEPT: Final = 360
 """Samples: an hour."""
 _MOST_WAYS: Final = 64
-"""Ways kept of one sample, the busiest ones."""
+"""Ways in an answer, the busiest ones."""
 _RECENT: Final = 6
-"""Samples of which the ways are summed up: a minute."""
+"""Samples of which the ways are kept, to be summed up: a minute."""
+_RATES: Final = ("bytes_in", "bytes_out", "records_in", "records_out", "errors")
+_IDLE: Final[dict[str, float | None]] = {"operations": 0.0, "errors": 0.0, "p50_ms": None, "p99_ms": None}
+"""The columns of a back that was not used."""
 _TIMED: Final = (APPEND_SECONDS, READ_FIRST_SECONDS, OPERATION_SECONDS)
 """Histograms of the time of operations, all with the same bounds."""
 _BOUNDS: Final = APPEND_SECONDS.bounds
@@ -77,24 +80,24 @@ class WayCounts:
 
 @dataclass(frozen=True, slots=True)
 class _Totals:
-    """Counters since the start of the gateway. `connections` is the number at the moment."""
+    """Counters since the start of the gateway."""
 
     bytes_in: float
     bytes_out: float
     records_in: float
     records_out: float
     errors: float
-    connections: float
     ways: dict[Way, WayCounts]
 
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The growth of the counters in `seconds`, up to `time_ms` since the epoch."""
+    """What a step up to `time_ms` since the epoch has in the columns of the answer. `backs`: the same of each back that
+    was used."""
 
     time_ms: int
-    seconds: float
-    growth: _Totals
+    values: dict[str, float]
+    backs: dict[str, dict[str, float | None]]
 
 
 class History:
@@ -103,6 +106,7 @@ class History:
     def __init__(self, snapshots: Snapshots) -> None:
         self._snapshots = snapshots
         self._samples: deque[_Sample] = deque(maxlen=_KEPT)
+        self._recent: deque[tuple[float, dict[Way, WayCounts]]] = deque(maxlen=_RECENT)
         self._last: tuple[float, _Totals] | None = None
 
     async def run(self) -> None:
@@ -120,22 +124,33 @@ class History:
         now, totals = trio.current_time(), _totals(state)
         if self._last is not None and totals.bytes_in >= self._last[1].bytes_in:
             began, before = self._last
-            self._samples.append(_Sample(round(time.time() * 1000), now - began, _growth(before, totals)))
+            seconds, ways = now - began, _growth(before.ways, totals.ways)
+            rates = {name: (getattr(totals, name) - getattr(before, name)) / seconds for name in _RATES}
+            values = {name: round(rate, 3) for name, rate in rates.items()} | {"connections": open_connections(state)}
+            self._samples.append(_Sample(round(time.time() * 1000), values, _of_backs(ways, seconds)))
+            self._recent.append((seconds, ways))
         self._last = now, totals
 
     def answer(self) -> dict[str, Any]:
         """Return the history as JSON values: columns with one value for each sample, and sums of the last minute."""
         samples = list(self._samples)
-        recent = _sum(samples[-_RECENT:])
+        sums: dict[Way, WayCounts] = {}
+        for _, ways in self._recent:
+            for way, counts in ways.items():
+                sums[way] = sums.get(way, WayCounts()).plus(counts)
+        busiest = sorted(sums, key=lambda way: -sums[way].busy)[:_MOST_WAYS]
+        backs = sorted({name for one in samples for name in one.backs})
         return {
             "step_seconds": STEP_SECONDS,
             "times": [one.time_ms for one in samples],
-            **_columns(samples),
-            "backs": _of_backs(samples),
-            "ways_seconds": sum(one.seconds for one in samples[-_RECENT:]),
+            **{name: [one.values[name] for one in samples] for name in (*_RATES, "connections")},
+            "backs": {
+                name: {key: [one.backs.get(name, _IDLE)[key] for one in samples] for key in _IDLE} for name in backs
+            },
+            "ways_seconds": sum(seconds for seconds, _ in self._recent),
             "ways": [
-                {"listener": listener, "route": route, "back": back, **_told(counts)}
-                for (listener, route, back), counts in sorted(recent.items())
+                {"listener": listener, "route": route, "back": back, **_told(sums[listener, route, back])}
+                for listener, route, back in sorted(busiest)
             ],
         }
 
@@ -182,15 +197,8 @@ def open_connections(state: State) -> float:
 
 def _totals(state: State) -> _Totals:
     bytes_, records, ways = clients_total(state, NETWORK_BYTES.name), clients_total(state, RECORDS.name), _ways(state)
-    return _Totals(
-        bytes_["in"],
-        bytes_["out"],
-        records["in"],
-        records["out"],
-        sum(one.errors for one in ways.values()),
-        open_connections(state),
-        ways,
-    )
+    errors = sum(one.errors for one in ways.values())
+    return _Totals(bytes_["in"], bytes_["out"], records["in"], records["out"], errors, ways)
 
 
 def _ways(state: State) -> dict[Way, WayCounts]:
@@ -218,26 +226,11 @@ def _counts(found: dict[Way, WayCounts], labels: tuple[str, ...]) -> WayCounts:
     return found.setdefault((listener, route, back), WayCounts())
 
 
-def _growth(before: _Totals, after: _Totals) -> _Totals:
-    ways = {way: counts.plus(before.ways.get(way, WayCounts()), -1) for way, counts in after.ways.items()}
-    busiest = sorted((way for way in ways if ways[way].busy > 0), key=lambda way: -ways[way].busy)[:_MOST_WAYS]
-    return _Totals(
-        after.bytes_in - before.bytes_in,
-        after.bytes_out - before.bytes_out,
-        after.records_in - before.records_in,
-        after.records_out - before.records_out,
-        after.errors - before.errors,
-        after.connections,
-        {way: ways[way] for way in busiest},
-    )
-
-
-def _sum(samples: Iterable[_Sample]) -> dict[Way, WayCounts]:
-    found: dict[Way, WayCounts] = {}
-    for sample in samples:
-        for way, counts in sample.growth.ways.items():
-            found[way] = found.get(way, WayCounts()).plus(counts)
-    return found
+def _growth(before: dict[Way, WayCounts], after: dict[Way, WayCounts]) -> dict[Way, WayCounts]:
+    """Return the growth of the ways on which something happened."""
+    none = WayCounts()
+    ways = {way: counts.plus(before.get(way, none), -1) for way, counts in after.items()}
+    return {way: counts for way, counts in ways.items() if counts.busy > 0}
 
 
 def _told(counts: WayCounts) -> dict[str, Any]:
@@ -251,26 +244,18 @@ def _told(counts: WayCounts) -> dict[str, Any]:
     }
 
 
-def _columns(samples: Sequence[_Sample]) -> dict[str, list[float]]:
-    """Return rates a second, and the number of connections."""
-    rates = ("bytes_in", "bytes_out", "records_in", "records_out", "errors")
-    found = {name: [round(getattr(one.growth, name) / one.seconds, 3) for one in samples] for name in rates}
-    return found | {"connections": [one.growth.connections for one in samples]}
-
-
-def _of_backs(samples: Sequence[_Sample]) -> dict[str, dict[str, list[float | None]]]:
-    """Return for each back that was used the columns of its operations a second, errors a second and times."""
-    names = sorted({way[2] for one in samples for way in one.growth.ways if way[2]})
-    found: dict[str, dict[str, list[float | None]]] = {}
-    for name in names:
-        columns: dict[str, list[float | None]] = {"operations": [], "errors": [], "p50_ms": [], "p99_ms": []}
-        for one in samples:
-            counts = WayCounts()
-            for way, more in one.growth.ways.items():
-                counts = counts.plus(more) if way[2] == name else counts
-            columns["operations"].append(round(sum(counts.buckets) / one.seconds, 3))
-            columns["errors"].append(round(counts.errors / one.seconds, 3))
-            columns["p50_ms"].append(percentile_ms(counts.buckets, 0.5))
-            columns["p99_ms"].append(percentile_ms(counts.buckets, 0.99))
-        found[name] = columns
-    return found
+def _of_backs(ways: dict[Way, WayCounts], seconds: float) -> dict[str, dict[str, float | None]]:
+    """Return for each back that was used its operations and errors a second, and their times."""
+    sums: dict[str, WayCounts] = {}
+    for (_, _, back), counts in ways.items():
+        if back:
+            sums[back] = sums.get(back, WayCounts()).plus(counts)
+    return {
+        name: {
+            "operations": round(sum(counts.buckets) / seconds, 3),
+            "errors": round(counts.errors / seconds, 3),
+            "p50_ms": percentile_ms(counts.buckets, 0.5),
+            "p99_ms": percentile_ms(counts.buckets, 0.99),
+        }
+        for name, counts in sums.items()
+    }

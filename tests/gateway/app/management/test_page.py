@@ -141,8 +141,7 @@ async def test_the_state_of_the_moment(page: Page) -> None:
     page.process.reasons = ["the gateway is draining"]
     state = await (await page.follow()).next("state")
     assert (state["ready"], state["reasons"]) == (False, ["the gateway is draining"])
-    assert state["connections"] >= 0 and state["recordings"] == []
-    assert set(state["bytes"]) == {"in", "out"} == set(state["records"])
+    assert state["connections"] >= 0 and set(state["bytes"]) == {"in", "out"}
 
 
 async def test_messages_are_decoded(page: Page) -> None:
