@@ -70,10 +70,11 @@ def views_of(gateway: GatewayProcess) -> list[PageView]:
     """Return all views of a gateway of `busy_gateway`."""
     one, other = [file.name for file in capture_files(gateway.data / "recordings")][:2]
     has = "document.querySelector('{} tbody tr') !== null".format
+    live = " && document.querySelector('#throughput .line.in').getAttribute('d')"
     panel = "document.querySelector('.inspector:not([hidden])')"
     press = "document.querySelector('#view tbody button.link').click()"
     return [
-        PageView("overview", "", "document.querySelector('#process dl')"),
+        PageView("overview", "", "document.querySelector('#process dl')" + live),
         PageView("streams", "streams", has("#view")),
         PageView("stream", f"stream?name={BASIN}/orders", has("#view")),
         PageView(

@@ -1,4 +1,4 @@
-"""What the gateway did in the last hour, in memory.
+"""Rates, errors and times of operations of the last hour, in memory.
 
 Every ten seconds the counters and histograms of the metrics are read, and their growth since the last time is kept: for
 the whole gateway and for each back, and of the last minute for each way through the gateway (listener, route and back).
@@ -92,8 +92,8 @@ class _Totals:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """What a step up to `time_ms` since the epoch has in the columns of the answer. `backs`: the same of each back that
-    was used."""
+    """One step: `time_ms`, its end since the epoch, and its values in the columns of the answer. `backs`: the same of
+    each back that was used."""
 
     time_ms: int
     values: dict[str, float]

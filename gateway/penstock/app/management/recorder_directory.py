@@ -13,12 +13,12 @@ from penstock.app.management.traffic import Traffic
 from penstock.recorder.captures import UnreadableCapture
 from penstock.recorder.captures.opening import capture_files
 
-__all__ = ["CaptureFile", "RecorderDirectory"]
+__all__ = ["CaptureEntry", "RecorderDirectory"]
 
 _COMPRESSED: Final = ".zst"
 
 
-class CaptureFile(NamedTuple):
+class CaptureEntry(NamedTuple):
     """A capture: its size in bytes, the time of its last change in ms since the epoch, and the number of the running
     recording that writes it."""
 
@@ -43,7 +43,7 @@ class RecorderDirectory:
             raise CommandFailed("this gateway has no [recorder] directory, so it has no recordings")
         return Path(recorder.directory).absolute()
 
-    async def captures(self) -> list[CaptureFile]:
+    async def captures(self) -> list[CaptureEntry]:
         """Return the captures, the newest first. Raises CommandFailed if no directory is configured."""
         running = self._traffic.running()
         writing = {Path(one["file"]).name: one["id"] for one in running if one["file"] is not None}
@@ -59,14 +59,14 @@ class RecorderDirectory:
                 raise CommandFailed(f"{name!r:.120} is not a recording of this gateway; list them first")
         return [path for path in found if path is not None]
 
-    def _captures(self, writing: dict[str, int]) -> list[CaptureFile]:
+    def _captures(self, writing: dict[str, int]) -> list[CaptureEntry]:
         found = []
         for name, path in self._files().items():
             try:
                 about = path.stat()
             except FileNotFoundError:  # deleted meanwhile, as too old
                 continue
-            found.append(CaptureFile(name, about.st_size, about.st_mtime_ns // 1_000_000, writing.get(name)))
+            found.append(CaptureEntry(name, about.st_size, about.st_mtime_ns // 1_000_000, writing.get(name)))
         return sorted(found, key=lambda one: (one.modified, one.name), reverse=True)
 
     def _files(self) -> dict[str, Path]:

@@ -36,7 +36,7 @@ export function streamView(root, values, shell) {
         class: "link", type: "button", "aria-label": `Record ${row.seq_num}`, onclick: (event) => show(row, event.currentTarget),
       }, String(row.seq_num)) },
       { title: "Time (UTC)", mono: true, make: (row) => utc(row.timestamp).slice(0, 23) },
-      { title: "Headers", wide: true, mono: true, make: (row) => el("div", { class: "short" }, (row.headers ?? [])
+      { title: "Headers", wide: true, mono: true, make: (row) => row.headers && el("div", { class: "short" }, row.headers
         .map((one) => `${inLine(one, "name", 60)}=${inLine(one, "value", 60)}`).join(" ")) },
       { title: "Body", wide: true, mono: true, make: (row) => el("div", { class: "short" }, inLine(row)) },
       { title: "Size", number: true, make: (row) => size(row.body_bytes) },
