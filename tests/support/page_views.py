@@ -85,7 +85,7 @@ def views_of(gateway: GatewayProcess) -> list[PageView]:
         PageView("connections", "connections", has("#view")),
         PageView("recordings", "recordings", has("#view")),
         PageView("recording", f"recording?name={one}", has("#view")),
-        PageView("comparison", f"compare?a={one}&b={other}", "document.querySelector('#verdict').dataset.equal"),
+        PageView("comparison", f"compare?a={one}&b={other}", "document.querySelector('#verdict')?.dataset.equal"),
         PageView("routes", "routes", "document.querySelector('.picture svg')"),
     ]
 

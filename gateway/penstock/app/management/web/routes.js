@@ -7,7 +7,7 @@ import { Table } from "./table.js";
 import { age, count, milliseconds } from "./text.js";
 
 const WIDTH = 1000;
-const BOX = { width: 230, height: 62, gap: 18 };
+const BOX = { width: 260, height: 62, gap: 18 };
 const COLUMNS = { listeners: 0, routes: (WIDTH - BOX.width) / 2, backs: WIDTH - BOX.width };
 const HOUR = 360;
 const DEFAULT = ""; // the name of the route in metrics if none is configured
