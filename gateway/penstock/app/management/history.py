@@ -152,6 +152,7 @@ class History:
                 {"listener": listener, "route": route, "back": back, **_told(sums[listener, route, back])}
                 for listener, route, back in sorted(busiest)
             ],
+            "sums": {kind: _by_part(sums, index) for index, kind in enumerate(("listener", "route", "back"))},
         }
 
 
@@ -244,18 +245,23 @@ def _told(counts: WayCounts) -> dict[str, Any]:
     }
 
 
+def _by_part(ways: dict[Way, WayCounts], index: int) -> dict[str, dict[str, Any]]:
+    """Return sums of the ways with the same listener, route or back, by its name."""
+    sums: dict[str, WayCounts] = {}
+    for way, counts in ways.items():
+        sums[way[index]] = sums.get(way[index], WayCounts()).plus(counts)
+    return {name: _told(counts) for name, counts in sorted(sums.items())}
+
+
 def _of_backs(ways: dict[Way, WayCounts], seconds: float) -> dict[str, dict[str, float | None]]:
     """Return for each back that was used its operations and errors a second, and their times."""
-    sums: dict[str, WayCounts] = {}
-    for (_, _, back), counts in ways.items():
-        if back:
-            sums[back] = sums.get(back, WayCounts()).plus(counts)
     return {
         name: {
-            "operations": round(sum(counts.buckets) / seconds, 3),
-            "errors": round(counts.errors / seconds, 3),
-            "p50_ms": percentile_ms(counts.buckets, 0.5),
-            "p99_ms": percentile_ms(counts.buckets, 0.99),
+            "operations": round(told["operations"] / seconds, 3),
+            "errors": round(told["errors"] / seconds, 3),
+            "p50_ms": told["p50_ms"],
+            "p99_ms": told["p99_ms"],
         }
-        for name, counts in sums.items()
+        for name, told in _by_part(ways, 2).items()
+        if name
     }

@@ -62,6 +62,12 @@ async def test_growth_of_the_counters_is_kept_as_rates(autojump_clock: trio.test
     assert (way["listener"], way["route"], way["back"]) == ("listeners.s2", "orders", "store")
     assert (way["records_in"], way["records_out"], way["operations"], way["errors"]) == (120, 240, 120, 30)
     assert way["p50_ms"] == 0.333 and 10 < way["p99_ms"] < 25
+    figures = {key: value for key, value in way.items() if key not in answer["sums"]}
+    assert answer["sums"] == {
+        "listener": {"listeners.s2": figures},
+        "route": {"orders": figures},
+        "back": {"store": figures},
+    }
     assert answer["ways_seconds"] == 30
     store = answer["backs"]["store"]
     assert store["operations"] == [4, 4, 4] and store["errors"] == [1, 1, 1] and store["p99_ms"] == [way["p99_ms"]] * 3

@@ -49,7 +49,7 @@ export function routesView(root) {
     try {
       const [status, { routes: found }, { backs: there }, history] = await Promise.all(
         ["status", "routes", "backs", "history"].map((path) => get(path, {}, signal)));
-      const sums = sumsOf(history.ways);
+      const sums = byName(history.sums);
       const named = (list, kind) => list.map((one) => ({ ...one, figures: sums[kind].get(one.name) }));
       routes.update(named(found, "route"));
       backs.update(named(there, "back"));
@@ -81,23 +81,7 @@ const FIGURES = [
   { title: "Errors", number: true, text: (row) => count(row.figures?.errors ?? 0) },
 ];
 
-// Sums by route and by back. Percentiles cannot be added: of several ways the slowest counts.
-function sumsOf(ways) {
-  const sums = { listener: new Map(), route: new Map(), back: new Map() };
-  for (const way of ways) {
-    for (const [kind, found] of Object.entries(sums)) {
-      const sum = found.get(way[kind]) ?? { operations: 0, errors: 0, records: 0, p50_ms: null, p99_ms: null };
-      sum.operations += way.operations;
-      sum.errors += way.errors;
-      sum.records += way.records_in + way.records_out;
-      for (const key of ["p50_ms", "p99_ms"]) {
-        sum[key] = way[key] === null ? sum[key] : Math.max(sum[key] ?? 0, way[key]);
-      }
-      found.set(way[kind], sum);
-    }
-  }
-  return sums;
-}
+const byName = (sums) => Object.fromEntries(Object.entries(sums).map(([kind, found]) => [kind, new Map(Object.entries(found))]));
 
 function draw(listeners, routes, backs, ways, sums) {
   const shownRoutes = routes.length ? routes : [{ name: DEFAULT, match: "all streams", back: "embedded", mirror: null }];
