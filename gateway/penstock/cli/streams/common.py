@@ -80,7 +80,7 @@ def on_server(text: str, said: dict[str, Any], work: Callable[[Back, Name], Awai
     from penstock.observe import configure_logging
     from penstock.tools.streams.formats import BadInput
     from penstock.tools.streams.naming import parse_name
-    from penstock.tools.target.configuring import TargetOptions
+    from penstock.tools.target.configuring import TARGET_BACK, TargetOptions
     from penstock.tools.target.gateway import open_target_back
     from penstock.tools.target.url import BadTarget
     from penstock_codecs.failures import OperationFailed
@@ -99,6 +99,6 @@ def on_server(text: str, said: dict[str, Any], work: Callable[[Back, Name], Awai
     except BadTarget as error:
         raise click.UsageError(str(error)) from None
     except OperationFailed as error:
-        raise click.ClickException(error.failure.message) from None
+        raise click.ClickException(error.failure.message.removeprefix(f"back {TARGET_BACK} at ")) from None
     except (BadInput, CannotStart) as error:
         raise click.ClickException(str(error)) from None
