@@ -207,7 +207,8 @@ def test_a_flag_switches_all_other_listeners_off() -> None:
     config = overridden(default_config(), s2="127.0.0.1:0", no_others=True)
     assert [label for label, _ in config.listeners.labelled()] == ["s2"]
     assert not config.management.enabled
-    assert overridden(default_config(), management="127.0.0.1:0", no_others=True).management.enabled
+    config = overridden(default_config(), s2="127.0.0.1:0", management="127.0.0.1:0", no_others=True)
+    assert config.management.enabled
 
 
 def test_the_environment_says_whom_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
