@@ -144,7 +144,7 @@ def test_it_is_reproducible(wheel: Path, tmp_path: Path) -> None:
         else:
             shutil.copy(source, copy)
     for file in copy.rglob("*"):
-        file.chmod(0o700 if file.is_dir() else 0o600)
+        file.chmod(file.stat().st_mode & 0o700)
     _pip("wheel", "--no-deps", "--wheel-dir", built, copy)
     (again,) = built.iterdir()
     assert (again.name, again.read_bytes()) == (wheel.name, wheel.read_bytes())
