@@ -61,7 +61,8 @@ def buildah(tmp_path_factory: pytest.TempPathFactory) -> Buildah:
 @pytest.fixture(scope="module")
 def container(buildah: Buildah) -> Iterator[str]:
     """A container of the image."""
-    options = ["--isolation", "chroot", "--build-arg", f"BASE={BASE}"]
+    certificates = "/etc/ssl/certs:/etc/ssl/certs:ro"  # pip trusts the authorities that this machine trusts
+    options = ["--isolation", "chroot", "--build-arg", f"BASE={BASE}", "--volume", certificates]
     if wheels := os.environ.get("PIP_FIND_LINKS"):
         options += ["--env", f"PIP_FIND_LINKS={wheels}", "--volume", f"{wheels}:{wheels}:ro"]
     buildah("build", *options, "--tag", "localhost/penstock", ".")
