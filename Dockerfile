@@ -8,7 +8,9 @@
 # Pravega's controller on 9090 and its segments on 12345; its management listener is on loopback, inside the container.
 # To stop takes up to drain.deadline_seconds, 10 by default. docs/sidecar.md runs it beside an application.
 
-FROM python:3.11-slim AS build
+ARG BASE=python:3.11-slim
+
+FROM ${BASE} AS build
 WORKDIR /src
 RUN python -m venv --without-pip /opt/penstock
 COPY pyproject.toml requirements.lock README.md LICENSE ./
@@ -21,7 +23,7 @@ COPY config config
 RUN pip --python /opt/penstock/bin/python install --no-cache-dir --no-compile --constraint requirements.lock . \
  && /opt/penstock/bin/python -m compileall -q /opt/penstock/lib
 
-FROM python:3.11-slim
+FROM ${BASE}
 LABEL org.opencontainers.image.title="penstock" \
       org.opencontainers.image.description="A multi-protocol gateway for append-only streams of records"
 RUN groupadd --system --gid 10001 penstock \

@@ -19,7 +19,7 @@ BIN := $(VENV)/bin
 export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help measure setup serve pipeline test test-all test-long test-newest check lock docs bench judges soak hostile simulate fuzz node-peers peers proto clean
+.PHONY: help measure setup serve pipeline test test-all test-long test-newest check lock sbom docs pages bench judges soak hostile simulate fuzz node-peers peers proto clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -28,11 +28,13 @@ help:  ## this list
 LOCK := --constraint requirements.lock
 INSTALL = $(BIN)/python -m pip install --quiet $(LOCK)
 
+# Compiled for commands outside of make, too, so that the first one is quick.
 $(VENV)/.run: pyproject.toml requirements.lock
 	$(CHECK_PYTHON)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(INSTALL) --editable .
+	@env -u PYTHONPYCACHEPREFIX $(BIN)/python -m compileall -q proto codecs analysis gateway pipeline
 	@touch $@
 
 $(VENV)/.spark: $(VENV)/.run
@@ -91,11 +93,27 @@ check: $(VENV)/.dev  ## ruff, mypy --strict, and the rules of the house: imports
 
 lock: $(VENV)/.run  ## write the newest versions of all packages to requirements.lock
 	$(BIN)/python -m pip install --dry-run --ignore-installed --quiet --report $(VENV)/report.json --editable '.[otel,spark]' --group dev
-	$(BIN)/python -c 'import json, sys; found = json.load(sys.stdin)["install"]; \
-	  pins = ["{name}=={version}".format(**one["metadata"]) for one in found if not one["is_direct"]]; \
-	  print(*sorted(pins, key=str.lower), sep="\n")' <$(VENV)/report.json >requirements.lock
+	$(PINS) <$(VENV)/report.json >requirements.lock
 
-docs: $(VENV)/.dev  ## write the generated pages of docs/ and config/gateway.toml
+# What a report of pip would install, except this project.
+PINS = $(BIN)/python -c 'import json, sys; found = json.load(sys.stdin)["install"]; \
+  pins = ["{name}=={version}".format(**one["metadata"]) for one in found if not one["is_direct"]]; \
+  print(*sorted(pins, key=str.lower), sep="\n")'
+
+sbom: $(VENV)/.run  ## write the packages that a gateway needs, as in the lock, to dist/penstock.cdx.json (CycloneDX)
+	$(INSTALL) --group shipping
+	@mkdir -p dist
+	$(INSTALL) --dry-run --ignore-installed --report $(VENV)/shipped.json .
+	$(PINS) <$(VENV)/shipped.json >$(VENV)/shipped.txt
+	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --output-file dist/penstock.cdx.json \
+	  $(VENV)/shipped.txt
+
+docs: $(VENV)/.run  ## build the site of docs/ into dist/site, with a search; a broken link is an error
+	$(INSTALL) --group docs
+	$(BIN)/python -m sphinx -q --fail-on-warning --keep-going --doctree-dir $(VENV)/doctrees docs dist/site
+	@echo 'the site is dist/site/index.html'
+
+pages: $(VENV)/.dev  ## write the generated pages of docs/ and config/gateway.toml
 	$(BIN)/python -m penstock.app.config.document
 	$(BIN)/python -m penstock.observe.metrics.document
 	$(BIN)/python -m penstock.tools.wireshark

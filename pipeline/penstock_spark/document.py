@@ -23,7 +23,8 @@ __all__ = ["reference_page"]
 _TITLE: Final = """\
 # The pipeline: options and tables
 
-Generated from the code by `python -m penstock_spark.document`. [The pipeline](pipeline.md) explains their use.
+To look up an option of a source or sink, or a column of a table, use this page; [the pipeline](pipeline.md) explains
+their use. It is generated from the code by `python -m penstock_spark.document`.
 """
 _OPTIONS: Final = (
     ("Options of the source `penstock`", "These, and the options of the endpoint (below).", SOURCE_OPTIONS),

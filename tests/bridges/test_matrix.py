@@ -68,4 +68,4 @@ def test_the_page_says_what_was_found() -> None:
     if not FOUND.complete:
         pytest.skip("only some of the pairs were run, so the page cannot be judged")
     committed = PAGE.read_text()
-    assert render(FOUND, committed) == committed, "docs/matrix.md is stale: `make docs` writes it"
+    assert render(FOUND, committed) == committed, "docs/matrix.md is stale: `make pages` writes it"

@@ -355,9 +355,9 @@ def page(verdicts: list[Verdict]) -> str:
     lines = [
         "# Outside judges",
         "",
-        "Programs of others that judge a running gateway. `make judges` installs those that come from PyPI and npm,",
-        "says how to install the others, asks them all, and writes this page. It fails if a judge finds anything that",
-        "the second table does not explain.",
+        "To have programs of others judge a running gateway, run `make judges`. It installs those that come from PyPI",
+        "and npm, says how to install the others, asks them all, and writes this page. It fails if a judge finds",
+        "anything that the second table does not explain.",
         "",
         f"Last run: {datetime.now(UTC):%Y-%m-%d}.",
         "",

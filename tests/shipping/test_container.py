@@ -1,6 +1,6 @@
 """The Dockerfile and the compose file are true: their sources and flags exist, and their ports are bound.
 
-No image is built here: a daemon and a registry are no part of the tests. The commands of an image are run.
+No image is built here (`test_image.py` does that): the commands of an image are run.
 """
 
 from __future__ import annotations

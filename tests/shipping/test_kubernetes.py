@@ -1,6 +1,7 @@
 """The Kubernetes manifests: objects that fit together, and a gateway in them that runs as they say.
 
-Kubernetes itself is not at hand, and its schema is neither; the fields that matter here are looked at one by one.
+Kubernetes itself is not at hand: its schemas judge the manifests, and the fields that matter here are looked at one by
+one.
 """
 
 from __future__ import annotations
@@ -80,6 +81,14 @@ def test_objects_fit_together(name: str) -> None:
     if "PersistentVolumeClaim" in found:
         claim = volumes["data"]["persistentVolumeClaim"]["claimName"]
         assert claim == found["PersistentVolumeClaim"]["metadata"]["name"]
+
+
+@each_file
+@pytest.mark.parametrize("release", ["1.30", "1.37"])
+def test_kubernetes_takes_them(name: str, release: str) -> None:
+    judge = pytest.importorskip("kubernetes_validate", reason="`pip install kubernetes-validate`")
+    for one in objects(name).values():
+        judge.validate(one, release, strict=True)
 
 
 @each_file

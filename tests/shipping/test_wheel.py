@@ -32,6 +32,17 @@ PACKAGES: Final = (
     "gateway/penstock",
     "pipeline/penstock_spark",
 )
+CONTEXT: Final = (
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "proto",
+    "codecs",
+    "analysis",
+    "gateway",
+    "pipeline",
+    "config",
+)
 BUILD: Final = "python3 -m pip wheel --no-deps --wheel-dir dist ."
 """As docs/install.md says it."""
 OTHERS: Final = frozenset({"pipeline.toml"})
@@ -118,6 +129,25 @@ def test_everything_is_in_the_wheel(wheel: Path) -> None:
     shipped = {str(file.relative_to(ROOT)) for file in (ROOT / "config").rglob("*") if file.is_file()}
     assert shared == shipped
     assert not any(name.startswith("tests/") for name in names)
+
+
+def test_it_is_reproducible(wheel: Path, tmp_path: Path) -> None:
+    """A copy elsewhere, whose files are younger and only their owner's, gives the same bytes."""
+    copy, built = tmp_path / "copy", tmp_path / "built"
+    copy.mkdir()
+    for name in CONTEXT:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(
+                source, copy / name, ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copy
+            )
+        else:
+            shutil.copy(source, copy)
+    for file in copy.rglob("*"):
+        file.chmod(file.stat().st_mode & 0o700)
+    _pip("wheel", "--no-deps", "--wheel-dir", built, copy)
+    (again,) = built.iterdir()
+    assert (again.name, again.read_bytes()) == (wheel.name, wheel.read_bytes())
 
 
 def test_the_page_on_installing_says_what_is_built(wheel: Path) -> None:

@@ -20,10 +20,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "matrix.md"
 HEAD = """\
 # The matrix: every front over every back
 
-`make docs` runs these tests and writes this page; do not edit it. A front is the protocol of the clients, a back is the
-server behind the gateway. Each pair ran one workload of random batches: bodies of 0 bytes to 64 KiB and of 1 MiB, with
-and without headers. Records that were appended through one front were read through all of them, and compared byte for
-byte.
+To see whether clients of a protocol can use a server, find the pair in the first table: "ok" means that the tests below
+passed. `make pages` runs them and writes this page; do not edit it. A front is the protocol of the clients, a back is
+the server behind the gateway. Each pair ran one workload of random batches: bodies of 0 bytes to 64 KiB and of 1 MiB,
+with and without headers. Records that were appended through one front were read through all of them, and compared byte
+for byte.
 
 {tried}
 If a server lacks a feature, the gateway must refuse it and change nothing; the tables show its error. A dash: the

@@ -63,6 +63,9 @@ PROGRAMS = {
     "javac": _debian("default-jdk", "Pravega's Java client"),
     "mvn": _debian("maven", "Java clients of Pravega and Kafka"),
     "go": Need("install Go 1.26 or newer", "Go clients of S2 and Kafka"),
+    "helm": Need("go install helm.sh/helm/v3/cmd/helm@latest", "the Helm chart"),
+    "buildah": _debian("buildah", "the image"),
+    "debootstrap": _debian("debootstrap", "the image"),
     "node": _NODE,
     "npm": _NODE,
 }

@@ -77,7 +77,7 @@ class Walk:
             env=self._environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=60,
+            timeout=120,
             check=False,
         )
         printed = done.stdout.decode(errors="replace")
@@ -86,7 +86,7 @@ class Walk:
 
     def serve(self, text: str) -> None:
         """Run a gateway in the background; returns when it listens."""
-        if "--management" not in text:  # its usual port may be in use
+        if "--management" not in text and "--no-others" not in text:  # its usual port may be in use
             text = f"{text.rstrip()} --management 127.0.0.1:9600"
         log, banner = self.directory / "log", self.directory / f"banner-{len(self._gateways)}"
         with log.open("ab") as errors, banner.open("wb") as output:

@@ -8,6 +8,7 @@ from typing import Final
 from penstock.app.config import Config, listener_kind_of
 from penstock.core.address import Address
 from penstock.protocols.plugin import Example, listener_kinds
+from penstock.protocols.tables import ListenerTable
 
 __all__ = ["banner"]
 
@@ -17,18 +18,30 @@ STREAM: Final = "hello"
 def banner(config: Config, addresses: Mapping[str, Sequence[Address]]) -> str:
     """Return the page: one command for each thing that a client can do. `addresses` is as in `Running`."""
     lines = ["Penstock is running. Ctrl-C stops it. In another terminal:"]
-    basin, shown = _basin(config), set[str]()
-    for label, listener in config.listeners.labelled():
-        kind = listener_kinds()[listener_kind_of(label)]
-        if kind.kind in shown:  # of several listeners of a kind, show only the first one's commands
-            continue
-        example = Example(basin, STREAM, _creation(config, basin), first=not shown)
-        shown.add(kind.kind)
-        lines += kind.commands(listener, addresses[f"listeners.{label}"][0].to_connect, example)
+    lines += _commands(config, addresses)
     if config.management.enabled:
         scheme = "https" if config.management.tls_certificate else "http"
         lines += ["", f"For operators, in a browser: {scheme}://{addresses['management'][0].to_connect}/"]
     return "\n".join([*lines, ""])
+
+
+def _commands(config: Config, addresses: Mapping[str, Sequence[Address]]) -> list[str]:
+    """Return the commands of each kind of listener; kinds that only read come after one that appends."""
+    basin, kinds = _basin(config), dict[str, tuple[ListenerTable, Address]]()
+    for label, listener in config.listeners.labelled():  # of several of a kind, the first one's commands are shown
+        kinds.setdefault(listener_kind_of(label), (listener, addresses[f"listeners.{label}"][0].to_connect))
+    lines, reading = list[str](), list[str]()
+    for name in kinds:
+        example = Example(basin, STREAM, _creation(config, basin), first=not lines)
+        found = list(listener_kinds()[name].commands(*kinds[name], example))
+        lines += found
+        if not found:
+            reading.append(name)
+    if lines:
+        example = Example(basin, STREAM, _creation(config, basin), first=False)
+        for name in reading:
+            lines += listener_kinds()[name].commands(*kinds[name], example)
+    return lines
 
 
 def _basin(config: Config) -> str:

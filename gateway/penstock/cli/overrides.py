@@ -47,12 +47,16 @@ def overridden(
     record: str | None = None,
     anonymous: bool = False,
     allow_host: Sequence[str] = (),
+    no_others: bool = False,
     **addresses: str | None,
 ) -> Config:
     """Return `config` with the given flags applied; raises ValueError that names the flag. `addresses`: for each kind
     of listener where its first one is bound, "off" for none. `anonymous`: all listeners for clients serve
     unauthenticated clients from any machine. `allow_host`: host names that clients may use over HTTP, in addition to
-    the configured ones."""
+    the configured ones. `no_others`: listeners without an address here are off, also the management listener."""
+    if no_others:
+        addresses = {name: addresses.get(name) or "off" for name in listener_kinds()}
+        management = management or "off"
     changed = {}
     for name, kind in listener_kinds().items():
         tables = _listeners(f"--{name}", addresses.get(name), getattr(config.listeners, name), kind)

@@ -40,6 +40,7 @@ def _address_options(command: Callable[..., None]) -> Callable[..., None]:
 @_config_option
 @_address_options
 @click.option("--management", metavar="HOST:PORT|off", help="Address for operators and their browsers.")
+@click.option("--no-others", is_flag=True, help="Turn off all listeners without an address among these options.")
 @click.option("--data", metavar="DIR", help="The store's directory.")
 @click.option("--record", metavar="DIR", help="Record the traffic from the start, into pcapng files in this directory.")
 @click.option(

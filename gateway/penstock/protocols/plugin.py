@@ -213,7 +213,7 @@ class ListenerKind(Generic[L]):
 
     def commands(self, table: L, address: Address, example: Example) -> Iterator[str]:
         """Yield lines for the page that a gateway prints when it listens: commands to copy. `address`: where the
-        listener is reached."""
+        listener is reached. A kind without commands is asked once more when those of another one have appended."""
         return iter(())
 
 

@@ -40,6 +40,10 @@ MOST_RECORDINGS: Final = 16
 PAGE: Final = "page"
 """The kind of the management page's own view of traffic; it is not listed as a recording."""
 _CLOSE_SECONDS: Final = 5.0
+_NO_DIRECTORY: Final = (
+    "the gateway's configuration has no [recorder] with a directory: add one, or start the gateway with --record "
+    "DIRECTORY; `penstock tail` needs neither"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ class Recordings:
         LIMIT_EXCEEDED if too many run.
         """
         if self._files is None:
-            raise fail(FailureCode.INVALID, "the gateway's configuration has no [recorder] with a directory")
+            raise fail(FailureCode.INVALID, _NO_DIRECTORY)
         _admit(len(self._written) + self._starting)
         prefix = self._files.prefix if configured else f"{self._files.prefix}-{next(self._prefixes)}"
         sink = FileRecording(replace(self._files, prefix=prefix), self._rules)

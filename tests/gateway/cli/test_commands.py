@@ -203,6 +203,14 @@ def test_a_flag_switches_a_listener_on() -> None:
     assert [one.bind for one in config.listeners.s3p] == ["127.0.0.1:0"]
 
 
+def test_a_flag_switches_all_other_listeners_off() -> None:
+    config = overridden(default_config(), s2="127.0.0.1:0", no_others=True)
+    assert [label for label, _ in config.listeners.labelled()] == ["s2"]
+    assert not config.management.enabled
+    config = overridden(default_config(), s2="127.0.0.1:0", management="127.0.0.1:0", no_others=True)
+    assert config.management.enabled
+
+
 def test_the_environment_says_whom_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_MANAGEMENT", "127.0.0.1:2")
     told = run("connections")

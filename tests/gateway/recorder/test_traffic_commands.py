@@ -106,8 +106,11 @@ def test_the_commands() -> None:
         assert json.loads(command(port, "record", "list", "--json").stdout)["id"] == 1
         ask(port, "/recordings", {"streams": ["\x1b[31m"]})
         assert "stream \\x1b[31m" in command(port, "record", "list").stdout, "which a terminal would obey"
+        assert command(port, "record", "stop").stderr == "Error: 2 recordings are running: give one of 1, 2\n"
         assert command(port, "record", "stop", "1").stdout.startswith("recording 1: stopped")
         assert command(port, "record", "stop", "1").stderr == "Error: no recording '1' is running\n"
+        assert command(port, "record", "stop").stdout.startswith("recording 2: stopped")
+        assert command(port, "record", "stop").stderr == "Error: no recordings are running\n"
         refused = command(port, "record", "start", "--back", "lite")
         assert (refused.returncode, refused.stderr) == (1, "Error: backs: 'lite' is unknown; expected none\n")
         refused = command(port, "tail", "--pcapng", "-", "--json")

@@ -32,9 +32,9 @@ _HEAD = """\
 _PAGE = """\
 # Configuration
 
-The configuration is one TOML file: `penstock serve --config FILE`. [`config/gateway.toml`](../config/gateway.toml)
-contains every key with its default, and runs unchanged. Without a file the gateway runs with these defaults, and with
-its data in `./data`.
+To configure a gateway, write one TOML file and run `penstock serve --config FILE`; `penstock check --config FILE` says
+what it would do. [`config/gateway.toml`](../config/gateway.toml) contains every key with its default, and runs
+unchanged. Without a file the gateway runs with these defaults, and with its data in `./data`.
 
 A listener without a table under `[listeners]` is off. Basins, backs, routes and identities exist only if the file
 defines them. Every other missing table or key has its default. An unknown key is an error, which names the key's path.

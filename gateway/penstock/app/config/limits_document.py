@@ -70,10 +70,10 @@ LIMITS: Final = [
 _PAGE: Final = """\
 # Limits
 
-Every limit is a key of the [configuration](configuration.md) with a default. A reload of the configuration changes the
-limits from the next request on. Most refusals are counted by `penstock_limited_total{listener, limit}`
-([metrics](metrics.md)): the last column below gives the value of the label `limit`. `python -m
-penstock.app.config.document` generates this page.
+To bound what clients may use, set the limits below: each is a key of the [configuration](configuration.md) with a
+default. A reload of the configuration changes the limits from the next request on. Most refusals are counted by
+`penstock_limited_total{listener, limit}` ([metrics](metrics.md)): the last column below gives the value of the label
+`limit`. `python -m penstock.app.config.document` generates this page.
 
 ## Clients
 

@@ -79,7 +79,7 @@ def on_server(text: str, said: dict[str, Any], work: Callable[[Back, Name], Awai
     from penstock.cli.signals import until_signalled
     from penstock.core.errors import CannotStart
     from penstock.observe import configure_logging
-    from penstock.tools.target.configuring import TargetOptions
+    from penstock.tools.target.configuring import TARGET_BACK, TargetOptions
     from penstock.tools.target.gateway import open_target_back
     from penstock.tools.target.naming import parse_name
     from penstock.tools.target.url import BadTarget
@@ -99,6 +99,6 @@ def on_server(text: str, said: dict[str, Any], work: Callable[[Back, Name], Awai
     except BadTarget as error:
         raise click.UsageError(str(error)) from None
     except OperationFailed as error:
-        raise click.ClickException(error.failure.message) from None
+        raise click.ClickException(error.failure.message.removeprefix(f"back {TARGET_BACK} at ")) from None
     except (BadInput, CannotStart) as error:
         raise click.ClickException(str(error)) from None

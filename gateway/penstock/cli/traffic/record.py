@@ -34,11 +34,19 @@ def _start(management: str, token: str | None, as_json: bool, **asked: tuple[Any
 
 
 @record_commands.command("stop")
-@click.argument("number", type=click.IntRange(1))
+@click.argument("number", type=click.IntRange(1), required=False)
 @management_options
 @json_option
-def _stop(number: int, management: str, token: str | None, as_json: bool) -> None:
-    """Stop recording NUMBER; its last file is then complete."""
+def _stop(number: int | None, management: str, token: str | None, as_json: bool) -> None:
+    """Stop recording NUMBER; its last file is then complete. The number may be left out if only one is running."""
+    if number is None:
+        running = [
+            one["id"] for one in answered(management, token, "/recordings")["recordings"] if one["kind"] != "live"
+        ]
+        if len(running) != 1:
+            numbers = f": give one of {', '.join(map(str, running))}" if running else ""
+            raise click.ClickException(f"{len(running) or 'no'} recordings are running{numbers}")
+        (number,) = running
     recording = answered(management, token, f"/recordings/{number}/stop", {})
     print_result(recording, _in_words(recording), as_json)
 

@@ -16,8 +16,8 @@ __all__ = ["metrics_page"]
 _PAGE = """\
 # Metrics
 
-`GET /metrics` of the [management listener](management.md) answers in Prometheus' text format, or in OpenMetrics
-if the client accepts `application/openmetrics-text`:
+To watch a gateway over time, let Prometheus ask its [management listener](management.md) for `/metrics`. It answers in
+Prometheus' text format, or in OpenMetrics if the client accepts `application/openmetrics-text`:
 
 ```sh
 curl http://127.0.0.1:9600/metrics

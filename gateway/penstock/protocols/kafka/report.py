@@ -43,6 +43,8 @@ def describe_names(listener: KafkaListener) -> Iterator[str]:
 
 
 def commands(listener: KafkaListener, address: Address, example: Example) -> Iterator[str]:
-    """See `penstock.protocols.plugin.ListenerKind.commands`."""
+    """See `penstock.protocols.plugin.ListenerKind.commands`. None is shown before one that appends."""
+    if example.first:
+        return
     if listener.tls_certificate is None and example.stream.replace("-", "").replace("_", "").isalnum():
         yield from ("", "  # read it as a Kafka topic", f"  kcat -b {address} -t {example.stream} -C -e")

@@ -14,10 +14,11 @@ from penstock.protocols.servers import Server
 from penstock.protocols.tables import NumberedBackTable
 from penstock_codecs.toml.hints import choices
 
-__all__ = ["TargetOptions", "target_config"]
+__all__ = ["TARGET_BACK", "TargetOptions", "target_config"]
 
 _LOSS_KEYS: Final = ("headers", "empty_body", "command_records")
-_NAME: Final = "target"
+TARGET_BACK: Final = "target"
+"""Name of the only back, which messages about the server contain."""
 _ANYWHERE: Final = "127.0.0.1:12345"
 """Address of listeners, which never listen."""
 _PATIENCE: Final = 1_000_000.0
@@ -49,8 +50,8 @@ def target_config(target: Server, options: TargetOptions, directory: str) -> Con
     renamed = enumerate((*options.renames, ("**", "{stream}")), 1)
     return Config(
         listeners=_listeners(options),
-        backs={_NAME: _back(target, options)},
-        routes=tuple(_route(target, f"{_NAME}-{number}", *names) for number, names in renamed),
+        backs={TARGET_BACK: _back(target, options)},
+        routes=tuple(_route(target, f"{TARGET_BACK}-{number}", *names) for number, names in renamed),
         management=Management(enabled=False),
         store=StoreTable(directory=directory),
         drain=DrainTable(grace_seconds=0.0, deadline_seconds=0.0),
@@ -62,7 +63,7 @@ def _route(target: Server, name: str, pattern: str, to_stream: str) -> RouteTabl
     basin, to_stream = target.kind.named(target, to_stream)
     unchanged = everything and to_stream == "{stream}"
     names = {} if unchanged else {"match": "glob", "stream": pattern, "to_stream": to_stream}
-    return msgspec.convert({"name": name, "back": _NAME, "to_basin": basin, **names}, RouteTable)
+    return msgspec.convert({"name": name, "back": TARGET_BACK, "to_basin": basin, **names}, RouteTable)
 
 
 def _listeners(options: TargetOptions) -> Listeners:

@@ -73,5 +73,9 @@ def _on(server: Server, path: str) -> Name:
     basin, _, stream = path.partition("/")
     if not basin:
         return Name(server, "", "")
-    url = f"{server.scheme}://{server.address}/{quote(basin, safe='')}"
-    return Name(parse_target(url), basin, stream)
+    place = f"{server.scheme}://{server.address}"
+    try:
+        return Name(parse_target(f"{place}/{quote(basin, safe='')}"), basin, stream)
+    except BadTarget as error:
+        hint = "" if stream else f"; a stream there is called {place}/BASIN/{basin}"
+        raise BadTarget(f"{error}{hint}") from None
