@@ -15,7 +15,7 @@ from support.shipping import ROOT
 
 PEERS: Final = ROOT / "tests" / "peers"
 README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
-BY_THE_SYSTEM: Final = {"curl", "Chromium", "tshark"}
+BY_THE_SYSTEM: Final = {"curl", "Chromium", "kcat", "tshark"}
 """Programs that the system brings: the table has the versions that ran last."""
 WORDS: Final = {
     "s2-sdk (Python)": "s2_sdk",
@@ -32,6 +32,10 @@ WORDS: Final = {
     "@durable-streams/server-conformance-tests": "durable.test.mjs",
     "confluent-kafka (librdkafka)": "confluent_kafka",
     "kafka-python": "kafka",
+    "franz-go": "franz-go",
+    "kafkajs (npm)": "kafkajs",
+    "kafka-tools (Java), Apache Kafka's own": "ProducerPerformance",
+    "kcat": "kcat",
     "mcp (Python)": "mcp",
     "tshark": "tshark",
 }
@@ -44,9 +48,11 @@ def versions() -> dict[str, str]:
     pinned = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["peers"]
     found |= dict(re.findall(r"^([\w-]+)==([\d.]+)(?:;|$)", "\n".join(map(str, pinned)), re.MULTILINE))
     found |= json.loads((PEERS / "node" / "package.json").read_text())["dependencies"]
-    found |= dict(re.findall(r"([\w-]+) (v[\d.]+)$", (PEERS / "go" / "go.mod").read_text(), re.MULTILINE))
-    for one in ElementTree.parse(PEERS / "java" / "client" / "pom.xml").iterfind(".//{*}dependency"):
-        found[one.findtext("{*}artifactId") or ""] = one.findtext("{*}version") or ""
+    for folder in (PEERS / "go", PEERS / "go" / "kafka"):
+        found |= dict(re.findall(r"([\w-]+) (v[\d.]+)$", (folder / "go.mod").read_text(), re.MULTILINE))
+    for folder in ("client", "kafka"):
+        for one in ElementTree.parse(PEERS / "java" / folder / "pom.xml").iterfind(".//{*}dependency"):
+            found[one.findtext("{*}artifactId") or ""] = one.findtext("{*}version") or ""
     return found | {"s2": real_peers.S2_VERSION}
 
 
