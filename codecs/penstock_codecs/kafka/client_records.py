@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.kafka.batches import KafkaBatch, KafkaHeaders, read_batches
+from penstock_codecs.kafka.batches import MOST_BYTES, KafkaBatch, KafkaHeaders, read_batches
 from penstock_codecs.kafka.carrying import from_headers, to_headers
 from penstock_codecs.kafka.record_messages import AbortedTransaction
 from penstock_codecs.limits import S2_MAX_RECORD
@@ -51,7 +51,7 @@ def to_produced(bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> Prod
 
 
 def read_fetched(
-    data: bytes, start: int, aborted: Sequence[AbortedTransaction] = (), *, max_bytes: int
+    data: bytes, start: int, aborted: Sequence[AbortedTransaction] = (), *, max_bytes: int = MOST_BYTES
 ) -> FetchedRecords:
     """Return the records from offset `start` on, without those of aborted transactions.
 

@@ -22,14 +22,15 @@ from penstock.core.back import AppendSession, Back, ReadSession
 from penstock.core.clock import Clock, wall_clock
 from penstock.net.upstream import Upstream, UpstreamSettings
 from penstock.protocols.kafka.back.brokers import Brokers
-from penstock.protocols.kafka.back.positions import KafkaPositions
+from penstock.protocols.kafka.back.positions import KafkaPositions, PartitionSpot
 from penstock.protocols.kafka.back.reading import open_kafka_read
 from penstock.protocols.kafka.back.settings import KafkaBackSettings
 from penstock.protocols.kafka.back.topics import ClusterTopics
 from penstock.protocols.kafka.back.writer import KafkaWriter
 from penstock.protocols.kafka.names import TopicPartition
+from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamPosition, StreamRef
+from penstock_codecs.model import RecordBatch, RecordId, StreamPosition, StreamRef
 from penstock_codecs.operations import (
     Append,
     Appended,
@@ -38,6 +39,7 @@ from penstock_codecs.operations import (
     CreateStream,
     DeleteStream,
     EnsureStream,
+    FromSeqNum,
     GetStreamConfig,
     ListStreams,
     Locate,
@@ -48,6 +50,7 @@ from penstock_codecs.operations import (
     ProvisionResult,
     Read,
     ReconfigureStream,
+    Start,
     Trim,
 )
 from penstock_codecs.streams import StreamConfig, StreamConfigPatch, StreamInfo, TimestampingMode
@@ -80,18 +83,21 @@ class KafkaAppendSession(GroupingSession[Appended], AppendSession):
         self._identified = identified
         self._results: list[Appended] = []
 
+    async def send(self, append: Append | AppendBytes) -> None:
+        assert isinstance(append, Append), "the back has no operations on bytes"
+        await super().send(append)
+
     async def receive(self) -> list[Appended]:
         if not self._results:
             self._results = await super().receive()
         if self._identified:
             for index, one in enumerate(self._results):
                 if one.last_id is None:
-                    self._results[index] = replace(one, last_id=await self._id_of(one.end))
+                    last = one.end.seq_num - 1
+                    identifier = await self._positions.record_id(self._partition, last, one.end.timestamp)
+                    self._results[index] = replace(one, last_id=identifier)
         results, self._results = self._results, []
         return results
-
-    async def _id_of(self, end: StreamPosition) -> Any:
-        return await self._positions.record_id(self._partition, end.seq_num - 1, end.timestamp)
 
 
 class KafkaBack(Back):
@@ -198,17 +204,34 @@ class KafkaBack(Back):
     async def _check_tail(self, operation: CheckTail) -> StreamPosition:
         return await self._positions.tail(await self._find(operation.stream, None, operation.create_if_missing))
 
+    async def _spot(self, partition: TopicPartition, stream: StreamRef, start: Start) -> PartitionSpot:
+        """Return the first record at or after `start`, or the tail, with its timestamp."""
+        spot = await self._positions.spot(partition, start)
+        if not spot.at_tail and spot.timestamp < 0:
+            read = Read(stream, FromSeqNum(spot.offset), count=1)
+            async with open_kafka_read(self._brokers, self._positions, partition, read) as session:
+                found = await session.next()
+            if isinstance(found, RecordBatch):
+                return PartitionSpot(found.first_seq_num, found.columns.timestamps[0])
+        if spot.at_tail or spot.timestamp < 0:
+            return PartitionSpot(*await self._positions.tail(partition), at_tail=True)
+        return spot
+
     async def _locate(self, operation: Locate) -> Located:
         partition = await self._find(operation.stream, None, False)
-        return await self._positions.locate(partition, operation.start)
+        offset, timestamp, at_tail = await self._spot(partition, operation.stream, operation.start)
+        identifier = RecordId(0, 0)
+        if offset or not at_tail:
+            identifier = await self._positions.record_id(partition, offset, timestamp)
+        return Located(offset, timestamp, identifier, at_tail)
 
     async def _trim(self, operation: Trim) -> StreamPosition:
         partition = await self._find(operation.stream, None, False)
         wanted = (await self._positions.spot(partition, operation.start)).offset
         if wanted > await self._positions.beginning(partition):
             await self._topics.trim(partition, wanted)
-        kept = await self._positions.beginning(partition)
-        return StreamPosition(kept, await self._positions.newest(partition))
+        kept = await self._spot(partition, operation.stream, FromSeqNum(wanted))
+        return StreamPosition(kept.offset, kept.timestamp)
 
     # ---- streams -----------------------------------------------------------------------------------------------------
 
@@ -223,8 +246,9 @@ class KafkaBack(Back):
             return Provisioned(await self._created(stream), ProvisionResult.CREATED)
         partition = await self._find(stream, None, False)
         before = await self._topics.config(partition)
-        given = {name: value for name in config.__struct_fields__ if (value := getattr(config, name)) is not None}
-        after = await self._topics.reconfigure(stream, StreamConfigPatch(**given))
+        fields = [(name, getattr(config, name)) for name in config.__struct_fields__]
+        changed = {name: value for name, value in fields if value not in (None, getattr(before, name))}
+        after = await self._topics.reconfigure(stream, StreamConfigPatch(**changed))
         self._writers.pop(partition, None)
         (created_at,) = await self._creations.of([stream], self._clock())
         result = ProvisionResult.NOOP if before == after else ProvisionResult.UPDATED

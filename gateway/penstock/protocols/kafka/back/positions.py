@@ -7,7 +7,6 @@ record with that timestamp. So a broker finds both by time (ListOffsets), and th
 from __future__ import annotations
 
 from collections import OrderedDict
-from functools import partial
 from typing import Final, NamedTuple
 
 from penstock.protocols.kafka.back.brokers import Brokers
@@ -26,7 +25,6 @@ from penstock_codecs.operations import (
     FromSeqNum,
     FromTailOffset,
     FromTimestamp,
-    Located,
     Start,
 )
 
@@ -115,17 +113,17 @@ class KafkaPositions:
     # ---- starts ------------------------------------------------------------------------------------------------------
 
     async def spot(self, partition: TopicPartition, start: Start) -> PartitionSpot:
-        """Return the first record at or after `start`, or the tail. Its timestamp is 0 for a start by number or from
-        the tail, which nothing is asked for. Raises NOT_IMPLEMENTED for byte offsets."""
+        """Return the first record at or after `start`, or the tail. Its timestamp is not known (-1) for a start by
+        number or from the tail. Raises NOT_IMPLEMENTED for byte offsets."""
         match start:
             case FromSeqNum(seq_num):
                 end = await self.end(partition)
                 first = max(seq_num, await self.beginning(partition))
-                return PartitionSpot(min(first, end), 0, at_tail=first >= end)
+                return PartitionSpot(min(first, end), -1, at_tail=first >= end)
             case FromTailOffset(distance):
                 end = await self.end(partition)
                 first = max(end - distance, await self.beginning(partition))
-                return PartitionSpot(first, 0, at_tail=first >= end)
+                return PartitionSpot(first, -1, at_tail=first >= end)
             case FromTimestamp(timestamp):
                 return await self.first_at(partition, timestamp) or await self._tail_spot(partition)
             case FromRecordId(record_id):
@@ -146,13 +144,3 @@ class KafkaPositions:
         later = await self.first_at(partition, record_id.ms + 1) or await self._tail_spot(partition)
         offset = first.offset + record_id.seq
         return later if later.offset <= offset else PartitionSpot(offset, record_id.ms)
-
-    async def locate(self, partition: TopicPartition, start: Start) -> Located:
-        """See `penstock_codecs.operations.Locate`."""
-        attempt = partial(self.spot, partition, start)
-        offset, timestamp, at_tail = await attempt()
-        if at_tail:
-            tail = await self.tail(partition)
-            identifier = await self.record_id(partition, *tail) if tail.seq_num else RecordId(0, 0)
-            return Located(tail.seq_num, tail.timestamp, identifier, at_tail=True)
-        return Located(offset, timestamp, await self.record_id(partition, offset, timestamp), at_tail=False)

@@ -210,16 +210,11 @@ class KafkaReadSession(ReadSession):
             why = f"topic {name}, ends before offset {self._asked_from}: it was created again, or has lost records"
             raise fail(FailureCode.STREAM_NOT_FOUND, f"{self._brokers.where}: {why}")
         self._position = self._asked_from = first
+        self._end = max(self._end, first + 1)  # the next answer tells
 
     async def _hold(self, found: FetchPartitionResult) -> None:
-        settings = self._brokers.settings
         try:
-            records = read_fetched(
-                found.records or b"",
-                self._asked_from,
-                found.aborted_transactions or (),
-                max_bytes=settings.max_fetch_bytes,
-            )
+            records = read_fetched(found.records or b"", self._asked_from, found.aborted_transactions or ())
         except OperationFailed as error:
             if error.failure.code is FailureCode.NOT_REPRESENTABLE:
                 raise
