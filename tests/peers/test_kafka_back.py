@@ -240,6 +240,8 @@ def test_the_gateway_is_killed(gateway: GatewayProcess) -> None:
         appending.check()
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
 def test_a_leader_of_three_is_killed() -> None:
     """Appends and a follower go on at the next leader, and the killed one comes back."""
     pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed (group peers)")

@@ -10,7 +10,7 @@ from penstock.core.address import Address
 from penstock.core.config_fields import DEFAULT_BASIN
 from penstock.protocols.kafka.config import KafkaBackTable, KafkaListener
 from penstock.protocols.plugin import BackKind, Example, ListenerKind, ProtocolPlugin
-from penstock.protocols.servers import ServerKind
+from penstock.protocols.servers import Server, ServerKind
 from penstock.protocols.tables import ConfigView
 from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import BackSide, FrontSide
@@ -130,6 +130,9 @@ class _Server(ServerKind):
     back = KafkaBackTable
     example = "kafka://127.0.0.1:9092"
     default_basin = DEFAULT_BASIN
+
+    def settings(self, server: Server) -> dict[str, Any]:
+        return {"address": str(server.address), "basin": server.space or DEFAULT_BASIN}
 
 
 PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Back(),), server=_Server())
