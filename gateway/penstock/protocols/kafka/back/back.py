@@ -93,11 +93,16 @@ class KafkaAppendSession(GroupingSession[Appended], AppendSession):
         if self._identified:
             for index, one in enumerate(self._results):
                 if one.last_id is None:
-                    last = one.end.seq_num - 1
-                    identifier = await self._positions.record_id(self._partition, last, one.end.timestamp)
-                    self._results[index] = replace(one, last_id=identifier)
+                    self._results[index] = replace(one, last_id=await self._id_of(one.end))
         results, self._results = self._results, []
         return results
+
+    async def _id_of(self, end: StreamPosition) -> RecordId | None:
+        """Return the identifier of the last record before `end`; None if it cannot be asked for now: it is stored."""
+        try:
+            return await self._positions.record_id(self._partition, end.seq_num - 1, end.timestamp)
+        except OperationFailed:
+            return None
 
 
 class KafkaBack(Back):

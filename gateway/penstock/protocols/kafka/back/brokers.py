@@ -38,6 +38,9 @@ M = TypeVar("M", bound=KafkaMessage)
 T = TypeVar("T")
 _ENDLESS: Final = 1_000_000
 _MISSING: Final = 3
+_GRACE_SECONDS: Final = 5.0
+"""Time for which a topic that was there is looked for when a broker says that it does not exist: one that has just
+started may not have heard of it yet."""
 _LOOKS: Final = 0.02
 """Seconds between two looks whether all brokers know of a creation or deletion."""
 
@@ -57,6 +60,7 @@ class Brokers:
         self._first = [self._add(upstream) for upstream in first]
         self._nodes: dict[int, KafkaPool] = {}
         self._topics: OrderedDict[str, MetadataTopic] = OrderedDict()
+        self._seen: OrderedDict[str, float | None] = OrderedDict()  # topics that were there; since when they are not
         self._controller = -1
 
     @property
@@ -125,12 +129,30 @@ class Brokers:
         if known is None:
             [known] = (await self.metadata([name])).topics
             if known.error_code:
-                raise OperationFailed(broker_failure(known.error_code, f"{self.where}, topic {name}"))
-            self._topics[name] = known
-            while len(self._topics) > self.settings.known_streams:
-                self._topics.popitem(last=False)
+                failure = broker_failure(known.error_code, f"{self.where}, topic {name}")
+                if known.error_code == _MISSING and self._may_come_back(name):
+                    failure = replace(failure, code=FailureCode.HOT_SERVER)
+                raise OperationFailed(failure)
+            self._topics[name], self._seen[name] = known, None
+            for cache in (self._topics, self._seen):
+                while len(cache) > self.settings.known_streams:
+                    cache.popitem(last=False)
         self._topics.move_to_end(name)
+        self._seen.move_to_end(name)
         return known
+
+    def _may_come_back(self, name: str) -> bool:
+        """Return whether a topic that a broker does not know was there, up to `_GRACE_SECONDS` ago."""
+        if name not in self._seen:
+            return False
+        now = trio.current_time()
+        since = self._seen[name]
+        if since is None:
+            since = self._seen[name] = now
+        if now - since < _GRACE_SECONDS:
+            return True
+        del self._seen[name]
+        return False
 
     def forget(self, topic: str) -> None:
         """Forget the leaders of a topic."""
@@ -154,6 +176,7 @@ class Brokers:
                         break
                     await trio.sleep(_LOOKS)
         self.forget(topic)
+        self._seen.pop(topic, None)
 
     # ---- partitions --------------------------------------------------------------------------------------------------
 
@@ -222,6 +245,11 @@ class Brokers:
         async with pool.use() as connection:
             return await connection.call(message, kind, self.request_seconds)
 
-    async def retrying(self, attempt: Callable[[], Awaitable[T]], *, idempotent: bool = True) -> T:
-        """Return the result of `attempt`, again after failures that are worth it, for `recover_seconds`."""
-        return await retrying(attempt, self.patient, idempotent=idempotent, back=self.back)
+    async def retrying(
+        self, attempt: Callable[[], Awaitable[T]], *, idempotent: bool = True, patient: bool = False
+    ) -> T:
+        """Return the result of `attempt`, again after failures that are worth it, for `recover_seconds`.
+
+        `patient`: also while circuits are open, for what had begun before brokers were lost.
+        """
+        return await retrying(attempt, self.patient, idempotent=idempotent, patient=patient, back=self.back)

@@ -149,7 +149,7 @@ class KafkaReadSession(ReadSession):
         if self._following and self._expires == math.inf and self._read.wait is not None:
             self._expires = trio.current_time() + self._read.wait
         with trio.CancelScope(deadline=self._expires):
-            await self._brokers.retrying(self._fetch)
+            await self._brokers.retrying(self._fetch, patient=True)
             return True
         return False
 

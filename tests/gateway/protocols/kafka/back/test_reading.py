@@ -13,6 +13,7 @@ from trio.testing import MockClock
 from penstock.core.back import Following
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
+from penstock_codecs.kafka.cluster_messages import MetadataBroker, MetadataRequest, MetadataResponse, MetadataTopic
 from penstock_codecs.kafka.record_messages import (
     FetchPartitionResult,
     FetchRequest,
@@ -136,6 +137,39 @@ async def test_a_read_survives_lost_connections(cluster: Any, clock: MockClock) 
 
         cluster.losing, cluster.lost = FetchRequest, 3
         assert await bodies(back, FromSeqNum(0), stream=STREAM) == [b"%d" % stamp for stamp in range(10, 20)]
+
+
+def unknown_topic(request: Any) -> Any:
+    """Answer as a broker that has just started, and has not heard of topics yet."""
+    if not isinstance(request.message, MetadataRequest) or not request.message.topics:
+        return None
+    broker = MetadataBroker(node_id=1, host="example", port=1)
+    topics = [MetadataTopic(error_code=3, name=one.name, partitions=[]) for one in request.message.topics]
+    return MetadataResponse(brokers=[broker], topics=topics)
+
+
+async def test_a_topic_that_a_broker_has_not_heard_of_yet(cluster: Any, clock: MockClock) -> None:
+    """It is looked for, for some seconds; one that was never there is not."""
+    async with cluster.back() as back:
+        await fill(back, 10)
+        cluster.answers.append(unknown_topic)
+        with Fails(FailureCode.STREAM_NOT_FOUND):
+            began = trio.current_time()
+            await back.perform(CheckTail(StreamRef(BASIN, "nothing"), create_if_missing=False))
+        assert trio.current_time() == began
+        async with back.read_session(Read(STREAM, FromSeqNum(0))) as session:
+            await session.close()
+            back._brokers.forget(STREAM.stream)
+            with trio.move_on_after(3) as scope:
+                await session.next()
+            assert scope.cancelled_caught
+            cluster.answers.clear()
+            assert isinstance(await session.next(), RecordBatch)
+        cluster.answers.append(unknown_topic)
+        back._brokers.forget(STREAM.stream)
+        with Fails(FailureCode.STREAM_NOT_FOUND):
+            await back.perform(CheckTail(STREAM, create_if_missing=False))
+        assert trio.current_time() > began + 7
 
 
 async def test_gaps(cluster: Any) -> None:
