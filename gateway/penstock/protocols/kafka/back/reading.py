@@ -36,7 +36,7 @@ from penstock_codecs.limits import MIB, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import Columns, RecordBatch, RecordId, StreamPosition
 from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Read
 
-__all__ = ["KafkaReadSession", "open_kafka_read"]
+__all__ = ["KafkaReadSession", "open_kafka_read", "read_timestamps"]
 
 _TOGETHER: Final = 1 * MIB
 """Bytes that a broker is asked for at once; it sends one batch at least."""
@@ -54,6 +54,18 @@ async def open_kafka_read(
     finally:
         with trio.CancelScope(shield=True):  # nothing is waited for
             await session.close()
+
+
+async def read_timestamps(
+    brokers: Brokers, positions: KafkaPositions, partition: TopicPartition, first: int, count: int
+) -> list[int]:
+    """Return the timestamps of `count` records from an offset on, which are there and have no gap."""
+    read = Read(brokers.settings.names.to_stream(partition.topic), FromSeqNum(first), count=count)
+    found: list[int] = []
+    async with open_kafka_read(brokers, positions, partition, read) as session:
+        while isinstance(batch := await session.next(), RecordBatch):
+            found += batch.columns.timestamps
+    return found
 
 
 class KafkaReadSession(ReadSession):

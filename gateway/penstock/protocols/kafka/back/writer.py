@@ -18,6 +18,7 @@ from penstock.core.delivery import Delivery
 from penstock.net.upstream import doubtful
 from penstock.protocols.kafka.back.brokers import Brokers
 from penstock.protocols.kafka.back.positions import KafkaPositions
+from penstock.protocols.kafka.back.reading import read_timestamps
 from penstock.protocols.kafka.names import TopicPartition
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka.batches import BATCH_HEADER, NO_PRODUCER, KafkaBatch, KafkaHeaders, encode_batch
@@ -104,10 +105,12 @@ class KafkaWriter(GroupingWriter[ProducedRecords, Appended]):
             self._sent = appends, await self._stamps(appends)
         timestamps = self._sent[1]
         found = await self._produce(self._batch(appends, timestamps))
-        if not self._by_arrival:
+        if self._by_arrival:
+            timestamps = await self._stamped(found, len(timestamps))
+        else:
             self._last = timestamps[-1]
         self._sequence = (self._sequence + len(timestamps)) % _SEQUENCES
-        self._acknowledge(appends, timestamps, found)
+        self._acknowledge(appends, timestamps, found.base_offset)
 
     async def _new_producer(self) -> tuple[int, int]:
         """Ask any broker for a producer id. Raises HOT_SERVER if there is none: nothing was appended."""
@@ -169,20 +172,27 @@ class KafkaWriter(GroupingWriter[ProducedRecords, Appended]):
         self._brokers.check(self.partition, found.error_code, found.error_message)
         return found
 
+    async def _stamped(self, found: ProducePartitionResult, count: int) -> list[int]:
+        """Return the timestamps that the leader gave to the records. One that does not tell them is asked for the
+        records. Raises UNAVAILABLE: they are stored."""
+        if found.log_append_time_ms >= 0:
+            return [found.log_append_time_ms] * count
+        try:
+            stamps = await read_timestamps(
+                self._brokers, self._positions, self.partition, max(found.base_offset, 0), count
+            )
+        except OperationFailed as error:
+            raise OperationFailed(doubtful(error.failure)) from error
+        return stamps if len(stamps) == count else [self._clock()] * count  # they were trimmed already
+
     def _acknowledge(
-        self,
-        appends: Sequence[QueuedAppend[ProducedRecords, Appended]],
-        timestamps: list[int],
-        found: ProducePartitionResult,
+        self, appends: Sequence[QueuedAppend[ProducedRecords, Appended]], timestamps: list[int], offset: int
     ) -> None:
         """Set the results. A duplicate of a batch that the leader has forgotten the place of has none."""
-        if found.base_offset < 0:
+        if offset < 0:
             why = f"{self._brokers.where}: the batch was stored before, and its offsets are not known"
-            raise OperationFailed(doubtful(fail(FailureCode.UNAVAILABLE, why).failure))
-        offset, index = found.base_offset, 0
-        if found.log_append_time_ms >= 0:
-            timestamps = [found.log_append_time_ms] * len(timestamps)
-        tail = StreamPosition(offset + len(timestamps), timestamps[-1])
+            raise fail(FailureCode.UNAVAILABLE, why)
+        index, tail = 0, StreamPosition(offset + len(timestamps), timestamps[-1])
         for one in appends:
             last = index + len(one.append.bodies)
             start = StreamPosition(offset + index, timestamps[index])

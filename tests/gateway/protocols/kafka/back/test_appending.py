@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 from support.s3p.front import BASIN
-from support.store import Fails, acknowledged, appending, bodies
+from support.store import Fails, acknowledged, appending, bodies, records
 from trio.testing import MockClock
 
 from penstock.core.delivery import Delivery
@@ -48,6 +48,14 @@ def refusing(code: int, times: int) -> Any:
         return ProduceResponse(topics=[ProduceTopicResult(name="orders", partitions=[result])])
 
     return answer
+
+
+async def test_the_timestamps_of_a_server_that_does_not_tell_them(cluster: Any) -> None:
+    """A topic whose records have the time of their arrival: they are read back."""
+    async with cluster.back() as back:
+        appended = await back.perform(batch(b"a", b"b"))
+        found = await records(back, FromSeqNum(0), stream=STREAM)
+        assert [appended.start.timestamp, appended.end.timestamp] == [one.timestamp for one in found]
 
 
 @pytest.mark.parametrize("loss", ["lost", "before"])
