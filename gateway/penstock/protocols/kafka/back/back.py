@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import trio
+from msgspec.structs import replace
 
 from penstock.backends.background import background
 from penstock.backends.sequence_numbering.creations import Creations

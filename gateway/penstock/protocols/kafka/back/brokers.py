@@ -21,7 +21,7 @@ from penstock.net.upstream import Upstream, UpstreamSettings
 from penstock.protocols.kafka.back.connection import KafkaConnection, KafkaPool
 from penstock.protocols.kafka.back.settings import KafkaBackSettings
 from penstock.protocols.kafka.names import TopicPartition
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.kafka import KafkaMessage
 from penstock_codecs.kafka.client_errors import STALE_LEADER, broker_failure
 from penstock_codecs.kafka.cluster_messages import (
@@ -131,7 +131,7 @@ class Brokers:
             if known.error_code:
                 failure = broker_failure(known.error_code, f"{self.where}, topic {name}")
                 if known.error_code == _MISSING and self._may_come_back(name):
-                    failure = replace(failure, code=FailureCode.HOT_SERVER)
+                    failure = Failure(FailureCode.HOT_SERVER, failure.message)
                 raise OperationFailed(failure)
             self._topics[name], self._seen[name] = known, None
             for cache in (self._topics, self._seen):
@@ -231,7 +231,7 @@ class Brokers:
         failure = broker_failure(code, where, message)
         if code in STALE_LEADER:
             self.forget(partition.topic)
-            failure = replace(failure, code=FailureCode.HOT_SERVER)
+            failure = Failure(FailureCode.HOT_SERVER, failure.message)
         raise OperationFailed(failure)
 
     # ---- the cluster -------------------------------------------------------------------------------------------------

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import trio
+from msgspec.structs import replace
 from support.s3p.front import BASIN
 from support.store import Fails, acknowledged, appending, bodies, records
 from trio.testing import MockClock

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+from msgspec.structs import replace
 from support.s3p.front import BASIN
 from support.store import Fails, appending, batches, bodies, records
 from trio.testing import MockClock
@@ -88,8 +89,7 @@ async def test_identifiers(cluster: Any) -> None:
             assert ids == [one for one in [(10, 0), (20, 0), (20, 1), (30, 0)] if one >= start]
         assert (await back.perform(Locate(STREAM, FromSeqNum(2)))).record_id == (20, 1)
         append = appending(b"x", stream=STREAM, timestamps=[30])
-        append.create_if_missing = False
-        appended = await back.perform(append)
+        appended = await back.perform(replace(append, create_if_missing=False))
         assert appended.last_id == (30, 1)
 
 
