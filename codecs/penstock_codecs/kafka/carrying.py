@@ -112,7 +112,7 @@ def _refusal(index: int, why: str) -> OperationFailed:
 def encoded_records(batch: RecordBatch) -> bytes:
     """Return records of a stream as Kafka's batches; offsets are sequence numbers.
 
-    Raises NOT_REPRESENTABLE, naming the record, for one that Kafka cannot carry.
+    Raises NOT_REPRESENTABLE for a record that Kafka cannot carry; `seq_num` in the details.
     """
     return batch.encoded(__name__, _encode)
 
@@ -142,7 +142,7 @@ def _run(batch: RecordBatch, indices: Sequence[int], command: bool) -> bytes:
     headers: dict[int, KafkaHeaders] = {}
     for number, index in enumerate(indices):
         some, body = columns.headers.get(index, ()), columns.bodies[index]
-        key, value, given = from_headers(f"record {columns.seq_nums[index]}", some, body)
+        key, value, given = from_headers(columns.seq_nums[index], some, body)
         keys.append(_CONTROL_KEY if command else key)
         values.append(value)
         if given:
@@ -160,8 +160,11 @@ def _run(batch: RecordBatch, indices: Sequence[int], command: bool) -> bytes:
     )
 
 
-def from_headers(which: str, headers: Headers, body: bytes) -> tuple[bytes | None, bytes | None, KafkaHeaders]:
-    """Return key, value and headers of a record for Kafka. Raises NOT_REPRESENTABLE, naming it as `which`."""
+def from_headers(number: int, headers: Headers, body: bytes) -> tuple[bytes | None, bytes | None, KafkaHeaders]:
+    """Return key, value and headers of a record for Kafka.
+
+    Raises NOT_REPRESENTABLE, naming the record; `number` is `seq_num` in the details.
+    """
     if not headers:
         return None, body, ()
     key: bytes | None = None
@@ -175,8 +178,8 @@ def from_headers(which: str, headers: Headers, body: bytes) -> tuple[bytes | Non
         else:
             given.append(header)
     if not _are_text(given):
-        why = f"{which} has a header whose name is not UTF-8, which Kafka cannot carry"
-        raise fail(FailureCode.NOT_REPRESENTABLE, why)
+        why = f"record {number} has a header whose name is not UTF-8, which Kafka cannot carry"
+        raise fail(FailureCode.NOT_REPRESENTABLE, why, seq_num=number)
     if not nulls:
         return key, body, tuple(given)
     value = None if _VALUE in nulls and not body else body

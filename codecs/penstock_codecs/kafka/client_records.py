@@ -43,7 +43,7 @@ def to_produced(bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> Prod
     count = len(bodies)
     columns = ProducedRecords([None] * count, list(bodies), {})
     for index, some in headers.items():
-        key, value, given = from_headers(f"record {index + 1} of the batch", some, bodies[index])
+        key, value, given = from_headers(index, some, bodies[index])
         columns.keys[index], columns.values[index] = key, value
         if given:
             columns.headers[index] = given
