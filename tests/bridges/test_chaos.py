@@ -13,13 +13,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import pytest
-from support.bridges import DIRECT, SECOND, Bridge
+from support.bridges import DIRECT, REAL, SECOND, Bridge
 from support.bridges.fronts import LOOPBACK
 from support.bridges.load import FOLLOWERS, WRITERS, Load
 from support.bridges.plain_fronts import FRONTS
 from support.pravega.relay import Relay
 from support.process import GatewayProcess
-from support.real_backs import BackServer, DurableReference, PravegaStandalone, S2Lite, S3PReference, SecondPenstock
+from support.real_backs import (
+    BackServer,
+    DurableReference,
+    KafkaBroker,
+    PravegaStandalone,
+    S2Lite,
+    S3PReference,
+    SecondPenstock,
+)
 
 
 @dataclass(frozen=True)
@@ -53,12 +61,14 @@ SECOND_CASES = {
     "s3p Penstock, refuse": Case(SECOND["s3p"], lambda: SecondPenstock("s3p"), REFUSE),
     "segment Penstock": Case(SECOND["segment"], lambda: SecondPenstock("segment")),
     "durable Penstock": Case(SECOND["durable"], lambda: SecondPenstock("durable")),
+    "kafka Penstock": Case(SECOND["kafka"], lambda: SecondPenstock("kafka")),
 }
 REAL_CASES = {
     "s2 lite on files": Case(SECOND["s2"], lambda: S2Lite(durable=True)),
     "s3p reference server": Case(SECOND["s3p"], S3PReference, REFUSE, cut=True),
     "Pravega": Case(DIRECT, PravegaStandalone, cut=True),
     "Durable Streams reference server": Case(SECOND["durable"], DurableReference, cut=True),
+    "Apache Kafka": Case(REAL["kafka"], KafkaBroker, REAL["kafka"].more),
 }
 
 

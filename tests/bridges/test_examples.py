@@ -60,6 +60,12 @@ SAID = {
         "appends, refused: command records; match_seq_num (the server has no such condition)",
         "guarantee: exactly once: after a lost acknowledgement the gateway sends it again with its number",
     ],
+    "bridge-s2-to-kafka.toml": [
+        "cluster: Kafka at 127.0.0.1:9094, in plaintext, sequence numbers are offsets",
+        "headers (if their names are UTF-8)",
+        "appends, refused: command records; match_seq_num (the server has no such condition)",
+        "guarantee: exactly once: after a lost acknowledgement the gateway sends the batch again with its number",
+    ],
     "bridge-sse-from-segment.toml": [
         "streams public-... of basin penstock: to back pravega",
         "read-only: all other operations are refused",
@@ -124,6 +130,7 @@ _PLACES = {
     "s3p": f'"{LOOPBACK}:7600"',
     "controller": f'"{LOOPBACK}:9091"',
     "durable": f'"{LOOPBACK}:4438"',
+    "kafka": f'"{LOOPBACK}:9094"',
     "tls": f'"{LOOPBACK}:8443"',
     "authorities": '# tls_ca = "ca.pem"',
 }
@@ -154,6 +161,7 @@ PAIRS = [
     Pair("bridge-s2-to-segment.toml", "segment", S2SFront),
     Pair("bridge-s2-to-s3p.toml", "s3p", JsonFront),
     Pair("bridge-s2-to-durable.toml", "durable", JsonFront),
+    Pair("bridge-s2-to-kafka.toml", "kafka", JsonFront),
 ]
 RECORDS = [Record(b"one"), Record(b"two" * 1000), Record(b"\x00\xff")]
 

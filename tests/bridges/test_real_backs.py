@@ -9,10 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.real_backs import BackServer, PravegaStandalone, S2Lite, S3PReference, SecondPenstock
+from support.kafka.plain import KafkaSocket
+from support.real_backs import BackServer, KafkaBroker, PravegaStandalone, S2Lite, S3PReference, SecondPenstock
 from support.s2.client import S2Client
 from support.s3p.client import S3PClient
 from support.segment.client import ReleasedSocket
+
+from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataResponse
+from penstock_codecs.kafka.topic_messages import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
 TESTS = Path(__file__).parents[1]
 
@@ -39,18 +43,27 @@ def use_segment(server: BackServer, round_: int) -> None:
         assert client.content(segment)[8:] == b"x"
 
 
-USE = {"s2": use_s2, "s3p": use_s3p, "segment": use_segment}
+def use_kafka(server: BackServer, round_: int) -> None:
+    with KafkaSocket(server.address) as client:
+        created = client.call(CreateTopicsRequest(topics=[CreatableTopic(name=f"s{round_}")]), CreateTopicsResponse)
+        assert created.topics[0].error_code == 0, created
+        listed = client.call(MetadataRequest(topics=None), MetadataResponse)
+        assert {"s0", f"s{round_}"} <= {topic.name for topic in listed.topics}
+
+
+USE = {"kafka": use_kafka, "s2": use_s2, "s3p": use_s3p, "segment": use_segment}
 SERVERS: dict[str, Callable[[], BackServer]] = {
     "s2 lite": S2Lite,
     "s2 lite on files": lambda: S2Lite(durable=True),
     "Pravega": PravegaStandalone,
+    "Apache Kafka": KafkaBroker,
     "S3P reference": S3PReference,
     **{f"Penstock {kind}": lambda kind=kind: SecondPenstock(kind) for kind in USE},
 }
 
 
-LONG = {"Pravega": pytest.mark.long}
-"""It takes ten seconds to start, and the ordinary suite has started it once for the matrix."""
+LONG = dict.fromkeys(("Pravega", "Apache Kafka"), pytest.mark.long)
+"""They take ten seconds to start, and the ordinary suite has started them once for the matrix."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=LONG.get(name, ())) for name in SERVERS])
@@ -71,6 +84,11 @@ def test_the_installer_says_what_is_missing_and_does_not_fail(tmp_path: Path) ->
     )
     assert done.returncode == 0, done.stderr
     table = done.stdout.splitlines()
-    for server, tool in [("s2 lite", "cargo"), ("Pravega standalone", "java"), ("S3P reference server", "go")]:
+    for server, tool in [
+        ("s2 lite", "cargo"),
+        ("Pravega standalone", "java"),
+        ("Apache Kafka", "java"),
+        ("S3P reference server", "go"),
+    ]:
         [row] = [line for line in table if line.strip().startswith(server)]
         assert f"MISSING: {tool} is not installed: " in row

@@ -59,7 +59,7 @@ PROGRAMS = {
     "systemd-analyze": _debian("systemd", "the systemd units"),
     "systemd-socket-activate": _debian("systemd", "sockets that systemd opens"),
     "kcat": _debian("kcat", "kcat, a client of Kafka"),
-    "java": _debian("default-jdk", "Spark's jobs, Pravega, and Apache Kafka's tools"),
+    "java": _debian("default-jdk", "Spark's jobs, Pravega, and Apache Kafka"),
     "javac": _debian("default-jdk", "Pravega's Java client"),
     "mvn": _debian("maven", "Java clients of Pravega and Kafka"),
     "go": Need("install Go 1.26 or newer", "Go clients of S2 and Kafka"),
@@ -100,6 +100,7 @@ def missing() -> Iterator[tuple[str, Need]]:
     servers = {
         "s2 lite": real_peers.s2_program(),
         "Pravega": real_peers.pravega_library(),
+        "Apache Kafka": real_peers.kafka_library(),
         "the S3P server": real_peers.s3p_program(),
     }
     for server, path in servers.items():

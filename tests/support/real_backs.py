@@ -24,17 +24,20 @@ import pytest
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from support import real_peers
+from support.kafka.plain import KafkaSocket
 from support.peers import need
 from support.ports import free_ports
 from support.process import BASIN, CONFIG, GatewayProcess
 from support.s2.client import S2Client
 
+from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataResponse
 from penstock_proto import pravega_controller_pb2 as controller
 
 __all__ = [
     "REAL_SERVERS",
     "BackServer",
     "DurableReference",
+    "KafkaBroker",
     "PravegaStandalone",
     "S2Lite",
     "S3PReference",
@@ -49,6 +52,8 @@ _STOP_SECONDS = 15.0
 SERVICE = controller.DESCRIPTOR.services_by_name["ControllerService"]
 REAL = Path(__file__).parents[1] / "peers" / "real"
 NODE = Path(__file__).parents[1] / "peers" / "node"
+CLUSTER = "cGVuc3RvY2stdGVzdHMtMQ"
+"""Identifier of every cluster of Kafka: 16 bytes in base64."""
 
 
 class BackServer:
@@ -323,6 +328,65 @@ class DurableReference(RealServer):
             connection.close()
 
 
+class KafkaBroker(RealServer):
+    """A broker of Apache Kafka, which is its own controller (KRaft). `voters`: the port of each controller by its
+    node, for a broker that is one of several."""
+
+    kind = "kafka"
+    keeps = True
+
+    def __init__(self, node: int = 1, voters: Mapping[int, int] | None = None) -> None:
+        super().__init__()
+        self.name = f"Apache Kafka {real_peers.KAFKA_VERSION}, broker {node}"
+        self.node = node
+        self.address = (LOOPBACK, free_ports(1)[0])
+        self._voters = voters or {node: free_ports(1)[0]}
+
+    def command(self) -> Sequence[object]:
+        library = _installed(real_peers.kafka_library(), "Apache Kafka")
+        properties = self.directory / "server.properties"
+        properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings().items()))
+        program = [need("java"), "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{library}/*"]
+        if not (self.directory / "data").exists():
+            storage = ["kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER, "--config", properties]
+            subprocess.run([*program, *storage], check=True, capture_output=True)
+        return [*program, "kafka.Kafka", properties]
+
+    def _settings(self) -> dict[str, object]:
+        several = len(self._voters) > 1
+        replicas, least = (3, 2) if several else (1, 1)
+        here, controllers = f"BROKER://{LOOPBACK}:{self.address[1]}", self._voters.items()
+        return {
+            "process.roles": "broker,controller",
+            "node.id": self.node,
+            "controller.quorum.voters": ",".join(f"{node}@{LOOPBACK}:{port}" for node, port in controllers),
+            "listeners": f"{here},CONTROLLER://{LOOPBACK}:{self._voters[self.node]}",
+            "advertised.listeners": here,
+            "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "BROKER",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": self.directory / "data",
+            "auto.create.topics.enable": "false",
+            "default.replication.factor": replicas,
+            "min.insync.replicas": least,
+            "offsets.topic.num.partitions": 1,
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.num.partitions": 1,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": least,
+            "group.initial.rebalance.delay.ms": 0,
+            "broker.session.timeout.ms": 3000,
+            "num.network.threads": 1,
+            "num.io.threads": 2,
+        }
+
+    def ready(self) -> bool:
+        """Once its controller has unfenced it, it lists itself."""
+        with KafkaSocket(self.address) as client:
+            found = client.call(MetadataRequest(topics=[]), MetadataResponse)
+        return self.node in [broker.node_id for broker in found.brokers]
+
+
 class SecondPenstock(BackServer):
     """Another gateway on its embedded store, asked through the listener of `kind`."""
 
@@ -352,6 +416,7 @@ class SecondPenstock(BackServer):
 
 REAL_SERVERS: dict[str, type[RealServer]] = {
     "durable": DurableReference,
+    "kafka": KafkaBroker,
     "s2": S2Lite,
     "s3p": S3PReference,
     "segment": PravegaStandalone,

@@ -15,6 +15,7 @@ __all__ = [
     "H2SPEC_MODULE",
     "H2SPEC_REQUIRES",
     "H2SPEC_VERSION",
+    "KAFKA_VERSION",
     "PRAVEGA_VERSION",
     "S2_VERSION",
     "S3P_ADDRESS_VARIABLE",
@@ -23,6 +24,7 @@ __all__ = [
     "chromium_program",
     "h2spec_program",
     "home",
+    "kafka_library",
     "pravega_library",
     "s2_program",
     "s3p_program",
@@ -31,7 +33,9 @@ __all__ = [
 S2_VERSION = "0.43.4"
 """Of the crate `s2-cli`, whose program `s2` has the server as `s2 lite`."""
 PRAVEGA_VERSION = "0.13.0"
-"""Of Maven's `io.pravega`; tests/peers/real/pom.xml says it too."""
+"""Of Maven's `io.pravega`; tests/peers/real/pravega.xml says it too."""
+KAFKA_VERSION = "4.1.2"
+"""Of Maven's `org.apache.kafka`; tests/peers/real/kafka.xml says it too."""
 S3P_MODULE = "github.com/hastyy/murakami"
 """The reference server of S3P, a Go module without versions."""
 S3P_COMMIT = "f52a89be0a7cbdebcb473422029f9db9e892e344"
@@ -70,6 +74,11 @@ def s2_program() -> Path:
 def pravega_library() -> Path:
     """Return the folder of jars of Pravega standalone; it is there only if it is complete."""
     return home() / f"pravega-{PRAVEGA_VERSION}"
+
+
+def kafka_library() -> Path:
+    """Return the folder of jars of Apache Kafka; it is there only if it is complete."""
+    return home() / f"kafka-{KAFKA_VERSION}"
 
 
 def s3p_program() -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from penstock_codecs.kafka import cluster_messages as cluster
+from penstock_codecs.kafka import config_messages as configs
 from penstock_codecs.kafka import group_messages as groups
 from penstock_codecs.kafka import record_messages as records
 from penstock_codecs.kafka import topic_messages as topics
@@ -76,6 +77,15 @@ APIS: Final = {
         KafkaApi("DescribeConfigs", 32, 1, 4, 4, topics.DescribeConfigsRequest, topics.DescribeConfigsResponse),
         KafkaApi("SaslAuthenticate", 36, 0, 2, 2, cluster.SaslAuthenticateRequest, cluster.SaslAuthenticateResponse),
         KafkaApi("DeleteGroups", 42, 0, 2, 2, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse),
+        KafkaApi(
+            "IncrementalAlterConfigs",
+            44,
+            0,
+            1,
+            1,
+            configs.IncrementalAlterConfigsRequest,
+            configs.IncrementalAlterConfigsResponse,
+        ),
         KafkaApi("OffsetDelete", 47, 0, 0, _NEVER, groups.OffsetDeleteRequest, groups.OffsetDeleteResponse),
         KafkaApi("DescribeCluster", 60, 0, 2, 0, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
     )

@@ -60,7 +60,7 @@ class KafkaBatch:
     """The records of one batch, column by column, and its producer. Timestamps in ms; -1: none.
 
     `headers` maps the index of a record to its headers, for records that have any. `control`: markers of Kafka's own,
-    which clients hide from programs. `size`: bytes of the whole batch.
+    which clients hide from programs. `append_time`: the broker has stamped all records. `size`: bytes of all of it.
     """
 
     base_offset: int = 0
@@ -114,7 +114,7 @@ def _read_batch(data: bytes, at: int, size: int, max_bytes: int, max_records: in
     body = data[at + _HEAD.size : at + size]
     if google_crc32c.value(body) != crc:
         raise _damaged("the checksum does not match", at)
-    attributes, last, base_time, _, producer_id, producer_epoch, sequence, count = _BODY.unpack_from(body)
+    attributes, last, base_time, newest, producer_id, producer_epoch, sequence, count = _BODY.unpack_from(body)
     if not 0 <= count <= max_records:
         raise fail(FailureCode.LIMIT_EXCEEDED, f"{count} records in a request, at most {max_records} are allowed")
     if not 0 <= last < 1 << 31 or (count and last < count - 1):
@@ -145,6 +145,8 @@ def _read_batch(data: bytes, at: int, size: int, max_bytes: int, max_records: in
         _read_records(batch, payload, count, base_time, base_offset)
     except KafkaFault as fault:
         raise _damaged(f"in its records, {fault}", at) from None
+    if batch.append_time:  # the broker has set the largest timestamp, and left those of the records
+        batch.timestamps = [newest] * count
     return batch
 
 

@@ -20,7 +20,7 @@ from penstock_codecs.kafka.batches import KafkaBatch, KafkaHeaders, encode_batch
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, S2_MAX_RECORD, S2_MAX_RECORD_HEADERS
 from penstock_codecs.model import Header, Headers, RecordBatch, is_command, metered_size
 
-__all__ = ["KEY", "NULL", "RecordsPart", "encoded_records", "parts_of", "to_headers"]
+__all__ = ["KEY", "NULL", "RecordsPart", "encoded_records", "from_headers", "parts_of", "to_headers"]
 
 KEY: Final = b"kafka-key"
 NULL: Final = b"kafka-null"
@@ -142,7 +142,7 @@ def _run(batch: RecordBatch, indices: Sequence[int], command: bool) -> bytes:
     headers: dict[int, KafkaHeaders] = {}
     for number, index in enumerate(indices):
         some, body = columns.headers.get(index, ()), columns.bodies[index]
-        key, value, given = _from_headers(columns.seq_nums[index], some, body)
+        key, value, given = from_headers(columns.seq_nums[index], some, body)
         keys.append(_CONTROL_KEY if command else key)
         values.append(value)
         if given:
@@ -160,8 +160,11 @@ def _run(batch: RecordBatch, indices: Sequence[int], command: bool) -> bytes:
     )
 
 
-def _from_headers(seq_num: int, headers: Headers, body: bytes) -> tuple[bytes | None, bytes | None, KafkaHeaders]:
-    """Return key, value and headers of a record for Kafka's clients."""
+def from_headers(number: int, headers: Headers, body: bytes) -> tuple[bytes | None, bytes | None, KafkaHeaders]:
+    """Return key, value and headers of a record for Kafka.
+
+    Raises NOT_REPRESENTABLE, naming the record; `number` is `seq_num` in the details.
+    """
     if not headers:
         return None, body, ()
     key: bytes | None = None
@@ -175,8 +178,8 @@ def _from_headers(seq_num: int, headers: Headers, body: bytes) -> tuple[bytes | 
         else:
             given.append(header)
     if not _are_text(given):
-        why = f"record {seq_num} has a header whose name is not UTF-8, which Kafka cannot carry"
-        raise fail(FailureCode.NOT_REPRESENTABLE, why, seq_num=seq_num)
+        why = f"record {number} has a header whose name is not UTF-8, which Kafka cannot carry"
+        raise fail(FailureCode.NOT_REPRESENTABLE, why, seq_num=number)
     if not nulls:
         return key, body, tuple(given)
     value = None if _VALUE in nulls and not body else body

@@ -28,10 +28,13 @@ def batches(draw: st.DrawFn) -> KafkaBatch:
     records = draw(st.lists(st.tuples(NULLABLE, NULLABLE, st.none() | HEADERS, st.integers(0, 2**50)), max_size=8))
     base, gaps = draw(st.integers(0, 2**40)), draw(st.integers(0, 3))
     offsets = [base + index * (gaps + 1) for index in range(len(records))]
+    by_broker, timestamps = draw(st.booleans()), [one[3] for one in records]
+    if by_broker:  # then all have the time of the append
+        timestamps = [max(timestamps, default=0)] * len(records)
     return KafkaBatch(
         base_offset=base,
         compression=draw(st.sampled_from(KafkaCompression)),
-        append_time=draw(st.booleans()),
+        append_time=by_broker,
         transactional=draw(st.booleans()),
         control=draw(st.booleans()),
         producer_id=draw(st.integers(-1, 2**62)),
@@ -41,7 +44,7 @@ def batches(draw: st.DrawFn) -> KafkaBatch:
         keys=[one[0] for one in records],
         values=[one[1] for one in records],
         headers={index: one[2] for index, one in enumerate(records) if one[2]},
-        timestamps=[one[3] for one in records],
+        timestamps=timestamps,
         offsets=offsets,
         next_offset=(offsets[-1] if offsets else base) + draw(st.integers(1, 3)),
     )

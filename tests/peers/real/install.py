@@ -21,7 +21,7 @@ from pathlib import Path
 
 from support import real_peers as peers
 
-POM = Path(__file__).with_name("pom.xml")
+HERE = Path(__file__).parent
 
 settings = argparse.Namespace(seconds=3600.0, only=[])
 """Time limit of one tool, in seconds, and the programs to install (all of them if empty)."""
@@ -103,18 +103,26 @@ def install_s2() -> str:
     return "installed"
 
 
-def install_pravega() -> str:
-    """Pravega standalone, from Maven artifacts."""
-    library = peers.pravega_library()
-    java, maven = "apt-get install default-jre-headless", "apt-get install maven"
-    need("java", java)
+def install_from_maven(name: str, library: Path) -> str:
+    """Install a folder of jars: the dependencies that `name`.xml, beside this file, lists."""
+    need("java", "apt-get install default-jre-headless")
     if library.exists():
         return "there already"
-    command = [need("mvn", maven), "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+    command = [need("mvn", "apt-get install maven"), "-q", "-B", "-f", str(HERE / f"{name}.xml")]
     with tempfile.TemporaryDirectory(dir=peers.home()) as folder:
-        run("pravega", [*command, f"-DoutputDirectory={folder}/lib"])
+        run(name, [*command, "dependency:copy-dependencies", f"-DoutputDirectory={folder}/lib"])
         Path(folder, "lib").rename(library)
     return "installed"
+
+
+def install_pravega() -> str:
+    """Pravega standalone, from Maven artifacts."""
+    return install_from_maven("pravega", peers.pravega_library())
+
+
+def install_kafka() -> str:
+    """Apache Kafka, from Maven artifacts."""
+    return install_from_maven("kafka", peers.kafka_library())
 
 
 def go_and_proxy() -> tuple[str, dict[str, str]]:
@@ -194,6 +202,7 @@ def install_chromium() -> str:
 PROGRAMS: dict[str, tuple[str, Callable[[], str]]] = {
     "s2 lite": (peers.S2_VERSION, install_s2),
     "Pravega standalone": (peers.PRAVEGA_VERSION, install_pravega),
+    "Apache Kafka": (peers.KAFKA_VERSION, install_kafka),
     "S3P reference server": (peers.S3P_COMMIT[:12], install_s3p),
     "h2spec": (peers.H2SPEC_VERSION, install_h2spec),
     "Chromium": (peers.CHROMIUM_VERSION, install_chromium),

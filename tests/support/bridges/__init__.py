@@ -11,6 +11,7 @@ from support.real_backs import (
     Address,
     BackServer,
     DurableReference,
+    KafkaBroker,
     PravegaStandalone,
     S2Lite,
     S3PReference,
@@ -93,12 +94,14 @@ SECOND = {
     "s3p": Bridge("s3p", "Penstock", lambda: SecondPenstock("s3p")),
     "segment": Bridge("segment", "Penstock", lambda: SecondPenstock("segment"), controller=True),
     "durable": Bridge("durable", "Penstock", lambda: SecondPenstock("durable"), largest=(1 << 20) - 16),
+    "kafka": Bridge("kafka", "Penstock", lambda: SecondPenstock("kafka")),
 }
 REAL = {
     "s2": Bridge("s2", "s2 lite", S2Lite, real=True),
     "s3p": Bridge("s3p", "reference server", S3PReference, real=True),
     "segment": Bridge("segment", "Pravega", PravegaStandalone, real=True, controller=True),
     "durable": Bridge("durable", "reference server", DurableReference, real=True),
+    "kafka": Bridge("kafka", "Apache Kafka", KafkaBroker, real=True, more="create_streams = true"),
 }
 DIRECT = Bridge("segment", "Penstock without controller", lambda: SecondPenstock("segment"))
 DRAFT = Bridge("segment", "Penstock in the draft", lambda: SecondPenstock("segment"), more='dialect = "draft"')

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from penstock.core.config_fields import DEFAULT_BASIN, Token, check_address, check_basin, check_server, key
-from penstock.protocols.tables import MAX_CONNECTIONS, Anonymous, ListenerLimits, ListenerName, ListenerTable
+from penstock.protocols.tables import (
+    LOST_ACK,
+    MAX_CONNECTIONS,
+    Anonymous,
+    BackTable,
+    ListenerLimits,
+    ListenerName,
+    ListenerTable,
+    Recover,
+)
 from penstock_codecs.limits import KIB, MIB
 
-__all__ = ["KafkaListener", "KafkaListenerLimits"]
+__all__ = ["KafkaBackTable", "KafkaListener", "KafkaListenerLimits"]
 
 
 class KafkaListenerLimits(ListenerLimits, frozen=True, kw_only=True):
@@ -95,3 +104,37 @@ class KafkaListener(ListenerTable, frozen=True, kw_only=True):
             most = self.limits.max_partitions
             raise ValueError(f"partitions: {self.partitions} is more than limits.max_partitions, {most}")
         self.check_tls()
+
+
+class KafkaBackTable(BackTable, frozen=True, kw_only=True, tag_field="kind", tag="kafka"):
+    """A cluster of Kafka. Offsets are the sequence numbers."""
+
+    address: Annotated[str, key("HOST:PORT of a broker. It names the others.", example="127.0.0.1:9094")]
+    more_addresses: Annotated[
+        tuple[str, ...], key("HOST:PORT of further brokers, which are asked if that one does not answer.")
+    ] = ()
+    basin: Annotated[str, key("Basin of all topics (docs/names.md). A second back serves a second basin.")] = (
+        DEFAULT_BASIN
+    )
+    create_streams: Annotated[
+        bool, key("Create a missing stream when a client appends to it, if the client's request allows that.")
+    ] = False
+    replicas: Annotated[
+        int, key("Replicas of topics that the gateway creates; -1: the cluster's default.", least=-1, most=1000)
+    ] = -1
+    max_batch_bytes: Annotated[
+        int,
+        key(
+            "`max.message.bytes` of topics that the gateway creates: the largest append that they take.",
+            least=64 * KIB,
+            most=64 * MIB,
+        ),
+    ] = 2 * MIB
+    recover_seconds: Recover = 30.0
+    delivery: Annotated[Literal["exactly-once", "at-least-once", "refuse"], key(LOST_ACK)] = "exactly-once"
+
+    def __post_init__(self) -> None:
+        self.check()
+        for address in (self.address, *self.more_addresses):
+            check_server("address", address)
+        check_basin("basin", self.basin)

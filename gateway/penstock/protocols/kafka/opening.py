@@ -1,19 +1,27 @@
-"""Builds the Kafka listener's front from its table."""
+"""Builds the Kafka listener's front, and the back, from their tables."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from penstock.core.address import Address
+from penstock.core.delivery import Delivery
 from penstock.net.http.traced import traced_connections
-from penstock.protocols.kafka.config import KafkaListener
+from penstock.net.upstream import Upstream, UpstreamSettings
+from penstock.protocols.kafka.back import KafkaBackSettings, open_kafka
+from penstock.protocols.kafka.config import KafkaBackTable, KafkaListener
 from penstock.protocols.kafka.front import KafkaClients, KafkaFront, KafkaSettings
 from penstock.protocols.kafka.groups.messages import GroupLimits
 from penstock.protocols.kafka.names import KafkaNames, table_of
-from penstock.protocols.opening import ListenerContext, OpenListener
+from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
 from penstock.protocols.struct_table import StructTable
+from penstock.protocols.upstreams import upstream_settings
 from penstock.routing.access.clients import ClientRules
 from penstock.routing.access.passwords import Passwords
+from penstock.routing.target import Target
 
-__all__ = ["kafka_settings", "open_listener"]
+__all__ = ["kafka_back_settings", "kafka_settings", "open_back", "open_listener"]
 
 
 def open_listener(context: ListenerContext, label: str, table: KafkaListener) -> OpenListener:
@@ -47,4 +55,33 @@ def kafka_settings(listener: KafkaListener, clients: KafkaClients) -> KafkaSetti
         ),
         idle_timeout_seconds=limits.idle_timeout_seconds,
         send_timeout_seconds=limits.send_timeout_seconds,
+    )
+
+
+@asynccontextmanager
+async def open_back(context: BackContext, name: str, table: KafkaBackTable) -> AsyncIterator[Target]:
+    """See `penstock.protocols.plugin.BackKind.open`."""
+
+    def server(settings: UpstreamSettings) -> Upstream:
+        return Upstream(settings, watch=context.watch)
+
+    addresses = (table.address, *table.more_addresses)
+    first = [server(upstream_settings(name, table, address, "kafka")) for address in addresses]
+    breaker = None if table.more_addresses else first[0].breaker  # one broker of several is not the cluster
+    async with (
+        open_kafka(first, context.embedded, kafka_back_settings(table), server) as records,
+        context.with_bytes(records, name) as back,
+    ):
+        yield Target(name, "kafka", back, table.delivery, breaker=breaker)
+
+
+def kafka_back_settings(table: KafkaBackTable) -> KafkaBackSettings:
+    """Return the settings of a client of a cluster."""
+    return KafkaBackSettings(
+        names=KafkaNames(table.basin),
+        create_streams=table.create_streams,
+        replicas=table.replicas,
+        delivery=Delivery(table.delivery),
+        max_batch_bytes=table.max_batch_bytes,
+        recover_seconds=table.recover_seconds,
     )

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.address import Address
-from penstock.protocols.kafka.config import KafkaListener
-from penstock.protocols.plugin import Example, ListenerKind, ProtocolPlugin
+from penstock.core.config_fields import DEFAULT_BASIN
+from penstock.protocols.kafka.config import KafkaBackTable, KafkaListener
+from penstock.protocols.plugin import BackKind, Example, ListenerKind, ProtocolPlugin
+from penstock.protocols.servers import Server, ServerKind
 from penstock.protocols.tables import ConfigView
 from penstock.protocols.terms import Terms
-from penstock.routing.loss.plan import FrontSide
+from penstock.routing.loss.plan import BackSide, FrontSide
 from penstock_codecs.model import StreamRef
 
 if TYPE_CHECKING:
-    from penstock.protocols.opening import ListenerContext, OpenListener
+    from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
+    from penstock.routing.target import Target
 
 __all__ = ["PLUGIN"]
 
@@ -102,4 +106,33 @@ class _Listener(ListenerKind[KafkaListener]):
         return commands(table, address, example)
 
 
-PLUGIN: Final = ProtocolPlugin(listener=_Listener())
+class _Back(BackKind[KafkaBackTable]):
+    title = "Kafka"
+    table = KafkaBackTable
+
+    def open(self, context: BackContext, name: str, table: KafkaBackTable) -> AbstractAsyncContextManager[Target]:
+        from penstock.protocols.kafka.opening import open_back
+
+        return open_back(context, name, table)
+
+    def side(self, table: KafkaBackTable) -> BackSide:
+        from penstock.protocols.kafka.report import back_side
+
+        return back_side(table)
+
+    def describe(self, table: KafkaBackTable) -> str:
+        return "sequence numbers are offsets, and missing at control records and compacted ones"
+
+
+class _Server(ServerKind):
+    scheme = "kafka"
+    protocol = "kafka"
+    back = KafkaBackTable
+    example = "kafka://127.0.0.1:9092"
+    default_basin = DEFAULT_BASIN
+
+    def settings(self, server: Server) -> dict[str, Any]:
+        return {"address": str(server.address), "basin": server.space or DEFAULT_BASIN}
+
+
+PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Back(),), server=_Server())

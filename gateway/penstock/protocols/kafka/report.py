@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.core.address import Address
-from penstock.protocols.kafka.config import KafkaListener
+from penstock.protocols.kafka.back import CAPABILITIES
+from penstock.protocols.kafka.config import KafkaBackTable, KafkaListener
 from penstock.protocols.plugin import Example
 from penstock.protocols.tables import ConfigView
+from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item, bodies, carried
+from penstock_codecs.features import Feature
+from penstock_codecs.operations import Capability
 
-__all__ = ["KafkaSide", "commands", "describe", "describe_names"]
+__all__ = ["KafkaSide", "back_side", "commands", "describe", "describe_names"]
 
 
 class KafkaSide(FrontSide):
@@ -27,6 +31,21 @@ class KafkaSide(FrontSide):
     def positions(self, back: BackSide) -> Iterator[Item]:  # noqa: ARG002
         """Yield the fate of positions that its clients read."""
         yield Item("offsets", Fate.KEPT, "they are the sequence numbers")
+
+
+def back_side(table: KafkaBackTable) -> BackSide:
+    """See `penstock.protocols.plugin.BackKind.side`."""
+    return BackSide(
+        kind="kafka",
+        capabilities=CAPABILITIES | {Capability.BYTES},
+        delivery=table.delivery,
+        loss=LossPolicy(headers=Loss.REFUSE, empty_body=Loss.REFUSE, command_records=Loss.REFUSE),
+        kept={Feature.HEADERS: "if their names are UTF-8", Feature.EMPTY_BODY: ""},
+        record_ids=True,
+        timestamps_kept="in topics with message.timestamp.type = CreateTime; others have the broker's",
+        timestamps_read="they are those of the records, raised where they would fall",
+        finds_out="the gateway sends the batch again with its number as a producer, and the leader stores it once",
+    )
 
 
 def describe(listener: KafkaListener, config: ConfigView) -> Iterator[str]:

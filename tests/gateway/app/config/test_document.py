@@ -59,7 +59,8 @@ def test_keys_in_comments_are_good_when_uncommented() -> None:
     text = uncommented(SHIPPED.read_text())
     assert tomllib.loads(text) != tomllib.loads(SHIPPED.read_text())
     config = parse_config(text)
-    assert list(config.backs) == ["durable", "s2", "s2-sse", "s3p", "segment"] and config.routes and config.identities
+    assert list(config.backs) == ["durable", "kafka", "s2", "s2-sse", "s3p", "segment"]
+    assert config.routes and config.identities
 
 
 def uncommented(text: str) -> str:

@@ -81,11 +81,11 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
         (S2 + "[backs]\nfar = 3", "at backs.far: expected a table, got a whole number"),
         (
             S2 + "[backs.far]\naddress = 'a:1'",
-            "at backs.far: missing key `kind`, one of 'durable', 's2', 's2-sse', 's3p'",
+            "at backs.far: missing key `kind`, one of 'durable', 'kafka', 's2', 's2-sse'",
         ),
         (
             S2 + "[backs.far]\nkind = 's4'",
-            "at backs.far.kind: expected one of 'durable', 's2', 's2-sse', 's3p', 'segment', got 's4'",
+            "at backs.far.kind: expected one of 'durable', 'kafka', 's2', 's2-sse', 's3p', 'segment', got 's4'",
         ),
         (
             FAR + "exclusive = true",

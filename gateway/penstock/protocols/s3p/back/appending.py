@@ -20,8 +20,7 @@ from penstock.core.native import NativeAck, NativeAppendSession
 from penstock.net.retries import RetryPolicy, worth_retrying
 from penstock.net.upstream import broke, doubtful
 from penstock.protocols.s3p.back.bodies import to_bodies
-from penstock.protocols.s3p.back.connection import S3PConnection, failed
-from penstock.protocols.s3p.back.pool import S3PPool
+from penstock.protocols.s3p.back.connection import S3PConnection, S3PPool, failed
 from penstock.protocols.s3p.back.settings import S3PBackSettings
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.limits import KIB

@@ -17,8 +17,7 @@ from penstock.net.retries import RetryPolicy, retrying
 from penstock.net.upstream import Upstream
 from penstock.protocols.s3p.back.appending import append_session
 from penstock.protocols.s3p.back.bodies import from_bodies
-from penstock.protocols.s3p.back.connection import ReplyTooLarge
-from penstock.protocols.s3p.back.pool import S3PPool
+from penstock.protocols.s3p.back.connection import ReplyTooLarge, S3PConnection, S3PPool
 from penstock.protocols.s3p.back.settings import S3PBackSettings
 from penstock.routing.loss.loss import Loss
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
@@ -171,7 +170,7 @@ class S3PNative(Native):
 async def open_s3p(upstream: Upstream, settings: S3PBackSettings | None = None) -> AsyncIterator[S3PNative]:
     """Open the server until the block ends; its connections are closed with it. None is made before it is needed."""
     chosen = settings or S3PBackSettings()
-    pool = S3PPool(upstream, chosen)
+    pool = S3PPool(upstream, lambda stream, to: S3PConnection(stream, to, chosen.limits, chosen.max_reply_bytes))
     try:
         yield S3PNative(pool, chosen)
     finally:

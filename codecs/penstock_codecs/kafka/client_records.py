@@ -1,0 +1,120 @@
+"""Records of streams as batches that are produced, and batches that were fetched as records of streams.
+
+Offsets are sequence numbers. They have gaps: control records, records of transactions that were aborted, and what
+compaction has removed are no records of a stream. So fetched records come in runs without a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.kafka.batches import MOST_BYTES, KafkaBatch, KafkaHeaders, read_batches
+from penstock_codecs.kafka.carrying import from_headers, to_headers
+from penstock_codecs.kafka.record_messages import AbortedTransaction
+from penstock_codecs.limits import S2_MAX_RECORD
+from penstock_codecs.model import Columns, Headers, metered_size
+
+__all__ = ["FetchedRecords", "ProducedRecords", "read_fetched", "to_produced"]
+
+_ABORT: Final = b"\0\0\0\0"
+"""The key of a control record that ends a transaction without its records: version 0, type 0."""
+
+
+class ProducedRecords(NamedTuple):
+    """Keys, values and headers of records, as columns of a `KafkaBatch`."""
+
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: dict[int, KafkaHeaders]
+
+
+class FetchedRecords(NamedTuple):
+    """Records of one answer. `runs`: without a gap between their numbers, in order. `next_offset`: the offset to read
+    on from; it is behind what was left out."""
+
+    runs: list[Columns]
+    next_offset: int
+
+
+def to_produced(bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> ProducedRecords:
+    """Return records as columns of a batch. Raises NOT_REPRESENTABLE for a header that Kafka cannot carry."""
+    count = len(bodies)
+    columns = ProducedRecords([None] * count, list(bodies), {})
+    for index, some in headers.items():
+        key, value, given = from_headers(index, some, bodies[index])
+        columns.keys[index], columns.values[index] = key, value
+        if given:
+            columns.headers[index] = given
+    return columns
+
+
+def read_fetched(
+    data: bytes, start: int, aborted: Sequence[AbortedTransaction] = (), *, max_bytes: int = MOST_BYTES
+) -> FetchedRecords:
+    """Return the records from offset `start` on, without those of aborted transactions.
+
+    `max_bytes`: most decompressed bytes of a batch. Raises BAD_FORMAT for damaged batches, LIMIT_EXCEEDED, and
+    NOT_REPRESENTABLE for a record that streams cannot carry, unless others come before it.
+    """
+    pending = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
+    skipped: set[int] = set()  # producers whose transaction was aborted
+    found = FetchedRecords([], start)
+    for batch in read_batches(data, max_bytes=max_bytes):
+        while pending and pending[-1].first_offset < batch.next_offset:
+            skipped.add(pending.pop().producer_id)
+        if batch.control:
+            if batch.keys and (batch.keys[0] or b"").startswith(_ABORT):
+                skipped.discard(batch.producer_id)
+        elif not (batch.transactional and batch.producer_id in skipped):
+            try:
+                _add(found.runs, batch, start)
+            except OperationFailed:
+                if not found.runs:
+                    raise
+                break
+        found = found._replace(next_offset=max(found.next_offset, batch.next_offset))
+    return found
+
+
+def _add(runs: list[Columns], batch: KafkaBatch, start: int) -> None:
+    """Add the records of a batch from offset `start` on: all of them, or none if one cannot be carried."""
+    offsets = batch.offsets
+    first = next((index for index, offset in enumerate(offsets) if offset >= start), len(batch))
+    headers = _headers(batch, first)
+    while first < len(batch):
+        distance = offsets[first] - first
+        stop = first + 1
+        if offsets[-1] - distance == len(batch) - 1:  # nearly all batches have no gap
+            stop = len(batch)
+        while stop < len(batch) and offsets[stop] - stop == distance:
+            stop += 1
+        runs.append(
+            Columns(
+                offsets[first:stop],
+                batch.timestamps[first:stop],
+                [value or b"" for value in batch.values[first:stop]],
+                {index - first: some for index, some in headers.items() if first <= index < stop},
+            )
+        )
+        first = stop
+
+
+def _headers(batch: KafkaBatch, first: int) -> dict[int, Headers]:
+    """Return the headers of the records from index `first` on. Raises NOT_REPRESENTABLE, LIMIT_EXCEEDED."""
+    headers: dict[int, Headers] = {}
+    for index in range(first, len(batch)):
+        key, value = batch.keys[index], batch.values[index] or b""
+        some: Headers = ()
+        if key is not None or batch.values[index] is None or index in batch.headers:
+            some = headers[index] = to_headers(
+                batch.offsets[index], key, batch.values[index], batch.headers.get(index, ())
+            )
+        elif len(value) + 8 <= S2_MAX_RECORD:  # as nearly all
+            continue
+        if metered_size((value,), {0: some}) > S2_MAX_RECORD:
+            offset = batch.offsets[index]
+            why = f"record {offset} has more than {S2_MAX_RECORD} bytes with its headers, which no stream carries"
+            raise fail(FailureCode.NOT_REPRESENTABLE, why, seq_num=offset)
+    return headers

@@ -1,0 +1,255 @@
+"""The brokers of a cluster: which of them leads a partition, and requests to them.
+
+Any broker tells the leaders of all partitions (Metadata). What was told is kept until a broker denies it or is lost;
+then the next request looks again, so a partition is followed to its new leader.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final, TypeVar
+
+import trio
+
+from penstock.core.address import Address
+from penstock.net.breaker import BreakerState
+from penstock.net.retries import RetryPolicy, retrying
+from penstock.net.upstream import Upstream, UpstreamSettings
+from penstock.protocols.kafka.back.connection import KafkaConnection, KafkaPool
+from penstock.protocols.kafka.back.settings import KafkaBackSettings
+from penstock.protocols.kafka.names import TopicPartition
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
+from penstock_codecs.kafka import KafkaMessage
+from penstock_codecs.kafka.client_errors import STALE_LEADER, broker_failure
+from penstock_codecs.kafka.cluster_messages import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataTopic,
+)
+from penstock_codecs.model import StreamRef
+
+__all__ = ["Brokers"]
+
+M = TypeVar("M", bound=KafkaMessage)
+T = TypeVar("T")
+_ENDLESS: Final = 1_000_000
+_MISSING: Final = 3
+_GRACE_SECONDS: Final = 5.0
+"""Time for which a topic that was there is looked for when a broker says that it does not exist: one that has just
+started may not have heard of it yet."""
+_LOOKS: Final = 0.02
+"""Seconds between two looks whether all brokers know of a creation or deletion."""
+
+
+class Brokers:
+    """The brokers of a cluster. `server` makes an `Upstream` for one; `first`: those that are asked in the beginning,
+    at least one."""
+
+    def __init__(
+        self, first: Sequence[Upstream], settings: KafkaBackSettings, server: Callable[[UpstreamSettings], Upstream]
+    ) -> None:
+        self.settings = settings
+        self.patient = RetryPolicy(attempts=_ENDLESS, total_seconds=settings.recover_seconds)
+        self._server = server
+        self._model = first[0].settings
+        self._pools: dict[Address, KafkaPool] = {}
+        self._first = [self._add(upstream) for upstream in first]
+        self._nodes: dict[int, KafkaPool] = {}
+        self._topics: OrderedDict[str, MetadataTopic] = OrderedDict()
+        self._seen: OrderedDict[str, float | None] = OrderedDict()  # topics that were there; since when they are not
+        self._controller = -1
+
+    @property
+    def back(self) -> str:
+        """Name of the back, for metrics."""
+        return self._model.name
+
+    @property
+    def where(self) -> str:
+        """The cluster as messages name it."""
+        return f"back {self._model.name}"
+
+    @property
+    def request_seconds(self) -> float:
+        """Time limit of a request, in seconds, beside the time for which a broker is asked to wait."""
+        return self._model.request_seconds
+
+    def _add(self, upstream: Upstream) -> KafkaPool:
+        def make(stream: trio.abc.Stream, to: Upstream) -> KafkaConnection:
+            return KafkaConnection(stream, to, self.settings.max_fetch_bytes)
+
+        host, port = upstream.settings.host, upstream.settings.port
+        pool = self._pools[Address(host, port)] = KafkaPool(upstream, make)
+        return pool
+
+    async def close(self) -> None:
+        """Close the idle connections."""
+        for pool in self._pools.values():
+            await pool.close()
+
+    # ---- metadata ----------------------------------------------------------------------------------------------------
+
+    async def metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
+        """Return what a broker says of these topics, or of all (None).
+
+        Brokers are asked one after the other until one answers. Raises the last failure.
+        """
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        candidates = dict.fromkeys([*self._nodes.values(), *self._first])
+        for pool in sorted(candidates, key=lambda one: one.upstream.breaker.state is not BreakerState.CLOSED):
+            try:
+                async with pool.use() as connection:
+                    found = await connection.call(request, MetadataResponse, self.request_seconds)
+            except OperationFailed as error:
+                failure = error
+            else:
+                self._learn(found)
+                return found
+        raise failure
+
+    def _learn(self, found: MetadataResponse) -> None:
+        nodes = {}
+        for broker in found.brokers:
+            address = Address(broker.host, broker.port)
+            pool = self._pools.get(address)
+            if pool is None:
+                pool = self._add(self._server(replace(self._model, host=broker.host, port=broker.port)))
+            nodes[broker.node_id] = pool
+        self._nodes = nodes or self._nodes
+        self._controller = found.controller_id
+
+    async def topic(self, name: str) -> MetadataTopic:
+        """Return a topic's partitions and their leaders. Raises STREAM_NOT_FOUND, PERMISSION_DENIED."""
+        known = self._topics.get(name)
+        if known is None:
+            [known] = (await self.metadata([name])).topics
+            if known.error_code:
+                failure = broker_failure(known.error_code, f"{self.where}, topic {name}")
+                if known.error_code == _MISSING and self._may_come_back(name):
+                    failure = Failure(FailureCode.HOT_SERVER, failure.message)
+                raise OperationFailed(failure)
+            self._topics[name], self._seen[name] = known, None
+            for cache in (self._topics, self._seen):
+                while len(cache) > self.settings.known_streams:
+                    cache.popitem(last=False)
+        self._topics.move_to_end(name)
+        self._seen.move_to_end(name)
+        return known
+
+    def _may_come_back(self, name: str) -> bool:
+        """Return whether a topic that a broker does not know was there, up to `_GRACE_SECONDS` ago."""
+        if name not in self._seen:
+            return False
+        now = trio.current_time()
+        since = self._seen[name]
+        if since is None:
+            since = self._seen[name] = now
+        if now - since < _GRACE_SECONDS:
+            return True
+        del self._seen[name]
+        return False
+
+    def forget(self, topic: str) -> None:
+        """Forget the leaders of a topic."""
+        self._topics.pop(topic, None)
+
+    async def settled(self, topic: str, *, exists: bool) -> None:
+        """Wait until every broker that answers knows that a topic exists, with leaders, or that it does not; for
+        `request_seconds` at most. A controller acknowledges a change before the brokers have heard of it."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        with trio.move_on_after(self.request_seconds):
+            await self.metadata([topic])
+            for pool in list(self._nodes.values()):
+                while True:
+                    try:
+                        async with pool.use() as connection:
+                            found = (await connection.call(request, MetadataResponse, self.request_seconds)).topics[0]
+                    except OperationFailed:
+                        break
+                    told = {found.error_code, *(one.error_code for one in found.partitions)}
+                    if told == ({0} if exists else {_MISSING}):
+                        break
+                    await trio.sleep(_LOOKS)
+        self.forget(topic)
+        self._seen.pop(topic, None)
+
+    # ---- partitions --------------------------------------------------------------------------------------------------
+
+    async def find(self, stream: StreamRef) -> TopicPartition:
+        """Return the partition that a stream is.
+
+        Raises STREAM_NOT_FOUND, also for a partition of a topic with another number of them (docs/names.md), and
+        NOT_REPRESENTABLE for a name that no topic can have.
+        """
+        partition = self.settings.names.from_stream(stream)
+        topic = await self.topic(partition.topic)
+        count = len(topic.partitions)
+        if partition.partition >= count or (count == 1) is not partition.whole:
+            self.forget(partition.topic)
+            why = f"stream {stream} does not exist: topic {partition.topic} has {count} partitions"
+            raise fail(FailureCode.STREAM_NOT_FOUND, why)
+        return partition
+
+    async def leader(self, partition: TopicPartition) -> KafkaPool:
+        """Return the connections to a partition's leader. Raises HOT_SERVER if there is none, STREAM_NOT_FOUND."""
+        topic = await self.topic(partition.topic)
+        leaders = [one.leader_id for one in topic.partitions if one.partition_index == partition.partition]
+        pool = self._nodes.get(leaders[0]) if leaders else None
+        if pool is None:
+            self.forget(partition.topic)
+            why = f"{self.where}: partition {partition.partition} of topic {partition.topic} has no leader"
+            raise fail(FailureCode.HOT_SERVER, why)
+        return pool
+
+    async def ask_leader(self, partition: TopicPartition, message: KafkaMessage, kind: type[M]) -> M:
+        """Ask a partition's leader, once. After a failure the leader is looked up again."""
+        with self.looking_again(partition):
+            pool = await self.leader(partition)
+            async with pool.use() as connection:
+                return await connection.call(message, kind, self.request_seconds)
+
+    @contextmanager
+    def looking_again(self, partition: TopicPartition) -> Iterator[None]:
+        """Forget the partition's leader if the block raises an OperationFailed."""
+        try:
+            yield
+        except OperationFailed:
+            self.forget(partition.topic)
+            raise
+
+    def check(self, partition: TopicPartition, code: int, message: str | None = None) -> None:
+        """Raise the failure for an error of a partition's leader; after those in STALE_LEADER it is looked up again,
+        and the request may be repeated."""
+        if not code:
+            return
+        where = f"{self.where}, topic {partition.topic}, partition {partition.partition}"
+        failure = broker_failure(code, where, message)
+        if code in STALE_LEADER:
+            self.forget(partition.topic)
+            failure = Failure(FailureCode.HOT_SERVER, failure.message)
+        raise OperationFailed(failure)
+
+    # ---- the cluster -------------------------------------------------------------------------------------------------
+
+    async def ask_controller(self, message: KafkaMessage, kind: type[M]) -> M:
+        """Ask the broker that stands for the controller, once. Raises OperationFailed."""
+        await self.metadata([])
+        pool = self._nodes.get(self._controller) or next(iter(self._nodes.values()), None)
+        if pool is None:
+            raise fail(FailureCode.HOT_SERVER, f"{self.where}: the cluster has no brokers")
+        async with pool.use() as connection:
+            return await connection.call(message, kind, self.request_seconds)
+
+    async def retrying(
+        self, attempt: Callable[[], Awaitable[T]], *, idempotent: bool = True, patient: bool = False
+    ) -> T:
+        """Return the result of `attempt`, again after failures that are worth it, for `recover_seconds`.
+
+        `patient`: also while circuits are open, for what had begun before brokers were lost.
+        """
+        return await retrying(attempt, self.patient, idempotent=idempotent, patient=patient, back=self.back)

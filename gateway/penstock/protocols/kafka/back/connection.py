@@ -1,0 +1,88 @@
+"""One connection to a broker: requests in the newest versions that both sides know."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+import trio
+
+from penstock.net.codec_connection import CodecConnection, CodecPool
+from penstock.net.upstream import Upstream, broke
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.kafka import API_VERSIONS, APIS, KafkaApi, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
+from penstock_codecs.kafka.client_errors import broker_failure
+from penstock_codecs.kafka.cluster_messages import ApiVersionRange, ApiVersionsRequest, ApiVersionsResponse
+from penstock_codecs.limits import KIB
+
+__all__ = ["CLIENT_ID", "KafkaConnection", "KafkaPool"]
+
+CLIENT_ID: Final = "penstock"
+"""The name of the gateway in the logs and quotas of brokers."""
+_ROOM: Final = 64 * KIB
+"""Bytes of an answer beside its records."""
+_APIS: Final = {api.request: api for api in APIS.values()}
+M = TypeVar("M", bound=KafkaMessage)
+
+
+class KafkaConnection(CodecConnection):
+    """Connection for one request at a time: a broker answers in the order of the requests, so one that waits for
+    records holds up all behind it. Unusable after an OperationFailed."""
+
+    def __init__(self, stream: trio.abc.Stream, upstream: Upstream, max_fetch_bytes: int) -> None:
+        self._codec = KafkaClient(max_frame=max_fetch_bytes + _ROOM)
+        super().__init__(stream, upstream, self._codec)
+        self._numbers = itertools.count(1)
+        self._offered: Mapping[int, ApiVersionRange] | None = None
+
+    async def call(self, message: KafkaMessage, kind: type[M], seconds: float) -> M:
+        """Send a request and receive its response within `seconds`.
+
+        Raises OperationFailed: UNAVAILABLE or UPSTREAM_TIMEOUT if its outcome is unknown, NOT_IMPLEMENTED for a request
+        that the broker does not know. Cancelling it breaks the connection.
+        """
+        async with self.within(seconds, "answer"):
+            await self.send(message)
+            return await self.response(kind)
+
+    async def send(self, message: KafkaMessage) -> None:
+        """Send a request; before the first one, ask the broker for its versions."""
+        api = _APIS[type(message)]
+        if self._offered is None and api is not API_VERSIONS:
+            asked = ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="1")
+            await self._send(API_VERSIONS, asked, API_VERSIONS.flexible)
+            offered = await self.response(ApiVersionsResponse)
+            if offered.error_code:
+                raise OperationFailed(
+                    broker_failure(offered.error_code, f"{self.upstream.settings.where}, ApiVersions")
+                )
+            self._offered = {one.api_key: one for one in offered.api_keys}
+        await self._send(api, message, self._version(api))
+
+    async def _send(self, api: KafkaApi, message: KafkaMessage, version: int) -> None:
+        request = KafkaRequest(api, version, next(self._numbers), CLIENT_ID, message)
+        await self.send_pieces(piece for piece in self._codec.send(request))
+
+    def _version(self, api: KafkaApi) -> int:
+        where, offered = self.upstream.settings.where, (self._offered or {}).get(api.key)
+        if offered is None:
+            raise fail(FailureCode.NOT_IMPLEMENTED, f"{where}: the broker has no {api.name}")
+        version = min(api.newest, offered.max_version)
+        if version < max(api.oldest, offered.min_version):
+            theirs = f"{offered.min_version} to {offered.max_version}"
+            why = f"the broker has {api.name} in versions {theirs}, the gateway in {api.oldest} to {api.newest}"
+            raise fail(FailureCode.NOT_IMPLEMENTED, f"{where}: {why}")
+        return version
+
+    async def response(self, kind: type[M]) -> M:
+        """Receive the response to the last request. May be cancelled and called again. Raises OperationFailed."""
+        event = await self.next_event()
+        if not isinstance(event, KafkaResponse) or not isinstance(event.message, kind):
+            self.broken = True
+            raise broke(self.upstream.settings, f"an answer that is no {kind.__name__}")
+        return event.message
+
+
+KafkaPool = CodecPool[KafkaConnection]
+"""Connections to one broker."""

@@ -1,0 +1,146 @@
+"""Positions in a partition, by requests to its leader: its ends, records by time, and identifiers.
+
+Offsets are sequence numbers. The identifier of a record is its timestamp, and how many offsets it is behind the first
+record with that timestamp. So a broker finds both by time (ListOffsets), and the gateway keeps nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final, NamedTuple
+
+from penstock.protocols.kafka.back.brokers import Brokers
+from penstock.protocols.kafka.names import TopicPartition
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.kafka.record_messages import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from penstock_codecs.model import RecordId, StreamPosition
+from penstock_codecs.operations import (
+    FromByteOffset,
+    FromRecordId,
+    FromSeqNum,
+    FromTailOffset,
+    FromTimestamp,
+    Start,
+)
+
+__all__ = ["COMMITTED", "KafkaPositions", "PartitionSpot"]
+
+COMMITTED: Final = 1
+"""The isolation level of all reads: no records of open or aborted transactions."""
+_END: Final = -1
+_BEGINNING: Final = -2
+_NEWEST: Final = -3
+_LARGEST: Final = (1 << 63) - 1
+_REMEMBERED: Final = 1000
+
+
+class PartitionSpot(NamedTuple):
+    """An offset, and the timestamp of its record. `at_tail`: there is none yet; the timestamp is the newest one's."""
+
+    offset: int
+    timestamp: int
+    at_tail: bool = False
+
+
+class KafkaPositions:
+    """Positions in the partitions of a cluster. Each method raises OperationFailed."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+        self._firsts: OrderedDict[tuple[TopicPartition, int], int] = OrderedDict()
+
+    async def _look_up(self, partition: TopicPartition, time: int) -> PartitionSpot:
+        """Ask for the offset by time; -1, the end, where there is none."""
+        wanted = ListOffsetsPartition(partition_index=partition.partition, timestamp=min(time, _LARGEST))
+        topic = ListOffsetsTopic(name=partition.topic, partitions=[wanted])
+        request = ListOffsetsRequest(isolation_level=COMMITTED, topics=[topic])
+
+        async def attempt() -> PartitionSpot:
+            answer = await self._brokers.ask_leader(partition, request, ListOffsetsResponse)
+            found = answer.topics[0].partitions[0]
+            self._brokers.check(partition, found.error_code)
+            return PartitionSpot(found.offset, found.timestamp)
+
+        return await self._brokers.retrying(attempt)
+
+    async def end(self, partition: TopicPartition) -> int:
+        """Return the next offset, behind the last committed record."""
+        return (await self._look_up(partition, _END)).offset
+
+    async def beginning(self, partition: TopicPartition) -> int:
+        """Return the first offset that is left."""
+        return (await self._look_up(partition, _BEGINNING)).offset
+
+    async def newest(self, partition: TopicPartition) -> int:
+        """Return the largest timestamp of the partition, in ms; 0 if it has no records."""
+        return max((await self._look_up(partition, _NEWEST)).timestamp, 0)
+
+    async def tail(self, partition: TopicPartition) -> StreamPosition:
+        """Return the tail of the stream."""
+        return StreamPosition(await self.end(partition), await self.newest(partition))
+
+    # ---- identifiers -------------------------------------------------------------------------------------------------
+
+    async def first_at(self, partition: TopicPartition, timestamp: int) -> PartitionSpot | None:
+        """Return the first record stamped at or after a time, None if there is none."""
+        found = await self._look_up(partition, timestamp)
+        return None if found.offset < 0 else found
+
+    async def record_id(self, partition: TopicPartition, offset: int, timestamp: int) -> RecordId:
+        """Return the identifier of a record, or of the next one if it will have this timestamp."""
+        key = partition, timestamp
+        first = self._firsts.get(key)
+        if first is None or first > offset:
+            found = await self.first_at(partition, timestamp)
+            # Without that record, or if timestamps fall, this is the first that is known.
+            first = offset if found is None or found.timestamp != timestamp else min(found.offset, offset)
+            self._firsts[key] = first
+            while len(self._firsts) > _REMEMBERED:
+                self._firsts.popitem(last=False)
+        self._firsts.move_to_end(key)
+        return RecordId(timestamp, offset - first)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Forget the records of a topic that is deleted."""
+        for key in [key for key in self._firsts if key[0].topic == partition.topic]:
+            del self._firsts[key]
+
+    # ---- starts ------------------------------------------------------------------------------------------------------
+
+    async def spot(self, partition: TopicPartition, start: Start) -> PartitionSpot:
+        """Return the first record at or after `start`, or the tail. Its timestamp is not known (-1) for a start by
+        number or from the tail. Raises NOT_IMPLEMENTED for byte offsets."""
+        match start:
+            case FromSeqNum(seq_num):
+                end = await self.end(partition)
+                first = max(seq_num, await self.beginning(partition))
+                return PartitionSpot(min(first, end), -1, at_tail=first >= end)
+            case FromTailOffset(distance):
+                end = await self.end(partition)
+                first = max(end - distance, await self.beginning(partition))
+                return PartitionSpot(first, -1, at_tail=first >= end)
+            case FromTimestamp(timestamp):
+                return await self.first_at(partition, timestamp) or await self._tail_spot(partition)
+            case FromRecordId(record_id):
+                return await self._spot_of_id(partition, record_id)
+            case FromByteOffset():
+                raise fail(FailureCode.NOT_IMPLEMENTED, f"{self._brokers.where}: Kafka has no byte offsets")
+
+    async def _tail_spot(self, partition: TopicPartition) -> PartitionSpot:
+        return PartitionSpot(*await self.tail(partition), at_tail=True)
+
+    async def _spot_of_id(self, partition: TopicPartition, record_id: RecordId) -> PartitionSpot:
+        first = await self.first_at(partition, record_id.ms)
+        if first is None:
+            return await self._tail_spot(partition)
+        if first.timestamp > record_id.ms or not record_id.seq:
+            return first
+        # The record is `seq` behind the first of its ms, or the first of a later ms, whichever comes first.
+        later = await self.first_at(partition, record_id.ms + 1) or await self._tail_spot(partition)
+        offset = first.offset + record_id.seq
+        return later if later.offset <= offset else PartitionSpot(offset, record_id.ms)

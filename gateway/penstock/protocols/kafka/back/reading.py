@@ -1,0 +1,296 @@
+"""A read of one partition, which moves to the partition's new leader where the old one is lost.
+
+A read has a connection of its own: a broker that waits for records answers nothing else on it. At the tail it asks
+the broker to wait (a long poll). The answer to a request that `next` no longer waits for, because it was cancelled, is
+received by the next call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import accumulate
+from typing import Final
+
+import trio
+
+from penstock.core.back import Following, ReadSession
+from penstock.net.upstream import broke
+from penstock.protocols.kafka.back.brokers import Brokers
+from penstock.protocols.kafka.back.connection import KafkaConnection
+from penstock.protocols.kafka.back.positions import COMMITTED, KafkaPositions
+from penstock.protocols.kafka.names import TopicPartition
+from penstock.store.batches import fitting, index_of_id
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.kafka.client_records import FetchedRecords, read_fetched
+from penstock_codecs.kafka.record_messages import (
+    FetchPartition,
+    FetchPartitionResult,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from penstock_codecs.limits import MIB, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
+from penstock_codecs.model import Columns, RecordBatch, RecordId, StreamPosition
+from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Read
+
+__all__ = ["KafkaReadSession", "open_kafka_read", "read_timestamps"]
+
+_TOGETHER: Final = 1 * MIB
+"""Bytes that a broker is asked for at once; it sends one batch at least."""
+
+
+@asynccontextmanager
+async def open_kafka_read(
+    brokers: Brokers, positions: KafkaPositions, partition: TopicPartition, read: Read
+) -> AsyncIterator[KafkaReadSession]:
+    """Open a read; see `Back.read_session`."""
+    session = KafkaReadSession(brokers, positions, partition, read)
+    try:
+        await session.begin()
+        yield session
+    finally:
+        with trio.CancelScope(shield=True):  # nothing is waited for
+            await session.close()
+
+
+async def read_timestamps(
+    brokers: Brokers, positions: KafkaPositions, partition: TopicPartition, first: int, count: int
+) -> list[int]:
+    """Return the timestamps of `count` records from an offset on, which are there and have no gap."""
+    read = Read(brokers.settings.names.to_stream(partition.topic), FromSeqNum(first), count=count)
+    found: list[int] = []
+    async with open_kafka_read(brokers, positions, partition, read) as session:
+        while isinstance(batch := await session.next(), RecordBatch):
+            found += batch.columns.timestamps
+    return found
+
+
+class KafkaReadSession(ReadSession):
+    """A read of one partition; see `penstock.core.back.ReadSession`."""
+
+    def __init__(self, brokers: Brokers, positions: KafkaPositions, partition: TopicPartition, read: Read) -> None:
+        self._brokers = brokers
+        self._positions = positions
+        self._partition = partition
+        self._read = read
+        self._position = 0  # the next offset to deliver
+        self._asked_from = 0  # the next offset to ask for
+        self._end = 0
+        self._timestamp: int | None = None  # of the last record that was received
+        self._held: deque[RecordBatch] = deque()
+        self._left_count = math.inf if read.count is None else read.count
+        self._left_bytes = math.inf if read.max_bytes is None else read.max_bytes
+        self._waits = read.wait is None or read.wait > 0 if not read.bounded else bool(read.wait)
+        self._expires = math.inf
+        self._following = self._ended = False
+        # Identifiers: the first record of the last timestamp, and the least one that is wanted.
+        self._identifies = isinstance(read.start, FromRecordId)
+        self._first_of: tuple[int, int] | None = None
+        self._least: RecordId | None = None
+        # The connection, and when the answer to the request on it is overdue; None if there is no request.
+        self._connection: KafkaConnection | None = None
+        self._lease = AsyncExitStack()
+        self._due: float | None = None
+
+    # ---- the start ---------------------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Find the start. Raises RANGE_NOT_SATISFIABLE, INVALID."""
+        read, start = self._read, self._read.start
+        if isinstance(start, FromTimestamp) and read.until is not None and start.timestamp >= read.until:
+            raise fail(FailureCode.INVALID, "start `timestamp` exceeds or equal to `until`")
+        spot = await self._positions.spot(self._partition, start)
+        self._position = self._asked_from = self._end = spot.offset
+        if not spot.at_tail:
+            self._end = spot.offset + 1
+            return
+        match start:
+            case FromRecordId(record_id):
+                self._least = record_id
+                return
+            case FromSeqNum(seq_num):
+                past = seq_num > spot.offset
+            case _:
+                past = not isinstance(start, FromTailOffset)
+        if not read.exhausted and ((past and not read.clamp) or not read.may_follow):
+            tail = await self._positions.tail(self._partition)
+            why = f"the read starts at or after the tail {tail.seq_num}"
+            raise fail(FailureCode.RANGE_NOT_SATISFIABLE, why, tail=tail._asdict())
+
+    # ---- the interface -----------------------------------------------------------------------------------------------
+
+    def behind(self) -> bool:
+        return not self._ended and bool(self._left_count and self._left_bytes) and self._position < self._end
+
+    def tail(self) -> StreamPosition:
+        return StreamPosition(self._end, self._timestamp or 0)
+
+    async def next(self) -> RecordBatch | Following | None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while not self._ended and self._left_count and self._left_bytes:
+            if self._held:
+                if (batch := self._deliver()) is not None:
+                    return batch
+            elif self._position < self._end or (self._following and self._waits):
+                if not await self._more():
+                    break
+            elif not self._waits:
+                break
+            else:
+                if self._timestamp is None:
+                    self._timestamp = await self._positions.newest(self._partition)
+                self._following = True
+                return Following(self.tail())
+        self._ended = True
+        return None
+
+    async def close(self) -> None:
+        """Give the connection back, or close it if an answer is still to come."""
+        if self._connection is not None:
+            self._connection.broken = self._connection.broken or self._due is not None
+        self._connection = self._due = None
+        await self._lease.aclose()
+
+    # ---- records -----------------------------------------------------------------------------------------------------
+
+    async def _more(self) -> bool:
+        """Receive the next answer. Returns False if the read's wait is over."""
+        if self._following and self._expires == math.inf and self._read.wait is not None:
+            self._expires = trio.current_time() + self._read.wait
+        with trio.CancelScope(deadline=self._expires):
+            await self._brokers.retrying(self._fetch, patient=True)
+            return True
+        return False
+
+    async def _fetch(self) -> None:
+        """Ask for records, unless an answer is still to come, and hold those of the answer."""
+        try:
+            with self._brokers.looking_again(self._partition):
+                answer = await self._answer()
+                found = answer.topics[0].partitions[0]
+                if found.error_code == 1:
+                    await self._out_of_range()
+                    return
+                self._brokers.check(self._partition, found.error_code)
+        except OperationFailed:
+            await self.close()
+            raise
+        await self._hold(found)
+
+    async def _answer(self) -> FetchResponse:
+        connection = self._connection
+        if connection is not None and connection.broken:
+            await self.close()
+            connection = None
+        if connection is None:
+            pool = await self._brokers.leader(self._partition)
+            connection = self._connection = await self._lease.enter_async_context(pool.use())
+        if self._due is None:
+            wait = 0.0
+            if self._following:
+                wait = max(min(self._brokers.settings.poll_seconds, self._expires - trio.current_time()), 0.0)
+            async with connection.within(self._brokers.request_seconds, "answer"):
+                await connection.send(self._request(wait))
+            self._due = trio.current_time() + wait + self._brokers.request_seconds
+        with trio.CancelScope(deadline=self._due) as scope:
+            answer = await connection.response(FetchResponse)
+        if scope.cancelled_caught:
+            raise connection.late("answer", self._brokers.request_seconds)
+        self._due = None
+        return answer
+
+    def _request(self, wait: float) -> FetchRequest:
+        part = FetchPartition(
+            partition=self._partition.partition, fetch_offset=self._asked_from, partition_max_bytes=_TOGETHER
+        )
+        return FetchRequest(
+            max_wait_ms=int(wait * 1000),
+            min_bytes=1,
+            max_bytes=_TOGETHER,
+            isolation_level=COMMITTED,
+            topics=[FetchTopic(topic=self._partition.topic, partitions=[part])],
+        )
+
+    async def _out_of_range(self) -> None:
+        """Go on at the first record that is left. Raises STREAM_NOT_FOUND if the partition ends before."""
+        first = await self._positions.beginning(self._partition)
+        if first <= self._asked_from:
+            name = f"{self._partition.topic}, partition {self._partition.partition}"
+            why = f"topic {name}, ends before offset {self._asked_from}: it was created again, or has lost records"
+            raise fail(FailureCode.STREAM_NOT_FOUND, f"{self._brokers.where}: {why}")
+        self._position = self._asked_from = first
+        self._end = max(self._end, first + 1)  # the next answer tells
+
+    async def _hold(self, found: FetchPartitionResult) -> None:
+        try:
+            records = read_fetched(found.records or b"", self._asked_from, found.aborted_transactions or ())
+        except OperationFailed as error:
+            if error.failure.code is FailureCode.NOT_REPRESENTABLE:
+                raise
+            assert self._connection is not None
+            raise broke(self._connection.upstream.settings, error.failure.message) from error
+        self._end = found.last_stable_offset if found.last_stable_offset >= 0 else found.high_watermark
+        self._asked_from = records.next_offset
+        if self._asked_from < self._end:
+            self._following = False
+        batches = [await self._batch(run) for run in self._risen(records)]
+        if batches and self._asked_from >= self._end:
+            batches[-1].tail = self.tail()
+        self._held += batches
+        if not batches:
+            self._position = self._asked_from
+
+    def _risen(self, records: FetchedRecords) -> list[Columns]:
+        """Return the runs with timestamps that never fall: those of other producers may, and get that of the record
+        before them, as far as the read has seen it."""
+        for run in records.runs:
+            rising = list(accumulate(run.timestamps, max, initial=self._timestamp or 0))[1:]
+            run.timestamps, self._timestamp = rising, rising[-1]
+        return records.runs
+
+    async def _batch(self, run: Columns) -> RecordBatch:
+        if not self._identifies:
+            return RecordBatch(run)
+        offset, timestamp = run.seq_nums[0], run.timestamps[0]
+        known = self._first_of
+        if known is None or known[0] != timestamp:
+            identifier = await self._positions.record_id(self._partition, offset, timestamp)
+            known = timestamp, offset - identifier.seq
+        batch = RecordBatch(run, first_id=RecordId(timestamp, offset - known[1]))
+        last = run.timestamps[-1]
+        self._first_of = known if last == timestamp else (last, run.seq_nums[run.timestamps.index(last)])
+        return batch
+
+    def _deliver(self) -> RecordBatch | None:
+        """Return the next records within the bounds of the read and of one batch, if there are any."""
+        batch = self._held.popleft()
+        first, stop = 0, batch.count
+        if self._least is not None:
+            assert batch.first_id is not None, "the read identifies its records"
+            first = index_of_id(batch.columns.timestamps, batch.first_id, self._least)
+        if self._read.until is not None:
+            earlier = sum(timestamp < self._read.until for timestamp in batch.columns.timestamps)
+            stop, self._ended = min(stop, earlier), earlier < stop
+        stop = int(min(stop, first + self._left_count))
+        part = batch.part(first, stop) if first < stop else None
+        if part is not None and part.metered > self._left_bytes:
+            stop, self._ended = first + fitting(part, int(self._left_bytes)), True
+            part = batch.part(first, stop) if first < stop else None
+        if part is None:
+            self._position = batch.next_seq_num
+            return None
+        if part.count > S2_MAX_BATCH_RECORDS or part.metered > S2_MAX_BATCH_BYTES:
+            self._ended = False
+            stop = first + max(min(S2_MAX_BATCH_RECORDS, fitting(part, S2_MAX_BATCH_BYTES)), 1)
+            part = batch.part(first, stop)
+        if stop < batch.count and not self._ended:
+            self._held.appendleft(batch.part(stop, batch.count))
+        self._least = None
+        self._position = part.next_seq_num if self._held else self._asked_from
+        self._left_count -= part.count
+        self._left_bytes -= part.metered
+        self._expires = math.inf
+        return part

@@ -1,0 +1,37 @@
+"""Settings of a back that is a cluster of Kafka."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.core.delivery import Delivery
+from penstock.protocols.kafka.names import KafkaNames
+from penstock_codecs.limits import MIB
+
+__all__ = ["KafkaBackSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaBackSettings:
+    """Settings of one cluster; sizes in bytes, times in seconds."""
+
+    names: KafkaNames
+    """Mapping of streams to topics."""
+    create_streams: bool = False
+    """Whether an append, or a read that may, creates a topic that is missing."""
+    replicas: int = -1
+    """Replicas of topics that the gateway creates; -1: the cluster's default."""
+    delivery: Delivery = Delivery.EXACTLY_ONCE
+    """Promise about appends whose acknowledgement was lost."""
+    max_batch_bytes: int = 2 * MIB
+    """`max.message.bytes` of topics that the gateway creates. Waiting appends are sent together up to 1 MiB."""
+    append_inflight_bytes: int = 4 * MIB
+    """Most bytes of one stream's unacknowledged appends; a single append may be larger."""
+    max_fetch_bytes: int = 4 * MIB
+    """Most bytes of one answer, which has one batch at least; a larger batch cannot be read."""
+    poll_seconds: float = 20.0
+    """Time that a broker lets a reader at the tail wait for records before it answers that there are none."""
+    recover_seconds: float = 10.0
+    """Time for which lost brokers are retried before waiting operations fail."""
+    known_streams: int = 1000
+    """Most unused streams whose writer is kept in memory, and most topics whose leaders are."""

@@ -1,0 +1,200 @@
+"""The writer of one partition: an idempotent producer that makes all appends of this gateway, one batch at a time.
+
+A batch has the writer's producer id and the number of its first record, so the leader, old or new, stores it once and
+answers a repetition with the same offset (KIP-98). If it is given up in doubt, or the leader does not know the producer
+any more, the writer gets another id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import trio
+
+from penstock.backends.together import GroupingWriter, QueuedAppend, UpstreamName
+from penstock.core.clock import Clock
+from penstock.core.delivery import Delivery
+from penstock.net.upstream import doubtful
+from penstock.protocols.kafka.back.brokers import Brokers
+from penstock.protocols.kafka.back.positions import KafkaPositions
+from penstock.protocols.kafka.back.reading import read_timestamps
+from penstock.protocols.kafka.names import TopicPartition
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.kafka.batches import BATCH_HEADER, NO_PRODUCER, KafkaBatch, KafkaHeaders, encode_batch
+from penstock_codecs.kafka.client_records import ProducedRecords, to_produced
+from penstock_codecs.kafka.record_messages import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProducePartition,
+    ProducePartitionResult,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceTopic,
+)
+from penstock_codecs.limits import MIB
+from penstock_codecs.model import StreamPosition
+from penstock_codecs.operations import Append, Appended
+
+__all__ = ["KafkaWriter"]
+
+_ALL: Final = -1
+"""The acknowledgement of all replicas in sync."""
+_PER_RECORD: Final = 24
+"""Most bytes of a record beside its body and headers."""
+_SEQUENCES: Final = 1 << 31
+
+
+class KafkaWriter(GroupingWriter[ProducedRecords, Appended]):
+    """The writer of one partition. `by_arrival`: the leader stamps its records (LogAppendTime); otherwise the writer
+    does, with the client's timestamps where they neither fall nor lie in the future."""
+
+    patient = True
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        positions: KafkaPositions,
+        partition: TopicPartition,
+        nursery: trio.Nursery,
+        clock: Clock,
+        *,
+        by_arrival: bool,
+    ) -> None:
+        settings = brokers.settings
+        super().__init__(
+            UpstreamName(brokers.back, brokers.where),
+            inflight_bytes=settings.append_inflight_bytes,
+            together_bytes=1 * MIB,
+            delivery=settings.delivery,
+            recover_seconds=settings.recover_seconds,
+            nursery=nursery,
+        )
+        self.partition = partition
+        self._brokers = brokers
+        self._positions = positions
+        self._clock = clock
+        self._by_arrival = by_arrival
+        self._idempotent = settings.delivery is not Delivery.AT_LEAST_ONCE
+        self._producer: tuple[int, int] | None = None  # id and epoch
+        self._sequence = 0
+        self._last: int | None = None  # the newest timestamp, unless the leader stamps
+        self._sent: tuple[object, list[int]] | None = None  # the request in progress, with its timestamps
+
+    def encode(self, append: Append) -> tuple[ProducedRecords, int]:
+        """Return the columns of an append; see `GroupingWriter.encode`. Raises NOT_IMPLEMENTED for what Kafka lacks."""
+        for given, what in (
+            (append.match_seq_num, "condition on the next number (match_seq_num)"),
+            (append.fencing_token, "fencing token"),
+            (append.exact_timestamp, "timestamp that a client dictates"),
+        ):
+            if given is not None:
+                raise fail(FailureCode.NOT_IMPLEMENTED, f"{self._brokers.where}: Kafka knows no {what}")
+        size = BATCH_HEADER + append.metered + _PER_RECORD * len(append.bodies)
+        return to_produced(append.bodies, append.headers), size
+
+    def begin_again(self) -> None:
+        """Be another producer; see `GroupingWriter.begin_again`."""
+        self._producer, self._sequence, self._sent = None, 0, None
+
+    async def store(self, appends: Sequence[QueuedAppend[ProducedRecords, Appended]]) -> None:
+        """Produce one batch; see `GroupingWriter.store`."""
+        if self._idempotent and self._producer is None:
+            self._producer = await self._new_producer()
+        if self._sent is None or self._sent[0] is not appends:
+            self._sent = appends, await self._stamps(appends)
+        timestamps = self._sent[1]
+        found = await self._produce(self._batch(appends, timestamps))
+        if self._by_arrival:
+            timestamps = await self._stamped(found, len(timestamps))
+        else:
+            self._last = timestamps[-1]
+        self._sequence = (self._sequence + len(timestamps)) % _SEQUENCES
+        self._acknowledge(appends, timestamps, found.base_offset)
+
+    async def _new_producer(self) -> tuple[int, int]:
+        """Ask any broker for a producer id. Raises HOT_SERVER if there is none: nothing was appended."""
+        try:
+            answer = await self._brokers.ask_controller(
+                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), InitProducerIdResponse
+            )
+        except OperationFailed as error:
+            failure = error.failure
+            raise fail(FailureCode.HOT_SERVER if failure.retryable else failure.code, failure.message) from error
+        self._brokers.check(self.partition, answer.error_code)
+        return answer.producer_id, answer.producer_epoch
+
+    async def _stamps(self, appends: Sequence[QueuedAppend[ProducedRecords, Appended]]) -> list[int]:
+        """Return the timestamps of all records."""
+        now = self._clock()
+        if self._by_arrival:
+            return [now] * sum(len(one.append.bodies) for one in appends)
+        if self._last is None:
+            self._last = await self._positions.newest(self.partition)
+        last, stamps = self._last, []
+        for one in appends:
+            for given in one.append.timestamps or [None] * len(one.append.bodies):
+                last = max(last, now if given is None else min(given, now))
+                stamps.append(last)
+        return stamps
+
+    def _batch(self, appends: Sequence[QueuedAppend[ProducedRecords, Appended]], timestamps: list[int]) -> bytes:
+        keys: list[bytes | None] = []
+        values: list[bytes | None] = []
+        headers: dict[int, KafkaHeaders] = {}
+        for one in appends:
+            headers.update((len(values) + index, some) for index, some in one.part.headers.items())
+            keys += one.part.keys
+            values += one.part.values
+        producer_id, epoch = self._producer or (NO_PRODUCER, -1)
+        return encode_batch(
+            KafkaBatch(
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=self._sequence if self._producer else -1,
+                keys=keys,
+                values=values,
+                timestamps=timestamps,
+                offsets=range(len(values)),
+                headers=headers,
+            )
+        )
+
+    async def _produce(self, batch: bytes) -> ProducePartitionResult:
+        part = ProducePartition(index=self.partition.partition, records=batch)
+        request = ProduceRequest(
+            acks=_ALL,
+            timeout_ms=int(self._brokers.request_seconds * 1000),
+            topics=[ProduceTopic(name=self.partition.topic, partitions=[part])],
+        )
+        answer = await self._brokers.ask_leader(self.partition, request, ProduceResponse)
+        found = answer.topics[0].partitions[0]
+        self._brokers.check(self.partition, found.error_code, found.error_message)
+        return found
+
+    async def _stamped(self, found: ProducePartitionResult, count: int) -> list[int]:
+        """Return the timestamps that the leader gave to the records. One that does not tell them is asked for the
+        records. Raises UNAVAILABLE: they are stored."""
+        if found.log_append_time_ms >= 0:
+            return [found.log_append_time_ms] * count
+        try:
+            stamps = await read_timestamps(
+                self._brokers, self._positions, self.partition, max(found.base_offset, 0), count
+            )
+        except OperationFailed as error:
+            raise OperationFailed(doubtful(error.failure)) from error
+        return stamps if len(stamps) == count else [self._clock()] * count  # they were trimmed already
+
+    def _acknowledge(
+        self, appends: Sequence[QueuedAppend[ProducedRecords, Appended]], timestamps: list[int], offset: int
+    ) -> None:
+        """Set the results. A duplicate of a batch that the leader has forgotten the place of has none."""
+        if offset < 0:
+            why = f"{self._brokers.where}: the batch was stored before, and its offsets are not known"
+            raise fail(FailureCode.UNAVAILABLE, why)
+        index, tail = 0, StreamPosition(offset + len(timestamps), timestamps[-1])
+        for one in appends:
+            last = index + len(one.append.bodies)
+            start = StreamPosition(offset + index, timestamps[index])
+            one.result = Appended(start, StreamPosition(offset + last, timestamps[last - 1]), tail)
+            index = last

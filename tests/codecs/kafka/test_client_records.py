@@ -1,0 +1,116 @@
+"""Records that are produced and fetched again, and the gaps between them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
+from penstock_codecs.kafka.carrying import KEY, NULL
+from penstock_codecs.kafka.client_errors import broker_failure
+from penstock_codecs.kafka.client_records import read_fetched, to_produced
+from penstock_codecs.kafka.record_messages import AbortedTransaction
+from penstock_codecs.limits import MIB
+from penstock_codecs.model import Header, Headers
+
+NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=3).map(str.encode)
+HEADERS = st.lists(st.builds(Header, NAMES, st.binary(max_size=3)), max_size=2).map(tuple)
+KEYS = st.none() | st.binary(max_size=3)
+COMMIT, ABORT = b"\0\0\0\1", b"\0\0\0\0"
+
+
+def data(first: int, *values: bytes, producer: int = -1, **options: object) -> bytes:
+    """Return a batch of these values; `offsets`: those of its records."""
+    given = {"keys": [None] * len(values), "offsets": range(first, first + len(values))} | options
+    return encode_batch(
+        KafkaBatch(base_offset=first, producer_id=producer, values=list(values), timestamps=[5] * len(values), **given)  # type: ignore[arg-type]
+    )
+
+
+def fetched(content: bytes, start: int = 0, *aborted: AbortedTransaction) -> tuple[dict[int, bytes], int]:
+    runs, after = read_fetched(content, start, aborted)
+    for run in runs:
+        assert list(run.seq_nums) == list(range(run.seq_nums[0], run.seq_nums[0] + len(run.bodies)))
+    return {n: body for run in runs for n, body in zip(run.seq_nums, run.bodies, strict=True)}, after
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(st.binary(max_size=5), HEADERS, KEYS), min_size=1, max_size=5), st.integers(0, 9))
+def test_records_come_back_as_they_were_produced(records: list[tuple[bytes, Headers, bytes | None]], base: int) -> None:
+    bodies = [body for body, _, _ in records]
+    headers = {
+        n: (*([] if key is None else [Header(KEY, key)]), *some)
+        for n, (_, some, key) in enumerate(records)
+        if some or key is not None
+    }
+    keys, values, named = to_produced(bodies, headers)
+    count = len(bodies)
+    sent = KafkaBatch(
+        base_offset=base,
+        keys=keys,
+        values=values,
+        headers=named,
+        timestamps=[7] * count,
+        offsets=range(base, base + count),
+    )
+    runs, after = read_fetched(encode_batch(sent), base)
+    [run] = runs
+    assert (run.bodies, run.headers, after) == (bodies, headers, base + count)
+
+
+def test_a_null_value_is_named() -> None:
+    runs, _ = read_fetched(
+        encode_batch(KafkaBatch(keys=[None], values=[None], timestamps=[1], offsets=[0])), 0, max_bytes=MIB
+    )
+    assert runs[0].headers == {0: (Header(NULL, b"value"),)}
+
+
+def test_compaction_leaves_gaps() -> None:
+    """Records before the start are left out, and what is read next is behind the whole batch."""
+    content = data(0, b"a", b"b", b"c", b"d", offsets=[0, 1, 5, 7], next_offset=10) + data(12, b"e")
+    assert fetched(content, 1) == ({1: b"b", 5: b"c", 7: b"d", 12: b"e"}, 13)
+    assert fetched(data(3, next_offset=9), 3) == ({}, 9)
+
+
+def test_transactions() -> None:
+    """Control records have numbers and are no records; those of an aborted transaction are left out up to its end."""
+    content = b"".join(
+        [
+            data(0, b"kept", producer=1, transactional=True),
+            data(1, b"lost", producer=2, transactional=True),
+            data(2, b"plain"),
+            data(3, b"", producer=1, transactional=True, control=True, keys=[COMMIT]),
+            data(4, b"", producer=2, transactional=True, control=True, keys=[ABORT]),
+            data(5, b"again", producer=2, transactional=True),
+        ]
+    )
+    aborted = AbortedTransaction(producer_id=2, first_offset=1)
+    assert fetched(content, 0, aborted) == ({0: b"kept", 2: b"plain", 5: b"again"}, 6)
+    assert fetched(content, 3, aborted) == ({5: b"again"}, 6)
+
+
+def test_a_broker_that_stamps() -> None:
+    """Its time is that of the batch; the records keep what their producer said."""
+    batch = KafkaBatch(append_time=True, keys=[None] * 2, values=[b"a", b"b"], timestamps=[3, 9], offsets=[0, 1])
+    [run], _ = read_fetched(encode_batch(batch), 0)
+    assert list(run.timestamps) == [9, 9]
+
+
+@pytest.mark.parametrize("record", [{"headers": {1: ((b"", b"x"),)}}, {"values": [b"a", b"x" * MIB]}])
+def test_a_record_that_no_stream_carries(record: dict[str, object]) -> None:
+    """Those in the batches before it are read; then it is named."""
+    columns = {"keys": [None] * 2, "values": [b"a", b"b"], "timestamps": [1] * 2, "offsets": [4, 5], **record}
+    content = data(3, b"before") + encode_batch(KafkaBatch(base_offset=4, **columns))  # type: ignore[arg-type]
+    assert fetched(content, 3) == ({3: b"before"}, 4)
+    with pytest.raises(OperationFailed) as refused:
+        read_fetched(content[len(data(3, b"before")) :], 4)
+    assert refused.value.failure.code is FailureCode.NOT_REPRESENTABLE
+    assert "record 5" in refused.value.failure.message
+
+
+def test_errors_of_brokers() -> None:
+    assert broker_failure(6, "here").message == "here: NOT_LEADER_OR_FOLLOWER"
+    unknown = broker_failure(9999, "here", "why")
+    assert (unknown.code, unknown.message) == (FailureCode.UPSTREAM_FAULT, "here: error 9999 (why)")

@@ -1,0 +1,269 @@
+"""Reads through the gateway from a cluster: starts, gaps, following, and lost connections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from msgspec.structs import replace
+from support.s3p.front import BASIN
+from support.store import Fails, appending, batches, bodies, records
+from trio.testing import MockClock
+
+from penstock.core.back import Following
+from penstock_codecs.failures import FailureCode
+from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
+from penstock_codecs.kafka.cluster_messages import MetadataBroker, MetadataRequest, MetadataResponse, MetadataTopic
+from penstock_codecs.kafka.record_messages import (
+    FetchPartitionResult,
+    FetchRequest,
+    FetchResponse,
+    FetchTopicResult,
+    ListOffsetsPartitionResult,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResult,
+)
+from penstock_codecs.model import RecordBatch, RecordId, StreamRef
+from penstock_codecs.operations import (
+    CheckTail,
+    CreateStream,
+    DeleteStream,
+    EnsureStream,
+    FromByteOffset,
+    FromRecordId,
+    FromSeqNum,
+    FromTailOffset,
+    FromTimestamp,
+    GetStreamConfig,
+    ListStreams,
+    Locate,
+    ProvisionResult,
+    Read,
+    Trim,
+)
+from penstock_codecs.streams import Retention, StreamConfig, TimestampingMode
+
+STREAM = StreamRef(BASIN, "orders")
+BY_CLIENT = StreamConfig(timestamping_mode=TimestampingMode.CLIENT_PREFER)
+
+
+async def fill(back: Any, *stamps: int, stream: StreamRef = STREAM) -> None:
+    """Append a record for each timestamp, which is its body too."""
+    await back.perform(CreateStream(stream, BY_CLIENT))
+    for stamp in stamps:
+        await back.perform(appending(b"%d" % stamp, stream=stream, timestamps=[stamp]))
+
+
+async def test_starts(cluster: Any) -> None:
+    async with cluster.back() as back:
+        await fill(back, 10, 20, 20, 20, 30)
+        for start, first in [
+            (FromSeqNum(3), b"20"),
+            (FromTimestamp(15), b"20"),
+            (FromTimestamp(30), b"30"),
+            (FromTailOffset(1), b"30"),
+            (FromTailOffset(100), b"10"),
+            (FromRecordId(RecordId(20, 5)), b"30"),
+            (FromRecordId(RecordId(11, 0)), b"20"),
+        ]:
+            assert (await bodies(back, start, stream=STREAM))[0] == first, start
+        for start in (FromSeqNum(5), FromTimestamp(31)):
+            with Fails(FailureCode.RANGE_NOT_SATISFIABLE) as refused:
+                await bodies(back, start, stream=STREAM, count=1)
+            assert refused.failure.details["tail"] == {"seq_num": 5, "timestamp": 30}
+        with Fails(FailureCode.NOT_IMPLEMENTED):
+            await bodies(back, FromByteOffset(0), stream=STREAM)
+        with Fails(FailureCode.STREAM_NOT_FOUND):
+            await back.perform(CheckTail(StreamRef(BASIN, "nothing"), create_if_missing=False))
+
+
+async def test_identifiers(cluster: Any) -> None:
+    """The place within a millisecond is how many offsets a record is behind the first one of it."""
+    async with cluster.back() as back:
+        await fill(back, 10, 20, 20, 30)
+        for start in (RecordId(0, 0), RecordId(20, 1)):
+            found = await batches(back, FromRecordId(start), stream=STREAM)
+            ids = [one for batch in found for one in batch.record_ids()]
+            assert ids == [one for one in [(10, 0), (20, 0), (20, 1), (30, 0)] if one >= start]
+        assert (await back.perform(Locate(STREAM, FromSeqNum(2)))).record_id == (20, 1)
+        append = appending(b"x", stream=STREAM, timestamps=[30])
+        appended = await back.perform(replace(append, create_if_missing=False))
+        assert appended.last_id == (30, 1)
+
+
+async def test_bounds(cluster: Any) -> None:
+    async with cluster.back() as back:
+        await fill(back, 10, 20, 20, 30)
+        assert await bodies(back, FromSeqNum(1), stream=STREAM, count=2) == [b"20", b"20"]
+        assert await bodies(back, FromSeqNum(0), stream=STREAM, until=20) == [b"10"]
+        assert await bodies(back, FromSeqNum(0), stream=STREAM, max_bytes=25) == [b"10", b"20"]
+        assert await bodies(back, FromSeqNum(0), stream=STREAM, count=0) == []
+
+
+async def test_a_reader_follows_though_its_wait_is_cancelled(cluster: Any, clock: MockClock) -> None:
+    """The request that waits at the broker goes on, and its answer is not lost."""
+    async with cluster.back() as back:
+        await fill(back, 10)
+        async with back.read_session(Read(STREAM, FromSeqNum(0))) as session:
+            assert isinstance(await session.next(), RecordBatch)
+            assert isinstance(await session.next(), Following)
+            asked = cluster.asked(FetchRequest)
+            for _ in range(3):
+                with trio.move_on_after(2) as scope:
+                    await session.next()
+                assert scope.cancelled_caught
+            assert cluster.asked(FetchRequest) == asked + 1
+            await back.perform(appending(b"new", stream=STREAM))
+            batch = await session.next()
+            assert batch is not None and batch.columns.bodies == [b"new"]
+            assert batch.tail == session.tail()
+
+
+async def test_a_wait_ends(cluster: Any, clock: MockClock) -> None:
+    async with cluster.back() as back:
+        await fill(back, 10)
+        async with back.read_session(Read(STREAM, FromSeqNum(1), wait=7)) as session:
+            began = trio.current_time()
+            assert isinstance(await session.next(), Following)
+            assert await session.next() is None
+            assert 6.9 < trio.current_time() - began < 9
+
+
+async def test_a_read_survives_lost_connections(cluster: Any, clock: MockClock) -> None:
+    async with cluster.back() as back:
+        await fill(back, *range(10, 20))
+
+        cluster.losing, cluster.lost = FetchRequest, 3
+        assert await bodies(back, FromSeqNum(0), stream=STREAM) == [b"%d" % stamp for stamp in range(10, 20)]
+
+
+def unknown_topic(request: Any) -> Any:
+    """Answer as a broker that has just started, and has not heard of topics yet."""
+    if not isinstance(request.message, MetadataRequest) or not request.message.topics:
+        return None
+    broker = MetadataBroker(node_id=1, host="example", port=1)
+    topics = [MetadataTopic(error_code=3, name=one.name, partitions=[]) for one in request.message.topics]
+    return MetadataResponse(brokers=[broker], topics=topics)
+
+
+async def test_a_topic_that_a_broker_has_not_heard_of_yet(cluster: Any, clock: MockClock) -> None:
+    """It is looked for, for some seconds; one that was never there is not."""
+    async with cluster.back() as back:
+        await fill(back, 10)
+        cluster.answers.append(unknown_topic)
+        with Fails(FailureCode.STREAM_NOT_FOUND):
+            began = trio.current_time()
+            await back.perform(CheckTail(StreamRef(BASIN, "nothing"), create_if_missing=False))
+        assert trio.current_time() == began
+        async with back.read_session(Read(STREAM, FromSeqNum(0))) as session:
+            await session.close()
+            back._brokers.forget(STREAM.stream)
+            with trio.move_on_after(3) as scope:
+                await session.next()
+            assert scope.cancelled_caught
+            cluster.answers.clear()
+            assert isinstance(await session.next(), RecordBatch)
+        cluster.answers.append(unknown_topic)
+        back._brokers.forget(STREAM.stream)
+        with Fails(FailureCode.STREAM_NOT_FOUND):
+            await back.perform(CheckTail(STREAM, create_if_missing=False))
+        assert trio.current_time() > began + 7
+
+
+async def test_gaps(cluster: Any) -> None:
+    """A control record and what compaction removed have numbers that no record has."""
+    content = encode_batch(
+        KafkaBatch(keys=[None] * 3, values=[b"a", b"b", b"c"], timestamps=[9, 5, 12], offsets=[0, 1, 4])
+    ) + encode_batch(
+        KafkaBatch(base_offset=5, control=True, keys=[b"\0\0\0\1"], values=[b""], timestamps=[12], offsets=[5])
+    )
+
+    def answer(request: Any) -> Any:
+        if isinstance(request.message, ListOffsetsRequest):
+            [wanted] = request.message.topics[0].partitions
+            offset, stamp = {-1: (6, -1), -2: (0, -1), -3: (4, 12)}.get(wanted.timestamp, (0, 9))
+            found = ListOffsetsPartitionResult(partition_index=0, offset=offset, timestamp=stamp)
+            return ListOffsetsResponse(topics=[ListOffsetsTopicResult(name="orders", partitions=[found])])
+        if isinstance(request.message, FetchRequest):
+            part = FetchPartitionResult(partition_index=0, high_watermark=6, last_stable_offset=6, records=content)
+            return FetchResponse(topics=[FetchTopicResult(topic="orders", partitions=[part])])
+        return None
+
+    async with cluster.back() as back:
+        await fill(back)
+        cluster.answers.append(answer)
+        found = await records(back, FromSeqNum(0), stream=STREAM)
+        assert [(one.seq_num, one.body) for one in found] == [(0, b"a"), (1, b"b"), (4, b"c")]
+        assert [one.timestamp for one in found] == [9, 9, 12]  # timestamps never fall
+        async with back.read_session(Read(STREAM, FromSeqNum(0))) as session:
+            assert [(await session.next()).first_seq_num for _ in range(2)] == [0, 4]
+            assert await session.next() == Following((6, 12))
+
+
+async def test_trim(cluster: Any) -> None:
+    """A reader before the first record that is left goes on there."""
+    async with cluster.back() as back:
+        await fill(back, 10, 20, 30)
+        async with back.read_session(Read(STREAM, FromSeqNum(0))) as session:
+            assert (await back.perform(Trim(STREAM, FromSeqNum(2)))) == (2, 30)
+            batch = await session.next()
+            assert batch is not None and batch.columns.bodies == [b"30"]
+        assert (await back.perform(Trim(STREAM, FromSeqNum(1)))).seq_num == 2
+        assert (await back.perform(Trim(STREAM, FromSeqNum(100)))).seq_num == 3
+        assert (await back.perform(CheckTail(STREAM))).seq_num == 3
+
+
+async def test_streams(cluster: Any) -> None:
+    """Topics of several partitions are sets of streams; the gateway creates topics of one."""
+    async with cluster.back() as back:
+        assert (await back.perform(EnsureStream(STREAM, BY_CLIENT))).result is ProvisionResult.CREATED
+        assert (await back.perform(EnsureStream(STREAM, BY_CLIENT))).result is ProvisionResult.NOOP
+        with Fails(FailureCode.RESOURCE_ALREADY_EXISTS):
+            await back.perform(CreateStream(STREAM))
+        for number in (0, 1):
+            await cluster.store.perform(CreateStream(StreamRef(BASIN, f"several/{number}")))
+        page = await back.perform(ListStreams(BASIN))
+        assert [info.name for info in page.items] == ["orders", "several/0", "several/1"]
+        page = await back.perform(ListStreams(BASIN, "s", "several/0", 1))
+        assert ([info.name for info in page.items], page.has_more) == (["several/1"], False)
+        await back.perform(appending(b"x", stream=StreamRef(BASIN, "several/1")))
+        for name in ("several", "orders/0", "several/2"):
+            with Fails(FailureCode.STREAM_NOT_FOUND):
+                await back.perform(CheckTail(StreamRef(BASIN, name), create_if_missing=False))
+        for operation in (CreateStream(StreamRef(BASIN, "new/0")), DeleteStream(StreamRef(BASIN, "several/0"))):
+            with Fails(FailureCode.NOT_IMPLEMENTED, "partition"):
+                await back.perform(operation)
+        with Fails(FailureCode.NOT_REPRESENTABLE):
+            await back.perform(CreateStream(StreamRef(BASIN, "a b")))
+        await back.perform(DeleteStream(STREAM))
+        with Fails(FailureCode.STREAM_NOT_FOUND):
+            await back.perform(GetStreamConfig(STREAM))
+
+
+async def test_settings(cluster: Any) -> None:
+    async with cluster.back() as back:
+        await back.perform(CreateStream(STREAM, StreamConfig(retention=Retention(60))))
+        found = await back.perform(GetStreamConfig(STREAM))
+        assert (found.retention, found.timestamping_mode) == (Retention(60), TimestampingMode.ARRIVAL)
+        for config, what in (
+            (StreamConfig(storage_class="standard"), "storage_class"),
+            (StreamConfig(timestamping_mode=TimestampingMode.CLIENT_REQUIRE), "timestamping_mode"),
+            (StreamConfig(timestamping_uncapped=True), "timestamping_uncapped"),
+        ):
+            with Fails(FailureCode.NOT_IMPLEMENTED, what):
+                await back.perform(CreateStream(StreamRef(BASIN, "other"), config))
+
+
+@pytest.mark.parametrize("stamp", [5, None])
+async def test_timestamps_never_fall(cluster: Any, stamp: int | None) -> None:
+    """One that would fall is raised to that of the record before, one from the future to the time of its arrival."""
+    async with cluster.back() as back:
+        await fill(back, 10)
+        appended = await back.perform(appending(b"x", stream=STREAM, timestamps=[stamp]))
+        assert (appended.end.timestamp == 10) is (stamp == 5)
+        later = await back.perform(appending(b"y", stream=STREAM, timestamps=[1 << 60]))
+        assert later.end.timestamp < 1 << 60
+        found = await records(back, FromSeqNum(0), stream=STREAM)
+        assert [one.timestamp for one in found[1:]] == [appended.end.timestamp, later.end.timestamp]
