@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
+from msgspec.structs import replace
 from support.backs import DecodedBack
 from support.store import BASIN, STREAM, Wall, appending, records
 
@@ -57,7 +58,7 @@ class Fragile(DecodedBack):
         if isinstance(operation, Append):
             if any(map(self.refuses, operation.bodies)):
                 raise fail(FailureCode.NOT_REPRESENTABLE, "a record that it cannot carry")
-            operation.bodies = [self.changes(body) for body in operation.bodies]
+            operation = replace(operation, bodies=[self.changes(body) for body in operation.bodies])
         if isinstance(operation, CreateStream) and operation.stream in self.refused_streams:
             raise fail(FailureCode.NOT_REPRESENTABLE, f"no name for stream {operation.stream}")
         if self.no_attributes and isinstance(operation, GetAttribute):
