@@ -56,10 +56,10 @@ def serving(block: str, directory: Path) -> Iterator[None]:
 
 @pytest.mark.peer
 def test_the_tour(tmp_path: Path) -> None:
-    for program in ("bash", "curl", "nc"):
+    for program in ("bash", "curl"):
         need(program)
     first, s3p, second = free_ports(3)
-    ports = {":8080": f":{first}", " 7500": f" {s3p}", ":8081": f":{second}"}
+    ports = {":8080": f":{first}", ":7500": f":{s3p}", ":8081": f":{second}"}
     found = []
     for block in blocks("recording.md"):
         for usual, free in ports.items():

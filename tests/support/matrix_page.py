@@ -61,6 +61,7 @@ class Found:
 
     def run(self, bridge: Bridge, gateway: GatewayProcess, front: type[Front], plan: Plan) -> None:
         """Run a plan, and add its outcome, which must equal that of earlier plans."""
+        plan = plan.with_text_names() if bridge.text_names else plan
         outcome = Workload(gateway, front, plan, bridge.kind == "s2").run()
         known = self.outcomes.setdefault((bridge, front.name), outcome)
         assert known == outcome, f"{bridge} through {front.name}: {outcome}, before it {known}"

@@ -54,7 +54,7 @@ class Bridge:
     """A back of a `kind`, the server behind it, and how to start that server (None: the embedded store).
 
     `real`: a third-party server, which need not be installed. `more`: further keys of the back's table. `largest`: the
-    largest body that it takes, in bytes.
+    largest body that it takes, in bytes. `text_names`: names of headers must be UTF-8.
     """
 
     kind: str
@@ -64,6 +64,7 @@ class Bridge:
     controller: bool = False
     more: str = ""
     largest: int = (1 << 20) - 8
+    text_names: bool = False
 
     def __str__(self) -> str:
         return f"{self.kind} {self.server}".replace(" ", "-")
@@ -94,14 +95,14 @@ SECOND = {
     "s3p": Bridge("s3p", "Penstock", lambda: SecondPenstock("s3p")),
     "segment": Bridge("segment", "Penstock", lambda: SecondPenstock("segment"), controller=True),
     "durable": Bridge("durable", "Penstock", lambda: SecondPenstock("durable"), largest=(1 << 20) - 16),
-    "kafka": Bridge("kafka", "Penstock", lambda: SecondPenstock("kafka")),
+    "kafka": Bridge("kafka", "Penstock", lambda: SecondPenstock("kafka"), text_names=True),
 }
 REAL = {
     "s2": Bridge("s2", "s2 lite", S2Lite, real=True),
     "s3p": Bridge("s3p", "reference server", S3PReference, real=True),
     "segment": Bridge("segment", "Pravega", PravegaStandalone, real=True, controller=True),
     "durable": Bridge("durable", "reference server", DurableReference, real=True),
-    "kafka": Bridge("kafka", "Apache Kafka", KafkaBroker, real=True, more="create_streams = true"),
+    "kafka": Bridge("kafka", "Apache Kafka", KafkaBroker, real=True, more="create_streams = true", text_names=True),
 }
 DIRECT = Bridge("segment", "Penstock without controller", lambda: SecondPenstock("segment"))
 DRAFT = Bridge("segment", "Penstock in the draft", lambda: SecondPenstock("segment"), more='dialect = "draft"')

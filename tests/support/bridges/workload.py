@@ -65,6 +65,16 @@ class Plan:
     batches: list[list[Shape]]
     seed: int = 0
 
+    def with_text_names(self) -> Plan:
+        """The same with names of headers that are UTF-8."""
+
+        def changed(shape: Shape) -> Shape:
+            return shape._replace(
+                headers=tuple((name.decode("latin-1").encode(), value) for name, value in shape.headers)
+            )
+
+        return Plan([[changed(shape) for shape in batch] for batch in self.batches], self.seed)
+
     def for_front(self, front: Front) -> list[list[Record]]:
         """Return the batches as far as this front can express them."""
         return [[shape.made(plain=front.plain) for shape in batch] for batch in self.batches]
