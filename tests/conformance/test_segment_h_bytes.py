@@ -6,12 +6,12 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 import pytest
+from msgspec.structs import replace
 from support.segment import draft_shapes
 from support.segment.client import UNKNOWN_WRITER, Address, DraftSocket, ReleasedSocket, SegmentSocket, bytes_of
 from support.segment.messages import WRITER

@@ -118,7 +118,7 @@ KNOWN = {"s3p": {"command-names-of-any-case", "trim-keeps-the-last-id"}}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", [one for one in REAL_SERVERS if one != "durable"])  # no suite
+@pytest.mark.parametrize("protocol", [one for one in REAL_SERVERS if one in PROTOCOLS])  # others have no suite
 def test_real_servers(protocol: str) -> None:
     with REAL_SERVERS[protocol]() as server:
         results = run(f"{protocol}://{Address(*server.address)}")
