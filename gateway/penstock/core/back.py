@@ -33,6 +33,7 @@ __all__ = [
     "ReadSession",
     "ReadSessionWrapper",
     "SwappableBack",
+    "append_in_session",
 ]
 
 R = TypeVar("R")
@@ -209,6 +210,17 @@ class Back(ABC):
         """Return the stream's destination for the current client: for a plain back, the stream itself. Raises
         STREAM_NOT_FOUND, PERMISSION_DENIED or NOT_REPRESENTABLE if no route of the client takes the stream."""
         return Destination("", "", stream)
+
+
+async def append_in_session(back: Back, append: Append) -> Appended:
+    """Carry out an append by a session of its own, for a back that has no other way to append. Raises as `perform`."""
+    async with back.append_session(
+        append.stream, append.create_config, create_if_missing=append.create_if_missing
+    ) as session:
+        await session.send(append)
+        session.close()
+        (appended,) = await session.receive()
+    return appended
 
 
 class BackWrapper(Back):

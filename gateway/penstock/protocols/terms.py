@@ -25,7 +25,7 @@ class Terms:
     reads_bytes = False
     """Whether its clients read from byte offsets."""
     has_groups = False
-    """Whether its clients commit positions under the names of groups."""
+    """True if its clients commit positions under the names of groups."""
 
     def to_stream(self, name: str) -> StreamRef:
         """Return the stream that its clients call `name`, in which surrogates stand for bytes that are not UTF-8.

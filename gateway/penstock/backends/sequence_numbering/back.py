@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -26,14 +27,13 @@ from penstock.backends.sequence_numbering.recent import RecentRoom
 from penstock.backends.sequence_numbering.settings import IndexedSettings
 from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.backends.sequence_numbering.trimming import trim
-from penstock.core.back import Back
+from penstock.core.back import Back, append_in_session
 from penstock.core.clock import Clock, wall_clock
 from penstock.core.native import Native
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import (
     Append,
-    Appended,
     Capability,
     CheckTail,
     CreateStream,
@@ -128,7 +128,7 @@ class IndexedBack(Back):
         self._creations = Creations(state, name)
         self._config = config_of(Capability.RECORD_IDS in native.capabilities)
         self._handlers: dict[type[Operation[Any]], Callable[[Any], Awaitable[Any]]] = {
-            Append: self._append,
+            Append: partial(append_in_session, self),
             CheckTail: self._check_tail,
             Trim: self._trim,
             Locate: self._locate,
@@ -212,15 +212,6 @@ class IndexedBack(Back):
         refuse_config(stream, create_config, self._config)
         if await self._native.create(stream):
             await self._creations.set(stream, self._clock())
-
-    async def _append(self, append: Append) -> Appended:
-        async with self.append_session(
-            append.stream, append.create_config, create_if_missing=append.create_if_missing
-        ) as session:
-            await session.send(append)
-            session.close()
-            (appended,) = await session.receive()
-        return appended
 
     # ---- reads ---------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import trio
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 from penstock.backends.background import background
 from penstock.backends.sequence_numbering.creations import Creations
 from penstock.backends.together import GroupingSession
-from penstock.core.back import AppendSession, Back, ReadSession
+from penstock.core.back import AppendSession, Back, ReadSession, append_in_session
 from penstock.core.clock import Clock, wall_clock
 from penstock.net.upstream import Upstream, UpstreamSettings
 from penstock.protocols.kafka.back.brokers import Brokers
@@ -118,7 +119,7 @@ class KafkaBack(Back):
         self._creations = Creations(state, brokers.back)
         self._writers: OrderedDict[TopicPartition, KafkaWriter] = OrderedDict()
         self._handlers: dict[type[Operation[Any]], Callable[[Any], Awaitable[Any]]] = {
-            Append: self._append,
+            Append: partial(append_in_session, self),
             CheckTail: self._check_tail,
             Trim: self._trim,
             Locate: self._locate,
@@ -185,15 +186,6 @@ class KafkaBack(Back):
                 del self._writers[oldest]
         self._writers.move_to_end(partition)
         return found
-
-    async def _append(self, append: Append) -> Appended:
-        async with self.append_session(
-            append.stream, append.create_config, create_if_missing=append.create_if_missing
-        ) as session:
-            await session.send(append)
-            session.close()
-            (appended,) = await session.receive()
-        return appended
 
     # ---- reads -------------------------------------------------------------------------------------------------------
 

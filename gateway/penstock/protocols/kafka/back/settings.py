@@ -18,7 +18,7 @@ class KafkaBackSettings:
     names: KafkaNames
     """Mapping of streams to topics."""
     create_streams: bool = False
-    """Whether an append, or a read that may, creates a topic that is missing."""
+    """True if an append, or a read that may, creates a topic that is missing."""
     replicas: int = -1
     """Replicas of topics that the gateway creates; -1: the cluster's default."""
     delivery: Delivery = Delivery.EXACTLY_ONCE

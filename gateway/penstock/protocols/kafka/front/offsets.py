@@ -33,7 +33,7 @@ from penstock_codecs.kafka.group_messages import (
     WantedOffsets,
 )
 
-__all__ = ["GroupOffsets", "OffsetHandlers"]
+__all__ = ["GroupOffsets", "OffsetHandlers", "member_of"]
 
 
 class _Committed(Protocol):
@@ -55,6 +55,25 @@ class _Topic(Protocol[T_co]):
 
     @property
     def partitions(self) -> Sequence[T_co]: ...
+
+
+class _OfMember(Protocol):
+    """A request that commits offsets."""
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    generation_id: int
+
+
+def member_of(request: _OfMember) -> Membership:
+    """Return the member that commits offsets."""
+    return Membership(
+        group=request.group_id,
+        member=request.member_id,
+        instance=request.group_instance_id,
+        generation=request.generation_id,
+    )
 
 
 class GroupOffsets:
@@ -128,12 +147,7 @@ class OffsetHandlers:
         }
 
     async def _commit(self, request: OffsetCommitRequest, call: KafkaCall) -> OffsetCommitResponse:
-        member = Membership(
-            group=request.group_id,
-            member=request.member_id,
-            instance=request.group_instance_id,
-            generation=request.generation_id,
-        )
+        member = member_of(request)
         offsets, errors = await self._offsets.checked(request.group_id, request.topics, call)
         if offsets:
             errors |= await self._groups.commit(member, offsets)

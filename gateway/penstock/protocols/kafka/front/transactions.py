@@ -9,8 +9,7 @@ from penstock.core.back import Back
 from penstock.core.identity import CLIENT
 from penstock.core.permissions import APPEND
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
-from penstock.protocols.kafka.front.offsets import GroupOffsets
-from penstock.protocols.kafka.groups.messages import Membership
+from penstock.protocols.kafka.front.offsets import GroupOffsets, member_of
 from penstock.protocols.kafka.groups.offsets import GroupPartition
 from penstock.protocols.kafka.groups.service import GroupService
 from penstock.protocols.kafka.topics import KafkaTopics
@@ -108,12 +107,7 @@ class TransactionHandlers:
         return AddOffsetsToTxnResponse(error_code=_spelled(error, call))
 
     async def _commit_offsets(self, request: TxnOffsetCommitRequest, call: KafkaCall) -> TxnOffsetCommitResponse:
-        member = Membership(
-            group=request.group_id,
-            member=request.member_id,
-            instance=request.group_instance_id,
-            generation=request.generation_id,
-        )
+        member = member_of(request)
         offsets, errors = await self._offsets.checked(request.group_id, request.topics, call)
         if offsets:
             errors |= self._groups.offset_errors(member, offsets)
