@@ -14,6 +14,7 @@ import pytest
 from support.bridges import DIRECT, DRAFT, REAL, SECOND, Bridge
 from support.bridges.fronts import Front, ProtobufFront, Record, S2SFront, Seen, SseFront, seen_of_json
 from support.bridges.plain_fronts import ReleasedFront, S3PFront
+from support.kafka.plain import KafkaSocket
 from support.management import ask, management_port
 from support.process import BASIN, GatewayProcess, running_gateway
 from support.real_backs import BackServer, SecondPenstock
@@ -317,6 +318,9 @@ def foreign_append(pair: Pair, *bodies: bytes) -> None:
         head = {"content-type": "application/vnd.penstock.records"}
         with urlopen(Request(url, content.SerializeToString(), head)) as answer:
             assert answer.status in (200, 204)
+    elif pair.bridge.kind == "kafka":
+        with KafkaSocket((host, port)) as kafka:
+            assert kafka.produce(pair.stream, *bodies).error_code == 0
     else:
         with ReleasedSocket((host, port)) as segment:
             writer = segment.writer(f"{BASIN}/{pair.stream}/0.#epoch.0")

@@ -222,12 +222,17 @@ class GroupingSession(Generic[R]):
         self._writer: GroupingWriter[object, R] = writer  # type: ignore[assignment]  # of any part
         self._owner = AppendOwner()
         self._sent: deque[QueuedAppend[object, R]] = deque()
+        self._refused: Failure | None = None
         self._closed = False
         self._changed = trio.lowlevel.ParkingLot()
 
     async def send(self, append: Append) -> None:
-        """Hand over the next append."""
-        self._sent.append(await self._writer.submit(append, self._owner))
+        """Hand over the next append. One that the stream cannot hold ends the session, as a failed one does."""
+        if self._refused is None:
+            try:
+                self._sent.append(await self._writer.submit(append, self._owner))
+            except OperationFailed as error:
+                self._refused = error.failure
         self._changed.unpark_all()
 
     def close(self) -> None:
@@ -239,6 +244,8 @@ class GroupingSession(Generic[R]):
         """Return the results of all appends that are over, in order, at least one; none at the end. Raises the failure
         of an append once the results of those before it were returned."""
         while not self._sent:
+            if self._refused is not None:
+                raise OperationFailed(self._refused)
             if self._closed:
                 await trio.lowlevel.checkpoint()
                 return []

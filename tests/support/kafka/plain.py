@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import itertools
 import socket
+import time
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from penstock_codecs.codec import NEED_DATA
 from penstock_codecs.kafka import APIS, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
+from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
+from penstock_codecs.kafka.record_messages import (
+    ProducePartition,
+    ProducePartitionResult,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceTopic,
+)
 
 __all__ = ["KafkaSocket"]
 
@@ -38,6 +47,16 @@ class KafkaSocket:
             self._codec.receive(data)
         assert isinstance(event, KafkaResponse) and isinstance(event.message, kind), event
         return event.message
+
+    def produce(self, topic: str, *values: bytes) -> ProducePartitionResult:
+        """Append one batch to a topic of one partition, stamped with the present time."""
+        count = len(values)
+        batch = KafkaBatch(
+            keys=[None] * count, values=values, timestamps=[int(time.time() * 1000)] * count, offsets=range(count)
+        )
+        given = ProduceTopic(name=topic, partitions=[ProducePartition(index=0, records=encode_batch(batch))])
+        response = self.call(ProduceRequest(acks=-1, timeout_ms=10_000, topics=[given]), ProduceResponse)
+        return response.topics[0].partitions[0]
 
     def __enter__(self) -> Self:
         return self

@@ -53,6 +53,12 @@ class KafkaNames:
         """Return the stream of one of several partitions. Raises BAD_PATH."""
         return StreamRef(self.basin, f"{self.to_stream(topic).stream}/{partition}")
 
+    def partition(self, partition: TopicPartition) -> StreamRef:
+        """Return the stream of a partition; see `from_stream`. Raises BAD_PATH."""
+        if partition.whole:
+            return self.to_stream(partition.topic)
+        return self.member(partition.topic, partition.partition)
+
     def is_member(self, stream: StreamRef, topic: str) -> bool:
         """Return whether a stream is one of several partitions of a topic."""
         found = _MEMBER.fullmatch(stream.stream)

@@ -16,7 +16,7 @@ from penstock.net.http.serving import HttpSettings
 from penstock.net.upstream import Credentials, CredentialsMode, Upstream
 from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
 from penstock.protocols.s2.back.back import open_s2
-from penstock.protocols.s2.back.cuts import TrimPoints
+from penstock.backends.trim_points import TrimPoints
 from penstock.protocols.s2.back.settings import BasinStyle, S2BackSettings
 from penstock.protocols.s2.back.sse import open_s2_sse
 from penstock.protocols.s2.config import S2BackTable, S2Listener, S2ListenerLimits, S2SseBackTable

@@ -1,6 +1,6 @@
 """A cluster of Kafka as a back of records.
 
-Offsets are sequence numbers, so every gateway before a cluster shows the same ones, and keeps nothing. A number is
+Offsets are sequence numbers, so every gateway before a cluster shows the same ones. A number is
 missing where the partition has no record for its clients: at control records, at those of aborted transactions, and
 where compaction has removed some.
 """
@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from penstock.backends.background import background
 from penstock.backends.sequence_numbering.creations import Creations
 from penstock.backends.together import GroupingSession
+from penstock.backends.trim_points import TrimPoints
 from penstock.core.back import AppendSession, Back, ReadSession, append_in_session
 from penstock.core.clock import Clock, wall_clock
 from penstock.net.upstream import Upstream, UpstreamSettings
@@ -107,14 +108,14 @@ class KafkaAppendSession(GroupingSession[Appended], AppendSession):
 
 
 class KafkaBack(Back):
-    """`Back` of a cluster. Made by `open_kafka`. `state`: the embedded store, for creation times, which Kafka lacks."""
+    """`Back` of a cluster. Made by `open_kafka`. `state`: the embedded store, for creation times and trims."""
 
     def __init__(self, brokers: Brokers, state: Back, clock: Clock, nursery: trio.Nursery) -> None:
         self._brokers = brokers
         self._settings = brokers.settings
         self._clock = clock
         self._nursery = nursery
-        self._positions = KafkaPositions(brokers)
+        self._positions = KafkaPositions(brokers, TrimPoints(state, brokers.back))
         self._topics = ClusterTopics(brokers)
         self._creations = Creations(state, brokers.back)
         self._writers: OrderedDict[TopicPartition, KafkaWriter] = OrderedDict()
@@ -224,10 +225,11 @@ class KafkaBack(Back):
 
     async def _trim(self, operation: Trim) -> StreamPosition:
         partition = await self._find(operation.stream, None, False)
-        wanted = (await self._positions.spot(partition, operation.start)).offset
-        if wanted > await self._positions.beginning(partition):
-            await self._topics.trim(partition, wanted)
-        kept = await self._spot(partition, operation.stream, FromSeqNum(wanted))
+        kept = await self._spot(partition, operation.stream, operation.start)
+        if kept.offset > await self._positions.beginning(partition):
+            if not kept.at_tail:
+                await self._positions.trimming(partition, kept.offset, kept.timestamp)
+            await self._topics.trim(partition, kept.offset)
         return StreamPosition(kept.offset, kept.timestamp)
 
     # ---- streams -----------------------------------------------------------------------------------------------------
@@ -252,18 +254,18 @@ class KafkaBack(Back):
         return Provisioned(StreamInfo(name=stream.stream, created_at=created_at), result)
 
     async def _created(self, stream: StreamRef) -> StreamInfo:
-        self._forget(self._settings.names.from_stream(stream))
+        await self._forget(self._settings.names.from_stream(stream))
         now = self._clock()
         await self._creations.set(stream, now)
         return StreamInfo(name=stream.stream, created_at=now)
 
     async def _delete(self, operation: DeleteStream) -> None:
         await self._topics.delete(operation.stream)
-        self._forget(self._settings.names.from_stream(operation.stream))
+        await self._forget(self._settings.names.from_stream(operation.stream))
         await self._creations.forget(operation.stream)
 
-    def _forget(self, partition: TopicPartition) -> None:
-        self._positions.forget(partition)
+    async def _forget(self, partition: TopicPartition) -> None:
+        await self._positions.forget(partition)
         self._writers.pop(partition, None)
 
     async def _config(self, operation: GetStreamConfig) -> StreamConfig:

@@ -1,7 +1,8 @@
 """Positions in a partition, by requests to its leader: its ends, records by time, and identifiers.
 
 Offsets are sequence numbers. The identifier of a record is its timestamp, and how many offsets it is behind the first
-record with that timestamp. So a broker finds both by time (ListOffsets), and the gateway keeps nothing.
+record with that timestamp, which a broker finds by time (ListOffsets). The gateway keeps that offset only for trims
+within one ms; see `penstock.backends.trim_points`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
+from penstock.backends.trim_points import TrimPoint, TrimPoints
 from penstock.protocols.kafka.back.brokers import Brokers
 from penstock.protocols.kafka.names import TopicPartition
 from penstock_codecs.failures import FailureCode, fail
@@ -50,8 +52,9 @@ class PartitionSpot(NamedTuple):
 class KafkaPositions:
     """Positions in the partitions of a cluster. Each method raises OperationFailed."""
 
-    def __init__(self, brokers: Brokers) -> None:
+    def __init__(self, brokers: Brokers, trims: TrimPoints) -> None:
         self._brokers = brokers
+        self._trims = trims
         self._firsts: OrderedDict[tuple[TopicPartition, int], int] = OrderedDict()
 
     async def _look_up(self, partition: TopicPartition, time: int) -> PartitionSpot:
@@ -93,22 +96,34 @@ class KafkaPositions:
 
     async def record_id(self, partition: TopicPartition, offset: int, timestamp: int) -> RecordId:
         """Return the identifier of a record, or of the next one if it will have this timestamp."""
-        key = partition, timestamp
-        first = self._firsts.get(key)
+        first = self._firsts.get((partition, timestamp))
         if first is None or first > offset:
             found = await self.first_at(partition, timestamp)
             # Without that record, or if timestamps fall, this is the first that is known.
-            first = offset if found is None or found.timestamp != timestamp else min(found.offset, offset)
-            self._firsts[key] = first
-            while len(self._firsts) > _REMEMBERED:
-                self._firsts.popitem(last=False)
-        self._firsts.move_to_end(key)
+            known = offset if found is None or found.timestamp != timestamp else min(found.offset, offset)
+            first = await self._remember(partition, timestamp, known)
+        self._firsts.move_to_end((partition, timestamp))
         return RecordId(timestamp, offset - first)
 
-    def forget(self, partition: TopicPartition) -> None:
-        """Forget the records of a topic that is deleted."""
+    async def _remember(self, partition: TopicPartition, timestamp: int, found: int) -> int:
+        """Return the offset of the first record ever stamped `timestamp`, and remember it; `found`: the first left."""
+        first = await self._trims.first(self._brokers.settings.names.partition(partition), timestamp, found)
+        self._firsts[partition, timestamp] = first
+        while len(self._firsts) > _REMEMBERED:
+            self._firsts.popitem(last=False)
+        return first
+
+    async def trimming(self, partition: TopicPartition, offset: int, timestamp: int) -> None:
+        """Store what keeps the identifiers when the records before this one are trimmed."""
+        if place := (await self.record_id(partition, offset, timestamp)).seq:
+            cut = TrimPoint(timestamp, offset - place, offset)
+            await self._trims.keep(self._brokers.settings.names.partition(partition), cut)
+
+    async def forget(self, partition: TopicPartition) -> None:
+        """Forget the records of a topic that was deleted, or is new."""
         for key in [key for key in self._firsts if key[0].topic == partition.topic]:
             del self._firsts[key]
+        await self._trims.forget(self._brokers.settings.names.partition(partition))
 
     # ---- starts ------------------------------------------------------------------------------------------------------
 
@@ -140,7 +155,10 @@ class KafkaPositions:
             return await self._tail_spot(partition)
         if first.timestamp > record_id.ms or not record_id.seq:
             return first
-        # The record is `seq` behind the first of its ms, or the first of a later ms, whichever comes first.
+        # The record is `seq` behind the first of its ms, or the first that is left, or the first of a later ms.
+        known = self._firsts.get((partition, record_id.ms))
+        if known is None:
+            known = await self._remember(partition, record_id.ms, first.offset)
+        offset = max(known + record_id.seq, first.offset)
         later = await self.first_at(partition, record_id.ms + 1) or await self._tail_spot(partition)
-        offset = first.offset + record_id.seq
         return later if later.offset <= offset else PartitionSpot(offset, record_id.ms)

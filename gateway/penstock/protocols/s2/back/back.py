@@ -25,7 +25,7 @@ from penstock.protocols.s2.back.appending import S2Appends, S2AppendSession
 from penstock.protocols.s2.back.calls import JSON, S2S, S2Requests
 from penstock.protocols.s2.back.configs import Configs
 from penstock.protocols.s2.back.control import ControlPlane
-from penstock.protocols.s2.back.cuts import TrimPoints
+from penstock.backends.trim_points import TrimPoints
 from penstock.protocols.s2.back.identifying import Identifier
 from penstock.protocols.s2.back.locating import Locating
 from penstock.protocols.s2.back.places import PlaceCache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.protocols.s2.back.cuts import TrimPoint, TrimPoints
+from penstock.backends.trim_points import TrimPoint, TrimPoints
 from penstock.protocols.s2.back.places import PlaceCache
 from penstock.protocols.s2.back.unary import RecordSpot, ServerStart, UnaryRequests
 from penstock_codecs.failures import FailureCode, OperationFailed, fail

@@ -8,7 +8,7 @@ import trio
 
 from penstock.protocols.s2.back.calls import S2Requests
 from penstock.protocols.s2.back.configs import Configs
-from penstock.protocols.s2.back.cuts import TrimPoints
+from penstock.backends.trim_points import TrimPoints
 from penstock.protocols.s2.back.locating import Locating
 from penstock.protocols.s2.back.places import PlaceCache
 from penstock.protocols.s2.back.settings import S2BackSettings

@@ -195,6 +195,17 @@ async def test_what_kafka_lacks_is_refused_by_name(cluster: Any, options: Any, w
         assert (await back.perform(CheckTail(STREAM))).seq_num == 0
 
 
+async def test_a_refusal_ends_a_session(cluster: Any) -> None:
+    """What was sent before it is acknowledged first, and what comes behind it is not stored."""
+    async with cluster.back() as back, back.append_session(STREAM) as session:
+        for one in (batch(b"a"), batch(b"b"), replace(batch(b"no"), exact_timestamp=5), batch(b"no")):
+            await session.send(one)
+        assert [one.start.seq_num for one in await acknowledged(session, 2)] == [0, 1]
+        with Fails(FailureCode.NOT_IMPLEMENTED, "timestamp that a client dictates"):
+            await session.receive()
+        assert await read(back) == [b"a", b"b"]
+
+
 @pytest.mark.parametrize("header", [Header(b"", b"fence"), Header(b"\xff", b"")])
 async def test_headers_that_kafka_has_not(cluster: Any, header: Header) -> None:
     async with cluster.back() as back:

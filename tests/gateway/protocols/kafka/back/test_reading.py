@@ -215,6 +215,23 @@ async def test_trim(cluster: Any) -> None:
         assert (await back.perform(CheckTail(STREAM))).seq_num == 3
 
 
+async def test_a_trim_within_a_millisecond(cluster: Any) -> None:
+    """Identifiers stay the same, also after a restart, until the topic is deleted."""
+    async with cluster.back() as back:
+        await fill(back, 10, 20, 20, 20, 30)
+        await back.perform(Trim(STREAM, FromSeqNum(2)))
+    for _ in range(2):
+        async with cluster.back() as back:
+            for start, found in [((20, 0), (2, 1)), ((20, 1), (2, 1)), ((20, 2), (3, 2))]:
+                located = await back.perform(Locate(STREAM, FromRecordId(RecordId(*start))))
+                assert (located.seq_num, located.record_id.seq) == found
+            assert (await back.perform(Locate(STREAM, FromSeqNum(3)))).record_id == (20, 2)
+    async with cluster.back() as back:
+        await back.perform(DeleteStream(STREAM))
+        await fill(back, 20, 20, 20)
+        assert (await back.perform(Locate(STREAM, FromSeqNum(2)))).record_id == (20, 2)
+
+
 async def test_streams(cluster: Any) -> None:
     """Topics of several partitions are sets of streams; the gateway creates topics of one."""
     async with cluster.back() as back:
