@@ -10,13 +10,14 @@ from typing import Any
 
 import trio
 import trio.testing
+from msgspec.structs import replace
 from support.backs import DecodedBack
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Back
 from penstock.protocols.s3p.front import S3PFront, S3PSettings
 from penstock_codecs.codec import NEED_DATA, PAUSED
-from penstock_codecs.operations import Capability, CreateBasin
+from penstock_codecs.operations import Appended, Capability, CreateBasin
 from penstock_codecs.s3p import Command, ErrorReply, Reply, S3PClient
 from penstock_codecs.streams import BasinConfig
 
@@ -96,7 +97,10 @@ def error_code(reply: Reply | None) -> str:
 
 
 class WatchedBack(DecodedBack):
-    """A back, and how many reads are under way; `fails` is raised by the next operation instead of doing it."""
+    """A back, and how many reads are under way; `fails` is raised by the next operation instead of doing it.
+
+    `identifies` False: acknowledgements have no identifiers, as after a lost server.
+    """
 
     capabilities: frozenset[Capability] = frozenset()
 
@@ -104,12 +108,14 @@ class WatchedBack(DecodedBack):
         super().__init__(back)
         self.reading = 0
         self.fails: Exception | None = None
+        self.identifies = True
         self.capabilities = back.capabilities
 
     async def perform(self, operation: Any) -> Any:
         if self.fails is not None:
             raise self.fails
-        return await self._inner.perform(operation)
+        result = await self._inner.perform(operation)
+        return result if self.identifies or not isinstance(result, Appended) else replace(result, last_id=None)
 
     @asynccontextmanager
     async def read_session(self, read: Any) -> AsyncIterator[Any]:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
+from penstock.backends.trim_points import TrimPoints
 from penstock.core.address import Address
 from penstock.core.delivery import Delivery
 from penstock.core.identity import NO_IDENTITIES, Identities
@@ -16,7 +17,6 @@ from penstock.net.http.serving import HttpSettings
 from penstock.net.upstream import Credentials, CredentialsMode, Upstream
 from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
 from penstock.protocols.s2.back.back import open_s2
-from penstock.backends.trim_points import TrimPoints
 from penstock.protocols.s2.back.settings import BasinStyle, S2BackSettings
 from penstock.protocols.s2.back.sse import open_s2_sse
 from penstock.protocols.s2.config import S2BackTable, S2Listener, S2ListenerLimits, S2SseBackTable

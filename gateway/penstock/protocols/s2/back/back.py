@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 import trio
 
+from penstock.backends.trim_points import TrimPoints
 from penstock.core.back import Back
 from penstock.core.clock import Clock, wall_clock
 from penstock.core.passthrough import HeaderList, Passthrough
@@ -25,7 +26,6 @@ from penstock.protocols.s2.back.appending import S2Appends, S2AppendSession
 from penstock.protocols.s2.back.calls import JSON, S2S, S2Requests
 from penstock.protocols.s2.back.configs import Configs
 from penstock.protocols.s2.back.control import ControlPlane
-from penstock.backends.trim_points import TrimPoints
 from penstock.protocols.s2.back.identifying import Identifier
 from penstock.protocols.s2.back.locating import Locating
 from penstock.protocols.s2.back.places import PlaceCache

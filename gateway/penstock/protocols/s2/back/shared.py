@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import trio
 
+from penstock.backends.trim_points import TrimPoints
 from penstock.protocols.s2.back.calls import S2Requests
 from penstock.protocols.s2.back.configs import Configs
-from penstock.backends.trim_points import TrimPoints
 from penstock.protocols.s2.back.locating import Locating
 from penstock.protocols.s2.back.places import PlaceCache
 from penstock.protocols.s2.back.settings import S2BackSettings

@@ -362,5 +362,8 @@ def _refusal(failure: Failure) -> Reply:
 def _append_reply(outcome: Appended | Failure) -> Reply:
     if isinstance(outcome, Failure):
         return _refusal(outcome)
-    assert outcome.last_id is not None, "a back with RECORD_IDS gave none"
+    if outcome.last_id is None:
+        what = f"records {outcome.start.seq_num} to {outcome.end.seq_num - 1}"
+        why = f"{what} are stored, but the server was lost before it told their identifiers"
+        return _refusal(Failure(FailureCode.UNAVAILABLE, why))
     return AppendedId(outcome.last_id)

@@ -147,6 +147,20 @@ async def test_failures_of_the_back_are_recoverable(
         assert await client.call(Create(S)) == [Ok()]
 
 
+async def test_an_append_whose_identifier_is_not_known(back: EmbeddedBack, clock: MockClock) -> None:
+    """The client is told that the records are stored, and the connection goes on."""
+    watched = WatchedBack(back)
+    async with serving(S3PFront(watched)) as connect:
+        client = connect()
+        await client.call(Create(S))
+        watched.identifies = False
+        [reply] = await client.call(AppendRecords(S, [b"a", b"b"]))
+        assert isinstance(reply, ErrorReply) and reply.code == "ERR_UNAVAILABLE"
+        assert "records 0 to 1 are stored" in reply.message
+        watched.identifies = True
+        assert isinstance((await client.call(AppendRecords(S, [b"c"])))[0], AppendedId)
+
+
 async def test_a_bug_ends_one_connection(back: EmbeddedBack, clock: MockClock) -> None:
     watched = WatchedBack(back)
     async with serving(S3PFront(watched)) as connect:
