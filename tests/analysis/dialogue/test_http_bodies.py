@@ -17,7 +17,9 @@ from support.http.messages import (
     INPUT,
     JSON,
     LAST,
+    OPEN,
     PROTO,
+    SESSION,
     ack,
     answer,
     batch,
@@ -27,6 +29,7 @@ from support.http.messages import (
     request,
     whole,
 )
+from support.s2.frames import encode_frame
 
 from penstock_analysis.capture import Closed, Conversation, Sender
 from penstock_analysis.dialogue import Message, Problem
@@ -316,6 +319,20 @@ def test_a_client_may_leave_a_read_that_follows(first: Sender, reset: bool) -> N
     told, problems, _ = parts(hear(HttpDialogue(of), [*talk, Closed(of, 9001, second)]))
     assert "ping" in [each.kind for each in told]
     assert [(each.sender, each.offset) for each in problems] == ([] if first is CLIENT else [(SERVER, len(FOLLOWED))])
+
+
+@pytest.mark.parametrize(
+    "said", [encode_frame(ack(0, 2)), encode_frame(b"\x01\x9c{}", 0x80)], ids=["acknowledged", "refused"]
+)
+@pytest.mark.parametrize("first", [CLIENT, SERVER])
+def test_a_client_may_leave_a_session_of_appends(first: Sender, said: bytes) -> None:
+    """It does once all is acknowledged, or refused, and need not wait for the last chunk. A server may not leave."""
+    of = conversation("s2")
+    second = SERVER if first is CLIENT else CLIENT
+    talk: Said = [(CLIENT, SESSION + chunk(encode_frame(INPUT)) + LAST), (SERVER, OPEN + chunk(said))]
+    ends = [Closed(of, 9000, first), Closed(of, 9001, second)]
+    _, problems, _ = parts(hear(HttpDialogue(of), [*events(of, talk, closed=()), *ends]))
+    assert [each.sender for each in problems] == ([] if first is CLIENT else [SERVER])
 
 
 def test_an_event_that_the_client_does_not_wait_for_is_no_problem() -> None:

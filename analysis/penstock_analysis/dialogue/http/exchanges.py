@@ -11,7 +11,6 @@ from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.dialogue.http.appends import PendingAppendLimit, PendingAppends
 from penstock_analysis.dialogue.http.collector import MessageCollector
 from penstock_analysis.dialogue.http.exchange import (
-    READING,
     BodyReader,
     HttpProtocol,
     SeenExchange,
@@ -177,13 +176,13 @@ class SeenExchanges:
 
     def left_alone(self, number: int, sender: Sender) -> bool:
         """Return whether a side may stop in the middle of its message: a client whose request is answered in full (RFC
-        9112, section 9.5), and a server whose client has ended a read that follows, or broken off its own request."""
+        9112, section 9.5), and a server whose client has left a session, or broken off its own request."""
         exchange = self._exchanges.get(number)
         if exchange is None:
             return False
         if sender is Sender.CLIENT:
             return exchange.response_over
-        return self.client_left and (exchange.session == READING or not exchange.request_over)
+        return self.client_left and (exchange.session != "" or not exchange.request_over)
 
     # ---- the end -----------------------------------------------------------------------------------------------------
     def abandon(self, sender: Sender, span: TimedRange, kind: str, why: str = "the rest was not recorded") -> None:
