@@ -22,7 +22,7 @@ __all__ = [
 
 DEFAULT_LOCATION: Final = "penstock"
 LOCATION_PATTERN: Final = r"[A-Za-z0-9:.-]{1,64}"
-"""What a location may be called (1.4)."""
+"""A legal name of a location (1.4)."""
 STORAGE_CLASSES: Final = ("express", "standard")
 """The classes that S2 documents; streams keep any other name as well."""
 

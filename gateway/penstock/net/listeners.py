@@ -61,7 +61,7 @@ class ListenerServer:
         self.open: dict[int, Connected] = {}
         """The open connections by number."""
         self.cut_off = False
-        """Whether connections were cut off at the deadline."""
+        """True if connections were cut off at the deadline."""
         self.over = trio.Event()
         """Set when the last connection has ended."""
         self._sockets = list(sockets)

@@ -83,15 +83,15 @@ class ListenerKind(Generic[L]):
     table: type[L]
     """Its configuration table. Every field needs a default."""
     by_default: ClassVar[bool] = False
-    """Whether it runs, with its defaults, if there is no configuration file."""
+    """True to run it, with its defaults, if there is no configuration file."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Kinds without which it cannot run; the configuration names them before it."""
     serves_records: ClassVar[bool] = True
-    """Whether its clients append or read; False if it only tells them where to do so."""
+    """True if its clients append or read; False if it only tells them where to do so."""
     several_processes: ClassVar[bool] = True
-    """Whether several workers can serve it."""
+    """True if several workers can serve it."""
     over_http: ClassVar[bool] = False
-    """Whether TLS agrees on a version of HTTP."""
+    """True if TLS agrees on a version of HTTP."""
     fixed_keys: ClassVar[frozenset[str]] = frozenset()
     """Keys that determine the names of streams: a change needs a restart, since it would show clients other streams."""
     basins: ClassVar[Mapping[str, BasinConfig]] = {}
@@ -99,7 +99,7 @@ class ListenerKind(Generic[L]):
     reads_need: ClassVar[Mapping[Capability, str]] = {}
     """Capabilities that a back must have for its clients' reads, each with the name of what is missing without it."""
     proved_by_routes: ClassVar[bool] = False
-    """Whether it is enough for exposure to other machines that all its routes require an identity."""
+    """True if it is enough for exposure to other machines that all its routes require an identity."""
     at_limits: ClassVar[tuple[tuple[str, str, str], ...]] = ()
     """For docs/limits.md: each key of its `limits`, its effect, and the `limit` label of its metric ("": refusals are
     counted with the protocol's errors, or nothing is refused)."""
@@ -176,7 +176,7 @@ class ListenerKind(Generic[L]):
         return iter(())
 
     own_names: ClassVar[bool] = False
-    """Whether its clients have names of their own for streams; else they are BASIN/STREAM."""
+    """True if its clients have names of their own for streams; else they are BASIN/STREAM."""
     hint_names: ClassVar[tuple[str, ...]] = ()
     """The ways of reading on from a position, see `Terms.hints`."""
 
@@ -205,7 +205,7 @@ class ListenerKind(Generic[L]):
         return {}
 
     from_its_beginning: ClassVar[bool] = False
-    """Whether a recorded conversation can only be played from its beginning."""
+    """True if a recorded conversation can only be played from its beginning."""
 
     def sole_basin(self, table: L) -> str | None:
         """Return the basin if its clients see one only."""

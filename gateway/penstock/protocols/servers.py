@@ -58,7 +58,7 @@ class ServerKind:
     options: ClassVar[frozenset[str]] = frozenset()
     """Options of its URL beside `tls`."""
     takes_token: ClassVar[bool] = False
-    """Whether it can be presented a bearer token."""
+    """True if it takes a bearer token."""
     default_basin: ClassVar[str | None] = None
     """Basin of streams whose recorded names have none there; None: names have one."""
 

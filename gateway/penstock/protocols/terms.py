@@ -23,7 +23,7 @@ class Terms:
 
     internal_names: SegmentNames | None = None
     reads_bytes = False
-    """Whether its clients read from byte offsets."""
+    """True if its clients read from byte offsets."""
     has_groups = False
     """True if its clients commit positions under the names of groups."""
 

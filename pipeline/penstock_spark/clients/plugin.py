@@ -140,9 +140,9 @@ class ClientPlugin:
     """Its records have headers and timestamps, which the sink writes. Otherwise, a gateway may store them in envelopes
     (option `envelopes`)."""
     appends: Deduplication | None = None
-    """How the sink writes; None: it does not."""
+    """The way in which the sink writes; None if it does not."""
     no_appends: str = "it has no conditional appends, so rows would be duplicated when Spark repeats a task"
-    """Why the sink does not write, as the end of a sentence."""
+    """The reason why the sink does not write, as the end of a sentence."""
     limits: AppendLimits = _USUAL
     """Of the sink's appends."""
     check_basin: Callable[[str], None] | None = None

@@ -51,7 +51,7 @@ class Ledger:
         self._next: int | None = None
         self._counted: dict[int, dict[int, RowTally]] = {}  # by batch and partition, of batches not committed yet
         self.opened = False
-        """Whether the driver of a one-off job created it."""
+        """True if the driver of a one-off job created it."""
         self.committed: int | None = None
         """The last committed batch."""
         self.tallies: Mapping[int, RowTally] = {}

@@ -16,7 +16,7 @@ from penstock_codecs.operations import FromSeqNum, FromTailOffset, FromTimestamp
 __all__ = ["ReadSettings", "batches_of"]
 
 _FOLLOW_SECONDS: Final = 60.0
-"""How long one read waits at the tail: S2's limit. Then the next one begins."""
+"""Seconds that one read waits at the tail, which is S2's limit; then the next one begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

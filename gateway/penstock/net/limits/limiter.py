@@ -260,11 +260,11 @@ class ConnectionQuota:
         """Key of its first account, which is its address's."""
         self.scope = trio.CancelScope()
         self.busy = False
-        """Whether a request is in flight."""
+        """True while a request is in flight."""
         self.rested_at = now
         """When the last request ended."""
         self.authenticated = False
-        """Whether a request of the client has been admitted."""
+        """True once a request of the client has been admitted."""
         self.held = 0
         """Bytes in flight."""
 

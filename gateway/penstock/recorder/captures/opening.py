@@ -58,7 +58,7 @@ class CaptureEvents:
         self.side = side
         """The side that is read; None: both."""
         self.left_out = False
-        """Whether conversations of the other side were skipped."""
+        """True if conversations of the other side were skipped."""
         self._prefers_front = prefers_front
         self._reader = CaptureReader()
         self._failed = False

@@ -17,7 +17,7 @@ from penstock_codecs.http import Body, End, RequestHead, Reset
 __all__ = ["ClientSent", "Finish", "Item", "Move", "Over", "ServerGave", "given_by", "outcome_of"]
 
 Move = bytes | RequestHead | Body | End | Reset
-"""What a client sends: raw bytes, or a part of a request, whose `stream_id` is the recorded exchange."""
+"""Data that a client sends: raw bytes, or a part of a request, whose `stream_id` is the recorded exchange."""
 
 ITEM_BYTES: Final = 300
 """Estimated memory of an item beside its bytes."""

@@ -112,16 +112,16 @@ class ReplaySummary:
     conversations: list[Report] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
     missed: bool = False
-    """Whether a conversation that was selected could not be played."""
+    """True if a conversation that was selected could not be played."""
     late_seconds: float = 0.0
     damage: str | None = None
     reached: bool = False
-    """Whether the server received any request: not if this process refused all of them."""
+    """True if the server received a request; False if this process refused all of them."""
     interrupted: bool = False
-    """Whether the replay was stopped before its end."""
+    """True if the replay was stopped before its end."""
     count: int = 0
     differs: bool = False
-    """Whether any conversation that was played differed."""
+    """True if a conversation that was played differed."""
     totals: Counter[str] = field(default_factory=Counter)
 
     @property

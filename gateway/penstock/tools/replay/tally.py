@@ -54,7 +54,7 @@ class ReplayTally:
         self._differing: set[int | None] = set()  # exchanges whose answers differ
         self.changed = trio.lowlevel.ParkingLot()
         self.over = ""
-        """Why nothing more will be received; "" while more may be."""
+        """The reason why nothing more will be received; "" while more may be."""
 
     # ---- the live server -------------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ class TargetGateway:
     def __init__(self, target: Server, listeners: Mapping[str, Listener], nursery: trio.Nursery) -> None:
         self.target = target
         self.reached = False
-        """Whether the target was ever connected to."""
+        """True once the target was connected to."""
         self._listeners = listeners
         self._nursery = nursery
 

@@ -45,7 +45,7 @@ class S2StreamClient(StreamClient):
     def __init__(self, endpoint: Endpoint) -> None:
         self._calls = ServerRequests(endpoint)
         self._makes: dict[str, bool] = {}
-        """Whether reads create streams, by basin."""
+        """True if reads create streams, by basin."""
 
     # ---- streams and positions -----------------------------------------------------------------------------------
 

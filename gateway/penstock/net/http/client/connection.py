@@ -82,11 +82,11 @@ class HttpStream:
         self.stream_id = stream_id
         self.opened = trio.current_time()
         self.answered = False
-        """Whether the head of the response has come."""
+        """True once the head of the response has come."""
         self.inbox = BodyBuffer()
         """The response's body; it may have ended before it is received to its end."""
         self.unprocessed = False
-        """Whether the server said that it did not process the request."""
+        """True if the server said that it did not process the request."""
         self.trailers: HttpHeaders = ()
         """Trailers of the response, available once it has ended."""
         self._connection = connection
@@ -249,7 +249,7 @@ class HttpClientConnection:
         self.upstream = upstream
         self.claims = 0
         self.used = False
-        """Whether the connection has answered a request."""
+        """True once the connection has answered a request."""
         self._transport = transport
         self._codec = codec
         self._settings = settings

@@ -39,7 +39,7 @@ _KINDS: Final = {
     BasinMetricSet.APPEND_THROUGHPUT: (UsageKind.APPENDED_BYTES, _BYTES, ("standard", "express")),
     BasinMetricSet.BASIN_OPS: (UsageKind.OPERATIONS, _OPERATIONS, ()),
 }
-"""What is counted for a set, in which unit, and the series that are there even without points."""
+"""The figures of a set: what they count, their unit, and the series that are there even without points."""
 
 
 class MetricsEndpoints:

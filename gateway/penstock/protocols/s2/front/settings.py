@@ -39,7 +39,7 @@ class S2Settings:
     heartbeat_seconds: tuple[float, float] = S2_HEARTBEAT_SECONDS
     """Range of the random time without records after which a heartbeat is sent."""
     compress: bool = True
-    """Whether Accept-Encoding is honoured."""
+    """True to honour Accept-Encoding."""
     body_seconds: float = 60.0
     """Time for the body of a unary request to arrive, counted from when it is wanted."""
     drain_grace_seconds: float = 3.0

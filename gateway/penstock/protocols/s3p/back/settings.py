@@ -33,9 +33,9 @@ class S3PBackSettings:
     delivery: Delivery = Delivery.REFUSE
     """Promise about appends whose acknowledgement was lost."""
     split_appends: bool = False
-    """Whether a batch that is larger than one APPEND may be is sent as several, which is not atomic, or refused."""
+    """True to send a batch that is too large for one APPEND as several, which is not atomic; False to refuse it."""
     trim_keeps_last: bool = False
-    """Whether a trim of all records keeps the last one at the server, hidden from clients of the gateway: for servers
+    """True if a trim of all records keeps the last one at the server, hidden from clients of the gateway: for servers
     that otherwise forget the last identifier, as the Go reference does."""
     append_inflight_bytes: int = 4 * MIB
     """Most bytes of one session's unacknowledged appends; a single append may be larger."""

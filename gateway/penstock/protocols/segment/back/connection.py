@@ -120,7 +120,7 @@ class StoreConnection:
         self.exclusive = settings.dialect is Dialect.DRAFT
         self.users = 0
         self.failure: Failure | None = None
-        """Why the connection is lost; None while it is open."""
+        """The reason why the connection is lost; None while it is open."""
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 

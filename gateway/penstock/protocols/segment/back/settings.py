@@ -44,7 +44,7 @@ class SegmentBackSettings:
     loss: LossPolicy = REFUSE_ALL
     """Policy for appending records that an event cannot carry; envelopes are unwrapped on reading."""
     keep_empty: bool = False
-    """Whether to append a record with an empty body as an empty event, at which Pravega's Python client stops for
+    """True to append a record with an empty body as an empty event, at which Pravega's Python client stops for
     ever."""
     delivery: Delivery = Delivery.EXACTLY_ONCE
     """Promise about lost acknowledgements; at-least-once is the same as exactly-once."""

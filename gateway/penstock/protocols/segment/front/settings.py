@@ -19,7 +19,7 @@ class SegmentSettings:
     names: SegmentNames = field(default_factory=SegmentNames)
     """Mapping of segments' names to streams."""
     numbered: bool = False
-    """Whether a controller directs clients here and numbers the segments (see
+    """True if a controller directs clients here and numbers the segments (see
     `penstock.protocols.segment.front.streams`)."""
     limits: SegmentLimits = field(default_factory=SegmentLimits)
     """Limits of one connection."""
