@@ -41,7 +41,7 @@ PHASE_SECONDS = 1.0
 WARM = 0.3
 """The part of the time after which memory may not grow any more."""
 GROWTH = 1.15
-"""How much larger the most of the second half of what is left may be than that of the first."""
+"""The factor by which the maximum of what is left may grow from the first half to the second."""
 _LINE = re.compile(r"VmRSS:\s+(\d+) kB")
 
 

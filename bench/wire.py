@@ -30,7 +30,7 @@ __all__ = [
 
 BASIN = "benchmark"
 MARKER = b"<#!#>"
-"""What every record's body begins with: followers count it. Survives JSON as it is."""
+"""The beginning of each record's body, which followers count. JSON leaves it as it is."""
 
 _H2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _H2_WINDOW = 2**31 - 1

@@ -100,7 +100,7 @@ def test_what_is_referred_to_is_there() -> None:
 
 
 FUSED = re.compile(
-    r"(Who|Whoever|What|Whatever|Where|Wherever|Whether|How|When|Whenever|Whose|Whom|Which|Nobody|Somebody|Anybody|Everybody)\b"
+    r"(Who|Whoever|What|Whatever|Where|Wherever|Whether|Why|How|When|Whenever|Whose|Whom|Which|Nobody|Somebody|Anybody|Everybody)\b"
 )
 """Beginnings of docstrings that name neither a thing nor what is done."""
 FUSED_AT_QUOTE = re.compile(rf"[\"']\s*{FUSED.pattern}")
@@ -184,16 +184,16 @@ def test_the_glossary_is_sorted_and_linked() -> None:
 
 
 def test_docstrings_say_what_things_are_and_do() -> None:
-    """A docstring begins with a verb or a noun phrase, and names clients, servers and tasks as such."""
+    """A docstring, also of an attribute, begins with a verb or a noun phrase, and names clients, servers and tasks."""
     found = []
     for path in ours("*.py"):
         source = path.read_text()
         if not (RIDDLES.search(source) or FUSED_AT_QUOTE.search(source)):
             continue
         for node in ast.walk(ast.parse(source)):
-            text = ast.get_docstring(node) if isinstance(node, ast.Module | Definition) else None
-            if text and (FUSED.match(text) or RIDDLES.search(text)):
-                found.append(f"{relative(path)}:{getattr(node, 'lineno', 1)}: {text.splitlines()[0]}")
+            match node:
+                case ast.Expr(ast.Constant(str(text))) if FUSED.match(text.lstrip()) or RIDDLES.search(text):
+                    found.append(f"{relative(path)}:{node.lineno}: {text.strip().splitlines()[0]}")
     assert not found, "\n".join(found)
 
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(MAVEN_SECONDS + 120)
 SIZE = 8 + len("e00")
 """Bytes of each event in its segment."""
 SECOND = 1 << 32
-"""What the id of a segment has for the second epoch of its stream."""
+"""The part of a segment's id that stands for the second epoch of its stream."""
 KEYS = 12
 """Routing keys that are spread over two segments."""
 

@@ -12,7 +12,7 @@ from support.pravega.java import MAVEN_SECONDS, JavaPeer
 pytestmark = pytest.mark.timeout(MAVEN_SECONDS + 120)
 
 SECOND = 1 << 32
-"""What the id of a segment has for the second epoch of its stream."""
+"""The part of a segment's id that stands for the second epoch of its stream."""
 ENDED = "TxnFailedException"
 
 

@@ -30,7 +30,7 @@ class Sync(Enum):
 
     NEVER = "never"
     CLOSE = "close"
-    """When a file is closed or compressed. Nothing waits for it."""
+    """A flush once a file is closed or compressed. Nothing waits for it."""
     INTERVAL = "interval"
     """Also every `fsync_seconds`; the queue needs room for what comes meanwhile."""
 

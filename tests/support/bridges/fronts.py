@@ -24,7 +24,7 @@ __all__ = ["FENCE", "LOOPBACK", "NO_SUCH_THING", "TRIM", "Front", "NotCarried", 
 LOOPBACK = "127.0.0.1"
 FENCE, TRIM = b"fence", b"trim"
 NO_SUCH_THING = "-"
-"""Why something is not carried: the front's protocol does not know it."""
+"""The mark of something that the front's protocol does not have."""
 
 
 class Record(NamedTuple):

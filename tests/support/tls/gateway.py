@@ -109,7 +109,7 @@ class SecuredGateway(NamedTuple):
         wait_until(lambda: len(self.process.events("reloaded")) > before)
 
     def refusals(self, listener: str) -> list[str]:
-        """Why handshakes of this listener have failed, as the log has it."""
+        """The reasons for which handshakes of this listener have failed, as the log has them."""
         names = {listener, f"listeners.{listener}"}
         return [event["reason"] for event in self.process.events("tls_refused") if event["listener"] in names]
 

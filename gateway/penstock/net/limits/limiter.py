@@ -127,9 +127,9 @@ class ClientQuota:
     def __init__(self, key: str) -> None:
         self.key = key
         self.throttled_until = 0.0
-        """Until when new connections are slowed, because the client has abused the gateway."""
+        """Time until which new connections are slowed, because the client has abused the gateway."""
         self.begins_at = 0.0
-        """When the next connection may begin, while they are slowed."""
+        """Time at which the next connection may begin, while they are slowed."""
         self.strikes = 0
         """Abuses since the client was last forgiven."""
         self.pool = EvictionPool()
@@ -262,7 +262,7 @@ class ConnectionQuota:
         self.busy = False
         """True while a request is in flight."""
         self.rested_at = now
-        """When the last request ended."""
+        """Time at which the last request ended."""
         self.authenticated = False
         """True once a request of the client has been admitted."""
         self.held = 0

@@ -60,7 +60,7 @@ class ControllerSettings:
     watermark_seconds: float = 10.0
     """Seconds between the turns at which watermarks are made of the times that writers note."""
     scaling: ScalingSettings = ScalingSettings()
-    """When streams are scaled by rate."""
+    """The rates at which streams are scaled."""
     delegation: Delegation | None = None
     """Issues the delegation tokens that the segment listener requires, and clients need a password. None: neither
     tokens nor passwords are checked."""

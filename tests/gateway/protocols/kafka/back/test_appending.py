@@ -196,7 +196,7 @@ async def test_what_kafka_lacks_is_refused_by_name(cluster: Any, options: Any, w
 
 
 async def test_a_refusal_ends_a_session(cluster: Any) -> None:
-    """What was sent before it is acknowledged first, and what comes behind it is not stored."""
+    """Appends before it are acknowledged first, and those behind it are not stored."""
     async with cluster.back() as back, back.append_session(STREAM) as session:
         for one in (batch(b"a"), batch(b"b"), replace(batch(b"no"), exact_timestamp=5), batch(b"no")):
             await session.send(one)
