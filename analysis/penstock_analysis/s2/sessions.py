@@ -116,7 +116,7 @@ class _Frames(BodyReader):
 
     def _terminal(self, terminal: Terminal, span: TimedRange) -> None:
         """Report the terminal frame, which ends the session: pending appends will not be acknowledged."""
-        self._closed = True
+        self._closed = self._exchange.terminated = True
         failure = failure_from_http(terminal.status, terminal.body)
         records = self._exchange.appends.left(str(failure))
         fields: dict[str, object] = {"status": terminal.status, "code": failure.code.value, "message": failure.message}

@@ -321,18 +321,30 @@ def test_a_client_may_leave_a_read_that_follows(first: Sender, reset: bool) -> N
     assert [(each.sender, each.offset) for each in problems] == ([] if first is CLIENT else [(SERVER, len(FOLLOWED))])
 
 
-@pytest.mark.parametrize(
-    "said", [encode_frame(ack(0, 2)), encode_frame(b"\x01\x9c{}", 0x80)], ids=["acknowledged", "refused"]
-)
 @pytest.mark.parametrize("first", [CLIENT, SERVER])
-def test_a_client_may_leave_a_session_of_appends(first: Sender, said: bytes) -> None:
-    """It does once all is acknowledged, or refused, and need not wait for the last chunk. A server may not leave."""
+def test_a_client_may_leave_a_session_of_appends(first: Sender) -> None:
+    """It does once all is acknowledged, and need not wait for the last chunk. A server may not leave."""
+    talk: Said = [
+        (CLIENT, SESSION + chunk(encode_frame(INPUT)) + LAST),
+        (SERVER, OPEN + chunk(encode_frame(ack(0, 2)))),
+    ]
+    assert broken_off(talk, first) == ([] if first is CLIENT else [SERVER])
+
+
+def test_a_client_may_leave_a_session_that_was_terminated() -> None:
+    """It ends its own side no more."""
+    asked = SESSION + chunk(encode_frame(INPUT))
+    talk: Said = [(CLIENT, asked), (SERVER, OPEN + chunk(encode_frame(b"\x01\x9c{}", 0x80)))]
+    assert broken_off(talk, CLIENT) == []
+    assert broken_off([(CLIENT, asked), (SERVER, OPEN)], CLIENT) == [CLIENT]
+
+
+def broken_off(said: Said, first: Sender) -> list[Sender]:
+    """The senders of the problems in a talk that `first` ends."""
     of = conversation("s2")
     second = SERVER if first is CLIENT else CLIENT
-    talk: Said = [(CLIENT, SESSION + chunk(encode_frame(INPUT)) + LAST), (SERVER, OPEN + chunk(said))]
     ends = [Closed(of, 9000, first), Closed(of, 9001, second)]
-    _, problems, _ = parts(hear(HttpDialogue(of), [*events(of, talk, closed=()), *ends]))
-    assert [each.sender for each in problems] == ([] if first is CLIENT else [SERVER])
+    return [each.sender for each in parts(hear(HttpDialogue(of), [*events(of, said, closed=()), *ends]))[1]]
 
 
 def test_an_event_that_the_client_does_not_wait_for_is_no_problem() -> None:

@@ -46,7 +46,8 @@ def header(headers: HttpHeaders, name: str) -> str | None:
 class SeenExchange:
     """State of an exchange. `session`: APPENDING or READING, if it is a session of either kind. `protocol`: that of the
     request, None if it is unknown; `subject`: what it has found in the head. `stream`: the name of the stream, as in
-    `SeenRecord`; `ref`: its parts as far as they are known."""
+    `SeenRecord`; `ref`: its parts as far as they are known. `terminated`: the server has said that the session is over,
+    so neither side needs to end its body."""
 
     __slots__ = (
         "appends",
@@ -64,6 +65,7 @@ class SeenExchange:
         "status",
         "stream",
         "subject",
+        "terminated",
     )
 
     def __init__(self, number: int, appends: PendingAppends) -> None:
@@ -80,6 +82,7 @@ class SeenExchange:
         self.response_headers: HttpHeaders = ()
         self.response_over = False
         self.reset = False
+        self.terminated = False
         self.session = ""
         self.asked_ns: int | None = None
         """Time of the last byte of the request that has arrived."""

@@ -176,12 +176,13 @@ class SeenExchanges:
 
     def left_alone(self, number: int, sender: Sender) -> bool:
         """Return whether a side may stop in the middle of its message: a client whose request is answered in full (RFC
-        9112, section 9.5), and a server whose client has left a session, or broken off its own request."""
+        9112, section 9.5), or whose session was terminated, and a server whose client has left a session, or broken off
+        its own request."""
         exchange = self._exchanges.get(number)
         if exchange is None:
             return False
         if sender is Sender.CLIENT:
-            return exchange.response_over
+            return exchange.response_over or exchange.terminated
         return self.client_left and (exchange.session != "" or not exchange.request_over)
 
     # ---- the end -----------------------------------------------------------------------------------------------------
