@@ -17,6 +17,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
+import kafka_client
 import scripts
 import segments
 import wire
@@ -260,6 +261,7 @@ _WRITERS: dict[str, Callable[[int, str, int], scripts.Script]] = {
     "SSE h2": scripts.sse_h2_script,
     "S3P": scripts.s3p_script,
     "redis": scripts.redis_script,
+    kafka_client.KAFKA: kafka_client.kafka_script,
     **segments.SCRIPTS,
 }
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from brokers import BROKER, FETCH, PRODUCE, BrokerBench
 from duties import (
     ACK,
     ALWAYS,
@@ -38,19 +39,20 @@ from duties import (
     Row,
     Scale,
 )
+from kafka_client import KAFKA
 from recordings import RECORD_APPEND, RECORD_READ, RECORDED
 from relays import DIRECT, PENSTOCK, RELAY_ACK, RELAY_READ
 from report import against, number, size_name, table
 from servers import Client
-from small import FAN_OUT, HELD, IDLE, PROCESS, REQUESTS, SPREAD, START, SmallBench
+from small import FAN_OUT, HELD, IDLE, PROCESS, REQUESTS, SPREAD, START
 from tables import CAPTURE, LOOP, SINK, SMALL_RUN, SOURCE, SPARK
 
 RESULTS = Path(__file__).parent / "results"
 SEGMENT, RELAY, RECORD, SMALL, PIPELINE = "segment", "relay", "record", "small", "pipeline"
-DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT, RELAY, RECORD, SMALL, PIPELINE)
+DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT, RELAY, RECORD, SMALL, PIPELINE, KAFKA)
 
 SMALL_SIZE = 1024
-"""Bytes of the largest records that the pipeline is measured with."""
+"""Bytes of the largest records that the pipeline and Kafka are measured with."""
 SMALL_THINGS_SIZE = 100
 """Bytes of the records of small things."""
 
@@ -77,7 +79,7 @@ def arguments() -> argparse.Namespace:
 
 
 def cases(
-    bench: SmallBench, duties: Sequence[str], *, smallest: bool, middle: bool, small: bool
+    bench: BrokerBench, duties: Sequence[str], *, smallest: bool, middle: bool, small: bool
 ) -> list[Callable[[int, int], Iterator[Row]]]:
     """Return what to measure, in the order of DUTIES.
 
@@ -97,7 +99,7 @@ def cases(
     return [one for duty in DUTIES if duty in duties for one in known.get(duty, ())]
 
 
-def small_things(bench: SmallBench, scale: Scale, directory: Path) -> Iterator[Iterator[Row]]:
+def small_things(bench: BrokerBench, scale: Scale, directory: Path) -> Iterator[Iterator[Row]]:
     """Return what to measure of streams, requests, followers, and the start."""
     for streams in scale.streams:
         yield bench.spread_appends(SMALL_THINGS_SIZE, streams)
@@ -118,7 +120,7 @@ def measure(
         for size in scale.sizes:
             directory = scratch / str(size)
             directory.mkdir()
-            with SmallBench(scale, directory, client, say, gateway) as bench:
+            with BrokerBench(scale, directory, client, say, gateway) as bench:
                 middle = sorted(scale.sizes)[len(scale.sizes) // 2]
                 smallest = size == min(scale.sizes)
                 for duty in cases(bench, duties, smallest=smallest, middle=size == middle, small=size <= SMALL_SIZE):
@@ -129,6 +131,9 @@ def measure(
                     for some in small_things(bench, scale, directory):
                         rows += some
                         say(f"{rows[-1].duty}, {rows[-1].connections}")
+                if KAFKA in duties and size <= SMALL_SIZE:
+                    rows += bench.kafka(size)
+                    say(f"{KAFKA}, {size_name(size)}")
             shutil.rmtree(directory)
     return rows
 
@@ -385,6 +390,8 @@ def report(rows: Sequence[Row], seconds: float) -> str:
         (FAN_OUT, "One stream, many followers", lambda: fan_out_table(rows, FAN_OUT)),
         (IDLE, "What waits", lambda: idle_table(rows, IDLE)),
         (START, "From the start to listening", lambda: start_table(rows, START)),
+        (PRODUCE, "Kafka's producers, acks of all replicas", lambda: rate_table(rows, PRODUCE, BROKER)),
+        (FETCH, "Kafka's consumers, from the first record to the last", lambda: rate_table(rows, FETCH, BROKER)),
     )
     spark = (
         (SOURCE, "Streams as tables of Spark, one core"),

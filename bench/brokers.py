@@ -1,0 +1,182 @@
+"""Apache Kafka's broker and the gateway's listener for Kafka, and the duties of both."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from duties import DEPTH, Row, batch_count
+from kafka_client import KAFKA, Asking, create_topics, end_of
+from lanes import Refused
+from servers import Gateway, Server, Unavailable, free_port
+from small import SmallBench
+from support.real_peers import KAFKA_VERSION, kafka_library
+
+from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataResponse
+
+__all__ = ["BROKER", "FETCH", "PRODUCE", "BrokerBench"]
+
+PRODUCE, FETCH = "kafka produce", "kafka fetch"
+PENSTOCK, BROKER, FLUSHED = "Penstock", "Apache Kafka", "Apache Kafka, flushed"
+START_SECONDS = 60.0
+WARM_UP = 10
+"""Rounds that do not count, since the JVM compiles as it runs."""
+
+
+class KafkaGateway(Gateway):
+    """`penstock serve` with a listener for Kafka."""
+
+    _CONFIG = """\
+[listeners.s2]
+bind = "127.0.0.1:0"
+
+[listeners.kafka]
+bind = "127.0.0.1:0"
+basin = "{basin}"
+
+[store]
+directory = "{data}"
+
+[[store.basins]]
+name = "{basin}"
+
+[management]
+enabled = false
+
+[log]
+format = "json"
+"""
+    _LISTENERS = 2
+
+    @property
+    def port(self) -> int:
+        """The port of the listener for Kafka."""
+        return self._ports()["listeners.kafka"]
+
+
+class ApacheKafka(Server):
+    """One broker of Apache Kafka, its own controller, with the defaults. `flushed`: it syncs each batch."""
+
+    def __init__(self, directory: Path, *, flushed: bool) -> None:
+        java, library = shutil.which("java"), kafka_library()
+        if java is None or not library.exists():
+            raise Unavailable("Java or Apache Kafka is not installed (make peers): its rows are left out")
+        directory.mkdir()
+        self.port, controller = free_port(), free_port()
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": directory / "data",
+            "auto.create.topics.enable": "false",
+            "offsets.topic.replication.factor": 1,
+            **({"log.flush.interval.messages": 1} if flushed else {}),
+        }
+        file = directory / "server.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        program = [java, "-Xmx1g", "-Xms1g", "-cp", f"{library}/*"]
+        identity = ["format", "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ", "--config", file]
+        subprocess.run([*program, "kafka.tools.StorageTool", *identity], check=True, capture_output=True)
+        with (directory / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [*program, "kafka.Kafka", file], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while not self._ready():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.process.kill()
+                raise RuntimeError(f"Apache Kafka {KAFKA_VERSION} did not start, see {directory / 'log'}")
+            time.sleep(0.1)
+
+    def _ready(self) -> bool:
+        try:
+            return bool(Asking(self.port)(MetadataRequest(topics=[]), MetadataResponse).brokers)
+        except (OSError, Refused):
+            return False
+
+
+# ---- duties --------------------------------------------------------------------------------------------------
+
+
+class BrokerBench(SmallBench):
+    """See `Bench`."""
+
+    def kafka(self, size: int) -> Iterator[Row]:
+        """Produce and fetch, one size, with every number of connections."""
+        with ExitStack() as stack:
+            servers = self._brokers(stack)
+            for connections in self._scale.connections:
+                yield from self._produces(servers, size, connections)
+            for connections in self._scale.connections:
+                yield from self._fetches(servers, size, connections)
+
+    def _brokers(self, stack: ExitStack) -> dict[str, KafkaGateway | ApacheKafka]:
+        gateway = stack.enter_context(KafkaGateway(self._directory / "kafka-gateway", self._command))
+        found: dict[str, KafkaGateway | ApacheKafka] = {PENSTOCK: gateway}
+        try:
+            for name, flushed in ((BROKER, False), (FLUSHED, True)):
+                server = ApacheKafka(self._directory / f"kafka-{flushed}", flushed=flushed)
+                found[name] = stack.enter_context(server)
+        except Unavailable as missing:
+            self._say(str(missing))
+        return found
+
+    def _produces(
+        self, servers: Mapping[str, KafkaGateway | ApacheKafka], size: int, connections: int
+    ) -> Iterator[Row]:
+        def measure(candidate: str) -> dict[str, float]:
+            server = servers[candidate]
+            streams = self._streams(connections)
+            create_topics(server.port, streams)
+            before = server.cpu()
+            answer = self._produce(server.port, streams, size, seconds=self._scale.seconds)
+            cpu = server.cpu() - before
+            for stream, records in answer["acked"].items():
+                if (found := end_of(server.port, stream)) != records:
+                    raise RuntimeError(f"{candidate}: {records} records were acknowledged, {found} were found")
+            return self._rates(answer, size, cpu)
+
+        candidates = {name: lambda n=name: measure(n) for name in servers}
+        for _ in range(WARM_UP):
+            for run in candidates.values():
+                run()
+        yield from self._rows(PRODUCE, size, connections, candidates)
+
+    def _produce(self, port: int, streams: list[str], size: int, **bounds: float) -> dict[str, object]:
+        work = {"size": size, "count": batch_count(size), "depth": DEPTH}
+        return self._client.do("append", protocol=KAFKA, port=port, streams=streams, **work, **bounds)
+
+    def _fetches(self, servers: Mapping[str, KafkaGateway | ApacheKafka], size: int, connections: int) -> Iterator[Row]:
+        batches = max(1, min(self._scale.read_bytes // size, 100_000) // batch_count(size))
+        records = batches * batch_count(size)
+        streams = self._streams(connections)
+        plans = {}
+        for name, server in servers.items():
+            create_topics(server.port, streams)
+            self._produce(server.port, streams, size, seconds=60, batches=batches)
+            if isinstance(server, Gateway):
+                server.restart()
+            keys = plans[name] = [f"{name} {stream}" for stream in streams]
+            for key, stream in zip(keys, streams, strict=True):
+                job = {"key": key, "port": server.port, "stream": stream, "records": records}
+                self._client.do("prepare", protocol=KAFKA, **job)
+
+        def measure(name: str) -> dict[str, float]:
+            return self._read_round(servers[name], servers[name].port, plans[name], size)
+
+        candidates = {name: lambda n=name: measure(n) for name in servers}
+        for _ in range(WARM_UP):
+            for run in candidates.values():
+                run()
+        yield from self._rows(FETCH, size, connections, candidates)
