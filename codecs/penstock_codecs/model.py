@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple, Self
 
 from msgspec import Struct, field
@@ -275,6 +276,21 @@ class RecordBatch:
         )
         first_id = None if self.first_id is None else id_at(columns.timestamps, self.first_id, start)
         return RecordBatch(some, first_id=first_id, tail=self.tail if stop == self.count else None)
+
+    def fitting(self, max_bytes: int) -> int:
+        """Return how many of the first records have at most `max_bytes` metered bytes together."""
+        if self.metered <= max_bytes:
+            return self.count
+        columns = self.columns
+        if not columns.headers:
+            used = list(accumulate(map(len, columns.bodies)))
+            return bisect_right(range(self.count), max_bytes, key=lambda index: used[index] + 8 * (index + 1))
+        size = 0
+        for index, body in enumerate(columns.bodies):
+            size += metered_size((body,), {0: columns.headers.get(index, ())})
+            if size > max_bytes:
+                return index
+        raise AssertionError("its records have more than `max_bytes`")
 
     def encoded(self, key: object, encode: Callable[[RecordBatch], bytes]) -> bytes:
         """Return `encode(self)`, computed once per key: a thousand followers of one stream share one encoding."""

@@ -8,6 +8,7 @@ nothing for a length that is merely announced.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Final
 
 __all__ = ["KafkaFault", "KafkaReader", "uvarint", "varint"]
@@ -153,6 +154,7 @@ def uvarint(value: int) -> bytes:
     return bytes(encoded)
 
 
+@lru_cache(maxsize=4096)
 def varint(value: int) -> bytes:
     """Return a signed variable integer, zigzag-encoded; `value` of at most 64 bits."""
     return uvarint(value << 1 ^ value >> 63)

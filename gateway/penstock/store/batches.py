@@ -22,7 +22,6 @@ from penstock_codecs.model import (
     StreamPosition,
     WireBytes,
     id_at,
-    metered_size,
 )
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp, Located
 from penstock_codecs.s2.protobuf import S2_RECORDS, decode_records
@@ -36,7 +35,6 @@ __all__ = [
     "broken",
     "bytes_of",
     "decode_stored",
-    "fitting",
     "index_of",
     "index_of_id",
     "join",
@@ -172,17 +170,6 @@ def _joined(columns: Sequence[Columns]) -> Columns:
 def broken(what: str) -> OperationFailed:
     """Return the STORAGE error for a row that differs from what was written."""
     return fail(FailureCode.STORAGE, f"a stored batch is damaged: {what}")
-
-
-def fitting(batch: RecordBatch, max_bytes: int) -> int:
-    """Return how many records from the first on have at most `max_bytes` metered bytes together."""
-    columns = batch.columns
-    used = 0
-    for index, body in enumerate(columns.bodies):
-        used += metered_size((body,), {0: columns.headers.get(index, ())})
-        if used > max_bytes:
-            return index
-    return batch.count
 
 
 def all_have_bytes(span: ByteSpan, metered: int) -> bool:

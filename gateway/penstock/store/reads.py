@@ -12,7 +12,6 @@ import trio
 from penstock.core.back import Following, ReadSession
 from penstock.core.identity import CLIENT
 from penstock.store.batch_windows import BatchWindows
-from penstock.store.batches import fitting
 from penstock.store.catalog import StoreCatalog
 from penstock.store.committer import CLOSED, Committer
 from penstock.store.encryption import RecordCipher, record_cipher
@@ -193,7 +192,7 @@ class _Bounds:
         """Return the part of a batch that is within the bounds, or None if it is empty; reduce the bounds by it."""
         stop = min(batch.count, self.count, max(self.end - batch.first_seq_num, 0))
         if batch.metered > self.max_bytes and stop:
-            stop = min(stop, fitting(batch, self.max_bytes))
+            stop = min(stop, batch.fitting(self.max_bytes))
         if not stop:
             return None
         part = batch.part(0, stop)
@@ -412,4 +411,4 @@ def _limited(batch: RecordBatch) -> RecordBatch:
     """Return the part of a batch that a reader of any protocol accepts at once; at least one record."""
     if batch.count <= S2_MAX_BATCH_RECORDS and batch.metered <= S2_MAX_BATCH_BYTES:
         return batch
-    return batch.part(0, max(min(S2_MAX_BATCH_RECORDS, fitting(batch, S2_MAX_BATCH_BYTES)), 1))
+    return batch.part(0, max(min(S2_MAX_BATCH_RECORDS, batch.fitting(S2_MAX_BATCH_BYTES)), 1))

@@ -9,7 +9,6 @@ from penstock.store.batches import (
     ByteSpan,
     all_have_bytes,
     batch_of_rows,
-    fitting,
     index_of,
     index_of_id,
     join,
@@ -118,7 +117,7 @@ def test_a_part_is_what_was_between(batch: RecordBatch, data: st.DataObject) -> 
 
 @given(stored(), st.integers(0, 150))
 def test_what_fits_is_the_longest_beginning(batch: RecordBatch, max_bytes: int) -> None:
-    count = fitting(batch, max_bytes)
+    count = batch.fitting(max_bytes)
     assert count == 0 or batch.part(0, count).metered <= max_bytes
     assert count == batch.count or batch.part(0, count + 1).metered > max_bytes
 

@@ -13,7 +13,6 @@ from penstock.backends.sequence_numbering.numbered import NumberedRecords
 from penstock.backends.sequence_numbering.prefetch import Fetch, Prefetcher
 from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.core.back import Following, ReadSession
-from penstock.store.batches import fitting
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition
@@ -218,14 +217,14 @@ class IndexedReadSession(ReadSession):
             stop, self._ended = index + self._count, True
         part = batch.part(index, stop) if index < stop else None
         if part is not None and part.metered > self._bytes:
-            stop, self._ended = index + fitting(part, self._bytes), True
+            stop, self._ended = index + part.fitting(self._bytes), True
             part = part.part(0, stop - index) if index < stop else None
         if part is None:
             self._ended = True
             return None
         if part.count > S2_MAX_BATCH_RECORDS or part.metered > S2_MAX_BATCH_BYTES:
             self._ended = False
-            part = part.part(0, max(min(S2_MAX_BATCH_RECORDS, fitting(part, S2_MAX_BATCH_BYTES)), 1))
+            part = part.part(0, max(min(S2_MAX_BATCH_RECORDS, part.fitting(S2_MAX_BATCH_BYTES)), 1))
         index += part.count
         self._current = (numbered, batch, index) if index < len(numbered) else None
         self._count -= part.count

@@ -22,7 +22,7 @@ from penstock.protocols.kafka.back.brokers import Brokers
 from penstock.protocols.kafka.back.connection import KafkaConnection
 from penstock.protocols.kafka.back.positions import COMMITTED, KafkaPositions
 from penstock.protocols.kafka.names import TopicPartition
-from penstock.store.batches import fitting, index_of_id
+from penstock.store.batches import index_of_id
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka.client_records import FetchedRecords, read_fetched
 from penstock_codecs.kafka.record_messages import (
@@ -277,14 +277,14 @@ class KafkaReadSession(ReadSession):
         stop = int(min(stop, first + self._left_count))
         part = batch.part(first, stop) if first < stop else None
         if part is not None and part.metered > self._left_bytes:
-            stop, self._ended = first + fitting(part, int(self._left_bytes)), True
+            stop, self._ended = first + part.fitting(int(self._left_bytes)), True
             part = batch.part(first, stop) if first < stop else None
         if part is None:
             self._position = batch.next_seq_num
             return None
         if part.count > S2_MAX_BATCH_RECORDS or part.metered > S2_MAX_BATCH_BYTES:
             self._ended = False
-            stop = first + max(min(S2_MAX_BATCH_RECORDS, fitting(part, S2_MAX_BATCH_BYTES)), 1)
+            stop = first + max(min(S2_MAX_BATCH_RECORDS, part.fitting(S2_MAX_BATCH_BYTES)), 1)
             part = batch.part(first, stop)
         if stop < batch.count and not self._ended:
             self._held.appendleft(batch.part(stop, batch.count))

@@ -29,7 +29,7 @@ from penstock_codecs.kafka.record_messages import (
     FetchResponse,
     FetchTopicResult,
 )
-from penstock_codecs.model import RecordBatch, StreamRef, metered_size
+from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import FromSeqNum, Read
 
 __all__ = ["FetchHandlers"]
@@ -76,7 +76,7 @@ class _Fetch:
         if batch.first_seq_num > reading.next_offset:
             raise fail(FailureCode.RANGE_NOT_SATISFIABLE, f"the records before {batch.first_seq_num} are gone")
         room = min(reading.limit - reading.size, self.left)
-        count = _fitting(batch, room)
+        count = batch.fitting(room)
         if not count and not self.size:
             count = 1
         if not count:
@@ -104,19 +104,6 @@ class _Fetch:
     def may_go_on(self, reading: _Reading) -> bool:
         """Return whether a partition may deliver more."""
         return reading.session is not None and reading.size < reading.limit and self.left > 0
-
-
-def _fitting(batch: RecordBatch, room: int) -> int:
-    """Return how many of the first records fit into `room` metered bytes."""
-    if batch.metered <= room:
-        return batch.count
-    columns, size = batch.columns, 0
-    for index, body in enumerate(columns.bodies):
-        some = columns.headers.get(index)
-        size += metered_size((body,), {} if some is None else {0: some})
-        if size > room:
-            return index
-    return batch.count
 
 
 def _named(request: FetchRequest) -> list[tuple[str, FetchPartition]]:

@@ -19,7 +19,6 @@ from penstock.protocols.s2.back.identifying import Identifier
 from penstock.protocols.s2.back.settings import S2BackSettings
 from penstock.protocols.s2.back.sources import ReadRemainder, ReadSource, SourceEvent
 from penstock.protocols.s2.back.unary import ServerStart, records_path, start_query, tail_in_failure
-from penstock.store.batches import fitting
 from penstock_codecs.failures import Failure, OperationFailed, RemoteProtocolError
 from penstock_codecs.model import RecordBatch, StreamPosition
 from penstock_codecs.operations import FromSeqNum, Read
@@ -167,7 +166,7 @@ class RemoteReadSession(ReadSession):
         stop = int(min(batch.count, first + self._left_count))
         wanted = batch.part(first, stop) if first < stop else None
         if wanted is not None and wanted.metered > self._left_bytes:
-            fit = fitting(wanted, int(self._left_bytes))
+            fit = wanted.fitting(int(self._left_bytes))
             wanted = wanted.part(0, fit) if fit else None
             self._ended = True  # a record that does not fit ends the read
         self._passed(batch)
