@@ -14,7 +14,7 @@ from support.process import GatewayProcess, running_gateway
 from support.sharing import SLOW, ByFile, file_of, needs_spark
 from xdist.remote import Producer
 
-for profile, examples in (("default", 40), ("more", 300), ("long", 2000)):
+for profile, examples in (("default", 20), ("more", 300), ("long", 2000)):
     settings.register_profile(
         profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )

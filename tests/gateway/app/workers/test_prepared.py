@@ -1,9 +1,10 @@
 """A prepared decision equals what the store would have decided, or it is decided anew."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from support.examples import examples
 from support.store import NOW, STREAM, Fails, appending, fence
 
 from penstock.store.heads import StreamHead
@@ -15,7 +16,7 @@ from penstock_codecs.model import U64_MAX, Header, RecordId
 from penstock_codecs.operations import Append
 from penstock_codecs.streams import DEFAULT_STREAM_CONFIG, StreamConfig, TimestampingMode
 
-EXAMPLES = settings.get_profile(settings.get_current_profile_name()).max_examples // 4
+EXAMPLES = examples(share=4, least=10)
 """One takes 10 ms."""
 HEADS = st.builds(
     StreamHead,
@@ -44,7 +45,7 @@ def seen(append: Append, head: StreamHead, config: StreamConfig = DEFAULT_STREAM
     return None if found is None else found[0]
 
 
-@settings(max_examples=EXAMPLES)
+@EXAMPLES
 @given(appends(), HEADS, st.sampled_from([Layout.PLAIN, Layout.ENVELOPE_HEADERS | Layout.ENVELOPE_EMPTY]))
 def test_it_is_what_the_store_decides(append: Append, head: StreamHead, envelopes: Layout) -> None:
     decided = sequence(append, (), head, DEFAULT_STREAM_CONFIG, NOW, envelopes)
@@ -60,7 +61,7 @@ def test_it_is_what_the_store_decides(append: Append, head: StreamHead, envelope
     assert known == KnownHead.of(decided.head, DEFAULT_STREAM_CONFIG)
 
 
-@settings(max_examples=EXAMPLES)
+@EXAMPLES
 @given(appends(), HEADS)
 def test_an_append_prepared_on_an_old_head_is_the_same_append(append: Append, head: StreamHead) -> None:
     prepared = seen(append, head)
