@@ -62,11 +62,11 @@ test: $(VENV)/.dev node-peers $(VENV)/.h2spec  ## set up, say what is missing, a
 	$(STATIC)
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-test-all: $(VENV)/.dev node-peers  ## most other tests: what takes long, and the generated ones with seven times the examples
+test-all: $(VENV)/.dev node-peers  ## most other tests: what takes long, and the generated ones with fifteen times the examples
 	$(BIN)/python -m pytest $(PARALLEL) -m 'slow and not long' $(ARGS)
 	$(call GENERATED,more)
 
-test-long: $(VENV)/.dev node-peers  ## all that takes very long, and the generated tests with fifty times the examples
+test-long: $(VENV)/.dev node-peers  ## all that takes very long, and the generated tests with a hundred times the examples
 	$(BIN)/python -m pytest $(PARALLEL) -m long $(ARGS)
 	$(call GENERATED,long)
 

@@ -60,6 +60,8 @@ EXPECTED = {
     },
     "docs/protocols/segment.md": {"create_byte_stream": ["read b'456' of 10"]},
 }
+LONG = ("docs/streams.md", "docs/protocols/kafka.md", "docs/protocols/durable.md")
+"""They start many programs, so `make test` leaves them to `make test-all`."""
 SET_UP = {"docs/guide.md": "hello"}
 """A stream that a document takes to be there."""
 NOT_HERE = re.compile(r"make (serve|test|pipeline)\b.*\n")
@@ -136,7 +138,10 @@ def output(arguments: list[str], wanted: list[str]) -> str:
     return text
 
 
-@pytest.mark.parametrize("document", EXPECTED)
+@pytest.mark.parametrize(
+    "document",
+    [pytest.param(document, marks=pytest.mark.slow) if document in LONG else document for document in EXPECTED],
+)
 @pytest.mark.peer
 def test_the_commands_work(document: str, fresh_gateway: GatewayProcess) -> None:
     expected = dict(EXPECTED[document])

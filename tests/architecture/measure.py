@@ -7,6 +7,7 @@ own packages, from a client's first byte until the gateway is quiet again. The c
 from __future__ import annotations
 
 import ast
+import gc
 import itertools
 import logging
 import queue
@@ -15,7 +16,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -58,7 +59,18 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imports(name: str, tree: ast.Module, known: dict[str, Path]) -> set[str]:
+def syntax_trees() -> dict[str, ast.Module]:
+    """Return the syntax tree of every module."""
+    collects = gc.isenabled()
+    gc.disable()  # it would pass over the trees again and again while they grow: four times the work
+    try:
+        return {name: ast.parse(path.read_text()) for name, path in modules().items()}
+    finally:
+        if collects:
+            gc.enable()
+
+
+def imports(name: str, tree: ast.Module, known: Mapping[str, object]) -> set[str]:
     """Return the modules that a module imports, those that only a type checker sees included."""
     found = set()
     for node in ast.walk(tree):
@@ -71,16 +83,15 @@ def imports(name: str, tree: ast.Module, known: dict[str, Path]) -> set[str]:
     return (found & known.keys()) - {name}
 
 
-def import_graph() -> dict[str, set[str]]:
+def import_graph(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
     """Return the imports of every module."""
-    known = modules()
-    return {name: imports(name, ast.parse(path.read_text()), known) for name, path in known.items()}
+    return {name: imports(name, tree, trees) for name, tree in trees.items()}
 
 
-def import_cycle() -> list[str]:
+def import_cycle(trees: dict[str, ast.Module]) -> list[str]:
     """Return one cycle of modules that import each other; empty if there is none."""
     try:
-        TopologicalSorter(import_graph()).prepare()
+        TopologicalSorter(import_graph(trees)).prepare()
     except CycleError as error:
         return list(error.args[1])
     return []
@@ -102,17 +113,12 @@ SHARED: Final = {
 """Words that only look like the name of a protocol, with the reason."""
 
 
-def leaks() -> dict[str, set[str]]:
+def leaks(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
     """Return, for each protocol, the modules outside its folders whose code names it. Comments, docstrings and the
     words in SHARED do not count."""
     found: dict[str, set[str]] = {protocol: set() for protocol in PROTOCOLS}
-    known = modules()
-    for name, path in known.items():
-        texts = [
-            text
-            for text in _texts(ast.parse(path.read_text()), known)
-            if not any(one.fullmatch(text) for one in SHARED.values())
-        ]
+    for name, tree in trees.items():
+        texts = [text for text in _texts(tree, trees) if not any(one.fullmatch(text) for one in SHARED.values())]
         words = set("".join(one if one.isalnum() else " " for one in " ".join(texts)).lower().split())
         for protocol, spellings in PROTOCOLS.items():
             parts = name.split(".")
@@ -318,8 +324,9 @@ def main() -> None:
     sizes = sorted((len(path.read_text().splitlines()), name) for name, path in modules().items())
     print(f"modules: {len(sizes)}, lines: {sum(size for size, _ in sizes)}")
     print(f"median {statistics.median(size for size, _ in sizes):g}, largest {sizes[-1][0]} ({sizes[-1][1]})")
-    print(f"import cycle: {' > '.join(import_cycle()) or 'none'}")
-    for protocol, found in leaks().items():
+    trees = syntax_trees()
+    print(f"import cycle: {' > '.join(import_cycle(trees)) or 'none'}")
+    for protocol, found in leaks(trees).items():
         print(f"modules outside the folders of {protocol} that name it: {len(found)} {' '.join(sorted(found))}")
     print(f"\n{'operation':52} {'calls':>6} {'functions':>9} {'files':>6} {'moves':>6}")
     for name, way in ways():

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from architecture.measure import import_cycle, leaks
+from architecture.measure import import_cycle, leaks, syntax_trees
 from support.sharing import SLOW
 
 ROOT = Path(__file__).parents[2]
@@ -51,9 +51,15 @@ def test_imports_run_downwards() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_modules_do_not_import_each_other_in_circles() -> None:
+@pytest.fixture(scope="module")
+def trees() -> dict[str, ast.Module]:
+    """The syntax trees of all modules, which take a second to make."""
+    return syntax_trees()
+
+
+def test_modules_do_not_import_each_other_in_circles(trees: dict[str, ast.Module]) -> None:
     """Imports for type checking count: two modules that need each other's types are one."""
-    assert import_cycle() == []
+    assert import_cycle(trees) == []
 
 
 NAMES_PROTOCOLS = {
@@ -66,8 +72,8 @@ NAMES_PROTOCOLS = {
 """Modules outside a protocol's folders that name it, with the reason. Nothing else may: see docs/plugins.md."""
 
 
-def test_nothing_outside_a_protocols_folders_names_it() -> None:
-    found = set().union(*leaks().values())
+def test_nothing_outside_a_protocols_folders_names_it(trees: dict[str, ast.Module]) -> None:
+    found = set().union(*leaks(trees).values())
     assert sorted(found - NAMES_PROTOCOLS.keys()) == [], "ask the protocol's plug-in instead"
     assert sorted(NAMES_PROTOCOLS.keys() - found) == [], "these name none any more: take them off the list"
 
@@ -205,18 +211,18 @@ def definitions(body: list[ast.stmt]) -> list[Definition]:
     return [node for node in body if isinstance(node, Definition) and not node.name.startswith("_")]
 
 
-def undocumented(path: Path, tree: ast.Module, said: dict[str, set[str]]) -> Iterator[str]:
+def undocumented(name: str, tree: ast.Module, said: dict[str, set[str]]) -> Iterator[str]:
     """Public modules, classes, functions and methods without a docstring; `said` as from `documented_methods`."""
     if ast.get_docstring(tree) is None:
-        yield f"{relative(path)}:1: the module"
+        yield f"{name}:1: the module"
     for node in definitions(tree.body):
         if ast.get_docstring(node) is None:
-            yield f"{relative(path)}:{node.lineno}: {node.name}"
+            yield f"{name}:{node.lineno}: {node.name}"
         if isinstance(node, ast.ClassDef):
             for method in definitions(node.body):
                 documented = method.name in said[node.name] or _continues(method)
                 if not documented:
-                    yield f"{relative(path)}:{method.lineno}: {node.name}.{method.name}"
+                    yield f"{name}:{method.lineno}: {node.name}.{method.name}"
 
 
 def _continues(node: Definition) -> bool:
@@ -259,13 +265,13 @@ SHARED_NAMES = {
 """Names that several public classes have, with the reason. Any other class has a name of its own."""
 
 
-def test_a_public_class_has_a_name_of_its_own() -> None:
+def test_a_public_class_has_a_name_of_its_own(trees: dict[str, ast.Module]) -> None:
     """One name, one thing: a search of the tree for a class finds one definition."""
     places: dict[str, list[str]] = defaultdict(list)
-    for path in ours("proto/*.py", "codecs/*.py", "analysis/*.py", "gateway/*.py", "pipeline/*.py"):
-        for node in definitions(ast.parse(path.read_text()).body):
+    for module, tree in trees.items():
+        for node in definitions(tree.body):
             if isinstance(node, ast.ClassDef):
-                places[node.name].append(relative(path))
+                places[node.name].append(module)
     shared = {name: paths for name, paths in places.items() if len(paths) > 1}
     assert {name: paths for name, paths in shared.items() if name not in SHARED_NAMES} == {}, (
         "name what distinguishes it"
@@ -273,11 +279,7 @@ def test_a_public_class_has_a_name_of_its_own() -> None:
     assert sorted(SHARED_NAMES.keys() - shared.keys()) == [], "these are shared no more: take them off the list"
 
 
-def test_everything_public_is_documented() -> None:
-    trees = {
-        path: ast.parse(path.read_text())
-        for path in ours("proto/*.py", "codecs/*.py", "analysis/*.py", "gateway/*.py", "pipeline/*.py")
-    }
+def test_everything_public_is_documented(trees: dict[str, ast.Module]) -> None:
     said = documented_methods(trees.values())
-    found = [line for path, tree in trees.items() for line in undocumented(path, tree, said)]
+    found = [line for module, tree in trees.items() for line in undocumented(module, tree, said)]
     assert not found, "\n".join(found)

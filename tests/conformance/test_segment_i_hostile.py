@@ -15,9 +15,10 @@ from uuid import uuid4
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.process import GatewayProcess, running_gateway
 from support.segment.client import Address, DraftSocket, ReleasedSocket, SegmentSocket, bytes_of, header
-from support.segment.messages import MESSAGES, WRITER, at_most
+from support.segment.messages import MESSAGES, WRITER
 
 from penstock_codecs.codec import Role
 from penstock_codecs.limits import MIB
@@ -107,7 +108,7 @@ def test_near_misses(process: GatewayProcess, address: Address, dialect: str) ->
     """The connection is answered or closed, with one log line per violation, and no other client is affected."""
     answered = 0
 
-    @at_most(300)
+    @examples(most=300)
     @given(near_misses(dialect), st.lists(st.integers(0, 500), max_size=2))
     def run(said: bytes, cuts: list[int]) -> None:
         nonlocal answered

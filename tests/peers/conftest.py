@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,13 +16,11 @@ from support.process import CONFIG, GatewayProcess, running_gateway
 if TYPE_CHECKING:
     from support.s2.sdk import Connect
 
-HERE = Path(__file__).parent
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything in this room is a peer test."""
     for item in items:
-        if HERE in item.path.parents:
+        if item.nodeid.startswith("tests/peers/"):
             item.add_marker("peer")
 
 

@@ -46,6 +46,7 @@ def records_over_s2(gateway: GatewayProcess, url: str) -> list[str]:
         return [record["body"] for record in json.load(answer)["records"]]
 
 
+@pytest.mark.slow
 def test_conformance_suite(durable_gateway: GatewayProcess, tmp_path: Path) -> None:
     """Every case passes but those for subscriptions, which are skipped by the suite itself."""
     if shutil.which("npx") is None or not (NODE / "node_modules" / "@durable-streams").is_dir():

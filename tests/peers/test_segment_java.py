@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from support.examples import examples
 from support.pravega.java import MAVEN_SECONDS, JavaProgram, running_java
-from support.segment.messages import MESSAGES, WRITER, at_most, joined, message_of, pull
+from support.segment.messages import MESSAGES, WRITER, joined, message_of, pull
 
 from penstock_codecs.segment import (
     BlockAppended,
@@ -58,7 +59,7 @@ CODES = {"AuthTokenCheckFailed": (-1, 1), "ErrorMessage": (-1, 0)}
 def test_messages(cls: type[SegmentMessage], oracle: JavaProgram) -> None:
     """Java reads the messages that we encode, and encodes them to the same bytes."""
 
-    @at_most(40)
+    @examples(most=40)
     @given(message_of(cls))
     def check(message: SegmentMessage) -> None:
         if cls.__name__ in CODES:
@@ -79,7 +80,7 @@ def test_short_forms(cls: type[SegmentMessage], oracle: JavaProgram) -> None:
     if not any(field.tail for field in cls.fields):
         return
 
-    @at_most(10)
+    @examples(most=10)
     @given(message_of(cls))
     def check(message: SegmentMessage) -> None:
         short = b"".join(encode(message, tail=False))
@@ -90,7 +91,7 @@ def test_short_forms(cls: type[SegmentMessage], oracle: JavaProgram) -> None:
 
 
 def test_a_server_of_theirs_hears_our_appends(oracle: JavaProgram) -> None:
-    @at_most(300)
+    @examples(most=300)
     @given(st.lists(st.binary(max_size=30), min_size=1, max_size=6), st.none() | st.integers(0, 300))
     def check(bodies: list[bytes], size: int | None) -> None:
         if size is not None:
@@ -116,7 +117,7 @@ def test_a_client_of_theirs_is_heard(oracle: JavaProgram) -> None:
     """With blocks of sizes that it did not know the content for: PartialEvent and Padding are really used."""
     wrappers = set()
 
-    @at_most(300)
+    @examples(most=300)
     @given(st.integers(0, 300), st.lists(st.integers(1, 200), min_size=1, max_size=12))
     def check(block: int, sizes: list[int]) -> None:
         (word, said) = oracle.ask("client", block, *sizes)

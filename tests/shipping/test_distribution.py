@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from architecture.measure import syntax_trees
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -45,13 +46,12 @@ def requirements() -> dict[str, Requirement]:
 def imported() -> set[str]:
     """The packages of others that our sources import."""
     found = set()
-    for source in SOURCES:
-        for path in (ROOT / source).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Import):
-                    found |= {alias.name.partition(".")[0] for alias in node.names}
-                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                    found.add(node.module if node.module.startswith("google") else node.module.partition(".")[0])
+    for tree in syntax_trees().values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module if node.module.startswith("google") else node.module.partition(".")[0])
     return found - OURS - IMPORTERS - sys.stdlib_module_names
 
 

@@ -12,7 +12,7 @@ from simulation.run import main
 from simulation.simulation import Simulation, has_fronts
 
 TESTS = Path(__file__).parents[1]
-SEEDS = 50
+SEEDS = 30
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 10))

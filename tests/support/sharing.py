@@ -12,7 +12,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-__all__ = ["SLOW", "ByFile", "needs_spark"]
+__all__ = ["SLOW", "ByFile", "file_of", "needs_spark"]
 
 ROOT = Path(__file__).parents[2]
 SLOW = {
@@ -66,6 +66,11 @@ SLOW = {
 }
 """Whole files that take long, or need a real server: `make test` leaves them to `make test-all`. It keeps one short
 file of Spark's, one or more of each protocol's real clients, and bridges that are quick."""
+
+
+def file_of(item: pytest.Item) -> str:
+    """Return the file of a test, relative to the repository."""
+    return item.nodeid.partition("::")[0]
 
 
 @lru_cache

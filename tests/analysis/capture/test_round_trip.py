@@ -5,9 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.captures import conversation, read, story, written
+from support.examples import examples
 
 from penstock_analysis.capture import (
     CaptureEvent,
@@ -186,7 +187,7 @@ def test_a_file_cut_anywhere_in_two() -> None:
     assert list(map(repr, read(file, range(len(file))))) == whole
 
 
-@settings(max_examples=400)
+@examples(least=100, most=400)
 @given(st.data())
 def test_garbage_is_never_an_error(data: st.DataObject) -> None:
     """Bytes altered, taken out and put in: events or damage, and whatever is said of a side is in order."""

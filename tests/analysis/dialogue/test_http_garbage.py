@@ -6,9 +6,10 @@ import random
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.captures.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear
+from support.examples import examples
 from support.http.messages import LAST, OPEN, SESSION, chunk
 from support.s2.whole_api import talk
 
@@ -46,7 +47,7 @@ def test_garbage_is_told(start: bytes, said: list[tuple[Sender, bytes]], middle:
 
 
 @pytest.mark.parametrize("alpn", ["http/1.1", "h2"])
-@settings(max_examples=60)
+@examples(most=60)
 @given(st.integers(0, 2**32))
 def test_talk_with_wrong_bytes_is_told(alpn: str, seed: int) -> None:
     chance = random.Random(seed)
@@ -64,7 +65,7 @@ def test_talk_with_wrong_bytes_is_told(alpn: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("alpn", ["http/1.1", "h2"])
-@settings(max_examples=30)
+@examples(most=30)
 @given(st.integers(0, 2**32))
 def test_talk_with_gaps_is_told(alpn: str, seed: int) -> None:
     chance = random.Random(seed)

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from penstock_codecs.codec import NEED_DATA, Pull, Role
 from penstock_codecs.failures import LocalProtocolError, RemoteProtocolError
@@ -124,7 +125,7 @@ rounds_of_both = st.one_of(
 )
 
 
-@settings(max_examples=500)
+@examples(least=100, most=500)
 @given(
     rounds=st.lists(rounds_of_both, min_size=1, max_size=4),
     repeats=st.integers(2, 4),

@@ -9,8 +9,9 @@ from typing import Any
 import cramjam
 import google_crc32c
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from penstock_codecs.compression import DecompressionError
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -68,7 +69,7 @@ def resealed(data: bytes, at: int, change: bytes) -> bytes:
     return bytes(wrong)
 
 
-@settings(max_examples=60)
+@examples(most=60)
 @given(st.lists(batches(), max_size=3), st.integers(0, 60))
 def test_batches_are_read_as_they_were_written(given_batches: list[KafkaBatch], rest: int) -> None:
     """A part of one more batch at the end, as Fetch may return, is left out."""
@@ -81,7 +82,7 @@ def test_batches_are_read_as_they_were_written(given_batches: list[KafkaBatch], 
         assert list(batch.timestamps) == list(before.timestamps)
 
 
-@settings(max_examples=40)
+@examples(most=40)
 @given(batches())
 def test_kafka_python_reads_the_same_records(batch: KafkaBatch) -> None:
     records = pytest.importorskip("kafka.record.default_records", reason="kafka-python is not installed (group peers)")
@@ -126,7 +127,7 @@ def test_a_batch_without_records_moves_its_readers_on() -> None:
 # ---- damage ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150)
+@examples(most=150)
 @given(st.data())
 def test_damage_is_refused_and_nothing_else_happens(data: st.DataObject) -> None:
     """With a wrong checksum always; with a checksum that fits, the batch is read or refused with a documented error."""
@@ -193,7 +194,7 @@ def test_snappy_is_read_bare_and_in_the_framing_of_java() -> None:
 
 
 @CODECS
-@settings(max_examples=30)
+@examples(most=30)
 @given(data=st.binary(max_size=300))
 def test_compression_is_undone_and_garbage_is_refused(codec: KafkaCompression, data: bytes) -> None:
     assert decompress(codec, compress(codec, data), 300) == data

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.kafka.batches import KafkaBatch, KafkaHeaders, read_batches
@@ -34,7 +35,7 @@ def stored(batch: KafkaBatch) -> RecordBatch:
     return RecordBatch(Columns(numbers, [1000] * len(part.bodies), part.bodies, part.headers))
 
 
-@settings(max_examples=100)
+@examples(most=100)
 @given(RECORDS)
 def test_a_record_comes_back_as_it_was_produced(records: list[tuple[bytes | None, bytes | None, KafkaHeaders]]) -> None:
     batch = batch_of(records)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
@@ -36,7 +37,7 @@ def fetched(content: bytes, start: int = 0, *aborted: AbortedTransaction) -> tup
     return {n: body for run in runs for n, body in zip(run.seq_nums, run.bodies, strict=True)}, after
 
 
-@settings(max_examples=100)
+@examples(most=100)
 @given(st.lists(st.tuples(st.binary(max_size=5), HEADERS, KEYS), min_size=1, max_size=5), st.integers(0, 9))
 def test_records_come_back_as_they_were_produced(records: list[tuple[bytes, Headers, bytes | None]], base: int) -> None:
     bodies = [body for body, _, _ in records]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.kafka.messages import messages
 
 from penstock_codecs.codec import NEED_DATA, PAUSED
@@ -32,7 +33,7 @@ def failure(server: KafkaServer | KafkaClient) -> str:
     return str(failed.value.failure)
 
 
-@settings(max_examples=60)
+@examples(most=60)
 @given(st.data())
 def test_a_client_and_a_server_understand_each_other(data: st.DataObject) -> None:
     client, server = KafkaClient(), KafkaServer()

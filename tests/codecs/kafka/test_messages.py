@@ -8,8 +8,9 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
+from support.examples import examples
 from support.kafka.messages import messages
 
 from penstock_codecs.kafka import APIS, KafkaApi, KafkaMessage
@@ -42,6 +43,10 @@ def encoded(message: KafkaMessage, api: KafkaApi, version: int) -> bytes:
         reject()
 
 
+FEW = examples(share=2, most=25)
+"""For each message; there are 60."""
+
+
 def decoded(data: bytes, cls: type[KafkaMessage], api: KafkaApi, version: int) -> KafkaMessage:
     reader = KafkaReader(data, items=1000)
     message = cls.read(reader, version, flexible=api.is_flexible(version))
@@ -55,7 +60,7 @@ def versions(api: KafkaApi, first: int = 0) -> st.SearchStrategy[int]:
 
 @EACH
 @SIDES
-@settings(max_examples=25)
+@FEW
 @given(data=st.data())
 def test_a_message_is_decoded_as_it_was_encoded(api: KafkaApi, side: str, data: st.DataObject) -> None:
     cls, version = getattr(api, side), data.draw(versions(api))
@@ -69,7 +74,7 @@ def test_a_message_is_decoded_as_it_was_encoded(api: KafkaApi, side: str, data: 
 
 @EACH
 @SIDES
-@settings(max_examples=25)
+@FEW
 @given(data=st.data())
 def test_kafka_python_reads_and_writes_the_same(api: KafkaApi, side: str, data: st.DataObject) -> None:
     cls = theirs(f"{api.name}{side.capitalize()}")

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.segment.messages import MESSAGES, WRITER, at_most, joined, message_of, pull, ready_client
+from support.examples import examples
+from support.segment.messages import MESSAGES, WRITER, joined, message_of, pull, ready_client
 
 from penstock_codecs import conformance
 from penstock_codecs.codec import NEED_DATA, Role, installed_codecs
@@ -75,7 +76,7 @@ def test_the_sample_is_good_wherever_it_is_cut(role: Role, dialect: str) -> None
 
 
 @ENDS
-@at_most(700)
+@examples(most=700)
 @given(data=st.data())
 def test_near_misses(role: Role, dialect: str, data: st.DataObject) -> None:
     make = partial(PLUGIN.make, role, dialect)
@@ -86,7 +87,7 @@ def test_near_misses(role: Role, dialect: str, data: st.DataObject) -> None:
 
 
 @ENDS
-@at_most(300)
+@examples(most=300)
 @given(data=st.data())
 def test_any_messages_in_any_order(role: Role, dialect: str, data: st.DataObject) -> None:
     make = partial(PLUGIN.make, role, dialect)
@@ -96,7 +97,7 @@ def test_any_messages_in_any_order(role: Role, dialect: str, data: st.DataObject
 
 
 @ENDS
-@at_most(700)
+@examples(most=700)
 @given(st.lists(st.sampled_from(TOKENS) | st.sampled_from(TYPES) | st.binary(max_size=6), max_size=20).map(b"".join))
 def test_garbage(role: Role, dialect: str, garbage: bytes) -> None:
     make = partial(PLUGIN.make, role, dialect)
@@ -109,7 +110,7 @@ MOST_HELD = 2 * 508 + 200 + 100
 """Two messages, a piece, and what came last."""
 
 
-@at_most(200)
+@examples(most=200)
 @given(st.sampled_from(PLUGIN.dialects), st.data())
 def test_a_server_holds_no_more_than_its_limits(dialect: str, data: st.DataObject) -> None:
     said = data.draw(near_misses(Role.SERVER, dialect)) + data.draw(st.sampled_from([b"\0", b"\xff", b"a"])) * 5000
@@ -213,7 +214,7 @@ def test_large_messages_in_small_pieces() -> None:
     assert events[-1].data == join_events([body])
 
 
-@at_most(500)
+@examples(most=500)
 @given(st.lists(st.binary(max_size=50) | st.sampled_from([b"", b"x" * 100]), max_size=30))
 def test_events(bodies: list[bytes]) -> None:
     block = join_events(bodies)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.segment.messages import MESSAGES, WRITER, at_most, message_of
+from support.examples import examples
+from support.segment.messages import MESSAGES, WRITER, message_of
 
 from penstock_codecs.failures import LocalProtocolError
 from penstock_codecs.limits import SEGMENT_MAX_ITEMS, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME
@@ -16,7 +17,7 @@ from penstock_codecs.segment.wire import MalformedValue, decode_text, encode_tex
 EACH = pytest.mark.parametrize(
     "cls", [pytest.param(cls, id=f"{dialect.value}-{cls.__name__}") for dialect, cls in MESSAGES]
 )
-FEW = at_most(20)
+FEW = examples(share=2, most=20)
 """Of each class; there are 90."""
 
 
@@ -135,7 +136,7 @@ def test_invalid_event_number_has_two_layouts(data: st.DataObject) -> None:
     assert [field.name for field in fields_of(released.InvalidEventNumber, 16)][1] == "request_id"
 
 
-@at_most(500)
+@examples(most=500)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_modified_utf8(text: str) -> None:
     encoded = encode_text(text)

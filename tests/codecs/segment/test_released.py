@@ -9,7 +9,8 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.segment.messages import MESSAGES, WRITER, at_most, joined, message_of, pull
+from support.examples import examples
+from support.segment.messages import MESSAGES, WRITER, joined, message_of, pull
 
 from penstock_codecs import conformance
 from penstock_codecs.failures import LocalProtocolError
@@ -98,7 +99,7 @@ def test_forms_that_do_not_exist(size: int, room: bool) -> None:
         append_messages(WRITER, EVENTS, 2, 1, block_size=size, room=room)
 
 
-@at_most(1000)
+@examples(most=1000)
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=6), st.none() | st.integers(0, 200), st.data())
 def test_any_append(bodies: list[bytes], size: int | None, data: st.DataObject) -> None:
     client, server = ready()
@@ -132,7 +133,7 @@ FREE = {
 }
 
 
-@at_most(300)
+@examples(most=300)
 @given(st.lists(st.sampled_from(FREE[Direction.REQUEST]).flatmap(message_of), max_size=5))
 def test_requests(messages: list[SegmentMessage]) -> None:
     client, server = ready()
@@ -140,7 +141,7 @@ def test_requests(messages: list[SegmentMessage]) -> None:
     assert pull(server) == messages
 
 
-@at_most(300)
+@examples(most=300)
 @given(st.lists(st.sampled_from(FREE[Direction.REPLY]).flatmap(message_of), max_size=5))
 def test_replies(messages: list[SegmentMessage]) -> None:
     client, server = ready()

@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
-from support.segment.messages import WRITER, at_most, joined
+from support.examples import examples
+from support.segment.messages import WRITER, joined
 
 from penstock.cli import main
 from penstock.cli.decode import unhexed
@@ -214,7 +215,7 @@ def test_hex_is_found_out(data: bytes) -> None:
     assert unhexed(data, "binary") == data
 
 
-@at_most(300)
+@examples(most=300)
 @given(st.sampled_from(["segment", "s2s", "s3p"]), st.binary(max_size=60))
 def test_garbage(protocol: str, data: bytes) -> None:
     result = decode(protocol, data, "--format", "binary")

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.store import BASIN, STREAM, Fails, Wall, appending, bodies, fence, trim_record
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
@@ -36,7 +37,7 @@ from penstock_codecs.operations import (
     Trim,
 )
 
-EXAMPLES = settings.get_profile(settings.get_current_profile_name()).max_examples // 8
+EXAMPLES = examples(share=8, least=5)
 """A history costs 30 to 100 ms."""
 ALL = Layout.ENVELOPE_HEADERS | Layout.ENVELOPE_EMPTY | Layout.ENVELOPE_COMMANDS
 KEY = (Header(b"k", b"v"),)
@@ -359,7 +360,7 @@ class History:
             return []
 
 
-@settings(max_examples=EXAMPLES)
+@EXAMPLES
 @given(st.sampled_from([Layout.PLAIN, ALL, Layout.ENVELOPE_HEADERS]), st.lists(steps, max_size=20))
 def test_whatever_happens_the_bytes_are_those_of_the_model(envelopes: Layout, history: list[object]) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.store import BASIN, STREAM, Wall, appending, batches, fence, trim_record
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
@@ -26,7 +27,7 @@ from penstock_codecs.operations import (
     Trim,
 )
 
-EXAMPLES = settings.get_profile(settings.get_current_profile_name()).max_examples // 8
+EXAMPLES = examples(share=8, least=5)
 """A history costs 30 to 100 ms."""
 
 
@@ -272,7 +273,7 @@ class History:
         assert ids == [self.model.records[record.seq_num][0] for record in records]
 
 
-@settings(max_examples=EXAMPLES)
+@EXAMPLES
 @given(st.lists(steps, max_size=25))
 def test_whatever_happens_the_store_says_what_the_model_says(history: list[object]) -> None:
     with tempfile.TemporaryDirectory() as directory:

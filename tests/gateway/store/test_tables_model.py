@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.core.back import Back
@@ -27,7 +28,7 @@ from penstock_codecs.table_operations import (
     VersionedKey,
 )
 
-EXAMPLES = settings.get_profile(settings.get_current_profile_name()).max_examples // 8
+EXAMPLES = examples(share=8, least=5)
 """A history costs 20 to 60 ms."""
 
 TABLE = "table"
@@ -187,7 +188,7 @@ class History:
         assert await back.perform(GetTableInfo(TABLE)) == info
 
 
-@settings(max_examples=EXAMPLES)
+@EXAMPLES
 @given(st.lists(STEPS, max_size=25))
 def test_whatever_happens_a_table_says_what_the_model_says(history: list[object]) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.store import BASIN, STREAM, Unwritable, Wall, appending, bodies
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
@@ -32,7 +33,7 @@ from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Header, Headers, StreamRef
 from penstock_codecs.operations import Append, CheckTail, CreateBasin, CreateStream, DeleteStream, FromSeqNum, Trim
 
-EXAMPLES = settings.get_profile(settings.get_current_profile_name()).max_examples // 8
+EXAMPLES = examples(share=8, least=5)
 """A history costs 30 to 100 ms."""
 ENVELOPES = Layout.ENVELOPE_HEADERS | Layout.ENVELOPE_EMPTY | Layout.ENVELOPE_COMMANDS
 SOURCE = StreamRef(BASIN, "source")
@@ -332,7 +333,7 @@ class History:
         assert found.end_of_segment == (model.sealed and step.offset == len(model.data))
 
 
-@settings(max_examples=EXAMPLES)
+@EXAMPLES
 @given(histories, st.booleans())
 def test_whatever_happens_the_bytes_are_what_the_model_says(
     history: tuple[list[object], list[object], list[object]], envelopes: bool

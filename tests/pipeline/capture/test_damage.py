@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.captures import s2_talk, s3p_talk, written
 from support.captures.commands import run
 from support.captures.tables import bag, part_of, read, rows
+from support.examples import examples
 
 from penstock_analysis.capture import CaptureWriter
 from penstock_spark.capture.files import Unreadable
@@ -23,7 +24,7 @@ TABLES = sorted(CAPTURE_TABLES)
 
 
 @given(st.integers(4, len(FILE) - 1), st.booleans())
-@settings(max_examples=60)
+@examples(most=60)
 def test_cut_at_any_byte(tmp_path_factory: pytest.TempPathFactory, cut: int, squeezed: bool) -> None:
     """As `penstock records` reads it, with the damage in each row."""
     path = tmp_path_factory.mktemp("cut") / "one.pcapng"

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.scripted_servers import s3p_server
 
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -97,7 +98,7 @@ def test_a_server_that_stops_amid_its_answer_is_not_waited_for_for_ever() -> Non
 
 
 @given(st.data())
-@settings(max_examples=40)
+@examples(most=40)
 def test_whatever_is_trimmed_meanwhile_a_range_is_whole_or_an_error(data: st.DataObject) -> None:
     """Trims come between any two commands, connections are cut at any; bodies say the numbers."""
     sizes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=8))

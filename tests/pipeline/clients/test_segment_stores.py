@@ -8,8 +8,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.scripted_servers import segment_store
 
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -199,7 +200,7 @@ def test_a_store_that_stops_amid_its_answer_is_not_waited_for_for_ever() -> None
 
 
 @given(st.data())
-@settings(max_examples=40)
+@examples(most=40)
 def test_whatever_is_cut_off_meanwhile_a_range_is_whole_or_an_error(data: st.DataObject) -> None:
     """Truncations come between any two requests, connections end at any; bodies say the numbers."""
     bodies = [b"%d" % number * size for number, size in enumerate(data.draw(st.lists(st.integers(0, 9), max_size=9)))]

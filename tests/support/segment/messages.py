@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from penstock_codecs.codec import Pull
@@ -24,7 +23,7 @@ from penstock_codecs.segment import (
     encode,
 )
 
-__all__ = ["MESSAGES", "WRITER", "at_most", "joined", "message_of", "pull", "ready_client", "ready_server"]
+__all__ = ["MESSAGES", "WRITER", "joined", "message_of", "pull", "ready_client", "ready_server"]
 
 WRITER = UUID("00112233-4455-6677-8899-aabbccddeeff")
 
@@ -83,11 +82,6 @@ def message_of(cls: type[SegmentMessage]) -> st.SearchStrategy[SegmentMessage]:
         known = (BY_FIELD.get(f"{cls.__name__}.{field.name}"), BY_NAME.get(field.name), BY_WIRE.get(field.wire.name))
         values[field.name] = next(strategy for strategy in known if strategy is not None)
     return st.builds(cls, **values)
-
-
-def at_most(examples: int) -> settings:
-    """Limit the profile's number of examples to `examples`: for costly examples, or tests with many cases."""
-    return settings(max_examples=min(examples, settings().max_examples))
 
 
 def joined(*messages: SegmentMessage) -> bytes:

@@ -6,8 +6,9 @@ import tempfile
 from pathlib import Path
 
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.records_only import RecordsOnly
 from support.store import BASIN, STREAM, Wall, appending
 
@@ -62,7 +63,7 @@ async def whole(back: Back, step: int = 1 << 20) -> tuple[int, bytes]:
     return info.start_offset, data
 
 
-@settings(deadline=None, max_examples=60)
+@examples(most=60)
 @given(ACTIONS, LAYOUTS, CUTS)
 def test_the_same_bytes_as_the_embedded_store(actions: list[bytes | Append | str], layout: Layout, cuts: list) -> None:
     trio.run(_same_bytes, actions, layout, cuts)

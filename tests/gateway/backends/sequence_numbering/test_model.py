@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.native import FakeNative, MemoryTables
 from support.store import NOW, STREAM, Wall, appending, batches
 
@@ -201,6 +202,6 @@ async def carry_out(history: History, step: tuple[object, ...]) -> None:
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("offsets", [False, True])
 @given(script=st.lists(steps, max_size=14))
-@settings(max_examples=settings.get_profile(settings.get_current_profile_name()).max_examples // 2)
+@examples(share=2, least=20)
 async def test_history(offsets: bool, exclusive: bool, script: list[tuple[object, ...]]) -> None:
     await run(History(offsets, exclusive), script)

@@ -6,9 +6,10 @@ import itertools
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, composite
+from support.examples import examples
 
 from penstock.protocols.controller.controller.topology import (
     CutOrder,
@@ -29,8 +30,8 @@ from penstock.protocols.controller.controller.topology import (
     replaced,
 )
 
-enough = settings(max_examples=300)
-"""Also where the profile says more: histories are small, and building them takes its time."""
+enough = examples(most=300)
+"""Also where the profile says very many: histories are small, and building them takes its time."""
 
 
 @composite

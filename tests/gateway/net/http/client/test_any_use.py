@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import pytest
 import trio
 import trio.testing
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
+from support.examples import examples
 from support.http.client import memory_pair, socket_pair
 from support.upstreams import by, far_server
 
@@ -65,7 +66,7 @@ async def use(client: HttpClient, request: Request) -> None:
 @pytest.mark.parametrize("version", [HttpVersion.H1, HttpVersion.H2], ids=lambda version: version.value)
 @pytest.mark.parametrize("pair", [memory_pair, socket_pair], ids=["memory", "socket"])
 def test_nothing_is_lost_for_those_after(version: HttpVersion, pair: object) -> None:
-    @settings(max_examples=settings().max_examples // 8)
+    @examples(share=8, least=5)
     @given(st.lists(requests, min_size=1, max_size=12))
     def run(story: list[Request]) -> None:
         async def main() -> None:

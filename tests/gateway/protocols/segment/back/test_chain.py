@@ -65,9 +65,10 @@ async def test_both_kinds_of_clients_append_to_one_stream(client: Client, back: 
     assert found == expected
 
 
+@pytest.mark.parametrize("step", [pytest.param(3, marks=pytest.mark.slow), 20], ids=["many cuts", "some cuts"])
 @pytest.mark.parametrize("name", list(draft_shapes.ALL)[::5])
 async def test_a_draft_client_that_comes_again_goes_on_where_it_is_told(
-    back: Combined, clock: MockClock, name: str
+    back: Combined, clock: MockClock, name: str, step: int
 ) -> None:
     """Bytes sent on the earlier connection are passed on before the client gets its level, or never."""
     shape = draft_shapes.ALL[name]
@@ -97,5 +98,5 @@ async def test_a_draft_client_that_comes_again_goes_on_where_it_is_told(
                 assert isinstance(reply, draft.DataAppended), (cut, reply)
             assert await (await connect()).content(segment) == shape.content
 
-        for cut in range(0, len(shape.data) + 1, 3):
+        for cut in range(0, len(shape.data) + 1, step):
             nursery.start_soon(converse, cut)

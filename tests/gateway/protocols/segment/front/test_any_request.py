@@ -34,7 +34,6 @@ NOT_FREE = (released.Hello, released.AppendBlock, released.AppendBlockEnd)
 REQUESTS = [
     cls for cls in TYPE_TABLE[Dialect.RELEASED].values() if cls.direction is Direction.REQUEST and cls not in NOT_FREE
 ]
-ROUNDS = 60
 
 
 class Maker:
@@ -95,17 +94,18 @@ async def prepared(connect: Connect, there: bool) -> Client:
     return client
 
 
+@pytest.mark.parametrize("rounds", [15, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("cls", REQUESTS, ids=lambda cls: cls.__name__)
-async def test_any_request(back: WatchedBack, clock: MockClock, cls: type[SegmentMessage]) -> None:
+async def test_any_request(back: WatchedBack, clock: MockClock, cls: type[SegmentMessage], rounds: int) -> None:
     async with serving(SegmentFront(back, SegmentSettings(read_hold_seconds=0.0))) as connect:
-        await converse(connect, cls)
+        await converse(connect, cls, rounds)
 
 
-async def converse(connect: Connect, cls: type[SegmentMessage]) -> None:
+async def converse(connect: Connect, cls: type[SegmentMessage], rounds: int) -> None:
     maker = Maker(random.Random(cls.type_id))
     client = await prepared(connect, there=False)
     with structlog.testing.capture_logs() as logs:
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             request = maker.make(cls)
             writer = getattr(request, "writer_id", None)
             if writer is not None and not isinstance(request, released.SetupAppend):

@@ -101,8 +101,9 @@ async def test_the_pieces_of_a_block_are_stored_as_they_come(
 # ---- every shape, at every cut -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 10], ids=["every cut", "some cuts"])
 @pytest.mark.parametrize("name", draft_shapes.ALL)
-async def test_shapes_at_every_cut(client: Client, clock: MockClock, connect: Connect, name: str) -> None:
+async def test_shapes_at_every_cut(client: Client, clock: MockClock, connect: Connect, name: str, step: int) -> None:
     """However the bytes arrive, the same is stored and answered."""
     shape = draft_shapes.ALL[name]
     for segment in ("seg", "other"):
@@ -130,11 +131,11 @@ async def test_shapes_at_every_cut(client: Client, clock: MockClock, connect: Co
                 replies[type(reply)] += 1
         assert level == len(shape.content) and replies == shape.others, cut
 
-    cuts = len(shape.data) + 1
+    cuts = range(0, len(shape.data) + 1, step)
     async with trio.open_nursery() as nursery:
-        for cut in range(cuts):
+        for cut in cuts:
             nursery.start_soon(converse, cut)
-    assert Counter(split_events(await content(connect))) == Counter(split_events(shape.content) * cuts)
+    assert Counter(split_events(await content(connect))) == Counter(split_events(shape.content) * len(cuts))
 
 
 PARAGRAPH = [
