@@ -1,7 +1,8 @@
 """Positions in a partition, by requests to its leader: its ends, records by time, and identifiers.
 
 Offsets are sequence numbers. The identifier of a record is its timestamp, and how many offsets it is behind the first
-record with that timestamp. So a broker finds both by time (ListOffsets), and the gateway keeps nothing.
+record with that timestamp. So a broker finds both by time (ListOffsets). The gateway only remembers the first records of
+the timestamps that it was asked for last: after a trim the broker does not know them any more.
 """
 
 from __future__ import annotations
@@ -93,17 +94,22 @@ class KafkaPositions:
 
     async def record_id(self, partition: TopicPartition, offset: int, timestamp: int) -> RecordId:
         """Return the identifier of a record, or of the next one if it will have this timestamp."""
-        key = partition, timestamp
-        first = self._firsts.get(key)
+        first = self._firsts.get((partition, timestamp))
         if first is None or first > offset:
             found = await self.first_at(partition, timestamp)
             # Without that record, or if timestamps fall, this is the first that is known.
             first = offset if found is None or found.timestamp != timestamp else min(found.offset, offset)
-            self._firsts[key] = first
-            while len(self._firsts) > _REMEMBERED:
-                self._firsts.popitem(last=False)
+        return RecordId(timestamp, offset - self._first_of(partition, timestamp, first))
+
+    def _first_of(self, partition: TopicPartition, timestamp: int, found: int) -> int:
+        """Return the first offset with a timestamp, of which the first that is left is `found`: identifiers that were
+        told stay as they are when a trim ends between records of one ms."""
+        key = partition, timestamp
+        first = self._firsts[key] = min(found, self._firsts.get(key, found))
         self._firsts.move_to_end(key)
-        return RecordId(timestamp, offset - first)
+        while len(self._firsts) > _REMEMBERED:
+            self._firsts.popitem(last=False)
+        return first
 
     def forget(self, partition: TopicPartition) -> None:
         """Forget the records of a topic that is deleted."""
@@ -138,9 +144,11 @@ class KafkaPositions:
         first = await self.first_at(partition, record_id.ms)
         if first is None:
             return await self._tail_spot(partition)
-        if first.timestamp > record_id.ms or not record_id.seq:
+        if first.timestamp > record_id.ms:
+            return first
+        offset = self._first_of(partition, record_id.ms, first.offset) + record_id.seq
+        if offset <= first.offset:
             return first
         # The record is `seq` behind the first of its ms, or the first of a later ms, whichever comes first.
         later = await self.first_at(partition, record_id.ms + 1) or await self._tail_spot(partition)
-        offset = first.offset + record_id.seq
         return later if later.offset <= offset else PartitionSpot(offset, record_id.ms)

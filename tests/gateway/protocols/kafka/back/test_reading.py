@@ -215,6 +215,16 @@ async def test_trim(cluster: Any) -> None:
         assert (await back.perform(CheckTail(STREAM))).seq_num == 3
 
 
+async def test_a_trim_between_records_of_one_time_keeps_their_identifiers(cluster: Any) -> None:
+    """The broker then takes a later record for the first of that time."""
+    async with cluster.back() as back:
+        await fill(back, 20, 20, 20, 20)
+        await back.perform(Trim(STREAM, FromRecordId(RecordId(20, 2))))
+        for seq, index in ((0, 2), (1, 2), (2, 2), (3, 3)):
+            found = await back.perform(Locate(STREAM, FromRecordId(RecordId(20, seq))))
+            assert (found.seq_num, found.record_id) == (index, RecordId(20, index))
+
+
 async def test_streams(cluster: Any) -> None:
     """Topics of several partitions are sets of streams; the gateway creates topics of one."""
     async with cluster.back() as back:
