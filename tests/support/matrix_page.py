@@ -24,8 +24,8 @@ To see whether clients of a protocol can use a server, find the pair in the firs
 passed. `make pages` runs them and writes this page; do not edit it. A front is the protocol of the clients, a back is
 the server behind the gateway. Each pair ran one workload of random batches: bodies of 0 bytes to 64 KiB and of 1 MiB,
 with and without headers. Records that were appended through one front were read through all of them, and compared byte
-for byte. Clients of Kafka are those of librdkafka, and get names of headers that are text; clients of Durable Streams are
-its Python client, which appends to streams of JSON, and reads other streams as bytes.
+for byte. The client of Kafka is librdkafka, and gets names of headers that are text; that of Durable Streams is its
+Python client, which appends to streams of JSON, and reads other streams as bytes.
 
 {tried}
 If a server lacks a feature, the gateway must refuse it and change nothing; the tables show its error. A dash: the

@@ -1,8 +1,8 @@
 """Positions in a partition, by requests to its leader: its ends, records by time, and identifiers.
 
 Offsets are sequence numbers. The identifier of a record is its timestamp, and how many offsets it is behind the first
-record with that timestamp. So a broker finds both by time (ListOffsets). The gateway only remembers the first records of
-the timestamps that it was asked for last: after a trim the broker does not know them any more.
+record with that timestamp. So a broker finds both by time (ListOffsets). The gateway remembers the first records of the
+timestamps that it was asked for last: after a trim the broker does not know them any more.
 """
 
 from __future__ import annotations
