@@ -44,9 +44,12 @@ def to_segments(request: pytest.FixtureRequest) -> Iterator[GatewayProcess]:
         yield gateway
 
 
-@pytest.fixture(scope="module", params=[SECOND["s2"], REAL["s2"], SECOND["durable"], REAL["durable"]], ids=str)
+RECORDS = [where[kind] for kind in ("s2", "durable", "kafka") for where in (SECOND, REAL)]
+
+
+@pytest.fixture(scope="module", params=RECORDS, ids=str)
 def to_records(request: pytest.FixtureRequest) -> Iterator[GatewayProcess]:
-    """A gateway before a server of records: of S2, or of Durable Streams."""
+    """A gateway before a server of records: of S2, Durable Streams or Kafka."""
     with request.param.running() as gateway:
         yield gateway
 

@@ -41,7 +41,7 @@ SLOW = {
         "guides": "guides",
         "hostile": "attacks half_messages idle words",
         "peers": "delegation_tokens encryption faults_others faults_s2_sdk foreign_pages_in_browser go kafka "
-        "kafka_back kafka_positions kafka_sasl kafka_tools kafka_transactions "
+        "kafka_back kafka_positions kafka_sasl kafka_tools kafka_topic_ids kafka_transactions "
         "mcp_document mcp_sdk node page_in_browser pravega_java pravega_java_admin pravega_java_again "
         "pravega_java_autoscaling "
         "pravega_java_bytes pravega_java_cuts pravega_java_delegation pravega_java_document pravega_java_groups "

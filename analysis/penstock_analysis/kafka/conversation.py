@@ -1,7 +1,8 @@
 """One Kafka conversation: requests, the responses to them in their order, and the records of both.
 
 The exchange of a message is the number of its request, from 1. A response is paired by its correlation id, so pairing
-goes on behind a gap. A stream is named by its topic, with the partition behind a slash if that is not 0.
+goes on behind a gap. A stream is named by its topic, with the partition behind a slash if that is not 0. Requests that
+name a topic by its id are understood once an answer of any conversation has told its name; else the id stands for it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.dialogue.messages import APPENDED, DELIVERED, Message, Problem, SeenRecord
@@ -28,8 +30,16 @@ from penstock_codecs.failures import OperationFailed
 from penstock_codecs.kafka import KafkaError, KafkaMessage, KafkaRequest
 from penstock_codecs.kafka.batches import read_batches
 from penstock_codecs.kafka.carrying import to_headers
+from penstock_codecs.kafka.cluster_messages import MetadataResponse
 from penstock_codecs.kafka.conversation import read_response
-from penstock_codecs.kafka.record_messages import FetchRequest, FetchResponse, ProduceRequest, ProduceResponse
+from penstock_codecs.kafka.record_messages import (
+    FetchRequest,
+    FetchResponse,
+    FetchTopicResult,
+    ProduceRequest,
+    ProduceResponse,
+)
+from penstock_codecs.kafka.topic_messages import CreateTopicsResponse
 from penstock_codecs.kafka.wire import KafkaFault
 
 __all__ = ["KafkaDialogue"]
@@ -49,11 +59,11 @@ class _Asked:
 
 
 class KafkaDialogue(TwoSided):
-    """Dialogue of one Kafka conversation."""
+    """Dialogue of one Kafka conversation. `names`: of topics by id, which all conversations of a capture share."""
 
     layer = "kafka"
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: Conversation, names: dict[bytes, str]) -> None:
         super().__init__(
             conversation,
             DialogueSide(conversation, Sender.CLIENT, request_reader, request_begins),
@@ -61,6 +71,7 @@ class KafkaDialogue(TwoSided):
         )
         self._asked: deque[_Asked] = deque(maxlen=MOST_WAITING)
         self._requests = 0
+        self._names = names
         self._waiting = PendingBatches()
 
     def _unanswered(self) -> list[SeenRecord]:
@@ -77,11 +88,11 @@ class KafkaDialogue(TwoSided):
     def _request(self, request: KafkaRequest, span: TimedSpan) -> Message:
         self._requests += 1
         message = request.message
-        asked = _Asked(request, self._requests, span.end_ns, _stream_of(message))
+        asked = _Asked(request, self._requests, span.end_ns, self._stream_of(message))
         records: list[SeenRecord] = []
         answered = not (isinstance(message, ProduceRequest) and message.acks == _NO_ACKS)
         if isinstance(message, ProduceRequest):
-            for stream, data in _produced(message):
+            for stream, data in self._produced(message):
                 appended = self._records(APPENDED, stream, data, span)
                 if answered:
                     asked.tickets[stream], given_up = self._waiting.add(appended)
@@ -125,10 +136,12 @@ class KafkaDialogue(TwoSided):
         elif isinstance(message, FetchResponse):
             for topic in message.topics:
                 for partition in topic.partitions:
-                    stream = _name(topic.topic, partition.partition_index)
-                    wanted = _wanted(request.message, topic.topic, partition.partition_index)
+                    stream = self._stream(topic.topic, topic.topic_id, partition.partition_index)
+                    wanted = _wanted(request.message, topic, partition.partition_index)
                     delivered = self._records(DELIVERED, stream, partition.records or b"", span)
                     records += [record for record in delivered if (record.seq_num or 0) >= wanted]
+        elif isinstance(message, MetadataResponse | CreateTopicsResponse):
+            self._names.update({one.topic_id: one.name for one in message.topics if one.name is not None})
         yield self._message(
             Sender.SERVER,
             span,
@@ -153,7 +166,7 @@ class KafkaDialogue(TwoSided):
     def _acknowledged(self, asked: _Asked, response: ProduceResponse) -> Iterator[SeenRecord]:
         for topic in response.topics:
             for partition in topic.partitions:
-                ticket = asked.tickets.get(_name(topic.name, partition.index), 0)
+                ticket = asked.tickets.get(self._stream(topic.name, topic.topic_id, partition.index), 0)
                 if partition.error_code:
                     why = f"{_error_name(partition.error_code)}: {partition.error_message or ''}"
                     yield from self._waiting.refuse(ticket, why)
@@ -161,6 +174,31 @@ class KafkaDialogue(TwoSided):
                 for index, record in enumerate(self._waiting.take(ticket)):
                     record.seq_num = partition.base_offset + index if partition.base_offset >= 0 else None
                     yield record
+
+    # ---- topics ------------------------------------------------------------------------------------------------------
+
+    def _stream(self, topic: str, topic_id: bytes, partition: int) -> str:
+        topic = topic or self._names.get(topic_id) or str(UUID(bytes=topic_id))
+        return topic if not partition else f"{topic}/{partition}"
+
+    def _produced(self, message: ProduceRequest) -> Iterator[tuple[str, bytes]]:
+        for topic in message.topics:
+            for partition in topic.partitions:
+                yield self._stream(topic.name, topic.topic_id, partition.index), partition.records or b""
+
+    def _stream_of(self, message: KafkaMessage) -> str:
+        """Return the stream that a request is about, if it is about one only."""
+        if isinstance(message, ProduceRequest):
+            names = [name for name, _ in self._produced(message)]
+        elif isinstance(message, FetchRequest):
+            names = [
+                self._stream(one.topic, one.topic_id, each.partition)
+                for one in message.topics
+                for each in one.partitions
+            ]
+        else:
+            return ""
+        return names[0] if len(names) == 1 else ""
 
     # ---- records -----------------------------------------------------------------------------------------------------
 
@@ -194,35 +232,14 @@ def _unacknowledged(record: SeenRecord) -> SeenRecord:
     return record
 
 
-def _name(topic: str, partition: int) -> str:
-    return topic if not partition else f"{topic}/{partition}"
-
-
-def _produced(message: ProduceRequest) -> Iterator[tuple[str, bytes]]:
-    for topic in message.topics:
-        for partition in topic.partitions:
-            yield _name(topic.name, partition.index), partition.records or b""
-
-
-def _wanted(message: KafkaMessage, topic: str, partition: int) -> int:
+def _wanted(message: KafkaMessage, topic: FetchTopicResult, partition: int) -> int:
     """Return the offset from which a Fetch request wanted a partition: a batch may begin before it."""
     assert isinstance(message, FetchRequest)
     for one in message.topics:
         for wanted in one.partitions:
-            if (one.topic, wanted.partition) == (topic, partition):
+            if (one.topic, one.topic_id, wanted.partition) == (topic.topic, topic.topic_id, partition):
                 return wanted.fetch_offset
     return 0
-
-
-def _stream_of(message: KafkaMessage) -> str:
-    """Return the stream that a request is about, if it is about one only."""
-    if isinstance(message, ProduceRequest):
-        names = [name for name, _ in _produced(message)]
-    elif isinstance(message, FetchRequest):
-        names = [_name(one.topic, each.partition) for one in message.topics for each in one.partitions]
-    else:
-        return ""
-    return names[0] if len(names) == 1 else ""
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.plugin import AnalysisPlugin, Likeness
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 __all__ = ["PLUGIN"]
 
 
-def _dialogue(conversation: Conversation, _memory: Any) -> Dialogue:
+def _dialogue(conversation: Conversation, names: dict[bytes, str]) -> Dialogue:
     from penstock_analysis.kafka.conversation import KafkaDialogue
 
-    return KafkaDialogue(conversation)
+    return KafkaDialogue(conversation, names)
 
 
 def _begins(sender: Sender, first: bytes, _late: bool) -> Likeness | None:
@@ -38,6 +38,7 @@ def _redaction() -> Redaction:
 
 PLUGIN: Final = AnalysisPlugin(
     dialogue=_dialogue,
+    memory=dict,
     layers=("kafka",),
     begins=_begins,
     numbered_requests=True,

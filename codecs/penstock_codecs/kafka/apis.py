@@ -1,8 +1,7 @@
 """The table of APIs: the key, versions and messages of each.
 
-The newest versions are the last before topics got ids beside their names (KIP-516), since a stream has a name only; the
-oldest are those of Apache Kafka 4 (KIP-896), and Produce from 0 on, by which librdkafka tells which compressions it may
-use.
+The newest versions of those that read and write records are those of Apache Kafka 4.1; the oldest are those of Apache
+Kafka 4 (KIP-896), and Produce from 0 on, by which librdkafka tells which compressions it may use.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ API_VERSIONS: Final = KafkaApi("ApiVersions", 18, 0, 4, 3, cluster.ApiVersionsRe
 APIS: Final = {
     api.key: api
     for api in (
-        KafkaApi("Produce", 0, 0, 9, 9, records.ProduceRequest, records.ProduceResponse),
-        KafkaApi("Fetch", 1, 4, 12, 12, records.FetchRequest, records.FetchResponse),
+        KafkaApi("Produce", 0, 0, 13, 9, records.ProduceRequest, records.ProduceResponse),
+        KafkaApi("Fetch", 1, 4, 18, 12, records.FetchRequest, records.FetchResponse),
         KafkaApi("ListOffsets", 2, 1, 7, 6, records.ListOffsetsRequest, records.ListOffsetsResponse),
-        KafkaApi("Metadata", 3, 0, 9, 9, cluster.MetadataRequest, cluster.MetadataResponse),
+        KafkaApi("Metadata", 3, 0, 13, 9, cluster.MetadataRequest, cluster.MetadataResponse),
         KafkaApi("OffsetCommit", 8, 2, 9, 8, groups.OffsetCommitRequest, groups.OffsetCommitResponse),
         KafkaApi("OffsetFetch", 9, 1, 9, 6, groups.OffsetFetchRequest, groups.OffsetFetchResponse),
         KafkaApi("FindCoordinator", 10, 0, 6, 3, groups.FindCoordinatorRequest, groups.FindCoordinatorResponse),
@@ -57,8 +56,8 @@ APIS: Final = {
         KafkaApi("ListGroups", 16, 0, 5, 3, groups.ListGroupsRequest, groups.ListGroupsResponse),
         KafkaApi("SaslHandshake", 17, 1, 1, _NEVER, cluster.SaslHandshakeRequest, cluster.SaslHandshakeResponse),
         API_VERSIONS,
-        KafkaApi("CreateTopics", 19, 2, 6, 5, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
-        KafkaApi("DeleteTopics", 20, 1, 5, 4, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),
+        KafkaApi("CreateTopics", 19, 2, 7, 5, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
+        KafkaApi("DeleteTopics", 20, 1, 6, 4, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),
         KafkaApi("DeleteRecords", 21, 0, 2, 2, records.DeleteRecordsRequest, records.DeleteRecordsResponse),
         KafkaApi("InitProducerId", 22, 0, 4, 2, records.InitProducerIdRequest, records.InitProducerIdResponse),
         KafkaApi(

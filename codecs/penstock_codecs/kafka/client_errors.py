@@ -47,9 +47,13 @@ _ERRORS: Final[Mapping[int, tuple[str, FailureCode]]] = {
     78: ("OFFSET_NOT_AVAILABLE", FailureCode.HOT_SERVER),
     87: ("INVALID_RECORD", FailureCode.NOT_REPRESENTABLE),
     89: ("THROTTLING_QUOTA_EXCEEDED", FailureCode.RATE_LIMITED),
+    100: ("UNKNOWN_TOPIC_ID", FailureCode.HOT_SERVER),
+    103: ("INCONSISTENT_TOPIC_ID", FailureCode.HOT_SERVER),
 }
-STALE_LEADER: Final = frozenset({3, 5, 6, 8, 9, 56, 74, 75})
-"""Errors after which the leader of the partition is looked up again: the broker asked is not it, or not yet."""
+STALE_LEADER: Final = frozenset({3, 5, 6, 8, 9, 56, 74, 75, 100, 103})
+"""Errors after which the leader of the partition is looked up again: the broker asked is not it, or not yet.
+
+For the last two, the topic may also have been created again."""
 UNKNOWN_PRODUCER: Final = frozenset({45, 46, 47, 59})
 """Errors that say that the broker does not know the producer, or not up to this batch."""
 

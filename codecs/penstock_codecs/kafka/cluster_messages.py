@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from penstock_codecs.kafka.schema import Int8, Int16, Int32, Int64, KafkaMessage, nullable, since, tagged
+from penstock_codecs.kafka.schema import (
+    NO_UUID,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    KafkaMessage,
+    Uuid,
+    nullable,
+    since,
+    tagged,
+    until,
+)
 
 __all__ = [
     "NO_OPERATIONS",
@@ -24,6 +36,7 @@ __all__ = [
     "MetadataRequestTopic",
     "MetadataResponse",
     "MetadataTopic",
+    "NodeEndpoint",
     "SaslAuthenticateRequest",
     "SaslAuthenticateResponse",
     "SaslHandshakeRequest",
@@ -79,9 +92,10 @@ class ApiVersionsResponse(KafkaMessage, kw_only=True):
 
 
 class MetadataRequestTopic(KafkaMessage, kw_only=True):
-    """A topic that a client asks about."""
+    """A topic that a client asks about, by its id if `name` is None."""
 
-    name: str
+    topic_id: Annotated[Uuid, since(10)] = NO_UUID
+    name: Annotated[str | None, nullable(10)] = None
 
 
 class MetadataRequest(KafkaMessage, kw_only=True):
@@ -89,7 +103,7 @@ class MetadataRequest(KafkaMessage, kw_only=True):
 
     topics: Annotated[list[MetadataRequestTopic] | None, nullable(1)]
     allow_auto_topic_creation: Annotated[bool, since(4)] = True
-    include_cluster_authorized_operations: Annotated[bool, since(8)] = False
+    include_cluster_authorized_operations: Annotated[bool, since(8), until(10)] = False
     include_topic_authorized_operations: Annotated[bool, since(8)] = False
 
 
@@ -115,10 +129,11 @@ class MetadataPartition(KafkaMessage, kw_only=True):
 
 
 class MetadataTopic(KafkaMessage, kw_only=True):
-    """A topic, or the reason why it cannot be used."""
+    """A topic, or the reason why it cannot be used. `name` None: the id that was asked for is not known."""
 
     error_code: Int16 = 0
-    name: str
+    name: Annotated[str | None, nullable(12)] = None
+    topic_id: Annotated[Uuid, since(10)] = NO_UUID
     is_internal: Annotated[bool, since(1)] = False
     partitions: list[MetadataPartition]
     topic_authorized_operations: Annotated[Int32, since(8)] = NO_OPERATIONS
@@ -132,7 +147,17 @@ class MetadataResponse(KafkaMessage, kw_only=True):
     cluster_id: Annotated[str | None, since(2)] = None
     controller_id: Annotated[Int32, since(1)] = -1
     topics: list[MetadataTopic]
-    cluster_authorized_operations: Annotated[Int32, since(8)] = NO_OPERATIONS
+    cluster_authorized_operations: Annotated[Int32, since(8), until(10)] = NO_OPERATIONS
+    error_code: Annotated[Int16, since(13)] = 0
+
+
+class NodeEndpoint(KafkaMessage, kw_only=True):
+    """The address of a broker that an answer names as a leader (KIP-951)."""
+
+    node_id: Int32
+    host: str
+    port: Int32
+    rack: str | None = None
 
 
 class DescribeClusterRequest(KafkaMessage, kw_only=True):

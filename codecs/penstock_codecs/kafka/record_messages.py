@@ -10,7 +10,19 @@ from typing import Annotated
 
 import msgspec
 
-from penstock_codecs.kafka.schema import Int8, Int16, Int32, Int64, KafkaMessage, since, tagged
+from penstock_codecs.kafka.cluster_messages import NodeEndpoint
+from penstock_codecs.kafka.schema import (
+    NO_UUID,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    KafkaMessage,
+    Uuid,
+    since,
+    tagged,
+    until,
+)
 
 __all__ = [
     "AbortedTransaction",
@@ -50,6 +62,7 @@ __all__ = [
     "ProduceTopic",
     "ProduceTopicResult",
     "RecordError",
+    "ReplicaState",
     "SnapshotId",
 ]
 
@@ -66,7 +79,8 @@ class ProducePartition(KafkaMessage, kw_only=True):
 class ProduceTopic(KafkaMessage, kw_only=True):
     """The batches for one topic."""
 
-    name: str
+    name: Annotated[str, until(12)] = ""
+    topic_id: Annotated[Uuid, since(13)] = NO_UUID
     partitions: list[ProducePartition]
 
 
@@ -86,6 +100,13 @@ class RecordError(KafkaMessage, kw_only=True):
     message: str | None = None
 
 
+class LeaderIdAndEpoch(KafkaMessage, kw_only=True):
+    """The present leader of a partition."""
+
+    leader_id: Int32 = -1
+    leader_epoch: Int32 = -1
+
+
 class ProducePartitionResult(KafkaMessage, kw_only=True):
     """The outcome for one partition: an error, or the offset of the first record."""
 
@@ -96,12 +117,14 @@ class ProducePartitionResult(KafkaMessage, kw_only=True):
     log_start_offset: Annotated[Int64, since(5)] = -1
     record_errors: Annotated[list[RecordError], since(8)] = []
     error_message: Annotated[str | None, since(8)] = None
+    current_leader: Annotated[LeaderIdAndEpoch, tagged(0, 10)] = msgspec.field(default_factory=LeaderIdAndEpoch)
 
 
 class ProduceTopicResult(KafkaMessage, kw_only=True):
     """The outcomes for one topic."""
 
-    name: str
+    name: Annotated[str, until(12)] = ""
+    topic_id: Annotated[Uuid, since(13)] = NO_UUID
     partitions: list[ProducePartitionResult]
 
 
@@ -110,6 +133,7 @@ class ProduceResponse(KafkaMessage, kw_only=True):
 
     topics: list[ProduceTopicResult]
     throttle_time_ms: Annotated[Int32, since(1)] = 0
+    node_endpoints: Annotated[list[NodeEndpoint], tagged(0, 10)] = []
 
 
 class InitProducerIdRequest(KafkaMessage, kw_only=True):
@@ -142,20 +166,31 @@ class FetchPartition(KafkaMessage, kw_only=True):
     last_fetched_epoch: Annotated[Int32, since(12)] = -1
     log_start_offset: Annotated[Int64, since(5)] = -1
     partition_max_bytes: Int32
+    replica_directory_id: Annotated[Uuid, tagged(0, 17)] = NO_UUID
+    high_watermark: Annotated[Int64, tagged(1, 18)] = (1 << 63) - 1
 
 
 class FetchTopic(KafkaMessage, kw_only=True):
     """A topic to read."""
 
-    topic: str
+    topic: Annotated[str, until(12)] = ""
+    topic_id: Annotated[Uuid, since(13)] = NO_UUID
     partitions: list[FetchPartition]
 
 
 class ForgottenTopic(KafkaMessage, kw_only=True):
     """Partitions that leave a fetch session."""
 
-    topic: str
+    topic: Annotated[str, until(12)] = ""
+    topic_id: Annotated[Uuid, since(13)] = NO_UUID
     partitions: list[Int32]
+
+
+class ReplicaState(KafkaMessage, kw_only=True):
+    """The broker that reads, for its own copy; -1 for consumers."""
+
+    replica_id: Int32 = -1
+    replica_epoch: Int64 = -1
 
 
 class FetchRequest(KafkaMessage, kw_only=True):
@@ -165,7 +200,8 @@ class FetchRequest(KafkaMessage, kw_only=True):
     """
 
     cluster_id: Annotated[str | None, tagged(0, 12)] = None
-    replica_id: Int32 = -1
+    replica_id: Annotated[Int32, until(14)] = -1
+    replica_state: Annotated[ReplicaState, tagged(1, 15)] = msgspec.field(default_factory=ReplicaState)
     max_wait_ms: Int32
     min_bytes: Int32
     max_bytes: Annotated[Int32, since(3)] = 0x7FFFFFFF
@@ -182,13 +218,6 @@ class DivergingEpoch(KafkaMessage, kw_only=True):
 
     epoch: Int32 = -1
     end_offset: Int64 = -1
-
-
-class LeaderIdAndEpoch(KafkaMessage, kw_only=True):
-    """The present leader of a partition."""
-
-    leader_id: Int32 = -1
-    leader_epoch: Int32 = -1
 
 
 class SnapshotId(KafkaMessage, kw_only=True):
@@ -224,7 +253,8 @@ class FetchPartitionResult(KafkaMessage, kw_only=True):
 class FetchTopicResult(KafkaMessage, kw_only=True):
     """The records of one topic."""
 
-    topic: str
+    topic: Annotated[str, until(12)] = ""
+    topic_id: Annotated[Uuid, since(13)] = NO_UUID
     partitions: list[FetchPartitionResult]
 
 
@@ -235,6 +265,7 @@ class FetchResponse(KafkaMessage, kw_only=True):
     error_code: Annotated[Int16, since(7)] = 0
     session_id: Annotated[Int32, since(7)] = 0
     topics: list[FetchTopicResult]
+    node_endpoints: Annotated[list[NodeEndpoint], tagged(0, 16)] = []
 
 
 # ---- positions -------------------------------------------------------------------------------------------------------

@@ -24,7 +24,19 @@ import msgspec
 
 from penstock_codecs.kafka.wire import KafkaFault, KafkaReader, uvarint
 
-__all__ = ["Int8", "Int16", "Int32", "Int64", "KafkaMessage", "Uuid", "nullable", "since", "tagged", "until"]
+__all__ = [
+    "NO_UUID",
+    "Int8",
+    "Int16",
+    "Int32",
+    "Int64",
+    "KafkaMessage",
+    "Uuid",
+    "nullable",
+    "since",
+    "tagged",
+    "until",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +59,9 @@ Int16 = Annotated[int, _INT16]
 Int32 = Annotated[int, _INT32]
 Int64 = Annotated[int, _INT64]
 Uuid = Annotated[bytes, _UUID]
-"""16 bytes; all zero: none."""
+"""16 bytes."""
+NO_UUID: Final = bytes(16)
+"""The identifier that stands for none."""
 
 
 class _Rule(NamedTuple):

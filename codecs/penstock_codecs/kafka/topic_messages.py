@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from penstock_codecs.kafka.schema import Int8, Int16, Int32, KafkaMessage, since, tagged
+from penstock_codecs.kafka.schema import NO_UUID, Int8, Int16, Int32, KafkaMessage, Uuid, nullable, since, tagged, until
 
 __all__ = [
     "ConfigEntry",
@@ -20,6 +20,7 @@ __all__ = [
     "CreateTopicsResponse",
     "CreatedTopic",
     "CreatedTopicConfig",
+    "DeleteTopicState",
     "DeleteTopicsRequest",
     "DeleteTopicsResponse",
     "DeletedTopic",
@@ -75,6 +76,7 @@ class CreatedTopic(KafkaMessage, kw_only=True):
     """The outcome for one topic."""
 
     name: str
+    topic_id: Annotated[Uuid, since(7)] = NO_UUID
     error_code: Int16 = 0
     error_message: Annotated[str | None, since(1)] = None
     topic_config_error_code: Annotated[Int16, tagged(0, 5)] = 0
@@ -90,17 +92,26 @@ class CreateTopicsResponse(KafkaMessage, kw_only=True):
     topics: list[CreatedTopic]
 
 
+class DeleteTopicState(KafkaMessage, kw_only=True):
+    """A topic to delete, by its id if `name` is None."""
+
+    name: str | None = None
+    topic_id: Uuid = NO_UUID
+
+
 class DeleteTopicsRequest(KafkaMessage, kw_only=True):
     """Deletes topics."""
 
-    topic_names: list[str]
+    topics: Annotated[list[DeleteTopicState], since(6)] = []
+    topic_names: Annotated[list[str], until(5)] = []
     timeout_ms: Int32 = 0
 
 
 class DeletedTopic(KafkaMessage, kw_only=True):
-    """The outcome for one topic."""
+    """The outcome for one topic. `name` None: the id that was asked for is not known."""
 
-    name: str
+    name: Annotated[str | None, nullable(6)] = None
+    topic_id: Annotated[Uuid, since(6)] = NO_UUID
     error_code: Int16 = 0
     error_message: Annotated[str | None, since(5)] = None
 

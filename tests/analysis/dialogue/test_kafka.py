@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from support.captures.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear, parts
+from support.kafka.front import BY_NAME
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue import APPENDED, DELIVERED
@@ -13,7 +14,7 @@ from penstock_codecs.codec import Role
 from penstock_codecs.kafka import APIS, KafkaMessage, KafkaRequest
 from penstock_codecs.kafka import PLUGIN as CODEC
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
-from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataResponse
+from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataResponse, MetadataTopic
 from penstock_codecs.kafka.conversation import encode_request, encode_response
 from penstock_codecs.kafka.record_messages import (
     FetchPartition,
@@ -37,13 +38,17 @@ BATCH = encode_batch(KafkaBatch(keys=[None, b"k"], values=[b"a", None], timestam
 
 def asked(number: int, message: KafkaMessage, version: int | None = None) -> tuple[Sender, bytes]:
     api = _APIS[type(message)]
-    request = KafkaRequest(api, api.newest if version is None else version, number, "me", message)
+    request = KafkaRequest(
+        api, BY_NAME.get(api.name, api.newest) if version is None else version, number, "me", message
+    )
     return CLIENT, b"".join(encode_request(request))
 
 
 def answered(number: int, message: KafkaMessage, version: int | None = None) -> tuple[Sender, bytes]:
     api = _APIS[type(message)]
-    return SERVER, b"".join(encode_response(api, api.newest if version is None else version, number, message))
+    return SERVER, b"".join(
+        encode_response(api, BY_NAME.get(api.name, api.newest) if version is None else version, number, message)
+    )
 
 
 def producing(partition: int = 0, acks: int = -1, data: bytes = BATCH) -> ProduceRequest:
@@ -81,7 +86,9 @@ STORY: Said = [
 
 
 def told(said: Said) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]], list[str]]:
-    heard, problems, records = parts(hear(KafkaDialogue(conversation("kafka")), events(conversation("kafka"), said)))
+    heard, problems, records = parts(
+        hear(KafkaDialogue(conversation("kafka"), {}), events(conversation("kafka"), said))
+    )
     return (
         [(one.sender, one.kind, one.exchange, one.stream, one.failure) for one in heard],
         [(one.action, one.stream, one.body, one.seq_num, one.acknowledged, one.failure) for one in records],
@@ -115,22 +122,39 @@ def test_requests_and_responses_are_paired_and_records_listed() -> None:
     assert problems == []
 
 
+def test_topics_are_named_once_their_ids_were_told() -> None:
+    """Also to other conversations of the capture."""
+    known, of = MetadataTopic(name="orders", topic_id=bytes(range(16)), partitions=[]), bytes(range(16))
+    wanted = FetchPartition(partition=1, fetch_offset=1, partition_max_bytes=1000)
+    fetch = FetchRequest(max_wait_ms=1, min_bytes=1, topics=[FetchTopic(topic_id=of, partitions=[wanted])])
+    result = FetchPartitionResult(partition_index=1, high_watermark=2, records=BATCH)
+    found = FetchResponse(topics=[FetchTopicResult(topic_id=of, partitions=[result])])
+    names: dict[bytes, str] = {}
+    before = [asked(1, fetch, 13), answered(1, found, 13)]
+    after = [asked(2, MetadataRequest(topics=[])), answered(2, MetadataResponse(brokers=[], topics=[known])), *before]
+    for said, topic in ((before, "00010203-0405-0607-0809-0a0b0c0d0e0f"), (after, "orders"), (before, "orders")):
+        talk = conversation("kafka")
+        heard, _, records = parts(hear(KafkaDialogue(talk, names), events(talk, said)))
+        assert [one.stream for one in heard if one.kind == "Fetch"] == [f"{topic}/1"] * 2
+        assert [(one.stream, one.seq_num) for one in records] == [(f"{topic}/1", 1)]
+
+
 def test_the_same_is_heard_however_the_bytes_were_cut() -> None:
     assert told(cut_up(STORY, 7)) == told(STORY)
 
 
 def test_keys_and_nulls_are_the_headers_that_streams_have() -> None:
-    *_, records = parts(hear(KafkaDialogue(conversation("kafka")), events(conversation("kafka"), STORY[:4])))
+    *_, records = parts(hear(KafkaDialogue(conversation("kafka"), {}), events(conversation("kafka"), STORY[:4])))
     assert records[1].headers == (Header(b"kafka-key", b"k"), Header(b"kafka-null", b"value"))
     assert [one.timestamp for one in records] == [5, 6]
 
 
 def test_fields_name_sizes_and_no_bytes() -> None:
-    first = parts(hear(KafkaDialogue(conversation("kafka")), events(conversation("kafka"), STORY)))[0][1]
+    first = parts(hear(KafkaDialogue(conversation("kafka"), {}), events(conversation("kafka"), STORY)))[0][1]
     assert first.fields["topics"] == [
-        {"name": "orders", "partitions": [{"index": 0, "records": f"{len(BATCH)} bytes"}]}
+        {"name": "orders", "topic_id": "16 bytes", "partitions": [{"index": 0, "records": f"{len(BATCH)} bytes"}]}
     ]
-    assert (first.fields["version"], first.fields["client_id"]) == (9, "me")
+    assert (first.fields["version"], first.fields["client_id"]) == (12, "me")
 
 
 def test_what_cannot_be_read_is_a_problem_and_reading_goes_on() -> None:
@@ -139,13 +163,15 @@ def test_what_cannot_be_read_is_a_problem_and_reading_goes_on() -> None:
     assert [one[1] for one in heard] == ["Produce", "Produce", "response"]
     assert problems == ["a request in a known version: byte 0: API 99 is not known"]
     broken = (SERVER, bytes.fromhex("00000006 00000002 0000"))
-    assert told([asked(2, producing()), broken])[2][0].startswith("a response Produce version 9: byte")
+    assert told([asked(2, producing()), broken])[2][0].startswith("a response Produce version 12: byte")
     assert told([(CLIENT, b"GET / HTTP/1.1\r\n\r\n")])[2] == ["a message has 8 to 67108864 bytes, not 1195725856"]
 
 
 def test_a_conversation_that_is_recorded_from_its_middle() -> None:
     late = [(CLIENT, b"tail of a request"), *STORY[1:4]]
-    heard = parts(hear(KafkaDialogue(conversation("kafka")), events(conversation("kafka"), late, offsets=(50, 9))))[0]
+    heard = parts(hear(KafkaDialogue(conversation("kafka"), {}), events(conversation("kafka"), late, offsets=(50, 9))))[
+        0
+    ]
     assert [one.kind for one in heard] == ["Produce", "response", "Produce"]
 
 

@@ -104,7 +104,7 @@ def test_the_response_to_apis_has_no_tags_in_its_header() -> None:
         ("ffffffff", FailureCode.BAD_FRAME, "length -1 of request 1"),
         ("00000401", FailureCode.LIMIT_EXCEEDED, "length 1025 of request 1 exceeds the limit of 1024 bytes"),
         ("0000000a 7000 0000 00000001 ffff", FailureCode.BAD_FRAME, "API 28672 is not known"),
-        ("0000000a 0003 000a 00000001 ffff", FailureCode.BAD_FRAME, "Metadata has the versions 0 to 9, not 10"),
+        ("0000000a 0003 000e 00000001 ffff", FailureCode.BAD_FRAME, "Metadata has the versions 0 to 13, not 14"),
         ("0000000a 0003 0001 00000001 0005", FailureCode.BAD_FRAME, "client id of 5 bytes, of which only 0 are there"),
         ("0000000e 0003 0001 00000001 ffff 7fffffff", FailureCode.BAD_FRAME, "an array of 2147483647 elements"),
     ],

@@ -28,8 +28,11 @@ empty_body = "envelope"
 [listeners.segment.loss]
 headers = "envelope"
 empty_body = "envelope"
+
+[listeners.durable.loss]
+headers = "drop"
 """
-"""Protocols that carry bodies alone get the rest in envelopes."""
+"""Protocols that carry bodies alone get the rest in envelopes; Durable Streams has none, and gets bodies alone."""
 
 BACK = """
 [backs.far]

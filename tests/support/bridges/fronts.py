@@ -59,15 +59,25 @@ class Front:
     """A client of one stream of a gateway.
 
     `plain`: it can append only bodies of at least one byte, without headers. Its reads give whole records all the same:
-    S3P and segments carry them in envelopes, and these are opened here.
+    S3P and segments carry them in envelopes, and these are opened here. `numbered`: its positions are sequence numbers.
+    `commands`: it appends and reads command records. `text_names`: it has only names of headers that are UTF-8.
+    `largest`: the largest body that it takes, in bytes.
     """
 
     name: str
     plain = False
+    numbered = False
+    commands = False
+    text_names = False
+    largest = 1 << 20
 
     def __init__(self, gateway: GatewayProcess, stream: str) -> None:
         self.gateway = gateway
         self.stream = stream
+
+    def formed(self, record: Record) -> Record:
+        """Return a record of the size of this one, or nearly, that the protocol can express."""
+        return record
 
     def create(self) -> None:
         """Create the stream."""
@@ -121,6 +131,9 @@ def checked(answer: Answer, status: int = 200) -> Answer:
 
 class S2Front(Front):
     """Base of the S2 fronts: unary protobuf requests, unless a subclass overrides them."""
+
+    numbered = True
+    commands = True
 
     def __init__(self, gateway: GatewayProcess, stream: str) -> None:
         super().__init__(gateway, stream)

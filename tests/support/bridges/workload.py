@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
+from support.bridges.client_fronts import DurableFront, KafkaFront
 from support.bridges.fronts import (
     NO_SUCH_THING,
     TRIM,
@@ -66,18 +67,17 @@ class Plan:
     seed: int = 0
 
     def with_text_names(self) -> Plan:
-        """The same with names of headers that are UTF-8."""
+        """The same with names of headers that are UTF-8, and without the zero at which librdkafka ends them."""
 
         def changed(shape: Shape) -> Shape:
-            return shape._replace(
-                headers=tuple((name.decode("latin-1").encode(), value) for name, value in shape.headers)
-            )
+            names = [name.replace(b"\0", b"0").decode("latin-1").encode() for name, _ in shape.headers]
+            return shape._replace(headers=tuple(zip(names, [value for _, value in shape.headers], strict=True)))
 
         return Plan([[changed(shape) for shape in batch] for batch in self.batches], self.seed)
 
     def for_front(self, front: Front) -> list[list[Record]]:
         """Return the batches as far as this front can express them."""
-        return [[shape.made(plain=front.plain) for shape in batch] for batch in self.batches]
+        return [[front.formed(shape.made(plain=front.plain)) for shape in batch] for batch in self.batches]
 
 
 def plans(*, larger: bool = False) -> st.SearchStrategy[Plan]:
@@ -143,13 +143,18 @@ class Workload:
 
     def expect(self, front: Front, seen: list[Seen], index: int) -> None:
         """These are the records from that number on, at rising positions."""
-        wanted = [record for record in self.model[index:] if not (front.plain and record.is_command)]
-        found = [one.record for one in seen]
+        numbered = [one for one in enumerate(self.model[index:], index) if front.commands or not one[1].is_command]
+        wanted, found = [record for _, record in numbered], [one.record for one in seen]
         assert found == wanted, f"{front.name}: {difference(found, wanted)}"
         places = [one.at for one in seen]
         assert all(one < other for one, other in itertools.pairwise(places)), places
-        if not front.plain:
-            assert places == list(range(index, len(self.model)))
+        if front.numbered:
+            assert places == [number for number, _ in numbered]
+
+    def others(self) -> Sequence[type[Front]]:
+        """Return the fronts that can read the records as they are."""
+        names = [name for record in self.model for name, _ in record.headers]
+        return [*OTHERS, KafkaFront] if all(is_text(name) for name in names) else OTHERS
 
     def positions(self, front_class: type[Front]) -> list[Seen]:
         """Read all records through a front."""
@@ -178,13 +183,17 @@ class Workload:
 
     def compare_positions(self) -> None:
         """Check that every front reads the same records, and that each record's positions denote one place."""
-        views = {front: self.positions(front) for front in OTHERS}
+        views = {front: self.positions(front) for front in self.others()}
         numbered, named = views[ProtobufFront], views[S3PFront]
         assert [one.timestamp for one in numbered] == [one.timestamp for one in named]
         assert [one.at for one in named] == identifiers(one.timestamp for one in numbered)
         for front in (S2SFront, SseFront, JsonFront):
             assert views[front] == numbered, front.name
         assert views[DraftFront] == views[ReleasedFront]
+        if KafkaFront in views:
+            assert views[KafkaFront] == numbered
+        if not isinstance(self.front, DurableFront):
+            assert DurableFront(self.gateway, self.stream).content() == b"".join(record.body for record in self.model)
         for front_class, seen in views.items():
             index = self.dice.randrange(len(seen))
             front = front_class(self.gateway, self.stream)
@@ -213,7 +222,7 @@ class Workload:
         stored.
         """
         assert not self.front.append_if(False, Record(b"must not be there"))
-        record = Record(b"on a condition")
+        record = self.front.formed(Record(b"on a condition"))
         assert self.front.append_if(True, record)
         self.model.append(record)
 
@@ -225,25 +234,34 @@ class Workload:
         at = seen[index].at
         self.front.trim(at)
         self.first += index
-        if self.trims_by_record or not self.front.plain:
+        if self.trims_by_record or self.front.commands:
             self.model.append(Record(self.first.to_bytes(8, "big"), ((b"", TRIM),)))
-        count = len([record for record in self.model[self.first :] if not (self.front.plain and record.is_command)])
+        count = len([record for record in self.model[self.first :] if self.front.commands or not record.is_command])
         for _ in eventually(TRIM_SECONDS):
             kept = self.front.read(self.front.start())
             if len(kept) <= count:
                 break
         self.expect(self.front, kept, self.first)
         assert kept[: len(seen) - index] == seen[index:], "a trim moved what it kept"
-        more = [Record(b"after the trim")]
+        more = [self.front.formed(Record(b"after the trim"))]
         self.front.append(more)
         self.model += more
-        for other in OTHERS:
+        for other in self.others():
             self.positions(other)
 
     def fence(self) -> None:
         """Check that appends with the fencing token succeed and others fail."""
         self.front.fence()
         self.model += [Record(b"token", ((b"", b"fence"),)), Record(b"yes")]
+
+
+def is_text(name: bytes) -> bool:
+    """Return whether a name is UTF-8."""
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def difference(found: list[Record], wanted: list[Record]) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import trio
 import trio.testing
+from support.backs import DecodedBack
 
 from penstock.core.back import Back
 from penstock.protocols.kafka.front import KafkaFront, KafkaSettings
 from penstock_codecs.codec import NEED_DATA, PAUSED
+from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.kafka import APIS, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch, read_batches
 from penstock_codecs.kafka.record_messages import (
@@ -27,11 +29,14 @@ from penstock_codecs.kafka.record_messages import (
     ProduceResponse,
     ProduceTopic,
 )
+from penstock_codecs.operations import ListStreams, Operation
 
-__all__ = ["Client", "Connect", "fetched", "records", "serving"]
+__all__ = ["BY_NAME", "CannotList", "Client", "Connect", "fetched", "records", "serving"]
 
 T = TypeVar("T", bound=KafkaMessage)
 _APIS = {api.request: api for api in APIS.values()}
+BY_NAME = {"Produce": 12, "Fetch": 12, "DeleteTopics": 5}
+"""The last versions of requests that name topics by their names."""
 
 
 class Client:
@@ -43,10 +48,11 @@ class Client:
         self._numbers = itertools.count(1)
 
     async def send(self, message: KafkaMessage, version: int | None = None, *, answered: bool = True) -> KafkaRequest:
-        """Send a request, in its newest version unless another is given."""
+        """Send a request, in its newest version, or the last one by the names of topics, unless another is given."""
         api = _APIS[type(message)]
         number = next(self._numbers)
-        request = KafkaRequest(api, api.newest if version is None else version, number, "test", message)
+        version = BY_NAME.get(api.name, api.newest) if version is None else version
+        request = KafkaRequest(api, version, number, "test", message)
         await self.stream.send_all(b"".join(self.codec.send(request, answered=answered)))
         return request
 
@@ -128,6 +134,15 @@ def fetched(result: FetchPartitionResult) -> list[tuple[int, bytes | None, bytes
         if not batch.control
         for offset, key, value in zip(batch.offsets, batch.keys, batch.values, strict=True)
     ]
+
+
+class CannotList(DecodedBack):
+    """A back whose server cannot list its streams, as S3P's cannot."""
+
+    async def perform(self, operation: Operation[Any]) -> Any:
+        if isinstance(operation, ListStreams):
+            raise fail(FailureCode.NOT_IMPLEMENTED, "no listings")
+        return await super().perform(operation)
 
 
 Connect = Callable[[], Client]

@@ -6,7 +6,7 @@ Nothing is remembered: clients of all protocols create and delete streams.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
@@ -17,7 +17,7 @@ from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CheckTail, CreateStream, DeleteStream, ListStreams
 from penstock_codecs.streams import StreamConfig, StreamInfo
 
-__all__ = ["KafkaTopics"]
+__all__ = ["FoundTopic", "KafkaTopics"]
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -25,6 +25,15 @@ T = TypeVar("T")
 MOST_STREAMS: Final = 100_000
 """Most streams of a basin that are looked through for all topics."""
 _PAGE: Final = 1000
+_ABSENT: Final = frozenset({FailureCode.STREAM_NOT_FOUND, FailureCode.NOT_REPRESENTABLE})
+"""Failures that say that a stream is not there, or cannot be: some servers have no slash in their names."""
+
+
+class FoundTopic(NamedTuple):
+    """A topic in a listing. `created_at`: of the stream of its partition 0, in Unix ms."""
+
+    partitions: int
+    created_at: int
 
 
 class KafkaTopics:
@@ -42,15 +51,28 @@ class KafkaTopics:
             return count
         raise self._unknown(topic)
 
-    async def all(self) -> dict[str, int]:
-        """Return all topics with their numbers of partitions; none of a server that cannot list its streams.
-
-        Raises LIMIT_EXCEEDED for too many streams.
-        """
-        names = await self._listed("")
-        if names is None:
+    async def all(self) -> dict[str, FoundTopic]:
+        """Return all topics; none of a server that cannot list its streams. Raises LIMIT_EXCEEDED for too many
+        streams."""
+        infos = await self._infos("")
+        if infos is None:
             log.info("topics_not_listed", basin=self._names.basin)
-        return topics_of(names or ())
+        times = {info.name: info.created_at for info in infos or ()}
+        return {
+            topic: FoundTopic(count, times[topic] if topic in times else times[f"{topic}/0"])
+            for topic, count in topics_of(times).items()
+        }
+
+    async def created_at(self, topic: str) -> int | None:
+        """Return when the stream of a topic's partition 0 was created, in Unix ms; None if the server cannot list its
+        streams. Raises STREAM_NOT_FOUND, BAD_PATH."""
+        for stream in (self._names.to_stream(topic), self._names.member(topic, 0)):
+            first = await self._infos(stream.stream, most=1)
+            if first is None:
+                return None
+            if first and first[0].name == stream.stream:
+                return first[0].created_at
+        raise self._unknown(topic)
 
     async def creations(self, topic: str) -> dict[int, tuple[StreamRef, int]]:
         """Return the stream of each partition of a topic, and its creation time in Unix ms, which tells it from earlier
@@ -92,7 +114,7 @@ class KafkaTopics:
         try:
             return await use(self._names.member(topic, partition))
         except OperationFailed as error:
-            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+            if error.failure.code not in _ABSENT:
                 raise
             raise self._unknown(topic) from None
 
@@ -146,7 +168,7 @@ class KafkaTopics:
         try:
             await self._back.perform(CheckTail(stream, create_if_missing=False))
         except OperationFailed as error:
-            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+            if error.failure.code not in _ABSENT:
                 raise
             return False
         return True

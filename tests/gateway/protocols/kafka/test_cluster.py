@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import trio
-from support.backs import DecodedBack
-from support.kafka.front import Client, Connect, records, serving
+from support.kafka.front import CannotList, Client, Connect, records, serving
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.address import Address
 from penstock.protocols.kafka.front import KafkaSettings
-from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.cluster_messages import (
     ApiVersionsRequest,
@@ -34,6 +30,7 @@ from penstock_codecs.kafka.topic_messages import (
     CreateTopicsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    DeleteTopicState,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
 )
@@ -42,8 +39,6 @@ from penstock_codecs.operations import (
     CheckTail,
     CreateStream,
     GetStreamConfig,
-    ListStreams,
-    Operation,
     ReconfigureBasin,
 )
 from penstock_codecs.streams import BasinConfigPatch, Retention, TimestampingMode
@@ -63,7 +58,7 @@ async def created(client: Client, topic: CreatableTopic, *, only_checks: bool = 
 async def test_the_apis_that_are_offered(client: Client) -> None:
     offered = await client.call(ApiVersionsRequest(), ApiVersionsResponse)
     found = {one.api_key: (one.min_version, one.max_version) for one in offered.api_keys}
-    assert found[0] == (0, 9) and found[1] == (4, 12) and found[18] == (0, 4)
+    assert found[0] == (0, 13) and found[1] == (4, 18) and found[18] == (0, 4)
 
 
 async def test_an_unknown_version_of_apis_is_answered_with_the_known_ones(client: Client) -> None:
@@ -179,6 +174,21 @@ async def test_topics_are_deleted_with_all_partitions(client: Client, back: Embe
     await back.perform(CheckTail(StreamRef("penstock", "set/3/other"), create_if_missing=False))
 
 
+async def test_a_topic_can_be_deleted_by_its_id(client: Client) -> None:
+    await created(client, CreatableTopic(name="set", num_partitions=2))
+    found = await metadata(client, "set", "t")
+    wanted = [DeleteTopicState(topic_id=found["set"].topic_id), DeleteTopicState(name="t")]
+    for known in (True, False):
+        answer = await client.call(DeleteTopicsRequest(topics=wanted), DeleteTopicsResponse, version=6)
+        by_id, by_name = answer.responses
+        if known:
+            assert (by_id.error_code, by_id.name, by_id.topic_id) == (0, "set", found["set"].topic_id)
+            assert (by_name.error_code, by_name.name, by_name.topic_id) == (0, "t", found["t"].topic_id)
+        else:
+            assert (by_id.error_code, by_id.name) == (KafkaError.UNKNOWN_TOPIC_ID, None)
+            assert by_name.error_code == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+
+
 async def test_what_an_interrupted_creation_left_is_named_and_can_be_deleted(
     client: Client, back: EmbeddedBack
 ) -> None:
@@ -191,17 +201,8 @@ async def test_what_an_interrupted_creation_left_is_named_and_can_be_deleted(
     assert (await created(client, CreatableTopic(name="half", num_partitions=2))).error_code == 0
 
 
-class _CannotList(DecodedBack):
-    """A back whose server cannot list its streams, as S3P's cannot."""
-
-    async def perform(self, operation: Operation[Any]) -> Any:
-        if isinstance(operation, ListStreams):
-            raise fail(FailureCode.NOT_IMPLEMENTED, "no listings")
-        return await super().perform(operation)
-
-
 async def test_on_a_back_that_cannot_list_streams_topics_are_found_by_name(back: EmbeddedBack) -> None:
-    async with serving(_CannotList(back)) as (connect, _):
+    async with serving(CannotList(back)) as (connect, _):
         client = connect()
         assert (await created(client, CreatableTopic(name="one"))).error_code == 0
         assert (await created(client, CreatableTopic(name="set", num_partitions=3))).error_code == 0

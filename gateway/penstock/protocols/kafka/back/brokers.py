@@ -141,6 +141,10 @@ class Brokers:
         self._seen.move_to_end(name)
         return known
 
+    async def topic_id(self, name: str) -> bytes:
+        """Return the id of a topic, NO_UUID of a cluster before Kafka 2.8. Raises STREAM_NOT_FOUND."""
+        return (await self.topic(name)).topic_id
+
     def _may_come_back(self, name: str) -> bool:
         """Return whether a topic that a broker does not know was there, up to `_GRACE_SECONDS` ago."""
         if name not in self._seen:

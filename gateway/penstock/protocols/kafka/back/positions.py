@@ -153,12 +153,14 @@ class KafkaPositions:
         first = await self.first_at(partition, record_id.ms)
         if first is None:
             return await self._tail_spot(partition)
-        if first.timestamp > record_id.ms or not record_id.seq:
+        if first.timestamp > record_id.ms:
             return first
-        # The record is `seq` behind the first of its ms, or the first that is left, or the first of a later ms.
         known = self._firsts.get((partition, record_id.ms))
         if known is None:
             known = await self._remember(partition, record_id.ms, first.offset)
-        offset = max(known + record_id.seq, first.offset)
+        offset = known + record_id.seq
+        if offset <= first.offset:
+            return first
+        # The record is `seq` behind the first of its ms, or the first of a later ms, whichever comes first.
         later = await self.first_at(partition, record_id.ms + 1) or await self._tail_spot(partition)
         return later if later.offset <= offset else PartitionSpot(offset, record_id.ms)

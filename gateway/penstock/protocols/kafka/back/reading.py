@@ -86,6 +86,7 @@ class KafkaReadSession(ReadSession):
         self._waits = read.wait is None or read.wait > 0 if not read.bounded else bool(read.wait)
         self._expires = math.inf
         self._following = self._ended = False
+        self._topic_id: bytes | None = None
         # Identifiers: the first record of the last timestamp, and the least one that is wanted.
         self._identifies = isinstance(read.start, FromRecordId)
         self._first_of: tuple[int, int] | None = None
@@ -193,7 +194,7 @@ class KafkaReadSession(ReadSession):
             if self._following:
                 wait = max(min(self._brokers.settings.poll_seconds, self._expires - trio.current_time()), 0.0)
             async with connection.within(self._brokers.request_seconds, "answer"):
-                await connection.send(self._request(wait))
+                await connection.send(await self._request(wait))
             self._due = trio.current_time() + wait + self._brokers.request_seconds
         with trio.CancelScope(deadline=self._due) as scope:
             answer = await connection.response(FetchResponse)
@@ -202,7 +203,13 @@ class KafkaReadSession(ReadSession):
         self._due = None
         return answer
 
-    def _request(self, wait: float) -> FetchRequest:
+    async def _request(self, wait: float) -> FetchRequest:
+        """Return the next request. Raises STREAM_NOT_FOUND if the topic was created again since the read has begun."""
+        topic = self._partition.topic
+        topic_id = await self._brokers.topic_id(topic)
+        if self._topic_id not in (None, topic_id):
+            raise fail(FailureCode.STREAM_NOT_FOUND, f"{self._brokers.where}: topic {topic} was created again")
+        self._topic_id = topic_id
         part = FetchPartition(
             partition=self._partition.partition, fetch_offset=self._asked_from, partition_max_bytes=_TOGETHER
         )
@@ -211,7 +218,7 @@ class KafkaReadSession(ReadSession):
             min_bytes=1,
             max_bytes=_TOGETHER,
             isolation_level=COMMITTED,
-            topics=[FetchTopic(topic=self._partition.topic, partitions=[part])],
+            topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=[part])],
         )
 
     async def _out_of_range(self) -> None:

@@ -35,6 +35,7 @@ from penstock_codecs.kafka.topic_messages import (
     CreateTopicsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    DeleteTopicState,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
 )
@@ -101,7 +102,9 @@ class ClusterTopics:
             why = f"stream {stream} is a partition of topic {partition.topic}, and partitions cannot be deleted"
             raise fail(FailureCode.NOT_IMPLEMENTED, f"{self._brokers.where}: {why}")
         seconds = int(self._brokers.request_seconds * 1000)
-        request = DeleteTopicsRequest(topic_names=[partition.topic], timeout_ms=seconds)
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=partition.topic)], topic_names=[partition.topic], timeout_ms=seconds
+        )
 
         async def attempt() -> None:
             found = (await self._brokers.ask_controller(request, DeleteTopicsResponse)).responses[0]
@@ -134,7 +137,7 @@ class ClusterTopics:
         found = await self._brokers.retrying(lambda: self._brokers.metadata(None))
         names = []
         for topic in found.topics:
-            if not topic.is_internal and not topic.error_code:
+            if topic.name is not None and not topic.is_internal and not topic.error_code:
                 count = len(topic.partitions)
                 names += [topic.name] if count == 1 else [f"{topic.name}/{number}" for number in range(count)]
         wanted = sorted(

@@ -161,11 +161,11 @@ class KafkaWriter(GroupingWriter[ProducedRecords, Appended]):
         )
 
     async def _produce(self, batch: bytes) -> ProducePartitionResult:
-        part = ProducePartition(index=self.partition.partition, records=batch)
+        part, topic = ProducePartition(index=self.partition.partition, records=batch), self.partition.topic
         request = ProduceRequest(
             acks=_ALL,
             timeout_ms=int(self._brokers.request_seconds * 1000),
-            topics=[ProduceTopic(name=self.partition.topic, partitions=[part])],
+            topics=[ProduceTopic(name=topic, topic_id=await self._brokers.topic_id(topic), partitions=[part])],
         )
         answer = await self._brokers.ask_leader(self.partition, request, ProduceResponse)
         found = answer.topics[0].partitions[0]

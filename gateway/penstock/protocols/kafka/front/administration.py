@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from penstock.core.back import Back
 from penstock.protocols.kafka.front.call import NODE_ID, KafkaCall, KafkaHandlers
 from penstock.protocols.kafka.front.settings import KafkaSettings
+from penstock.protocols.kafka.sequences import KafkaRefusal
+from penstock.protocols.kafka.topic_ids import TopicIds
 from penstock.protocols.kafka.topics import KafkaTopics
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka import KafkaError
+from penstock_codecs.kafka.schema import NO_UUID
 from penstock_codecs.kafka.topic_messages import (
     ConfigEntry,
     ConfigResource,
@@ -23,6 +27,7 @@ from penstock_codecs.kafka.topic_messages import (
     DeletedTopic,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    DeleteTopicState,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     DescribedConfigs,
@@ -57,9 +62,10 @@ class _Refusal(Exception):
 class AdministrationHandlers:
     """Handlers of CreateTopics, DeleteTopics and DescribeConfigs."""
 
-    def __init__(self, back: Back, topics: KafkaTopics, settings: KafkaSettings) -> None:
+    def __init__(self, back: Back, topics: KafkaTopics, ids: TopicIds, settings: KafkaSettings) -> None:
         self._back = back
         self._topics = topics
+        self._ids = ids
         self._settings = settings
         self.handlers: KafkaHandlers = {
             CreateTopicsRequest: self._create,
@@ -90,15 +96,19 @@ class AdministrationHandlers:
     async def _created(self, topic: CreatableTopic, *, only_checks: bool) -> CreatedTopic:
         count = self._count(topic)
         config = _config_of(topic.configs)
+        topic_id = NO_UUID
         if only_checks:
             await self._topics.check_absent(topic.name)
         else:
             await self._topics.create(topic.name, count, config)
+            topic_id = await self._ids.of(topic.name)
         configs = [
             CreatedTopicConfig(name=one.name, value=one.value, read_only=True, config_source=one.config_source)
             for one in _settings_of(config.resolve())
         ]
-        return CreatedTopic(name=topic.name, num_partitions=count, replication_factor=1, configs=configs)
+        return CreatedTopic(
+            name=topic.name, topic_id=topic_id, num_partitions=count, replication_factor=1, configs=configs
+        )
 
     def _count(self, topic: CreatableTopic) -> int:
         """Return the number of partitions that a topic is to have."""
@@ -119,17 +129,24 @@ class AdministrationHandlers:
         return count
 
     async def _delete(self, request: DeleteTopicsRequest, call: KafkaCall) -> DeleteTopicsResponse:
-        deleted = []
-        for name in request.topic_names:
-            try:
-                await self._topics.delete(name)
-            except OperationFailed as error:
-                deleted.append(
-                    DeletedTopic(name=name, error_code=call.refused(error.failure), error_message=error.failure.message)
-                )
+        wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+        return DeleteTopicsResponse(responses=[await self._deleted(one, call) for one in wanted])
+
+    async def _deleted(self, topic: DeleteTopicState, call: KafkaCall) -> DeletedTopic:
+        found = DeletedTopic(name=topic.name, topic_id=topic.topic_id)
+        try:
+            if topic.name is None:
+                found.name = await self._ids.name_of(topic.topic_id)
             else:
-                deleted.append(DeletedTopic(name=name))
-        return DeleteTopicsResponse(responses=deleted)
+                with suppress(OperationFailed):  # only a rest of it may be there
+                    found.topic_id = await self._ids.of(topic.name)
+            await self._topics.delete(found.name or "")
+        except KafkaRefusal as refusal:
+            call.refusals += 1
+            found.error_code, found.error_message = refusal.code, str(refusal)
+        except OperationFailed as error:
+            found.error_code, found.error_message = call.refused(error.failure), error.failure.message
+        return found
 
     # ---- settings ----------------------------------------------------------------------------------------------------
 

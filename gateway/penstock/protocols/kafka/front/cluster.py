@@ -7,6 +7,8 @@ from typing import Final
 
 from penstock.protocols.kafka.front.call import NODE_ID, KafkaCall, KafkaHandlers
 from penstock.protocols.kafka.front.settings import KafkaSettings
+from penstock.protocols.kafka.sequences import KafkaRefusal
+from penstock.protocols.kafka.topic_ids import TopicIds
 from penstock.protocols.kafka.topics import KafkaTopics
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.kafka import KafkaApi, KafkaError
@@ -20,22 +22,29 @@ from penstock_codecs.kafka.cluster_messages import (
     MetadataBroker,
     MetadataPartition,
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataTopic,
 )
+from penstock_codecs.kafka.schema import NO_UUID
 
 __all__ = ["CLUSTER_ID", "LEADER_EPOCH", "ClusterHandlers"]
 
 CLUSTER_ID: Final = "penstock"
 LEADER_EPOCH: Final = 0
 """The leader epoch of all partitions: their leader never changes."""
+_IDS: Final = 10
+"""The first version of Metadata with the ids of topics."""
 
 
 class ClusterHandlers:
     """Handlers of ApiVersions, Metadata and DescribeCluster. `apis` returns the APIs that are offered."""
 
-    def __init__(self, topics: KafkaTopics, settings: KafkaSettings, apis: Callable[[], list[KafkaApi]]) -> None:
+    def __init__(
+        self, topics: KafkaTopics, ids: TopicIds, settings: KafkaSettings, apis: Callable[[], list[KafkaApi]]
+    ) -> None:
         self._topics = topics
+        self._ids = ids
         self._settings = settings
         self._apis = apis
         self.handlers: KafkaHandlers = {
@@ -57,22 +66,33 @@ class ClusterHandlers:
     async def _metadata(self, request: MetadataRequest, call: KafkaCall) -> MetadataResponse:
         """Describe topics; create those that are missing, if the request and their basin allow it."""
         if request.topics is None or (not request.topics and call.version == 0):
-            topics = [_topic(name, count) for name, count in (await self._topics.all()).items()]
+            topics = [_topic(name, count, of) for name, (count, of) in (await self._ids.all()).items()]
         else:
             creates = request.allow_auto_topic_creation
-            topics = [await self._described(one.name, creates, call) for one in request.topics]
+            topics = [await self._asked(one, creates, call) for one in request.topics]
         broker = MetadataBroker(node_id=NODE_ID, host=call.address.host, port=call.address.port)
         return MetadataResponse(brokers=[broker], cluster_id=CLUSTER_ID, controller_id=NODE_ID, topics=topics)
+
+    async def _asked(self, topic: MetadataRequestTopic, creates: bool, call: KafkaCall) -> MetadataTopic:
+        if topic.name is not None:
+            return await self._described(topic.name, creates, call)
+        try:
+            name = await self._ids.name_of(topic.topic_id)
+        except KafkaRefusal as refusal:
+            call.refusals += 1
+            return MetadataTopic(error_code=refusal.code, topic_id=topic.topic_id, partitions=[])
+        return await self._described(name, False, call)
 
     async def _described(self, name: str, creates: bool, call: KafkaCall) -> MetadataTopic:
         try:
             try:
-                return _topic(name, await self._topics.partitions(name))
+                count = await self._topics.partitions(name)
             except OperationFailed as error:
                 if error.failure.code is not FailureCode.STREAM_NOT_FOUND or not creates:
                     raise
-            await self._topics.ensure(name, self._settings.partitions)
-            return _topic(name, self._settings.partitions)
+                count = self._settings.partitions
+                await self._topics.ensure(name, count)
+            return _topic(name, count, await self._ids.of(name) if call.version >= _IDS else NO_UUID)
         except OperationFailed as error:
             return MetadataTopic(error_code=call.refused(error.failure), name=name, partitions=[])
 
@@ -86,7 +106,7 @@ class ClusterHandlers:
         return DescribeClusterResponse(cluster_id=CLUSTER_ID, controller_id=NODE_ID, brokers=[broker])
 
 
-def _topic(name: str, count: int) -> MetadataTopic:
+def _topic(name: str, count: int, topic_id: bytes) -> MetadataTopic:
     partitions = [
         MetadataPartition(
             partition_index=index,
@@ -97,4 +117,4 @@ def _topic(name: str, count: int) -> MetadataTopic:
         )
         for index in range(count)
     ]
-    return MetadataTopic(name=name, partitions=partitions)
+    return MetadataTopic(name=name, topic_id=topic_id, partitions=partitions)

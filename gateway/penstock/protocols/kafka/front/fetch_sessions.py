@@ -3,7 +3,7 @@ partitions without news.
 
 A session is known by its id and by the number of the next request in it (its epoch), so requests that were lost or
 repeated are noticed: the client then begins a new session. Any connection may go on with a session: each read is
-checked against the client that asks for it.
+checked against the client that asks for it. All requests of a session name topics by their names, or all by their ids.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from typing import Final, NamedTuple
 
 import trio
 
-from penstock.protocols.kafka.groups.offsets import GroupPartition
 from penstock.protocols.kafka.sequences import KafkaRefusal
+from penstock.protocols.kafka.topic_ids import TopicKey
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.record_messages import FetchPartition, FetchPartitionResult, FetchRequest
 
-__all__ = ["FetchSession", "FetchSessions"]
+__all__ = ["FetchSession", "FetchSessions", "FetchedTopics"]
+
+PartitionKey = tuple[TopicKey, int]
 
 MOST_SESSIONS: Final = 1000
 """Sessions of a listener; also Kafka's default."""
@@ -32,6 +34,26 @@ _IDLE_SECONDS: Final = 120.0
 _WITHOUT, _FIRST = -1, 0
 """Epochs of requests that name all their partitions: without a session, and of the first one in a session."""
 _LAST_EPOCH: Final = (1 << 31) - 1
+
+
+class FetchedTopics:
+    """The topics of a Fetch request, `by_id` or by name. `wanted`: its partitions. `forgotten`: those that leave its
+    session."""
+
+    def __init__(self, request: FetchRequest, *, by_id: bool) -> None:
+        self.session_id = request.session_id
+        self.session_epoch = request.session_epoch
+        self.by_id = by_id
+        self.wanted: dict[PartitionKey, FetchPartition] = {
+            (topic.topic_id if by_id else topic.topic, one.partition): one
+            for topic in request.topics
+            for one in topic.partitions
+        }
+        self.forgotten: list[PartitionKey] = [
+            (topic.topic_id if by_id else topic.topic, number)
+            for topic in request.forgotten_topics
+            for number in topic.partitions
+        ]
 
 
 class _Told(NamedTuple):
@@ -56,19 +78,22 @@ class FetchSession:
     each has its turn when a response is full."""
 
     id: int
+    by_id: bool
     epoch: int = 1
     used_at: float = 0.0
-    partitions: OrderedDict[GroupPartition, _Member] = field(default_factory=OrderedDict)
+    partitions: OrderedDict[PartitionKey, _Member] = field(default_factory=OrderedDict)
 
-    def wanted(self) -> list[tuple[str, FetchPartition]]:
-        """Return the topic of each partition, and what is wanted of it."""
-        return [(partition.topic, member.wanted) for partition, member in self.partitions.items()]
+    def wanted(self) -> dict[PartitionKey, FetchPartition]:
+        """Return what is wanted of each partition."""
+        return {partition: member.wanted for partition, member in self.partitions.items()}
 
-    def news(self, results: Iterable[tuple[str, FetchPartitionResult]]) -> list[tuple[str, FetchPartitionResult]]:
+    def news(
+        self, results: Iterable[tuple[TopicKey, FetchPartitionResult]]
+    ) -> list[tuple[TopicKey, FetchPartitionResult]]:
         """Return the results that the client does not know already."""
         found = []
         for topic, result in results:
-            partition = GroupPartition(topic, result.partition_index)
+            partition = topic, result.partition_index
             member = self.partitions.get(partition)
             if member is None:
                 continue  # another request has removed it meanwhile
@@ -88,7 +113,7 @@ class FetchSessions:
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # the one that was used last is last
         self._size = 0
 
-    def session_of(self, request: FetchRequest) -> FetchSession | None:
+    def session_of(self, request: FetchedTopics) -> FetchSession | None:
         """Return the session of a request, as the request changes it; None: it has none, and names all its partitions.
 
         A session begins only if there is room for it. Raises KafkaRefusal for a session that is not known, or if the
@@ -103,38 +128,38 @@ class FetchSessions:
         if request.session_epoch != session.epoch:
             why = f"the next request of session {session.id} is {session.epoch}, not {request.session_epoch}"
             raise KafkaRefusal(KafkaError.INVALID_FETCH_SESSION_EPOCH, why)
+        if request.by_id is not session.by_id:
+            why = f"session {session.id} does not name its topics as the request does"
+            raise KafkaRefusal(KafkaError.FETCH_SESSION_TOPIC_ID_ERROR, why)
         session.epoch = session.epoch + 1 if session.epoch < _LAST_EPOCH else 1
         self._size -= len(session.partitions)
-        for forgotten in request.forgotten_topics:
-            for number in forgotten.partitions:
-                session.partitions.pop(GroupPartition(forgotten.topic, number), None)
+        for partition in request.forgotten:
+            session.partitions.pop(partition, None)
         self._take(session, request)
         if self._size > MOST_PARTITIONS:
             self._drop(session.id)
             raise KafkaRefusal(KafkaError.FETCH_SESSION_ID_NOT_FOUND, "there is no room for the session any more")
         return session
 
-    def _begin(self, request: FetchRequest) -> FetchSession | None:
-        count = sum(len(topic.partitions) for topic in request.topics)
+    def _begin(self, request: FetchedTopics) -> FetchSession | None:
+        count = len(request.wanted)
         idle_since = trio.current_time() - _IDLE_SECONDS
         while len(self._sessions) >= MOST_SESSIONS or self._size + count > MOST_PARTITIONS:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or oldest.used_at > idle_since:
                 return None
             self._drop(oldest.id)
-        session = FetchSession(secrets.randbelow(_LAST_EPOCH) + 1)
+        session = FetchSession(secrets.randbelow(_LAST_EPOCH) + 1, request.by_id)
         if session.id in self._sessions:
             return None
         self._sessions[session.id] = session
         self._take(session, request)
         return session
 
-    def _take(self, session: FetchSession, request: FetchRequest) -> None:
+    def _take(self, session: FetchSession, request: FetchedTopics) -> None:
         """Take the partitions of a request into a session."""
-        for topic in request.topics:
-            for one in topic.partitions:
-                member = session.partitions.setdefault(GroupPartition(topic.topic, one.partition), _Member(one))
-                member.wanted = one
+        for partition, wanted in request.wanted.items():
+            session.partitions.setdefault(partition, _Member(wanted)).wanted = wanted
         self._size += len(session.partitions)
         session.used_at = trio.current_time()
         self._sessions.move_to_end(session.id)

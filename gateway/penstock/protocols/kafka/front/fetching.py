@@ -16,9 +16,10 @@ import trio
 
 from penstock.core.back import Back, ReadSession
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
-from penstock.protocols.kafka.front.fetch_sessions import FetchSessions
+from penstock.protocols.kafka.front.fetch_sessions import FetchedTopics, FetchSessions
 from penstock.protocols.kafka.front.settings import KafkaSettings
 from penstock.protocols.kafka.sequences import KafkaRefusal
+from penstock.protocols.kafka.topic_ids import TopicIds, TopicKey
 from penstock.protocols.kafka.topics import KafkaTopics
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka.carrying import encoded_records
@@ -38,6 +39,8 @@ log = structlog.get_logger()
 
 _FOLLOW_SECONDS: Final = 3600.0
 """Time for which reads follow a stream; the wait ends them before."""
+_IDS: Final = 13
+"""The first version of Fetch that names topics by their ids."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,13 +57,14 @@ class _Reading:
 
 
 class _Fetch:
-    """One request in progress. `left`: bytes that the response may still have."""
+    """One request in progress. `left`: bytes that the response may still have. `names`: of its topics."""
 
     def __init__(self, request: FetchRequest, most: int) -> None:
         self.readings: list[_Reading] = []
         self.left = max(1, min(request.max_bytes, most))
         self.wanted = min(request.min_bytes, self.left)
         self.size = 0
+        self.names: dict[TopicKey, str] = {}
 
     @property
     def complete(self) -> bool:
@@ -106,39 +110,42 @@ class _Fetch:
         return reading.session is not None and reading.size < reading.limit and self.left > 0
 
 
-def _named(request: FetchRequest) -> list[tuple[str, FetchPartition]]:
-    return [(topic.topic, one) for topic in request.topics for one in topic.partitions]
-
-
-def _by_topic(results: list[tuple[str, FetchPartitionResult]]) -> list[FetchTopicResult]:
-    topics: dict[str, list[FetchPartitionResult]] = {}
+def _by_topic(results: list[tuple[TopicKey, FetchPartitionResult]]) -> list[FetchTopicResult]:
+    topics: dict[TopicKey, list[FetchPartitionResult]] = {}
     for topic, result in results:
         topics.setdefault(topic, []).append(result)
-    return [FetchTopicResult(topic=topic, partitions=found) for topic, found in topics.items()]
+    return [
+        FetchTopicResult(topic=topic, partitions=found)
+        if isinstance(topic, str)
+        else FetchTopicResult(topic_id=topic, partitions=found)
+        for topic, found in topics.items()
+    ]
 
 
 class FetchHandlers:
     """Handler of Fetch."""
 
-    def __init__(self, back: Back, topics: KafkaTopics, settings: KafkaSettings) -> None:
+    def __init__(self, back: Back, topics: KafkaTopics, ids: TopicIds, settings: KafkaSettings) -> None:
         self._back = back
         self._topics = topics
+        self._ids = ids
         self._settings = settings
         self._sessions = FetchSessions()
         self.handlers: KafkaHandlers = {FetchRequest: self._fetch}
 
     async def _fetch(self, request: FetchRequest, call: KafkaCall) -> FetchResponse:
         try:
-            session = self._sessions.session_of(request)
+            fetched = FetchedTopics(request, by_id=call.version >= _IDS)
+            session = self._sessions.session_of(fetched)
         except KafkaRefusal as refusal:
             call.refusals += 1
             return FetchResponse(error_code=refusal.code, topics=[])
         await call.link.quota.answer_room()
         fetch = _Fetch(request, self._settings.max_fetch_bytes)
         seconds = max(0, min(request.max_wait_ms, self._settings.max_fetch_wait_ms)) / 1000
-        wanted = _named(request) if session is None else session.wanted()
+        wanted = fetched.wanted if session is None else session.wanted()
         async with AsyncExitStack() as reads:
-            results = [(topic, await self._begin(fetch, topic, one, reads, call)) for topic, one in wanted]
+            results = [(topic, await self._begin(fetch, topic, one, reads, call)) for (topic, _), one in wanted.items()]
             if seconds and fetch.readings and not fetch.complete:
                 await call.link.while_connected(lambda: self._follow(fetch, call), seconds)
             for reading in fetch.readings:
@@ -148,10 +155,10 @@ class FetchHandlers:
         return FetchResponse(session_id=session.id, topics=_by_topic(session.news(results)))
 
     async def _begin(
-        self, fetch: _Fetch, topic: str, partition: FetchPartition, sessions: AsyncExitStack, call: KafkaCall
+        self, fetch: _Fetch, topic: TopicKey, partition: FetchPartition, sessions: AsyncExitStack, call: KafkaCall
     ) -> FetchPartitionResult:
         """Read what there is of a partition."""
-        result = FetchPartitionResult(partition_index=partition.partition)
+        result = FetchPartitionResult(partition_index=partition.partition, records=b"")  # null ends librdkafka's reads
         reading = _Reading(result, partition.fetch_offset, max(1, partition.partition_max_bytes))
         fetch.readings.append(reading)
 
@@ -162,7 +169,9 @@ class FetchHandlers:
         try:
             if partition.fetch_offset < 0:
                 raise fail(FailureCode.RANGE_NOT_SATISFIABLE, f"offset {partition.fetch_offset}")
-            reading.session = await self._topics.on(topic, partition.partition, open_session)
+            if topic not in fetch.names:
+                fetch.names[topic] = await self._ids.resolve(topic)
+            reading.session = await self._topics.on(fetch.names[topic], partition.partition, open_session)
             while fetch.may_go_on(reading):
                 event = await reading.session.next()
                 if not isinstance(event, RecordBatch):
@@ -171,6 +180,9 @@ class FetchHandlers:
             tail = reading.session.tail().seq_num
             if not reading.size and reading.next_offset < tail and fetch.may_go_on(reading):
                 raise fail(FailureCode.RANGE_NOT_SATISFIABLE, f"the records before {tail} are gone")
+        except KafkaRefusal as refusal:
+            call.refusals += 1
+            result.error_code, reading.failed = refusal.code, True
         except OperationFailed as error:
             self._fail(reading, error, call)
         return result

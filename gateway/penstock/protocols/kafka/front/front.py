@@ -28,6 +28,7 @@ from penstock.protocols.kafka.front.producing import ProduceHandlers
 from penstock.protocols.kafka.front.settings import KafkaSettings
 from penstock.protocols.kafka.front.transactions import TransactionHandlers
 from penstock.protocols.kafka.groups.service import GroupService
+from penstock.protocols.kafka.topic_ids import TopicIds
 from penstock.protocols.kafka.topics import KafkaTopics
 from penstock.protocols.kafka.transactions.service import TransactionService
 from penstock.protocols.struct_table import StructTable
@@ -52,16 +53,17 @@ class KafkaFront:
         self.transactions = TransactionService(back, table, self.groups)
         self._sasl = SaslHandlers(self.settings)
         topics = KafkaTopics(back, self.settings.names)
+        ids = TopicIds(topics)
         offsets = GroupOffsets(back, topics, self.groups)
         self.handlers: dict[type[KafkaMessage], KafkaHandler] = {
             **self._sasl.handlers,
-            **ClusterHandlers(topics, self.settings, self.apis).handlers,
-            **AdministrationHandlers(back, topics, self.settings).handlers,
+            **ClusterHandlers(topics, ids, self.settings, self.apis).handlers,
+            **AdministrationHandlers(back, topics, ids, self.settings).handlers,
             **GroupHandlers(back, self.settings.names, self.groups).handlers,
             **OffsetHandlers(self.groups, self.transactions, offsets).handlers,
             **TransactionHandlers(back, topics, self.groups, self.transactions, offsets).handlers,
-            **ProduceHandlers(back, topics, self.settings, self.transactions).handlers,
-            **FetchHandlers(back, topics, self.settings).handlers,
+            **ProduceHandlers(back, topics, ids, self.settings, self.transactions).handlers,
+            **FetchHandlers(back, topics, ids, self.settings).handlers,
             **PositionHandlers(back, topics).handlers,
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 import trio
 
@@ -13,6 +14,7 @@ from penstock.protocols.kafka.front.producers import Producers, new_producer_id
 from penstock.protocols.kafka.front.settings import KafkaSettings
 from penstock.protocols.kafka.groups.offsets import GroupPartition
 from penstock.protocols.kafka.sequences import KafkaRefusal
+from penstock.protocols.kafka.topic_ids import TopicIds
 from penstock.protocols.kafka.topics import KafkaTopics
 from penstock.protocols.kafka.transactions.service import TransactionService
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
@@ -25,6 +27,7 @@ from penstock_codecs.kafka.record_messages import (
     ProducePartitionResult,
     ProduceRequest,
     ProduceResponse,
+    ProduceTopic,
     ProduceTopicResult,
     RecordError,
 )
@@ -34,16 +37,24 @@ from penstock_codecs.operations import CheckTail
 __all__ = ["ProduceHandlers"]
 
 _ACKS = (-1, 0, 1)
+_IDS: Final = 13
+"""The first version of Produce that names topics by their ids."""
 
 
 class ProduceHandlers:
     """Handlers of Produce and InitProducerId."""
 
     def __init__(
-        self, back: Back, topics: KafkaTopics, settings: KafkaSettings, transactions: TransactionService
+        self,
+        back: Back,
+        topics: KafkaTopics,
+        ids: TopicIds,
+        settings: KafkaSettings,
+        transactions: TransactionService,
     ) -> None:
         self._back = back
         self._topics = topics
+        self._ids = ids
         self._transactions = transactions
         self._settings = settings
         self._producers = Producers(back)
@@ -75,12 +86,14 @@ class ProduceHandlers:
         """
         topics = [
             ProduceTopicResult(
-                name=topic.name, partitions=[ProducePartitionResult(index=one.index) for one in topic.partitions]
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[ProducePartitionResult(index=one.index) for one in topic.partitions],
             )
             for topic in request.topics
         ]
         appends = [
-            partial(self._append, request, topic.name, partition, result, call)
+            partial(self._append, request, topic, partition, result, call)
             for topic, outcome in zip(request.topics, topics, strict=True)
             for partition, result in zip(topic.partitions, outcome.partitions, strict=True)
         ]
@@ -100,7 +113,7 @@ class ProduceHandlers:
     async def _append(
         self,
         request: ProduceRequest,
-        topic: str,
+        topic: ProduceTopic,
         partition: ProducePartition,
         result: ProducePartitionResult,
         call: KafkaCall,
@@ -108,9 +121,10 @@ class ProduceHandlers:
         try:
             if request.acks not in _ACKS:
                 raise KafkaRefusal(KafkaError.INVALID_REQUIRED_ACKS, f"acks {request.acks}: -1, 0 and 1 are known")
-            place = GroupPartition(topic, partition.index)
+            name = await self._ids.resolve(topic.topic_id if call.version >= _IDS else topic.name)
+            place = GroupPartition(name, partition.index)
             append = partial(self._append_to, partition.records or b"", request.transactional_id, place)
-            result.base_offset = await self._topics.on(topic, partition.index, append)
+            result.base_offset = await self._topics.on(name, partition.index, append)
         except KafkaRefusal as refusal:
             call.refusals += 1
             result.error_code, result.error_message = refusal.code, str(refusal)
