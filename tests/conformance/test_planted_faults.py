@@ -43,6 +43,8 @@ from penstock_codecs.kafka.wire import KafkaFault
 from penstock_codecs.segment import encode
 from penstock_codecs.segment.released import DataAppended, TableEntriesUpdated
 
+KINDS = {"pravega": "controller"}
+"""Kinds of listeners by scheme, if their names differ."""
 PATIENCE = {"kafka": 5.0}
 """Seconds that cases wait for an answer which a planted fault keeps back; 1.5 by default. Groups begin after three."""
 
@@ -434,6 +436,49 @@ KAFKA: Faults = {
         {"commit-an-offset", "commit-without-a-group"},
     ),
 }
+CONTROLLER: Faults = {
+    "yes is no": (
+        replied(b"\0\0\0\0\2\x08\1", b"\0\0\0\0\2\x08\0"),
+        "scopes streams segments transactions",
+        {
+            *("create-a-scope", "create-a-stream", "valid-segments", "valid-cuts"),
+            *("commit-a-transaction", "abort-a-transaction", "ping-a-transaction"),
+        },
+    ),
+    "known and unknown names fail": (
+        replied(b"\0\0\0\0\2\x08\2", b"\0\0\0\0\2\x08\1"),
+        "scopes streams",
+        {
+            *("create-a-scope", "delete-a-scope", "create-a-stream", "delete-a-stream"),
+            *("update-an-unknown-stream",),
+        },
+    ),
+    "a state that does not fit is only a failure": (
+        replied(b"\0\0\0\0\2\x08\3", b"\0\0\0\0\2\x08\1"),
+        "scopes streams transactions",
+        {
+            *("scope-of-an-invalid-name", "delete-a-scope", "stream-in-an-unknown-scope", "delete-a-stream"),
+            *("commit-a-transaction", "unknown-transaction"),
+        },
+    ),
+    "names of streams are not checked": (
+        replied(b"\0\0\0\0\2\x08\4", b"\0\0\0\0\2\x08\0"),
+        "streams",
+        {"stream-of-an-invalid-name"},
+    ),
+    "other names are listed": (replied(b"conform-", b"conferm-"), "scopes streams", {"list-scopes", "list-streams"}),
+    "policies and tags are lost": (
+        replaced(b"\x20\2", b"\x20\1"),
+        "streams segments",
+        {"configuration-of-a-stream", "head-of-a-stream", "valid-cuts"},
+    ),
+    "keys are missing": (
+        replied(struct.pack("<d", 1.0), struct.pack("<d", 0.75)),
+        "segments scaling",
+        {"segments-of-a-stream", "split-a-segment"},
+    ),
+    "segments have no store": (replied(b"\x0a\x09127", b"\x1a\x09127"), "segments", {"store-of-a-segment"}),
+}
 S2: Faults = {
     "a mismatch tells another position": (
         replied(b'"seq_num_mismatch":1', b'"seq_num_mismatch":9'),
@@ -538,7 +583,19 @@ def _open_ended(frame: bytes) -> bytes:
     return frame[:at] + b"\0" + frame[at + 1 :]
 
 
-FAULTS = {"durable": DURABLE, "kafka": KAFKA, "s2": S2, "s3p": S3P, "segment": SEGMENT, "segment+draft": DRAFT}
+FAULTS = {
+    "durable": DURABLE,
+    "kafka": KAFKA,
+    "pravega": CONTROLLER,
+    "s2": S2,
+    "s3p": S3P,
+    "segment": SEGMENT,
+    "segment+draft": DRAFT,
+}
+
+
+def port_of(gateway: GatewayProcess, protocol: str) -> int:
+    return int(getattr(gateway, f"{KINDS.get(protocol, protocol).partition('+')[0]}_port"))
 
 
 def planted() -> Iterator[object]:
@@ -562,7 +619,7 @@ async def test_a_planted_fault_is_found(
     protocol: str, fault: Fault, only: str, cases: set[str], gateway: GatewayProcess
 ) -> None:
     """Exactly the cases fail that are about it."""
-    async with relayed(int(getattr(gateway, f"{protocol.partition('+')[0]}_port")), fault) as port:
+    async with relayed(port_of(gateway, protocol), fault) as port:
         server = parse_target(f"{protocol}://127.0.0.1:{port}")
         suite = server.kind.suite(server)
         assert suite is not None

@@ -15,7 +15,7 @@ from penstock.cli import main
 from penstock.core.address import Address
 from penstock.tools.target.url import parse_target
 
-PROTOCOLS = ("durable", "kafka", "s2", "s3p", "segment", "segment+draft")
+PROTOCOLS = ("durable", "kafka", "pravega", "s2", "s3p", "segment", "segment+draft")
 
 
 def run(url: str) -> dict[str, dict[str, str]]:
@@ -31,7 +31,8 @@ def failures(results: dict[str, dict[str, str]]) -> dict[str, str]:
 
 
 def port_of(gateway: GatewayProcess, protocol: str) -> int:
-    return int(getattr(gateway, f"{protocol.partition('+')[0]}_port"))
+    kind = "controller" if protocol == "pravega" else protocol.partition("+")[0]
+    return int(getattr(gateway, f"{kind}_port"))
 
 
 @pytest.mark.slow
@@ -57,7 +58,7 @@ there, and those of one with the time of arrival."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", [one for one in PROTOCOLS if one != "pravega"])  # it has no back of its own
 def test_a_gateway_before_this_one(protocol: str, gateway: GatewayProcess) -> None:
     kind, _, dialect = protocol.partition("+")
     back = f'\n[backs.other]\nkind = "{kind}"\naddress = "127.0.0.1:{port_of(gateway, protocol)}"\n'
@@ -115,10 +116,12 @@ position for several of them)."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", [one for one in REAL_SERVERS if one in PROTOCOLS])  # others have no suite
+@pytest.mark.parametrize("protocol", [*REAL_SERVERS, "pravega"])
 def test_real_servers(protocol: str) -> None:
-    with REAL_SERVERS[protocol]() as server:
-        results = run(f"{protocol}://{Address(*server.address)}")
+    with REAL_SERVERS["segment" if protocol == "pravega" else protocol]() as server:
+        address = server.controller if protocol == "pravega" else server.address
+        assert address is not None
+        results = run(f"{protocol}://{Address(*address)}")
         found = failures(results)
         print(json.dumps(found, indent=1))
         assert KNOWN.get(protocol, set()) <= found.keys()

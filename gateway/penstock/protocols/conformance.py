@@ -26,7 +26,7 @@ import trio
 
 from penstock.core.address import Address
 from penstock.net.credentials import Credentials, CredentialsMode
-from penstock.net.http.client import HttpClient
+from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
 from penstock.net.tls import ClientTls
 from penstock.net.upstream import Upstream, UpstreamSettings
 
@@ -106,7 +106,7 @@ class TestedServer:
             return secure
         raise Deviation(f"expected a connection, got none within {self.patience:g} s")
 
-    def http(self, protocol: str) -> HttpClient:
+    def http(self, protocol: str, version: HttpVersion = HttpVersion.AUTO) -> HttpClient:
         """Return a client for requests over HTTP, to be entered."""
         settings = UpstreamSettings(
             name="tested",
@@ -119,7 +119,7 @@ class TestedServer:
             breaker_failures=1_000_000,
         )
         credentials = Credentials(mode=CredentialsMode.STATIC, secret=self.token) if self.token else None
-        return HttpClient(Upstream(settings, credentials))
+        return HttpClient(Upstream(settings, credentials), HttpClientSettings(version=version))
 
     def new_name(self) -> str:
         """Return a name for a stream that nothing else uses: lower-case letters, digits and hyphens."""

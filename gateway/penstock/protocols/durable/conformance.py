@@ -547,7 +547,7 @@ async def events_of_what_is_there(session: DurableTestSession) -> None:
 
 @_CASES.case("5.7")
 async def events_of_what_comes(session: DurableTestSession) -> None:
-    """What is appended meanwhile comes as further events."""
+    """Bytes that are appended meanwhile come as further events."""
     tail = await session.created(_TEXT, b"one")
     async with session.following(tail) as events:
         for body in (b"two", b"three"):

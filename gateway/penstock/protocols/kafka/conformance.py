@@ -935,8 +935,8 @@ async def first_member(session: KafkaTestSession) -> None:
 
 @_CASES.case("groups")
 async def second_member(session: KafkaTestSession) -> None:
-    """When another member joins, a heartbeat is answered with REBALANCE_IN_PROGRESS; both join the next generation, and
-    each gets the assignment that the leader sends for it."""
+    """A heartbeat is answered with REBALANCE_IN_PROGRESS after another member has joined; both join the next
+    generation, and each gets the assignment that the leader sends for it."""
     first = await _alone(session)
     generation, second = first.generation, await _member(session)
     await second.line.send(second.joining())
