@@ -10,9 +10,10 @@ from functools import partial
 
 import trio
 
-__all__ = ["Fault", "frames", "relayed"]
+__all__ = ["Fault", "frames", "kafka_frames", "relayed"]
 
 Rewrite = Callable[[bytes], bytes]
+Cut = Callable[[trio.SocketStream], AsyncIterator[bytes]]
 
 
 def _unchanged(data: bytes) -> bytes:
@@ -27,15 +28,17 @@ class Fault:
     request: Rewrite = _unchanged
     reply: Rewrite = _unchanged
     holds_open: bool = False
-    framed: bool = False
-    """True if a piece is one message of the segment protocol; else it is what was read at once."""
+    cut: Cut | None = None
+    """Cuts the bytes of one side into pieces; None: a piece is what was read at once."""
 
 
 @asynccontextmanager
-async def relayed(port: int, fault: Fault) -> AsyncIterator[int]:
-    """Listen, and relay each connection to a server on this machine. Gives the port."""
+async def relayed(port: int, planted: Fault | Callable[[], Fault]) -> AsyncIterator[int]:
+    """Listen, and relay each connection to a server on this machine; `planted` may make a fault for each connection.
+    Gives the port."""
 
     async def serve(client: trio.SocketStream) -> None:
+        fault = planted if isinstance(planted, Fault) else planted()
         async with await trio.open_tcp_stream("127.0.0.1", port) as server, trio.open_nursery() as nursery:
             nursery.start_soon(_copy, server, client, fault.reply, fault)
             await _copy(client, server, fault.request, fault)
@@ -49,7 +52,7 @@ async def relayed(port: int, fault: Fault) -> AsyncIterator[int]:
 
 async def _copy(source: trio.SocketStream, target: trio.SocketStream, rewrite: Rewrite, fault: Fault) -> None:
     try:
-        async for piece in frames(source) if fault.framed else source:
+        async for piece in fault.cut(source) if fault.cut is not None else source:
             if rewritten := rewrite(bytes(piece)):
                 await target.send_all(rewritten)
         if not (fault.holds_open and rewrite is fault.reply):
@@ -67,6 +70,21 @@ async def frames(source: trio.SocketStream) -> AsyncIterator[bytes]:
             yield held[:size]
             held = held[size:]
         if len(held) >= 8 and not 0 <= struct.unpack_from(">i", held, 4)[0] < 1 << 24:
+            yield held
+            held = b""
+    if held:
+        yield held
+
+
+async def kafka_frames(source: trio.SocketStream) -> AsyncIterator[bytes]:
+    """Yield the messages of Kafka with their lengths; whatever is no message, as it comes."""
+    held = b""
+    async for piece in source:
+        held += piece
+        while len(held) >= 4 and 0 <= (size := int.from_bytes(held[:4], "big", signed=True)) <= len(held) - 4:
+            yield held[: 4 + size]
+            held = held[4 + size :]
+        if len(held) >= 4 and not 0 <= int.from_bytes(held[:4], "big", signed=True) < 1 << 24:
             yield held
             held = b""
     if held:

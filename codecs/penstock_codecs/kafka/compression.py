@@ -47,7 +47,9 @@ def compress(compression: KafkaCompression, data: bytes) -> bytes:
         case KafkaCompression.SNAPPY:
             return bytes(cramjam.snappy.compress_raw(data))
         case KafkaCompression.LZ4:
-            return bytes(cramjam.lz4.compress(data))
+            compressor = cramjam.lz4.Compressor(block_linked=False)  # Kafka's Java reader takes no linked blocks
+            compressor.compress(data)
+            return bytes(compressor.finish())
     return data
 
 

@@ -19,13 +19,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar
 from uuid import uuid4
 
 import trio
 
 from penstock.core.address import Address
+from penstock.net.credentials import Credentials, CredentialsMode
+from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
 from penstock.net.tls import ClientTls
+from penstock.net.upstream import Upstream, UpstreamSettings
 
 __all__ = [
     "Cases",
@@ -36,9 +39,12 @@ __all__ = [
     "TestedServer",
     "require",
     "require_equal",
+    "until",
 ]
 
 T = TypeVar("T")
+
+_PAUSE_SECONDS: Final = 0.05
 
 
 class Deviation(Exception):
@@ -65,6 +71,16 @@ def _deviates(expected: str, got: object) -> NoReturn:
     raise Deviation(f"expected {expected}, got {got!r:.300}")
 
 
+async def until(holds: Callable[[], Awaitable[bool]], seconds: float, expected: str) -> None:
+    """Wait until a condition holds, which the server is asked for again and again. Raises Deviation."""
+    with trio.move_on_after(seconds):
+        while True:
+            if await holds():
+                return
+            await trio.sleep(_PAUSE_SECONDS)
+    raise Deviation(f"expected {expected} within {seconds:g} s")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestedServer:
     """The server that a suite is run against. `space`: the basin or scope for the streams; None: as the protocol has
@@ -89,6 +105,21 @@ class TestedServer:
             await secure.do_handshake()
             return secure
         raise Deviation(f"expected a connection, got none within {self.patience:g} s")
+
+    def http(self, protocol: str, version: HttpVersion = HttpVersion.AUTO) -> HttpClient:
+        """Return a client for requests over HTTP, to be entered."""
+        settings = UpstreamSettings(
+            name="tested",
+            host=self.address.host,
+            port=self.address.port,
+            protocol=protocol,
+            tls=self.tls,
+            connect_seconds=self.patience,
+            request_seconds=self.patience,
+            breaker_failures=1_000_000,
+        )
+        credentials = Credentials(mode=CredentialsMode.STATIC, secret=self.token) if self.token else None
+        return HttpClient(Upstream(settings, credentials), HttpClientSettings(version=version))
 
     def new_name(self) -> str:
         """Return a name for a stream that nothing else uses: lower-case letters, digits and hyphens."""

@@ -103,6 +103,11 @@ def test_kafka_python_reads_the_same_records(batch: KafkaBatch) -> None:
     assert [offset for offset, *_ in found] == list(batch.offsets)
 
 
+def test_lz4_has_independent_blocks() -> None:
+    """Kafka's Java reader takes no others (bit 5 of the flags of the frame)."""
+    assert compress(KafkaCompression.LZ4, b"x" * 100)[4] & 0x20
+
+
 @CODECS
 def test_kafka_pythons_batches_are_read(codec: KafkaCompression) -> None:
     records = pytest.importorskip("kafka.record.default_records", reason="kafka-python is not installed (group peers)")

@@ -13,6 +13,7 @@ from penstock.protocols.servers import Server
 from penstock.protocols.tables import ConfigView
 
 if TYPE_CHECKING:
+    from penstock.protocols.conformance import Suite
     from penstock.protocols.opening import ListenerContext, OpenListener
 
 __all__ = ["PLUGIN"]
@@ -89,6 +90,11 @@ class _Server(SegmentStoreKind):
 
     def settings(self, server: Server) -> dict[str, Any]:
         return {"controller": str(server.address)}
+
+    def suite(self, _server: Server) -> Suite:
+        from penstock.protocols.controller.conformance import SUITE
+
+        return SUITE
 
     def takes_recorded(self, server: Server, _first: bytes) -> bool:
         return False  # the names of segments and transactions are the server's own

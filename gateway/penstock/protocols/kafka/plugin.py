@@ -17,6 +17,7 @@ from penstock.routing.loss.plan import BackSide, FrontSide
 from penstock_codecs.model import StreamRef
 
 if TYPE_CHECKING:
+    from penstock.protocols.conformance import Suite
     from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
     from penstock.routing.target import Target
 
@@ -132,6 +133,11 @@ class _Server(ServerKind):
 
     def settings(self, server: Server) -> dict[str, Any]:
         return {"address": str(server.address), "basin": server.space or DEFAULT_BASIN}
+
+    def suite(self, _server: Server) -> Suite:
+        from penstock.protocols.kafka.conformance import SUITE
+
+        return SUITE
 
 
 PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Back(),), server=_Server())

@@ -10,16 +10,14 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import trio
 from google.protobuf.message import DecodeError, Message
 
-from penstock.net.credentials import Credentials, CredentialsMode
 from penstock.net.http.client import HttpClient, HttpStream, Response
-from penstock.net.upstream import Upstream, UpstreamSettings
 from penstock.protocols.conformance import Cases, Deviation, NotApplicable, Suite, TestedServer, require, require_equal
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.limits import MIB
@@ -173,19 +171,7 @@ def _code(answer: Any, *codes: str) -> None:
 
 @asynccontextmanager
 async def _session(server: TestedServer) -> AsyncIterator[S2TestSession]:
-    settings = UpstreamSettings(
-        name="tested",
-        host=server.address.host,
-        port=server.address.port,
-        protocol="s2",
-        tls=server.tls,
-        connect_seconds=server.patience,
-        request_seconds=server.patience,
-        breaker_failures=1_000_000,
-    )
-    credentials = Credentials(mode=CredentialsMode.STATIC, secret=server.token) if server.token else None
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(HttpClient(Upstream(settings, credentials)))
+    async with server.http("s2") as client:
         basin = server.space or server.new_name()
         session = S2TestSession(client, basin, server.new_name(), server.patience)
         if server.space is None:

@@ -7,30 +7,21 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.message import Message
 
 from penstock.core.segment_names import SegmentName
+from penstock.net.grpc.unary import unary
 from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
 from penstock.net.retries import RetryPolicy, retrying
 from penstock.net.upstream import Upstream, broke
 from penstock.protocols.segment.back.settings import SegmentBackSettings
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.grpc import (
-    MAX_MESSAGE,
-    GrpcError,
-    MessageReader,
-    basic,
-    call_headers,
-    error_in,
-    failure_code,
-    frame,
-)
+from penstock_codecs.grpc import basic
 from penstock_proto import pravega_controller_pb2 as pb
 
 __all__ = ["ControllerClient", "StoreAddress", "open_controller"]
 
-_SERVICE: Final = pb.DESCRIPTOR.services_by_name["ControllerService"]
+_METHODS: Final = pb.DESCRIPTOR.services_by_name["ControllerService"].methods_by_name
 _MOST_PAGES: Final = 100_000
 """Most pages of a listing, in case it never ends."""
 _MOST_NAMES: Final = 1_000_000
@@ -168,34 +159,8 @@ class ControllerClient:
     # ---- calls -------------------------------------------------------------------------------------------------------
 
     async def _call(self, name: str, request: Message, *, idempotent: bool = False) -> Any:
-        attempt = partial(self._call_once, name, request)
+        attempt = partial(unary, self._http, _METHODS[name], request, self._authorization)
         return await retrying(attempt, self._policy, idempotent=idempotent, back=self._upstream.name)
-
-    async def _call_once(self, name: str, request: Message) -> Any:
-        seconds = self._upstream.request_seconds
-        answer = await self._http.request(
-            "POST",
-            f"/{_SERVICE.full_name}/{name}",
-            call_headers(seconds, self._authorization),
-            frame(request.SerializeToString()),
-            max_body=MAX_MESSAGE + 5,
-        )
-        if answer.header("grpc-status") is None and answer.status != 200:
-            raise broke(self._upstream, f"it answers {name} with HTTP status {answer.status}")
-        said = answer.trailers or answer.headers
-        if (refusal := error_in(said)) is not None:
-            why = f"{name}: {refusal.message or refusal.code.name}"
-            if not any(field == "grpc-status" for field, _ in said):
-                raise broke(self._upstream, why)
-            raise fail(failure_code(refusal.code), f"{self._upstream.where}: {why}")
-        try:
-            reader = MessageReader(answer.header("grpc-encoding"))
-            reader.receive(answer.body)
-            return GetMessageClass(_SERVICE.methods_by_name[name].output_type).FromString(reader.finish())
-        except GrpcError as error:
-            raise broke(self._upstream, f"{name}: {error.message}") from None
-        except DecodeError:
-            raise broke(self._upstream, f"it answers {name} with a message of another kind") from None
 
     def _failed(self, what: str) -> OperationFailed:
         return fail(FailureCode.OTHER, f"{self._upstream.where} failed to {what}")

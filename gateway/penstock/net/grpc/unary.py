@@ -1,0 +1,48 @@
+"""A client's unary call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from penstock.net.http.client import HttpClient
+from penstock.net.upstream import broke
+from penstock_codecs.failures import fail
+from penstock_codecs.grpc import MAX_MESSAGE, GrpcError, MessageReader, call_headers, error_in, failure_code, frame
+
+__all__ = ["unary"]
+
+
+async def unary(http: HttpClient, method: MethodDescriptor, request: Message, authorization: str | None = None) -> Any:
+    """Make a call, and return the message that answers it. `http`: a client of HTTP/2.
+
+    Raises OperationFailed: by the status of the call (`failure_code`), UPSTREAM_FAULT for an answer that breaks the
+    protocol, or what `HttpClient.request` raises.
+    """
+    upstream, name = http.upstream.settings, method.name
+    answer = await http.request(
+        "POST",
+        f"/{method.containing_service.full_name}/{name}",
+        call_headers(upstream.request_seconds, authorization),
+        frame(request.SerializeToString()),
+        max_body=MAX_MESSAGE + 5,
+    )
+    if answer.header("grpc-status") is None and answer.status != 200:
+        raise broke(upstream, f"it answers {name} with HTTP status {answer.status}")
+    said = answer.trailers or answer.headers
+    if (refusal := error_in(said)) is not None:
+        why = f"{name}: {refusal.message or refusal.code.name}"
+        if not any(field == "grpc-status" for field, _ in said):
+            raise broke(upstream, why)
+        raise fail(failure_code(refusal.code), f"{upstream.where}: {why}")
+    try:
+        reader = MessageReader(answer.header("grpc-encoding"))
+        reader.receive(answer.body)
+        return GetMessageClass(method.output_type).FromString(reader.finish())
+    except GrpcError as error:
+        raise broke(upstream, f"{name}: {error.message}") from None
+    except DecodeError:
+        raise broke(upstream, f"it answers {name} with a message of another kind") from None
