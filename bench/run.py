@@ -44,14 +44,13 @@ from report import against, number, size_name, table
 from servers import Client
 from small import FAN_OUT, HELD, IDLE, PROCESS, REQUESTS, SPREAD, START, SmallBench
 from tables import CAPTURE, LOOP, SINK, SMALL_RUN, SOURCE, SPARK
-from workers import ALONE, TWO, WORKERS_APPEND, WORKERS_LARGEST, WORKERS_READ
 
 RESULTS = Path(__file__).parent / "results"
-SEGMENT, RELAY, RECORD, SMALL, WORKERS, PIPELINE = "segment", "relay", "record", "small", "workers", "pipeline"
-DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT, RELAY, RECORD, SMALL, WORKERS, PIPELINE)
+SEGMENT, RELAY, RECORD, SMALL, PIPELINE = "segment", "relay", "record", "small", "pipeline"
+DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT, RELAY, RECORD, SMALL, PIPELINE)
 
 SMALL_SIZE = 1024
-"""Bytes of the largest records that the pipeline and workers are measured with."""
+"""Bytes of the largest records that the pipeline is measured with."""
 SMALL_THINGS_SIZE = 100
 """Bytes of the records of small things."""
 
@@ -130,9 +129,6 @@ def measure(
                     for some in small_things(bench, scale, directory):
                         rows += some
                         say(f"{rows[-1].duty}, {rows[-1].connections}")
-                if WORKERS in duties and size <= SMALL_SIZE:
-                    rows += bench.workers(size)
-                    say(f"{WORKERS}, {size_name(size)}")
             shutil.rmtree(directory)
     return rows
 
@@ -251,25 +247,6 @@ def record_table(rows: Sequence[Row], duty: str) -> str:
     return table(head, lines)
 
 
-def crews(rows: Sequence[Row], duty: str) -> Iterator[tuple[str, Row, Row]]:
-    """Case by case the row of one process and that of two workers."""
-    for case, some in group(rows, duty):
-        found = {row.candidate: row for row in some}
-        yield case, found[ALONE], found[TWO]
-
-
-def workers_table(rows: Sequence[Row], duty: str) -> str:
-    """Rates of one process and of two workers, and the ratios of the rounds, each of which is a pair."""
-    lines = []
-    for case, alone, two in crews(rows, duty):
-        low, middle, high = ratios(alone, two, "records_s")
-        rates = (alone.figures["records_s"], two.figures["records_s"])
-        costs = (alone.figures["cpu_us"], two.figures["cpu_us"])
-        lines.append((case, *map(number, rates), f"{middle:.2f}", f"{low:.2f} .. {high:.2f}", *map(number, costs)))
-    head = ("case", ALONE, TWO, "ratio", "of rounds", f"CPU us/record, {ALONE}", f"CPU us/record, {TWO}")
-    return table(head, lines)
-
-
 def ratios(plain: Row, recorded: Row, figure: str) -> tuple[float, float, float]:
     """The least, the median and the greatest of the rounds."""
     found = [two[figure] / one[figure] for one, two in zip(plain.rounds, recorded.rounds, strict=True)]
@@ -297,11 +274,6 @@ def targets(rows: Sequence[Row]) -> str:
         plain = {(row.size, row.connections): row for row in here if row.candidate == candidate}
         pairs = [row for row in here if row.candidate == candidate + RECORDED]
         return min((ratios(plain[row.size, row.connections], row, "records_s")[1] for row in pairs), default=None)
-
-    def workers(*duties: str) -> float | None:
-        """The best of the cases: how much of the second core waits for the disk depends on them."""
-        pairs = [(alone, two) for duty in duties for _, alone, two in crews(rows, duty)]
-        return max((ratios(alone, two, "records_s")[1] for alone, two in pairs), default=None)
 
     def of_streams(candidate: str) -> float | None:
         pair = [figure(SPREAD, SMALL_THINGS_SIZE, streams, candidate, "records_s") for streams in (10_000, 100)]
@@ -355,8 +327,6 @@ def targets(rows: Sequence[Row]) -> str:
         for name in (h1, h2, "S3P")
     ]
     asked += [
-        ("append, S2S h1: two workers / one process, best case", workers(WORKERS_APPEND, WORKERS_LARGEST), ">= 1.6"),
-        ("catch-up, S2S h1: two workers / one process, best case", workers(WORKERS_READ), ">= 1.6"),
         ("idle follower, SSE, KiB", figure(IDLE, SMALL_THINGS_SIZE, HELD, "SSE", "kib"), "<= 15"),
         ("idle follower, S2S h2, KiB", figure(IDLE, SMALL_THINGS_SIZE, HELD, h2, "kib"), "<= 10"),
         (
@@ -415,13 +385,6 @@ def report(rows: Sequence[Row], seconds: float) -> str:
         (FAN_OUT, "One stream, many followers", lambda: fan_out_table(rows, FAN_OUT)),
         (IDLE, "What waits", lambda: idle_table(rows, IDLE)),
         (START, "From the start to listening", lambda: start_table(rows, START)),
-        (WORKERS_APPEND, "Durable appends by two workers", lambda: workers_table(rows, WORKERS_APPEND)),
-        (
-            WORKERS_LARGEST,
-            "Durable appends of the largest batches by two workers",
-            lambda: workers_table(rows, WORKERS_LARGEST),
-        ),
-        (WORKERS_READ, "Catch-up reads from two workers", lambda: workers_table(rows, WORKERS_READ)),
     )
     spark = (
         (SOURCE, "Streams as tables of Spark, one core"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from duties import ALWAYS, S2S, Row
 from servers import Gateway, Redis, Unavailable, Uvicorn, resident_bytes
-from workers import WorkersBench
+from tables import TableBench
 
 __all__ = ["FAN_OUT", "HELD", "IDLE", "PROCESS", "REQUESTS", "SPREAD", "START", "SmallBench"]
 
@@ -28,7 +28,7 @@ HELD = 1000
 IDLE_KINDS = {"connection": None, "SSE": "SSE", "S2S h1": "S2S h1", "S2S h2": "S2S h2"}
 
 
-class SmallBench(WorkersBench):
+class SmallBench(TableBench):
     """See `Bench`."""
 
     def spread_appends(self, size: int, streams: int) -> Iterator[Row]:

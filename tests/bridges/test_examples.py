@@ -84,6 +84,10 @@ SAID = {
         "Route sensors, clients of s2.inner",
         "clients' names cannot be told from {basin}/{kind}/{number}, so listings leave its streams out",
     ],
+    "bridge-stores.toml": [
+        "all streams of basin telemetry-*: to back two",
+        "S2S sessions pass through untouched",
+    ],
     "bridge-s2-source.toml": [
         "source: S2, only read, over SSE at 127.0.0.1:8090",
         "appends, refused: everything (the server is only read)",

@@ -1,13 +1,14 @@
 """Parse TOML as a tree of msgspec structs, and report all faults at once, each with its place.
 
-The gateway and the pipeline read their configurations with it.
+The gateway and the pipeline read their configurations with it. `keys_removed` of a struct, if there is one, names keys
+that earlier versions had, each with what takes its place.
 """
 
 from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar, get_type_hints
 
 import msgspec
@@ -67,7 +68,8 @@ def _problems(struct: type[msgspec.Struct], table: Any, path: str) -> Iterator[s
         return
     hints = get_type_hints(struct, include_extras=True)
     found = False
-    for problem in _members(hints, table, path, struct.__struct_config__.tag_field):
+    gone: Mapping[str, str] = getattr(struct, "keys_removed", {})
+    for problem in _members(hints, table, path, struct.__struct_config__.tag_field, gone):
         found = True
         yield problem
     if not found:
@@ -77,12 +79,17 @@ def _problems(struct: type[msgspec.Struct], table: Any, path: str) -> Iterator[s
             yield _located(str(error), path)
 
 
-def _members(hints: dict[str, Any], table: dict[str, Any], path: str, tag: str | None) -> Iterator[str]:
+def _members(
+    hints: dict[str, Any], table: dict[str, Any], path: str, tag: str | None, gone: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield the faults of a table's keys. `gone`: keys that earlier versions had, each with what takes their place."""
     for key, value in table.items():
         at = f"{path}.{key}" if path else key
         if key == tag:
             continue
-        if key not in hints:
+        if key in gone:
+            yield f"at {at}: this key no longer exists; {gone[key]}"
+        elif key not in hints:
             yield f"at {at}: unknown key{_suggestion(key, hints)}"
         elif (tables := tables_in(hints[key])) is None:
             yield from _value_problem(hints[key], value, at)

@@ -21,10 +21,10 @@ OpenEmbedded = Callable[[Config], AbstractAsyncContextManager[Back]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostServices:
     """The services of the host process. `sockets`: sockets that already listen, by listener (`listeners.s2`,
-    `management`), from the system (socket activation) or the parent (workers); they are used instead of binding,
-    and the gateway owns them from then on. `open_embedded`: opens the store of this process, or a client of the process
-    that has it. `reread`: reads the configuration again in a thread, for a reload; raises CannotReload. None: it was
-    not read from a file. `notifier`: reports the gateway's state to the service manager."""
+    `management`), from the system (socket activation); they are used instead of binding, and the gateway owns them
+    from then on. `open_embedded`: opens the embedded store. `reread`: reads the configuration again in a thread, for a
+    reload; raises CannotReload. None: it was not read from a file. `notifier`: reports the gateway's state to the
+    service manager."""
 
     sockets: Mapping[str, Sequence[socket.socket]] = field(default_factory=dict)
     open_embedded: OpenEmbedded = open_store

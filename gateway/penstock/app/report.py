@@ -215,7 +215,6 @@ def report(config: Config, source: str) -> str:
 def report_parts(config: Config) -> list[tuple[str, list[str]]]:
     """Return the same as titles, each with its lines; parts without lines are left out."""
     parts = [
-        ("Processes", list(_processes(config))),
         ("Listeners", list(_listeners(config))),
         ("TLS", list(tls_lines(config))),
         ("Access", list(access_lines(config))),
@@ -247,11 +246,6 @@ def _each(
         if only in (None, kind):
             before = f"{listener.name}: " if listener.name else ""
             yield from (before + line for line in said(kind, listener))
-
-
-def _processes(config: Config) -> Iterator[str]:
-    if config.workers > 1:
-        yield f"{config.workers} workers serve clients; another process owns the store"
 
 
 def _listeners(config: Config) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 import structlog
 import trio
@@ -13,7 +12,6 @@ from penstock.app.host import HostServices
 from penstock.app.management.controls import Controls
 from penstock.app.management.traffic import Traffic
 from penstock.app.reload import Parts, Reloader
-from penstock.app.workers.supervisor import Supervisor
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.address import Address
 from penstock.core.errors import CannotReload
@@ -25,18 +23,10 @@ __all__ = ["RunningGateway"]
 log = structlog.get_logger()
 
 
-async def _alone() -> Sequence[bytes]:
-    return ()
-
-
 class RunningGateway:
     """A gateway that has begun to listen."""
 
-    def __init__(
-        self, reloader: Reloader, parts: Parts, surroundings: HostServices, supervisor: Supervisor | None = None
-    ) -> None:
-        """`supervisor`: the processes that serve the clients, unless this one does."""
-        self._supervisor = supervisor
+    def __init__(self, reloader: Reloader, parts: Parts, surroundings: HostServices) -> None:
         self._reloader = reloader
         self._parts = parts
         self._reread = surroundings.reread
@@ -49,8 +39,7 @@ class RunningGateway:
     @property
     def addresses(self) -> dict[str, list[Address]]:
         """The addresses that each listener is bound to."""
-        own = self._parts.places.addresses
-        return own if self._supervisor is None else {**self._supervisor.addresses, **own}
+        return self._parts.places.addresses
 
     @property
     def traffic(self) -> Traffic:
@@ -71,16 +60,9 @@ class RunningGateway:
             not_ready=self.not_ready,
             drain=self.drain,
             reload=self.reread,
-            set_log_level=self.set_log_level,
+            set_log_level=set_level,
             close_connection=self._parts.places.close_connection,
-            snapshots=_alone if self._supervisor is None else self._supervisor.snapshots,
         )
-
-    def set_log_level(self, level: str) -> None:
-        """See `Controls.set_log_level`."""
-        set_level(level)
-        if self._supervisor is not None:
-            self._supervisor.set_log_level(level)
 
     def not_ready(self) -> list[str]:
         """Return why new clients should go elsewhere, whatever state the backs are in; empty if ready."""
@@ -122,15 +104,7 @@ class RunningGateway:
 
     async def reload(self, config: Config) -> str:
         """Put a configuration in force that was already read, without a line in the log. Raises CannotReload."""
-        if self._supervisor is None:
-            return await self._reloader.reload(config)
-        before = self.config
-        await self._supervisor.reload(config)
-        try:
-            return await self._reloader.reload(config)
-        except CannotReload:
-            await self._supervisor.reload(before)
-            raise
+        return await self._reloader.reload(config)
 
     # ---- shutdown ------------------------------------------------------------------------------------------------
 
@@ -146,9 +120,7 @@ class RunningGateway:
         await self._drain.wait()
         self._notifier.stopping("draining")
         drain = self.config.drain
-        if self._supervisor is not None:
-            await self._supervisor.drain()
-        elif drain.accept_seconds:
+        if drain.accept_seconds:
             log.info("not_ready", accept_seconds=drain.accept_seconds)
             await trio.sleep(drain.accept_seconds)
         await self._parts.places.drain(drain.deadline_seconds)

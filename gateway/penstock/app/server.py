@@ -19,13 +19,9 @@ from penstock.app.host import ALONE, HostServices
 from penstock.app.management.traffic import Traffic
 from penstock.app.reload import Parts, Reloader
 from penstock.app.running import RunningGateway
-from penstock.app.workers.supervisor import Supervisor
-from penstock.backends.embedded import EmbeddedBack
-from penstock.core.back import Back
 from penstock.core.errors import out_of_groups
-from penstock.net.accepting import Listener
 from penstock.net.limits import Limiter
-from penstock.net.listeners import MANAGEMENT, ListenerSet
+from penstock.net.listeners import ListenerSet
 from penstock.net.tls import CERTIFICATES
 from penstock.observe.taps.connections import Connections
 from penstock.routing.faults.rules import Faults
@@ -64,7 +60,6 @@ async def serve(
         places = stack.enter_context(contextlib.closing(ListenerSet(surroundings.sockets, limiter, taps)))
         labels = [label for label, _ in config.listeners.labelled()]
         traffic = Traffic(taps, recordings, labels, config.backs)
-        traffic.others = supervisor = _supervisor(config, embedded, surroundings, stack)
         parts = Parts(
             embedded=embedded,
             routing=routing,
@@ -73,36 +68,17 @@ async def serve(
             recordings=recordings,
             traffic=traffic,
             faults=faults,
-            build=lambda config, router: _own(
-                open_listeners(config, router, traffic, running.controls, faults), supervisor is not None
-            ),
+            build=lambda config, router: open_listeners(config, router, traffic, running.controls, faults),
         )
-        running = RunningGateway(Reloader(config, parts), parts, surroundings, supervisor)
+        running = RunningGateway(Reloader(config, parts), parts, surroundings)
         opened = [await places.open(listener) for listener in parts.build(config, routing.router)]
         stack.enter_context(out_of_groups())
         async with trio.open_nursery() as nursery:
-            if supervisor is not None:
-                await supervisor.begin(nursery)
             await places.begin(nursery, opened)
             surroundings.notifier.ready("serving")
             task_status.started(running)
             await running.drained()
     log.info("stopped")
-
-
-def _supervisor(
-    config: Config, embedded: Back, surroundings: HostServices, stack: contextlib.AsyncExitStack
-) -> Supervisor | None:
-    """Return the processes that serve the clients, or None if this process does."""
-    if config.workers == 1:
-        return None
-    assert isinstance(embedded, EmbeddedBack), "a process with workers owns the store"
-    return stack.enter_context(contextlib.closing(Supervisor(config, embedded, surroundings.sockets)))
-
-
-def _own(listeners: list[Listener], others_serve: bool) -> list[Listener]:
-    """Return the listeners of this process: all, or only the management listener if workers serve the clients."""
-    return [one for one in listeners if one.protocol == MANAGEMENT or not others_serve]
 
 
 def _raise_descriptor_limit() -> None:

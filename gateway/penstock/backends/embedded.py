@@ -116,7 +116,7 @@ class EmbeddedBack(Back):
 
     @property
     def store(self) -> Store:
-        """The store, for the processes that share it (`penstock.app.workers`)."""
+        """The store."""
         return self._store
 
     @property

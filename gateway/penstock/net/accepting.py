@@ -30,18 +30,16 @@ from penstock.observe.taps.tap import CONNECTION, note_identity
 from penstock.observe.taps.tapped import encrypted
 
 __all__ = [
-    "BACKLOG",
     "Accepting",
     "Listener",
     "accept_connections",
     "check_private",
-    "listening_reason",
     "open_sockets",
 ]
 
 log = structlog.get_logger()
 
-BACKLOG: Final = 1024
+_BACKLOG: Final = 1024
 """Connections that the system holds for us until they are accepted."""
 RETRY_SECONDS: Final = 0.1
 """Seconds to wait when the process or the system has no file descriptor left; connections may end in the meantime."""
@@ -105,10 +103,10 @@ async def open_sockets(listener: Listener) -> list[trio.SocketListener]:
     """
     host, port = listener.address
     try:
-        return await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
+        return await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
     except OSError as error:
         raise CannotStart(
-            f"{listener.name}: cannot listen on {listener.address}: {listening_reason(listener.name, error)}"
+            f"{listener.name}: cannot listen on {listener.address}: {_listening_reason(listener.name, error)}"
         ) from error
 
 
@@ -123,7 +121,7 @@ def check_private(listener: Listener, bound: Sequence[Address]) -> None:
             )
 
 
-def listening_reason(name: str, error: OSError) -> str:
+def _listening_reason(name: str, error: OSError) -> str:
     """Return why an address cannot be bound, and what to do about it."""
     causes = [error, error.__cause__, error.__context__]
     numbers = {cause.errno for cause in causes if isinstance(cause, OSError)}

@@ -88,8 +88,6 @@ class ListenerKind(Generic[L]):
     """Kinds without which it cannot run; the configuration names them before it."""
     serves_records: ClassVar[bool] = True
     """True if its clients append or read; False if it only tells them where to do so."""
-    several_processes: ClassVar[bool] = True
-    """True if several workers can serve it."""
     over_http: ClassVar[bool] = False
     """True if TLS agrees on a version of HTTP."""
     fixed_keys: ClassVar[frozenset[str]] = frozenset()

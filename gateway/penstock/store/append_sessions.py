@@ -7,7 +7,8 @@ over all sessions.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
 
 import trio
 
@@ -16,6 +17,8 @@ from penstock.core.encryption import EncryptionKey
 from penstock.core.identity import CLIENT
 from penstock.store.admission import ByteBudget
 from penstock.store.committer import Ticket
+from penstock.store.heads import StoredStream
+from penstock_codecs.byte_layout import Run
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.limits import KIB
@@ -24,15 +27,13 @@ from penstock_codecs.operations import Append, Appended
 __all__ = [
     "RECORD_OVERHEAD_BYTES",
     "AppendChain",
-    "AppendTarget",
+    "BytesAndRuns",
     "KeyedAppend",
     "StoreAppend",
     "StoreAppendSession",
+    "Work",
     "append_alone",
 ]
-
-W = TypeVar("W")
-P = TypeVar("P")
 
 MAX_UNRECEIVED: Final = 4096
 """Most appends of one session that are not yet received; `send` waits while there are more."""
@@ -52,13 +53,23 @@ class KeyedAppend(NamedTuple):
     key: EncryptionKey
 
 
+class BytesAndRuns(NamedTuple):
+    """An append of bytes, and the runs of records that it becomes."""
+
+    append: AppendBytes
+    runs: Sequence[Run]
+
+
+Work = Append | KeyedAppend | BytesAndRuns
+"""An append that waits for room."""
+
+
 def _keyed(append: Append | AppendBytes, key: EncryptionKey | None) -> Append | AppendBytes | KeyedAppend:
     return KeyedAppend(append, key) if key is not None and isinstance(append, Append) else append
 
 
-class AppendTarget(Protocol[W, P]):
-    """Takes appends in order: the store, or a worker's way to it. `W` is the type of an append that waits for room, `P`
-    that of the stream that a session is bound to."""
+class _Appends(Protocol):
+    """Takes appends in order: `penstock.store.appends`."""
 
     @property
     def admission(self) -> ByteBudget:
@@ -67,20 +78,17 @@ class AppendTarget(Protocol[W, P]):
     def requested(
         self,
         append: Append | AppendBytes | KeyedAppend,
-        target: P | None,
+        target: StoredStream | None,
         chain: AppendChain,
         ticket: Ticket[Appended],
-    ) -> StoreAppend[W, P]:
-        """Return the request for an append that is about to be handed over; without a target it looks up its stream."""
+    ) -> StoreAppend:
+        """See `StoreAppends.requested`."""
 
-    def sequence(self, request: StoreAppend[W, P], work: W, target: P | None) -> None:
-        """Decide an append that has room. When it is durable, its ticket is settled and its room is given back.
+    def sequence(self, request: StoreAppend, work: Work, target: StoredStream | None) -> None:
+        """See `StoreAppends.sequence`."""
 
-        Raises OperationFailed.
-        """
-
-    def refuse(self, request: StoreAppend[W, P], failure: Failure) -> None:
-        """Fail the request's ticket, once all decisions that the failure depends on are durable."""
+    def refuse(self, request: StoreAppend, failure: Failure) -> None:
+        """See `StoreAppends.refuse`."""
 
 
 class AppendChain:
@@ -92,22 +100,22 @@ class AppendChain:
         self.broken = False
 
 
-class StoreAppend(Generic[W, P]):
+class StoreAppend:
     """One append, from being handed over until it is acknowledged. `size`: bytes of the budget that it takes."""
 
     __slots__ = ("_appends", "_chain", "_start", "_target", "_work", "size", "ticket")
 
     def __init__(
         self,
-        appends: AppendTarget[W, P],
-        work: W,
+        appends: _Appends,
+        work: Work,
         size: int,
-        target: P | None,
+        target: StoredStream | None,
         chain: AppendChain,
         ticket: Ticket[Appended],
     ) -> None:
         self._appends = appends
-        self._work: W | None = work  # dropped when it starts: an acknowledgement may wait long to be received
+        self._work: Work | None = work  # dropped when it starts: an acknowledgement may wait long to be received
         self._start: trio.Event | None = None  # made only if it must wait
         self._target = target
         self._chain = chain
@@ -151,7 +159,7 @@ class StoreAppend(Generic[W, P]):
         return True
 
 
-async def append_alone(appends: AppendTarget[W, P], append: Append | AppendBytes) -> Appended:
+async def append_alone(appends: _Appends, append: Append | AppendBytes) -> Appended:
     """Carry out one append; it is sequenced before the first checkpoint unless it must wait for room.
 
     Cancelling withdraws an append that waits for room; a later one may still become durable.
@@ -165,15 +173,15 @@ async def append_alone(appends: AppendTarget[W, P], append: Append | AppendBytes
         raise
 
 
-class StoreAppendSession(AppendSession, Generic[W, P]):
+class StoreAppendSession(AppendSession):
     """An append session, bound to the stream that it found, not to one that takes its name later."""
 
-    def __init__(self, appends: AppendTarget[W, P], target: P, key: EncryptionKey | None) -> None:
+    def __init__(self, appends: _Appends, target: StoredStream, key: EncryptionKey | None) -> None:
         self._appends = appends
         self._key = key
         self._target = target
         self._chain = AppendChain()
-        self._requests: deque[StoreAppend[W, P]] = deque()
+        self._requests: deque[StoreAppend] = deque()
         self._settled = trio.lowlevel.ParkingLot()  # unparked when a request is settled, and at the end
         self._received = trio.lowlevel.ParkingLot()  # unparked when acknowledgements are received
         self._sends = 0

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import NamedTuple
 
 from penstock.core.encryption import EncryptionKey, missing_key
 from penstock.core.identity import CLIENT
@@ -13,9 +12,11 @@ from penstock.store.append_changes import BatchesChange
 from penstock.store.append_sessions import (
     RECORD_OVERHEAD_BYTES,
     AppendChain,
+    BytesAndRuns,
     KeyedAppend,
     StoreAppend,
     StoreAppendSession,
+    Work,
     append_alone,
 )
 from penstock.store.attributes import Edits, StoreAttributes
@@ -23,7 +24,6 @@ from penstock.store.catalog import StoreCatalog
 from penstock.store.committer import CommitOutcome, Committer, Ticket
 from penstock.store.encryption import record_cipher
 from penstock.store.heads import StoredStream
-from penstock.store.optimistic import PreparedAppend, accept_if_current, again
 from penstock.store.registry import unknown_stream
 from penstock.store.sequencer import (
     Sequenced,
@@ -37,7 +37,7 @@ from penstock.store.sequencer import (
 from penstock.store.settings import Clock
 from penstock.store.tail_cache import TailCaches
 from penstock.store.usage import Usage
-from penstock_codecs.byte_layout import Layout, Run, runs_of
+from penstock_codecs.byte_layout import Layout, runs_of
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendAs, AppendBytes, WriterPosition
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamPosition, StreamRef
@@ -45,16 +45,6 @@ from penstock_codecs.operations import Append, Appended
 from penstock_codecs.streams import StreamConfig
 
 __all__ = ["StoreAppends"]
-
-
-class BytesAndRuns(NamedTuple):
-    """An append of bytes, and the runs of records that it becomes."""
-
-    append: AppendBytes
-    runs: Sequence[Run]
-
-
-Work = Append | KeyedAppend | BytesAndRuns | PreparedAppend
 
 
 class _AppendChange(BatchesChange):
@@ -65,7 +55,7 @@ class _AppendChange(BatchesChange):
     def __init__(
         self,
         appends: StoreAppends,
-        request: StoreAppend[Work, StoredStream],
+        request: StoreAppend,
         stream: StoredStream,
         sequenced: Sequenced,
         now: int,
@@ -100,7 +90,7 @@ class _AppendChange(BatchesChange):
 
 
 class StoreAppends:
-    """Takes appends in order; see `AppendTarget`."""
+    """Takes appends in order."""
 
     def __init__(
         self,
@@ -130,33 +120,31 @@ class StoreAppends:
 
     def requested(
         self,
-        append: Append | AppendBytes | KeyedAppend | PreparedAppend,
+        append: Append | AppendBytes | KeyedAppend,
         target: StoredStream | None,
         chain: AppendChain,
         ticket: Ticket[Appended],
-    ) -> StoreAppend[Work, StoredStream]:
-        """Return a request as `AppendTarget.requested` does; a prepared append needs its stream."""
+    ) -> StoreAppend:
+        """Return the request for an append that is about to be handed over; without a target it looks up its stream."""
         work: Work
         if isinstance(append, Append):
             work, size = append, append.metered + RECORD_OVERHEAD_BYTES * len(append.bodies)
         elif isinstance(append, KeyedAppend):
             work, size = append, append.append.metered + RECORD_OVERHEAD_BYTES * len(append.append.bodies)
-        elif isinstance(append, PreparedAppend):
-            work, size = append, append.size
         else:
             runs = runs_of(append.data, self.envelopes)
             work = BytesAndRuns(append, runs)
             size = len(append.data) + RECORD_OVERHEAD_BYTES * sum(len(run.bodies) for run in runs)
         return StoreAppend(self, work, size, target, chain, ticket)
 
-    def sequence(self, request: StoreAppend[Work, StoredStream], work: Work, target: StoredStream | None) -> None:
-        """Decide an append. Raises OperationFailed."""
+    def sequence(self, request: StoreAppend, work: Work, target: StoredStream | None) -> None:
+        """Decide an append that has room. When it is durable, its ticket is settled and its room is given back.
+
+        Raises OperationFailed.
+        """
         if target is not None and not target.alive:
             raise unknown_stream(target.ref)
-        if isinstance(work, PreparedAppend):
-            assert target is not None
-            change = self._prepared(request, work, target)
-        elif isinstance(work, Append):
+        if isinstance(work, Append):
             change = self._records(request, work, None, target)
         elif isinstance(work, KeyedAppend):
             change = self._records(request, *work, target)
@@ -164,23 +152,15 @@ class StoreAppends:
             change = self._bytes(request, work, target)
         self.committer.add(change)
 
-    def refuse(self, request: StoreAppend[Work, StoredStream], failure: Failure) -> None:
-        """Fail a request as `AppendTarget.refuse` does."""
+    def refuse(self, request: StoreAppend, failure: Failure) -> None:
+        """Fail the request's ticket, once all decisions that the failure depends on are durable."""
         outcome: CommitOutcome[Appended] = CommitOutcome(failure)
         outcome.ticket = request.ticket
         self.committer.add(outcome)
 
-    def _prepared(
-        self, request: StoreAppend[Work, StoredStream], prepared: PreparedAppend, stream: StoredStream
-    ) -> _AppendChange:
-        sequenced = accept_if_current(prepared, stream.head, stream.config)
-        if sequenced is None:
-            return self._records(request, again(prepared, stream.ref), None, stream)
-        return _AppendChange(self, request, stream, sequenced, prepared.arrived_at)
-
     def _records(
         self,
-        request: StoreAppend[Work, StoredStream],
+        request: StoreAppend,
         append: Append,
         key: EncryptionKey | None,
         stream: StoredStream | None,
@@ -205,9 +185,7 @@ class StoreAppends:
     def _edits(self, stream: StoredStream, writer: WriterPosition) -> Edits:
         return self._attributes.decide(stream, {writer.writer: writer.position})
 
-    def _bytes(
-        self, request: StoreAppend[Work, StoredStream], work: BytesAndRuns, stream: StoredStream | None
-    ) -> _AppendChange:
+    def _bytes(self, request: StoreAppend, work: BytesAndRuns, stream: StoredStream | None) -> _AppendChange:
         append, runs = work
         if not runs:
             raise fail(FailureCode.INVALID, "an append of bytes has at least one")
@@ -247,7 +225,7 @@ class StoreAppends:
     @asynccontextmanager
     async def session(
         self, ref: StreamRef, create_config: StreamConfig | None, create_if_missing: bool
-    ) -> AsyncIterator[StoreAppendSession[Work, StoredStream]]:
+    ) -> AsyncIterator[StoreAppendSession]:
         """Open a session of pipelined appends to one stream; see `Back.append_session`."""
         key = CLIENT.get().encryption_key
         async with self.place(ref, create_config, create_if_missing, key) as stream:

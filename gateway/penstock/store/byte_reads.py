@@ -179,7 +179,7 @@ class ByteReads:
     async def info(self, operation: GetSegmentInfo) -> SegmentInfo:
         """Carry out `GetSegmentInfo`."""
         stream = await self._reads.find_stream(operation.stream, create_if_missing=False)
-        with self._reads.holding(stream):
+        with stream.held():
             start = await first_offset(self._reads.reader, stream)
         head = stream.durable
         return SegmentInfo(start, head.next_offset, head.sealed, head.last_modified, stream.incarnation)
@@ -191,7 +191,7 @@ class ByteReads:
         stream = await self._reads.find_stream(operation.stream, create_if_missing=False)
         if stream.durable.cipher is not None:
             raise missing_key(stream.durable.cipher, stream.ref)
-        with self._reads.holding(stream):
+        with stream.held():
             await trio.lowlevel.checkpoint()
             return await self._read(stream, operation)
 
@@ -239,7 +239,6 @@ class ByteReads:
         max_bytes = min(operation.max_bytes, MOST_BYTES)
         pieces = await self._pieces(stream, offset, max_bytes)
         if offset < head.next_offset and not (pieces and pieces[0].first_offset <= offset < pieces[-1].end_offset):
-            await self._reads.refresh(stream)
             await self._check(stream, offset)  # it may have been truncated meanwhile
             raise fail(FailureCode.STORAGE, f"bytes at offset {offset} of {stream.ref} are missing from the store")
         if not pieces:

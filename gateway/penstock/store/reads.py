@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,17 +27,26 @@ from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Read
 from penstock_codecs.streams import StreamConfig
 
-__all__ = ["OwnReads", "StoreReadSession", "StoreReads"]
+__all__ = ["StoreReadSession", "StoreReads"]
 
 MOST_BATCHES: Final = 16
 """Most batches of one hop to a thread and back, which takes as long as reading 200 KiB; READ_BYTES bounds large
 ones."""
 
 
-class StoreReads(ABC):
+class StoreReads:
     """Opens read sessions, and reads ahead for them."""
 
-    def __init__(self, reader: ReaderThreads, read_ahead_batches: int, usage: Usage) -> None:
+    def __init__(
+        self,
+        catalog: StoreCatalog,
+        committer: Committer,
+        reader: ReaderThreads,
+        read_ahead_batches: int,
+        usage: Usage,
+    ) -> None:
+        self._catalog = catalog
+        self._committer = committer
         self.reader = reader
         self.usage = usage
         self.nursery: trio.Nursery  # runs the reads of batches; set when the store starts
@@ -46,11 +54,27 @@ class StoreReads(ABC):
         self._ahead_left = read_ahead_batches
         self._not_passed = 0
 
-    @abstractmethod
     async def find_stream(
         self, ref: StreamRef, create_if_missing: bool, create_config: StreamConfig | None = None
     ) -> StoredStream:
-        """Return the stream to read; it is created if its basin says so. Raises OperationFailed."""
+        """Return the stream to read, once it is durable; it is created if its basin says so. Raises OperationFailed."""
+        try:
+            stream, created = self._catalog.find_or_create(
+                ref, create_if_missing, "create_stream_on_read", create_config
+            )
+        except OperationFailed as error:
+            await self._committer.settle(error.failure)
+            raise
+        if created is None and stream.durably_alive:
+            return stream
+        with stream.held():  # else it might be dropped from memory when durable, before this task goes on
+            if created is not None:
+                await created.wait()
+            elif not stream.durably_alive:  # another task's creation is not durable yet
+                await self._committer.settle(None)
+        if not stream.durably_alive:
+            raise unknown_stream(stream.ref)
+        return stream
 
     @asynccontextmanager
     async def session(self, read: Read) -> AsyncIterator[StoreReadSession]:
@@ -59,7 +83,7 @@ class StoreReads(ABC):
             raise fail(FailureCode.INVALID, "start `timestamp` exceeds or equal to `until`")
         stream = await self.find_stream(read.stream, read.create_if_missing, read.create_config)
         cipher = record_cipher(stream.durable.cipher, CLIENT.get().encryption_key, stream.ref)
-        with self.holding(stream):
+        with stream.held():
             session = StoreReadSession(self, stream, read, await self._start(stream, read), cipher)
             unary = read.count is not None and read.max_bytes is not None and read.wait is not None
             self.usage.read(read.stream.basin, "unary" if unary else "streaming")
@@ -101,14 +125,6 @@ class StoreReads(ABC):
             )
         return position
 
-    @abstractmethod
-    async def refresh(self, stream: StoredStream) -> None:
-        """Update the stream's state here to that of the file, in which records were found missing."""
-
-    def holding(self, stream: StoredStream) -> AbstractContextManager[object]:
-        """Keep the stream in memory, and its state current, until the block ends."""
-        return stream.held()
-
     def fetch(
         self, stream: StoredStream, position: int, max_records: int, max_bytes: int, most: int, ahead: bool
     ) -> ReadFetch | None:
@@ -149,56 +165,6 @@ class StoreReads(ABC):
             raise
         finally:
             fetch.done.set()
-
-
-class OwnReads(StoreReads):
-    """Reads of streams in the process of the store."""
-
-    def __init__(
-        self,
-        catalog: StoreCatalog,
-        committer: Committer,
-        reader: ReaderThreads,
-        read_ahead_batches: int,
-        usage: Usage,
-    ) -> None:
-        super().__init__(reader, read_ahead_batches, usage)
-        self._catalog = catalog
-        self._committer = committer
-
-    async def find_stream(
-        self, ref: StreamRef, create_if_missing: bool, create_config: StreamConfig | None = None
-    ) -> StoredStream:
-        """Return the stream as `StoreReads.find_stream` does, once it is durable."""
-        try:
-            stream, created = self._catalog.find_or_create(
-                ref, create_if_missing, "create_stream_on_read", create_config
-            )
-        except OperationFailed as error:
-            await self._committer.settle(error.failure)
-            raise
-        if created is None and stream.durably_alive:
-            return stream
-        with stream.held():  # else it might be dropped from memory when durable, before this task goes on
-            if created is not None:
-                await created.wait()
-            elif not stream.durably_alive:  # another task's creation is not durable yet
-                await self._committer.settle(None)
-        if not stream.durably_alive:
-            raise unknown_stream(stream.ref)
-        return stream
-
-    def there(self, ref: StreamRef) -> StoredStream | None:
-        """Return the stream if it is durable already, or None; also None if it cannot be looked up."""
-        try:
-            stream = self._catalog.find(ref)
-        except OperationFailed:
-            return None
-        return stream if stream.durably_alive else None
-
-    async def refresh(self, _stream: StoredStream) -> None:
-        """Do nothing: in this process the state is never older than the file. See `StoreReads.refresh`."""
-        await trio.lowlevel.checkpoint()
 
 
 class ReadFetch:
@@ -401,11 +367,9 @@ class StoreReadSession(ReadSession):
             raise OperationFailed(fetch.failure)
         if self._pages:
             self._reads.windows.keep(self._stream, fetch.batches)
-        first = self._ready[0].first_seq_num if self._ready else U64_MAX
-        if first > self._position >= self._stream.durable.trim_point:
-            await self._reads.refresh(self._stream)
         if not self._stream.durably_alive:
             raise unknown_stream(self._stream.ref)
+        first = self._ready[0].first_seq_num if self._ready else U64_MAX
         if first > self._position >= self._stream.durable.trim_point:
             raise fail(FailureCode.STORAGE, f"record {self._position} of {self._stream.ref} is missing from the store")
         return self._take_ready()

@@ -37,10 +37,8 @@ __all__ = [
     "Sequenced",
     "SequencedBatch",
     "check_bytes",
-    "check_conditions",
     "check_sealed",
     "check_writer",
-    "layout_of",
     "sequence",
     "sequence_bytes",
     "validate",
@@ -100,10 +98,10 @@ def sequence(
     (no sequence numbers are left).
     """
     check_sealed(head)
-    check_conditions(append.match_seq_num, append.fencing_token, head)
+    _check_conditions(append.match_seq_num, append.fencing_token, head)
     timestamps = _timestamps(append, head, config, arrived_at)
     columns = Columns(_numbers(append.bodies, head), timestamps, append.bodies, append.headers)
-    part, after = _part(columns, append.metered, layout_of(columns, envelopes), head, arrived_at)
+    part, after = _part(columns, append.metered, _layout_of(columns, envelopes), head, arrived_at)
     return Sequenced((part,), _apply(commands, after, head.next_seq) if commands else after)
 
 
@@ -181,7 +179,7 @@ def _part(
     return SequencedBatch(batch, row, span, last_id), after
 
 
-def layout_of(columns: Columns, envelopes: Layout) -> Layout:
+def _layout_of(columns: Columns, envelopes: Layout) -> Layout:
     """Return the layout of records that were not written as bytes: PLAIN if none of them needs an envelope."""
     if envelopes and (columns.headers or not all(columns.bodies) or max(columns.bodies) >= ENVELOPE_MARK):
         return envelopes
@@ -194,7 +192,7 @@ def check_sealed(head: StreamHead) -> None:
         raise fail(FailureCode.STREAM_SEALED, "the stream is sealed")
 
 
-def check_conditions(match_seq_num: int | None, fencing_token: str | None, head: StreamHead) -> None:
+def _check_conditions(match_seq_num: int | None, fencing_token: str | None, head: StreamHead) -> None:
     """Check the conditions of an append. Raises OperationFailed: FENCING_TOKEN_MISMATCH, SEQ_NUM_MISMATCH."""
     if fencing_token is not None and fencing_token != head.fencing_token:
         raise fail(

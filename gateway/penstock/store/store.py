@@ -28,7 +28,7 @@ from penstock.store.committer import Committer
 from penstock.store.lock import locked
 from penstock.store.merges import StoreMerges
 from penstock.store.reader import ReaderThreads
-from penstock.store.reads import OwnReads
+from penstock.store.reads import StoreReads
 from penstock.store.registry import Registry
 from penstock.store.schema import FILE_NAME, connect_reader, connect_writer, prepare_file
 from penstock.store.settings import Clock, StoreSettings
@@ -80,7 +80,7 @@ class Store:
             settings.envelopes,
             settings.append_inflight_bytes,
         )
-        self.reads = OwnReads(self.catalog, self.committer, self.reader, settings.read_ahead_batches, self.usage)
+        self.reads = StoreReads(self.catalog, self.committer, self.reader, settings.read_ahead_batches, self.usage)
         self.byte_reads = ByteReads(self.reads)
         self.trims = Trims(self.registry, self.committer, self.reader, clock, self._nudge)
         self.tables = StoreTables(self.committer, self.reader)

@@ -85,7 +85,7 @@ class Usage:
         return taken
 
     def put_back(self, sums: Mapping[UsageRow, int]) -> None:
-        """Add sums that were taken here or elsewhere."""
+        """Add sums that were taken and did not get into the file."""
         for row, value in sums.items():
             self._sums[row] += value
 

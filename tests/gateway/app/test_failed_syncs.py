@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from support.crews import TWO
 from support.peers import call, need
 from support.process import BASIN, CONFIG, GatewayProcess
 
@@ -47,9 +46,8 @@ def append(gateway: GatewayProcess, body: str) -> int:
         connection.close()
 
 
-@pytest.mark.parametrize("config", [CONFIG, TWO], ids=["alone", "workers"])
-def test_a_gateway_ends_where_a_sync_fails(config: str) -> None:
-    with GatewayProcess(config) as gateway:
+def test_a_gateway_ends_where_a_sync_fails() -> None:
+    with GatewayProcess(CONFIG) as gateway:
         assert append(gateway, "0") == 200
         acknowledged = 1
         with broken_disk(gateway):

@@ -2,19 +2,18 @@
 
 Sizes are in bytes and times in seconds unless a key's name says otherwise. `config/gateway.toml` and
 `docs/configuration.md` are generated from these structs (`penstock.app.config.document`), so they cannot drift apart.
-Features that several processes cannot provide together yet are refused here (docs/workers.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from penstock.app.config.access import Access
-from penstock.app.config.backs import AnyBack, BackTable
+from penstock.app.config.backs import AnyBack
 from penstock.app.config.faults import FaultTable
 from penstock.app.config.listeners import Listeners, default_listeners
 from penstock.app.config.management import Management
@@ -36,35 +35,9 @@ __all__ = [
     "ReloadTable",
     "StoreTable",
     "StreamTable",
-    "check_workers",
     "default_config",
     "view_of",
 ]
-
-
-def check_workers(
-    workers: int,
-    listeners: Listeners,
-    backs: Mapping[str, BackTable],
-    routes: Sequence[RouteTable],
-    recorder: RecorderTable | None,
-) -> None:
-    """Raise ValueError, naming the key, for features that need a single process."""
-    if workers == 1:
-        return
-    alone = {
-        "[backs] need": bool(backs),
-        "a route with a mirror needs": any(route.mirror is not None for route in routes),
-        **{
-            f"[listeners.{name}] needs": bool(getattr(listeners, name))
-            for name, kind in listener_kinds().items()
-            if not kind.several_processes
-        },
-        "[recorder] needs": recorder is not None,
-    }
-    for what, there in alone.items():
-        if there:
-            raise ValueError(f"workers = {workers}: {what} a single process: remove that, or set workers = 1")
 
 
 class DrainTable(Table, frozen=True, kw_only=True):
@@ -226,16 +199,12 @@ class LogTable(Table, frozen=True, kw_only=True):
 
 
 class Config(Table, frozen=True, kw_only=True):
-    """The whole configuration of one gateway. These keys precede all tables."""
+    """The whole configuration of one gateway."""
 
-    workers: Annotated[
-        int,
-        key(
-            "Number of processes that serve clients; if there are several, one more process owns the store.",
-            least=1,
-            most=64,
-        ),
-    ] = 1
+    keys_removed = MappingProxyType(
+        {"workers": "a gateway is one process: docs/scaling.md says how several share the work"}
+    )
+
     listeners: Listeners = Listeners()
     limits: Limits = Limits()
     backs: dict[str, AnyBack] = msgspec.field(default_factory=dict)
@@ -260,7 +229,6 @@ class Config(Table, frozen=True, kw_only=True):
         check_faults(self.faults, self.listeners, self.routes, self.identities)
         if self.recorder is not None:
             check_recorder(self.recorder, self.listeners, self.backs, self.routes)
-        check_workers(self.workers, self.listeners, self.backs, self.routes, self.recorder)
 
 
 def view_of(config: Config) -> ConfigView:

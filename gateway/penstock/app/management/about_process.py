@@ -10,7 +10,7 @@ from penstock.app.management.overview import Overview
 from penstock.app.management.words import Answer, Endpoints
 from penstock.net.http.exchange import Exchange
 from penstock.observe import level
-from penstock.observe.metrics.exposition import State, merged_state
+from penstock.observe.metrics.exposition import State, current
 from penstock.observe.metrics.families import (
     BUILD_INFO,
     CERTIFICATE_EXPIRY,
@@ -29,7 +29,7 @@ __all__ = ["AboutProcess"]
 
 
 class AboutProcess:
-    """The endpoint; see docs/management.md. Its values are those of the metrics, of all processes together."""
+    """The endpoint; see docs/management.md. Its values are those of the metrics."""
 
     def __init__(self, overview: Overview, controls: Controls) -> None:
         self._overview = overview
@@ -37,7 +37,7 @@ class AboutProcess:
         self.endpoints: Endpoints = {("status",): {"GET": self._status}}
 
     async def _status(self, _exchange: Exchange, _name: str) -> Answer:
-        state = merged_state(await self._controls.snapshots())
+        state = current()
         ((version, python),) = state[BUILD_INFO.name]
         started = _value(state, START_SECONDS)
         return 200, {

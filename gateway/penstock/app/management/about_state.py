@@ -101,8 +101,7 @@ class AboutState:
     async def _metrics(self, exchange: Exchange, _name: str) -> None:
         """Send the metrics in pieces, so that traffic is served between them."""
         READY.child().value = int(not await self._readiness.reasons())
-        snapshots = await self._controls.snapshots()
-        content_type, parts = render_parts(exchange.request.header("accept") or "", snapshots)
+        content_type, parts = render_parts(exchange.request.header("accept") or "")
         head = [("content-type", content_type), _NO_STORE]
         if exchange.request.method == "HEAD":
             await exchange.respond(200, head)

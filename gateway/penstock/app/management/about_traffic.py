@@ -72,8 +72,7 @@ class AboutTraffic:
     async def _delete(self, _exchange: Exchange, name: str) -> Answer:
         assert self._close is not None, "this endpoint needs a recorder"
         number = int(name) if name.isascii() and name.isdigit() and len(name) < 16 else 0
-        here = self._close(number) or self._traffic.break_off(number)
-        if not here and not await self._traffic.close_elsewhere(number):
+        if not (self._close(number) or self._traffic.break_off(number)):
             raise RequestRefused(404, "connection_not_found", f"no connection {name!r:.80} is open")
         return 200, {"connection": number, "closed": True}
 

@@ -10,10 +10,6 @@ from penstock.app.config import Config
 __all__ = ["Controls"]
 
 
-async def _alone() -> Sequence[bytes]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controls:
     """Operations on the running process. `config`: the configuration in force. `draining`: whether it is about to stop.
@@ -21,8 +17,7 @@ class Controls:
     (a drain, a full disk); empty: ready. `drain`: as SIGTERM does. `reload`: as SIGHUP does; returns a line that says
     what changed; raises CannotReload with the reason why nothing did. `set_log_level`: debug, info, warning or error,
     until the next reload; raises ValueError. `close_connection`: closes a client's connection by its number; returns
-    whether it existed. `snapshots`: the metrics of the gateway's other processes
-    (`penstock.observe.metrics.exposition.snapshot`)."""
+    whether it existed."""
 
     config: Callable[[], Config]
     draining: Callable[[], bool]
@@ -31,4 +26,3 @@ class Controls:
     reload: Callable[[], Awaitable[str]]
     set_log_level: Callable[[str], None]
     close_connection: Callable[[int], bool]
-    snapshots: Callable[[], Awaitable[Sequence[bytes]]] = _alone

@@ -33,7 +33,7 @@ from penstock.app.management.traffic import Traffic
 from penstock.app.management.words import Answer, Endpoint, Endpoints, RequestRefused
 from penstock.net.http.exchange import Exchange
 from penstock.observe import level
-from penstock.observe.metrics.exposition import merged_state
+from penstock.observe.metrics.exposition import current
 from penstock.observe.metrics.families import NETWORK_BYTES
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.s2.errors import failure_to_http
@@ -51,7 +51,7 @@ class Sampler:
 
     async def __call__(self) -> dict[str, Any]:
         """Return the `data` of a `state` event."""
-        state = merged_state(await self._controls.snapshots())
+        state = current()
         reasons = await self._readiness.reasons()
         return {
             "time": time.time() * 1000,
@@ -59,7 +59,6 @@ class Sampler:
             "reasons": reasons,
             "log_level": level(),
             "connections": open_connections(state),
-            "decodes": self._traffic.decodes,
             "bytes": clients_total(state, NETWORK_BYTES.name),
         }
 
@@ -104,7 +103,7 @@ class ManagementFront:
             readiness = Readiness(overview, controls)
             state = AboutState(settings, controls, readiness)
             self._open = {**self._open, **state.open}
-            self._history = History(controls.snapshots)
+            self._history = History()
             self._endpoints = {
                 **self._endpoints,
                 **state.endpoints,
@@ -119,7 +118,7 @@ class ManagementFront:
                     **EventsEndpoint(self._page_events).endpoints,
                     **AboutCaptures(traffic, controls).endpoints,
                 }
-                tools = live_tools(overview, traffic, controls, self._page_events)
+                tools = live_tools(overview, controls, self._page_events)
                 self._for_agents = McpEndpoint([*tools, *recording_tools(traffic, controls)], settings).endpoints
 
     async def run(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import add
 from typing import Any, Final
@@ -19,7 +19,7 @@ import trio
 
 from penstock.app.management.words import Answer, Endpoints
 from penstock.net.http.exchange import Exchange
-from penstock.observe.metrics.exposition import State, merged_state
+from penstock.observe.metrics.exposition import State, current
 from penstock.observe.metrics.families import (
     APPEND_SECONDS,
     CONNECTIONS,
@@ -29,7 +29,6 @@ from penstock.observe.metrics.families import (
     READ_FIRST_SECONDS,
     RECORDS,
 )
-from penstock_codecs.failures import OperationFailed
 
 __all__ = ["AboutHistory", "History", "clients_total", "open_connections", "percentile_ms"]
 
@@ -51,7 +50,6 @@ _BOUNDS: Final = APPEND_SECONDS.bounds
 
 Way = tuple[str, str, str]
 """A listener, a route and a back, as in the labels of metrics."""
-Snapshots = Callable[[], Awaitable[Sequence[bytes]]]
 
 
 @dataclass(slots=True)
@@ -101,10 +99,9 @@ class _Sample:
 
 
 class History:
-    """The samples; `run` must always run. `snapshots`: the metrics of the gateway's other processes."""
+    """The samples; `run` must always run."""
 
-    def __init__(self, snapshots: Snapshots) -> None:
-        self._snapshots = snapshots
+    def __init__(self) -> None:
         self._samples: deque[_Sample] = deque(maxlen=_KEPT)
         self._recent: deque[tuple[float, dict[Way, WayCounts]]] = deque(maxlen=_RECENT)
         self._last: tuple[float, _Totals] | None = None
@@ -112,17 +109,13 @@ class History:
     async def run(self) -> None:
         """Take a sample every STEP_SECONDS; never returns."""
         while True:
-            try:
-                self.sample(merged_state(await self._snapshots()))
-            except OperationFailed as error:  # a worker did not answer
-                log.warning("history_sample_failed", reason=error.failure.message)
+            self.sample(current())
             await trio.sleep(STEP_SECONDS)
 
     def sample(self, state: State) -> None:
-        """Keep the growth since the last sample. The first one only begins, and so does one with counters that fell:
-        a worker process was replaced."""
+        """Keep the growth since the last sample. The first one only begins."""
         now, totals = trio.current_time(), _totals(state)
-        if self._last is not None and totals.bytes_in >= self._last[1].bytes_in:
+        if self._last is not None:
             began, before = self._last
             seconds, ways = now - began, _growth(before.ways, totals.ways)
             rates = {name: (getattr(totals, name) - getattr(before, name)) / seconds for name in _RATES}

@@ -143,13 +143,8 @@ class PageEvents:
 
     async def _sample(self) -> None:
         while not self._over:
-            try:
-                said = msgspec.json.encode(await self._state())
-            except OperationFailed as error:  # a worker did not answer
-                log.warning("page_state_failed", reason=error.failure.message)
-            else:
-                self._newest_state = self._next(), said
-                self._moved.unpark_all()
+            self._newest_state = self._next(), msgspec.json.encode(await self._state())
+            self._moved.unpark_all()
             await trio.sleep(_SAMPLE_SECONDS)
 
     async def _listen(self) -> None:

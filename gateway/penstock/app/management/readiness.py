@@ -15,7 +15,7 @@ _DOWN: Final = ("open", "half-open")
 
 
 class Readiness:
-    """The check behind `GET /ready`. A gateway with workers has no backs, so this process knows them all."""
+    """The check behind `GET /ready`."""
 
     def __init__(self, overview: Overview, controls: Controls) -> None:
         self._overview = overview

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -21,7 +21,7 @@ from penstock.recorder.recordings import PAGE, Recordings, RunningRecording
 from penstock.recorder.selection import Selection, network
 from penstock_codecs.failures import FailureCode, fail
 
-__all__ = ["SelectionJson", "Traffic", "WorkerProcesses", "parse_selection", "words_of"]
+__all__ = ["SelectionJson", "Traffic", "parse_selection", "words_of"]
 
 _AT_ONCE: Final = 500
 """Connections described between two checkpoints: 1 ms. Describing 10,000 at once took up to 0.2 s."""
@@ -88,16 +88,6 @@ def _converted(found: Mapping[str, Sequence[str]], code: FailureCode) -> Selecti
         raise fail(code, str(error)) from None
 
 
-class WorkerProcesses(Protocol):
-    """The processes that serve the clients instead of this one (`penstock.app.workers`)."""
-
-    async def connections(self) -> list[dict[str, Any]]:
-        """Return their open connections."""
-
-    async def close_connection(self, number: int) -> bool:
-        """Close a connection by its number. Return whether it existed."""
-
-
 class Traffic:
     """Queries and operations on connections and recordings."""
 
@@ -107,14 +97,8 @@ class Traffic:
         """`listeners`, `backs`: the known names, as in `Selection`."""
         self.recordings = recordings
         self._connections = connections
-        self.others: WorkerProcesses | None = None
         self._known: dict[str, set[str]] = {}
         self.know(listeners, backs)
-
-    @property
-    def decodes(self) -> bool:
-        """True if `decoded` yields anything: the traffic of other processes cannot be followed."""
-        return self.others is None
 
     def know(self, listeners: Collection[str], backs: Collection[str]) -> None:
         """Replace the known names of listeners and backs."""
@@ -133,11 +117,7 @@ class Traffic:
                 shown.append(_shown(tap, [numbers[sink] for sink in tap.sinks if sink in numbers]))
             if turn % _AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
-        return shown if self.others is None else [*shown, *await self.others.connections()]
-
-    async def close_elsewhere(self, number: int) -> bool:
-        """Close a connection of a worker. Return whether it existed."""
-        return self.others is not None and await self.others.close_connection(number)
+        return shown
 
     def break_off(self, number: int) -> bool:
         """Break a connection to a server, as a network failure would. Return whether it existed."""
@@ -177,8 +157,6 @@ class Traffic:
         self.recordings.drain()
 
     def _selection(self, words: SelectionJson) -> Selection:
-        if self.others is not None:
-            raise fail(FailureCode.NOT_IMPLEMENTED, "a gateway with workers cannot record: set `workers = 1`")
         words = _with_short_names(words)
         _bounded(words)
         for key, known in self._known.items():

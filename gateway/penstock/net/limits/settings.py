@@ -12,7 +12,7 @@ __all__ = ["Limits"]
 
 class Limits(Table, frozen=True, kw_only=True):
     """Limits of the whole process, over all listeners except the management listener, and of each client. A client is
-    an authenticated identity, else an address (for IPv6 its first 64 bits). Each worker applies the limits separately.
+    an authenticated identity, else an address (for IPv6 its first 64 bits).
     docs/limits.md describes the effect of each limit."""
 
     max_connections: Annotated[

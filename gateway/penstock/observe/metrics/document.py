@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.observe.metrics.families import FAMILIES, LABELS, SECTIONS, AnyFamily
-from penstock.observe.metrics.series import Merging, MetricKind
+from penstock.observe.metrics.series import MetricKind
 
 __all__ = ["metrics_page"]
 
@@ -30,8 +30,6 @@ curl http://127.0.0.1:9600/metrics
 - No label names a connection, client or stream: the number of series depends only on the configuration.
 - Counters start at 0 with the process. A series with labels appears with its first event; one without labels is
   always present.
-- With several [workers](workers.md) the response covers all of them: counters and histograms are summed, and so are
-  gauges, unless their meaning ends with *(largest)* or *(smallest)*.
 - All times are in seconds, all sizes in bytes. The bounds of each histogram follow its meaning.
 """
 
@@ -64,8 +62,6 @@ def _row(family: AnyFamily) -> str:
     meaning = family.meaning
     if family.kind is MetricKind.HISTOGRAM:
         meaning += f" Bounds: {', '.join(f'{bound:g}' for bound in family.bounds)}."
-    if family.merge is not Merging.SUM:
-        meaning += f" *({'largest' if family.merge is Merging.MAX else 'smallest'})*"
     return f"| `{family.name}` | {family.kind.value} | {labels} | {meaning} |"
 
 

@@ -2,22 +2,16 @@
 
 It encodes the state of all families with prometheus_client's encoders, and adds the state of the process itself: its
 time, memory and descriptors, and its versions.
-
-With several processes each sends its series at one moment as bytes to another, which merges them. Counters and
-histograms are added up. So are gauges, except for families that take the largest or smallest value (`Merging`), such as
-the state of a circuit.
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
-from operator import add
 from time import perf_counter
 from typing import Final
 
-import msgspec
 from prometheus_client import Metric, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
@@ -36,18 +30,15 @@ from penstock.observe.metrics.families import (
     AnyFamily,
 )
 from penstock.observe.metrics.running_timers import running_samples
-from penstock.observe.metrics.series import Histogram, Merging, Sample, looked_up, sampling
+from penstock.observe.metrics.series import Histogram, Sample, looked_up, sampling
 
 __all__ = [
     "State",
     "StateCollector",
     "current",
-    "merge",
-    "merged_state",
     "process_samples",
     "render",
     "render_parts",
-    "snapshot",
 ]
 
 
@@ -103,14 +94,6 @@ Value = float | list[float]
 """A number; for a histogram the count of values in each bucket, and at the end their sum."""
 State = dict[str, dict[tuple[str, ...], Value]]
 """For each family its series, by the values of their labels."""
-_Packed = list[tuple[str, list[tuple[tuple[str, ...], Value]]]]
-_encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(_Packed).decode
-_JOIN: Final[Mapping[Merging, Callable[[float, float], float]]] = {
-    Merging.SUM: add,
-    Merging.MAX: max,
-    Merging.MIN: min,
-}
 
 
 def current() -> State:
@@ -130,47 +113,17 @@ def current() -> State:
     return state
 
 
-def merge(states: Iterable[State]) -> State:
-    """Merge the states of several processes into one."""
-    found: State = {family.name: {} for family in FAMILIES}
-    for state in states:
-        for family in FAMILIES:
-            series, join = found[family.name], _JOIN[family.merge]
-            for labels, value in state.get(family.name, {}).items():
-                kept = series.get(labels)
-                if kept is None:
-                    series[labels] = value
-                elif isinstance(kept, list) and isinstance(value, list):
-                    series[labels] = list(map(add, kept, value))
-                elif not isinstance(kept, list) and not isinstance(value, list):
-                    series[labels] = join(kept, value)
-    return found
-
-
-def snapshot() -> bytes:
-    """Return the state of this process as bytes, for `merged_state` in another process of the same version."""
-    return _encode([(name, list(series.items())) for name, series in current().items()])
-
-
-def merged_state(snapshots: Iterable[bytes]) -> State:
-    """Return the state of this process merged with snapshots of others. Raises msgspec.DecodeError for a bad
-    snapshot."""
-    others = [{name: dict(series) for name, series in _decode(one)} for one in snapshots]
-    return merge([current(), *others])
-
-
 _END: Final = b"# EOF\n"
 """The end of an OpenMetrics answer, after all families."""
 
 
-def render(accept: str = "", snapshots: Iterable[bytes] = ()) -> tuple[str, bytes]:
-    """Return content type and body for a request with this `accept` header. `snapshots`: those of other processes,
-    which are merged in."""
-    content_type, parts = render_parts(accept, snapshots)
+def render(accept: str = "") -> tuple[str, bytes]:
+    """Return content type and body for a request with this `accept` header."""
+    content_type, parts = render_parts(accept)
     return content_type, b"".join(parts)
 
 
-def render_parts(accept: str = "", snapshots: Iterable[bytes] = ()) -> tuple[str, Iterator[bytes]]:
+def render_parts(accept: str = "") -> tuple[str, Iterator[bytes]]:
     """Return content type and body, in one part for each family, so that the caller can let other tasks run in between.
     All values are of the same moment.
 
@@ -178,8 +131,7 @@ def render_parts(accept: str = "", snapshots: Iterable[bytes] = ()) -> tuple[str
     connection, client or stream, so that their number makes no difference.
     """
     encode, content_type = choose_encoder(accept)
-    state = merged_state(snapshots)
-    return content_type, _parts(encode, state, content_type.startswith("application/openmetrics-text"))
+    return content_type, _parts(encode, current(), content_type.startswith("application/openmetrics-text"))
 
 
 def _parts(encode: Callable[[Collector], bytes], state: State, ends: bool) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from penstock.observe.metrics.series import Count, Family, Histogram, Merging, MetricKind
+from penstock.observe.metrics.series import Count, Family, Histogram, MetricKind
 
 __all__ = ["FAMILIES", "LABELS", "SECTIONS", "AnyFamily"]  # and each family, by its own name
 
@@ -71,8 +71,8 @@ def _counter(name: str, meaning: str, labels: Sequence[str] = ()) -> Family[Coun
     return _kept(Family(name, MetricKind.COUNTER, meaning, labels, Count))
 
 
-def _gauge(name: str, meaning: str, labels: Sequence[str] = (), merge: Merging = Merging.SUM) -> Family[Count]:
-    return _kept(Family(name, MetricKind.GAUGE, meaning, labels, Count, merge))
+def _gauge(name: str, meaning: str, labels: Sequence[str] = ()) -> Family[Count]:
+    return _kept(Family(name, MetricKind.GAUGE, meaning, labels, Count))
 
 
 def _histogram(
@@ -216,7 +216,6 @@ BACK_CIRCUIT: Final = _gauge(
     "The state of a server's circuit breaker: `closed` (requests pass), `open` (requests are refused) or "
     "`half-open` (one request probes the server).",
     ("back", "state"),
-    Merging.MAX,
 )
 BACK_CIRCUIT_OPENED: Final = _counter(
     "penstock_back_circuit_opened_total", "Number of times a server's circuit breaker opened.", ("back",)
@@ -269,23 +268,20 @@ MIRROR_LAG_RECORDS: Final = _gauge(
     "penstock_mirror_lag_records",
     "Records that the mirror has not copied and compared yet.",
     ("route",),
-    Merging.MAX,
 )
 MIRROR_LAG_SECONDS: Final = _gauge(
     "penstock_mirror_lag_seconds",
     "Time that the oldest record not yet copied and compared has waited.",
     ("route",),
-    Merging.MAX,
 )
-MIRROR_STREAMS: Final = _gauge("penstock_mirror_streams", "Streams that the mirror tracks.", ("route",), Merging.MAX)
+MIRROR_STREAMS: Final = _gauge("penstock_mirror_streams", "Streams that the mirror tracks.", ("route",))
 MIRROR_STREAMS_STOPPED: Final = _gauge(
-    "penstock_mirror_streams_stopped", "Streams that the mirror has stopped copying.", ("route",), Merging.MAX
+    "penstock_mirror_streams_stopped", "Streams that the mirror has stopped copying.", ("route",)
 )
 MIRROR_STREAMS_DIFFERING: Final = _gauge(
     "penstock_mirror_streams_differing",
     "Streams whose records differ between the two backs.",
     ("route",),
-    Merging.MAX,
 )
 
 _section("Certificates")
@@ -294,31 +290,26 @@ CERTIFICATE_EXPIRY: Final = _gauge(
     "penstock_certificate_expiry_timestamp_seconds",
     "Expiry time of a certificate or revocation list in use, in seconds since the Unix epoch.",
     ("owner", "file", "subject"),
-    Merging.MIN,
 )
 
 _section("The process")
 
-BUILD_INFO: Final = _gauge(
-    "penstock_build_info", "Always 1; the labels give the versions.", ("version", "python"), Merging.MAX
-)
+BUILD_INFO: Final = _gauge("penstock_build_info", "Always 1; the labels give the versions.", ("version", "python"))
 READY: Final = _gauge(
     "penstock_ready",
     "1 while the gateway listens and does not drain, else 0. `GET /ready` also checks the backs.",
     (),
-    Merging.MIN,
 )
-DRAINING: Final = _gauge("penstock_draining", "1 while the gateway drains, else 0.", (), Merging.MAX)
+DRAINING: Final = _gauge("penstock_draining", "1 while the gateway drains, else 0.")
 RELOADS: Final = _counter("penstock_reloads_total", "Reloads of the configuration.", ("outcome",))
 RELOADED_SECONDS: Final = _gauge(
     "penstock_reloaded_timestamp_seconds",
     "Time at which the running configuration was loaded, in seconds since the Unix epoch.",
     (),
-    Merging.MIN,
 )
 LOG_LINES: Final = _counter("penstock_log_lines_total", "Lines written to the log.", ("level",))
 SCRAPE_SECONDS: Final = _gauge(
-    "penstock_scrape_seconds", "Longest time for which the previous scrape blocked other work.", (), Merging.MAX
+    "penstock_scrape_seconds", "Longest time for which the previous scrape blocked other work."
 )
 CPU_SECONDS: Final = _counter("process_cpu_seconds_total", "User and system CPU time.")
 OPEN_FDS: Final = _gauge("process_open_fds", "Number of open file descriptors.")
@@ -326,5 +317,5 @@ MAX_FDS: Final = _gauge("process_max_fds", "Maximum number of open file descript
 VIRTUAL_BYTES: Final = _gauge("process_virtual_memory_bytes", "Virtual memory size.")
 RESIDENT_BYTES: Final = _gauge("process_resident_memory_bytes", "Resident memory size.")
 START_SECONDS: Final = _gauge(
-    "process_start_time_seconds", "Start time of the process, in seconds since the Unix epoch.", (), Merging.MIN
+    "process_start_time_seconds", "Start time of the process, in seconds since the Unix epoch."
 )

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Final, Generic, NamedTuple, TypeVar
 
-__all__ = ["Count", "Family", "Histogram", "Merging", "MetricKind", "Sample", "Source", "looked_up", "sampling"]
+__all__ = ["Count", "Family", "Histogram", "MetricKind", "Sample", "Source", "looked_up", "sampling"]
 
 
 class MetricKind(Enum):
@@ -21,14 +21,6 @@ class MetricKind(Enum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
-
-
-class Merging(Enum):
-    """The way to merge the values of one series from several processes."""
-
-    SUM = "sum"
-    MAX = "max"
-    MIN = "min"
 
 
 class Count:
@@ -80,7 +72,6 @@ class Family(Generic[C]):
         meaning: str,
         labels: Sequence[str],
         make: Callable[[], C],
-        merge: Merging = Merging.SUM,
         bounds: Sequence[float] = (),
     ) -> None:
         """Add a family of series that `make` creates. `bounds`: of a histogram's buckets."""
@@ -88,7 +79,6 @@ class Family(Generic[C]):
         self.kind = kind
         self.meaning = meaning
         self.label_names = tuple(labels)
-        self.merge = merge
         self.bounds = bounds
         self._make = make
         self._children: dict[tuple[str, ...], C] = {}

@@ -25,7 +25,6 @@ class _Listener(ListenerKind[ControllerListener]):
     by_default = True
     needs = ("segment",)
     serves_records = False
-    several_processes = False
     over_http = True
     fixed_keys = frozenset({"segments", "segment_listener"})
     proofs = "delegation_tokens of [listeners.segment], or tls_client_ca"

@@ -28,7 +28,6 @@ class _Listener(ListenerKind[DurableListener]):
     title = "Durable Streams"
     table = DurableListener
     by_default = True
-    several_processes = False
     over_http = True
     proved_by_routes = True
     fixed_keys = frozenset({"path", "names", "basin"})

@@ -28,7 +28,6 @@ class _Listener(ListenerKind[KafkaListener]):
     title = "Kafka"
     table = KafkaListener
     by_default = True
-    several_processes = False
     proved_by_routes = True
     fixed_keys = frozenset({"basin"})
     proofs = "auth_tokens, [access], tls_client_ca, or routes that are all for identities"

@@ -21,8 +21,9 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
     [
         (
             "nonsense = 1",
-            "at nonsense: unknown key; the keys here are workers, listeners,",
+            "at nonsense: unknown key; the keys here are listeners,",
         ),
+        ("workers = 2\n" + S2, "at workers: this key no longer exists; a gateway is one process: docs/scaling.md"),
         (S2 + "bnid = 'x'", "at listeners.s2.bnid: unknown key; did you mean bind?"),
         (S2 + "[listeners.s3]", "at listeners.s3: unknown key; did you mean s3p?"),
         (S2 + "[listeners.s2.limits]\nmax_conections = 1", "did you mean max_connections?"),

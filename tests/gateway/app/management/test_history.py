@@ -26,7 +26,7 @@ from penstock.observe.metrics.families import (
 BOUNDS = APPEND_SECONDS.bounds
 
 
-def state_of(second: float, *, restarted: bool = False) -> State:
+def state_of(second: float) -> State:
     """The counters of a gateway that does the same each second: 100 bytes and 4 records in, of which one takes 20 ms
     and fails, beside traffic of the management listener."""
     way = ("listeners.s2", "orders", "store", "s2s")
@@ -34,7 +34,7 @@ def state_of(second: float, *, restarted: bool = False) -> State:
     slow[0], slow[BOUNDS.index(0.025)] = 3 * second, second
     return {
         NETWORK_BYTES.name: {
-            ("listeners.s2", "s2", "in"): 0.0 if restarted else 100 * second,
+            ("listeners.s2", "s2", "in"): 100 * second,
             ("listeners.s2", "s2", "out"): 10 * second,
             ("management", "management", "in"): 9999 * second,
         },
@@ -45,12 +45,8 @@ def state_of(second: float, *, restarted: bool = False) -> State:
     }
 
 
-async def none() -> list[bytes]:
-    return []
-
-
 async def test_growth_of_the_counters_is_kept_as_rates(autojump_clock: trio.testing.MockClock) -> None:
-    history = History(none)
+    history = History()
     for turn in range(4):
         history.sample(state_of(10.0 * turn))
         await trio.sleep(10)
@@ -75,7 +71,7 @@ async def test_growth_of_the_counters_is_kept_as_rates(autojump_clock: trio.test
 
 async def test_memory_is_bounded(autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_WAYS", 5)
-    history = History(none)
+    history = History()
     for turn in range(400):
         ways = {(f"listeners.{number}", "", "store", "s2s", "in"): float(turn * number) for number in range(20)}
         history.sample({RECORDS.name: dict(ways), NETWORK_BYTES.name: {}})
@@ -83,14 +79,6 @@ async def test_memory_is_bounded(autojump_clock: trio.testing.MockClock, monkeyp
     answer = history.answer()
     assert len(answer["times"]) == 360
     assert [way["listener"] for way in answer["ways"]] == [f"listeners.{number}" for number in range(15, 20)]
-
-
-async def test_a_worker_that_was_replaced_is_a_gap(autojump_clock: trio.testing.MockClock) -> None:
-    history = History(none)
-    history.sample(state_of(10))
-    await trio.sleep(10)
-    history.sample(state_of(20, restarted=True))
-    assert history.answer()["times"] == []
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
 from typing import Any
 
@@ -16,7 +16,6 @@ from support.management import Asker, Process
 
 from penstock.app.management.front import ManagementFront
 from penstock.app.management.overview import Overview
-from penstock.app.management.readiness import Readiness
 from penstock.app.management.settings import ManagementSettings
 from penstock.app.management.traffic import Traffic
 from penstock.observe.taps.connections import Connections
@@ -25,7 +24,6 @@ from penstock.recorder import recordings as recordings_module
 from penstock.recorder.recorder import Recorder
 from penstock.recorder.recordings import Recordings
 from penstock.recorder.selection import Selection
-from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.http import Data, End
 
 APPEND = b"*4\r\n$6\r\nAPPEND\r\n$5\r\nhello\r\n*0\r\n*1\r\n$%d\r\n%b\r\n"
@@ -224,24 +222,6 @@ async def test_nothing_is_done_without_viewers(page: Page, monkeypatch: pytest.M
 async def test_a_page_shows_the_rest_where_no_other_tap_is_allowed(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recordings_module, "MOST_RECORDINGS", 0)
     assert (await (await page.follow()).next("state"))["ready"] is True
-
-
-async def test_an_unknown_moment_is_left_out(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that fails is no reason to show nothing from then on."""
-    monkeypatch.setattr("penstock.app.management.page_events._SAMPLE_SECONDS", 0.001)
-    monkeypatch.setattr(Readiness, "reasons", fails_once(Readiness.reasons))
-    assert (await (await page.follow()).next("state"))["ready"] is True
-
-
-def fails_once(real: Callable[[Readiness], Awaitable[list[str]]]) -> Callable[[Readiness], Awaitable[list[str]]]:
-    failures = iter([True])
-
-    async def reasons(readiness: Readiness) -> list[str]:
-        if next(failures, False):
-            raise fail(FailureCode.UNAVAILABLE, "the worker is gone")
-        return await real(readiness)
-
-    return reasons
 
 
 async def test_a_drain_ends_the_events(page: Page) -> None:

@@ -186,9 +186,9 @@ async def test_the_level_is_changed(asker: Asker, process: Process) -> None:
 
 async def test_drain_and_reload(asker: Asker, process: Process) -> None:
     assert await asker.post("/reload", {}) == {"changed": "routes: added orders"}
-    process.refusal = "workers cannot change"
+    process.refusal = "store cannot change"
     refusal = await asker.post("/reload", {}, 409)
-    assert refusal == {"code": "cannot_reload", "message": "workers cannot change"}
+    assert refusal == {"code": "cannot_reload", "message": "store cannot change"}
     assert await asker.post("/drain", {}, 202) == {"state": "draining"}
     assert process.asked == ["reload", "reload", "drain"]
 

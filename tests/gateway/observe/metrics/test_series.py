@@ -1,4 +1,4 @@
-"""Families, their series, and those of several processes as one."""
+"""Families and their series."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.observe.metrics import exposition as merging
-from penstock.observe.metrics.exposition import State, current, merge, merged_state, render, render_parts, snapshot
-from penstock.observe.metrics.families import BACK_CIRCUIT, LIMITED, READY, STORE_PENDING
+from penstock.observe.metrics.exposition import current, render, render_parts
+from penstock.observe.metrics.families import LIMITED, STORE_PENDING
 from penstock.observe.metrics.series import Count, Family, Histogram, MetricKind, Sample, looked_up, sampling
 
 
@@ -44,40 +43,6 @@ def test_sources_are_asked_while_they_are_watched_and_added_up() -> None:
         assert looked_up()[STORE_PENDING.name] == {(): 6}
         assert current()[STORE_PENDING.name] == {(): 6 + STORE_PENDING.child().value}
     assert STORE_PENDING.name not in looked_up()
-
-
-def state(**series: float | list[float]) -> State:
-    return {name: {(): value} for name, value in series.items()}
-
-
-def test_counters_and_histograms_are_added_and_states_are_not() -> None:
-    histogram = "penstock_store_commit_changes"
-    one = state(penstock_store_commits_total=2, penstock_ready=1, penstock_draining=0) | {
-        histogram: {(): [1.0, 0, 5.5]},
-        BACK_CIRCUIT.name: {("far", "open"): 0, ("far", "closed"): 1},
-    }
-    two = state(penstock_store_commits_total=3, penstock_ready=0, penstock_draining=1) | {
-        histogram: {(): [2.0, 4, 1.0]},
-        BACK_CIRCUIT.name: {("far", "open"): 1, ("far", "closed"): 0, ("other", "open"): 0},
-    }
-    found = merge([one, two])
-    assert found["penstock_store_commits_total"] == {(): 5}
-    assert found["penstock_ready"] == {(): 0}
-    assert found["penstock_draining"] == {(): 1}
-    assert found[histogram] == {(): [3, 4, 6.5]}
-    assert found[BACK_CIRCUIT.name] == {("far", "open"): 1, ("far", "closed"): 1, ("other", "open"): 0}
-    assert found[LIMITED.name] == {}
-
-
-def test_a_snapshot_is_another_process_in_what_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
-    LIMITED.labels("listeners.test", "some_limit").inc(3)
-    other = snapshot()
-    assert merged_state([other])[LIMITED.name][("listeners.test", "some_limit")] == 6
-    line = 'penstock_limited_total{limit="some_limit",listener="listeners.test"}'
-    assert f"{line} 3.0\n" in render()[1].decode()
-    assert f"{line} 9.0\n" in render("", [other, other])[1].decode()
-    monkeypatch.setattr(merging, "current", dict)
-    assert merged_state([other])[READY.name] == {(): READY.child().value}
 
 
 def test_parts_are_the_whole() -> None:

@@ -16,7 +16,6 @@ from penstock.app.management.mcp.tool import Arguments, Limit, Tool, ToolFailed
 from penstock.app.management.overview import Overview
 from penstock.app.management.page_events import PageEvents
 from penstock.app.management.positions import Positions
-from penstock.app.management.traffic import Traffic
 from penstock.app.report import report_parts
 from penstock.core.errors import CannotStart
 
@@ -25,13 +24,11 @@ __all__ = ["live_tools"]
 _TAIL_SECONDS: Final = 5.0
 
 
-def live_tools(overview: Overview, traffic: Traffic, controls: Controls, page_events: PageEvents) -> list[Tool[Any]]:
+def live_tools(overview: Overview, controls: Controls, page_events: PageEvents) -> list[Tool[Any]]:
     """Return the tools over the parts of a gateway. `page_events` must run."""
     positions = Positions(overview)
 
     async def tail(asked: TailArguments, _may_change: bool) -> TailResult:
-        if not traffic.decodes:
-            raise ToolFailed("a gateway with workers cannot follow its traffic: set `workers = 1`")
         return await _tail(page_events, asked)
 
     async def find(asked: PositionsArguments, _may_change: bool) -> PositionsResult:

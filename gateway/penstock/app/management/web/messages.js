@@ -60,9 +60,7 @@ export function messagesView(root, values, shell) {
   function render() {
     table.update(messages);
     none.hidden = messages.length > 0;
-    const silent = shell.state?.decodes === false;
-    put(none, silent ? "Messages are not decoded with several workers: set workers = 1."
-      : filter ? "No message matched this filter yet." : "No messages yet. They appear here as soon as clients send some.");
+    put(none, filter ? "No message matched this filter yet." : "No messages yet. They appear here as soon as clients send some.");
   }
 
   render();
