@@ -30,6 +30,7 @@ from penstock_codecs.http.events import (
     ResponseHead,
     body_forbidden,
 )
+from penstock_codecs.http.header_names import header_name
 
 __all__ = ["BodyParts", "ShortExchange", "ShortRequests", "encoded", "response_of", "text_of"]
 
@@ -251,7 +252,7 @@ def _status_line(status: int) -> bytes:
 
 def text_of(headers: Any) -> tuple[tuple[str, str], ...]:
     """Return headers of h11 as text."""
-    return tuple([(str(name, "latin-1"), str(value, "latin-1")) for name, value in headers])
+    return tuple([(header_name(bytes(name)), str(value, "latin-1")) for name, value in headers])
 
 
 def encoded(headers: HttpHeaders) -> list[tuple[bytes, bytes]]:

@@ -9,6 +9,7 @@ import h2.exceptions
 
 from penstock_codecs.failures import LocalProtocolError
 from penstock_codecs.http.events import HttpHeaders, RequestHead, ResponseHead
+from penstock_codecs.http.header_names import header_name
 
 __all__ = ["encoded", "request_fields", "request_head", "response_head", "trailers_of"]
 
@@ -54,7 +55,7 @@ def _split(block: Any) -> tuple[dict[bytes, str], list[tuple[str, str]]]:
         if name[0] == 58:  # a colon
             pseudo[name] = value.decode("latin-1")
         else:
-            headers.append((name.decode("latin-1"), value.decode("latin-1")))
+            headers.append((header_name(name), value.decode("latin-1")))
     return pseudo, headers
 
 

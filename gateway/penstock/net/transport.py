@@ -25,6 +25,7 @@ from penstock.net.draining import Draining
 from penstock.net.limits import current_quota
 from penstock.net.limits.limiter import HeldBytes
 from penstock.net.limits.settings import Limits
+from penstock.net.waiters import Waiters
 from penstock.observe.metrics.clients import Pauses
 from penstock.observe.metrics.series import Count
 from penstock.observe.taps.tap import HttpStart
@@ -81,10 +82,10 @@ class Transport:
         self._parts: list[Buffer] = []  # an empty deque takes 600 bytes
         self._reads = 0
         self._writing = self._given_up = False
-        self._senders = trio.lowlevel.ParkingLot()
+        self._senders = Waiters()
         self._nursery: trio.Nursery | None = None
         self._source: Callable[[int], Iterable[Buffer]] | None = None
-        self._moved: Callable[[], object] = self._wake_senders
+        self._moved: Callable[[], object] = self._senders.unpark_all
         self._lost: Callable[[Exception], object] | None = None
         self.pending = 0
         """Bytes put and not yet written."""
@@ -256,11 +257,7 @@ class Transport:
     def give_up(self) -> None:
         """End all waits in `room`, because the connection ends."""
         self._given_up = True
-        self._wake_senders()
-
-    def _wake_senders(self) -> None:
-        if self._senders:
-            self._senders.unpark_all()
+        self._senders.unpark_all()
 
     def write_now(self) -> bool:
         """Write as much as the kernel takes without waiting. Return whether that was all; over TLS nothing is written.
@@ -485,7 +482,7 @@ class FrontTransport(Transport):
 
     def _count_unsent(self) -> None:
         self._unsent.set(self.pending)
-        self._wake_senders()
+        self._senders.unpark_all()
 
     def _fail(self, error: Exception) -> None:
         if isinstance(error, TooSlow):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,21 +73,25 @@ class StoreReads:
             raise unknown_stream(stream.ref)
         return stream
 
-    @asynccontextmanager
-    async def session(self, read: Read) -> AsyncIterator[StoreReadSession]:
+    def session(self, read: Read) -> _Opening:
         """Open a read session; see `Back.read_session`."""
+        return _Opening(self, read)
+
+    async def begin(self, read: Read) -> StoreReadSession:
+        """Begin a read; its stream is held until `StoreReadSession.end`. Raises OperationFailed."""
         if isinstance(read.start, FromTimestamp) and read.until is not None and read.start.timestamp >= read.until:
             raise fail(FailureCode.INVALID, "start `timestamp` exceeds or equal to `until`")
         stream = await self.find_stream(read.stream, read.create_if_missing, read.create_config)
         cipher = record_cipher(stream.durable.cipher, CLIENT.get().encryption_key, stream.ref)
-        with stream.held():
+        stream.users += 1
+        try:
             session = StoreReadSession(self, stream, read, await self._start(stream, read), cipher)
-            unary = read.count is not None and read.max_bytes is not None and read.wait is not None
-            self.usage.read(read.stream.basin, "unary" if unary else "streaming")
-            try:
-                yield session
-            finally:
-                session.close()
+        except BaseException:
+            stream.users -= 1
+            raise
+        unary = read.count is not None and read.max_bytes is not None and read.wait is not None
+        self.usage.read(read.stream.basin, "unary" if unary else "streaming")
+        return session
 
     async def _start(self, stream: StoredStream, read: Read) -> int | RecordId:
         """Return the start of a read: a sequence number, or an identifier that lies in the future."""
@@ -164,6 +166,24 @@ class StoreReads:
             raise
         finally:
             fetch.done.set()
+
+
+class _Opening:
+    """A read session while its block runs. A generator in its place would take 300 bytes of each follower's memory."""
+
+    __slots__ = ("_read", "_reads", "_session")
+
+    def __init__(self, reads: StoreReads, read: Read) -> None:
+        self._reads = reads
+        self._read = read
+        self._session: StoreReadSession
+
+    async def __aenter__(self) -> StoreReadSession:
+        self._session = await self._reads.begin(self._read)
+        return self._session
+
+    async def __aexit__(self, *_: object) -> None:
+        self._session.end()
 
 
 class ReadFetch:
@@ -245,8 +265,13 @@ class StoreReadSession(ReadSession):
     def tail(self) -> StreamPosition:
         return self._stream.durable.tail
 
-    def close(self) -> None:
-        """End the session: drop what was read ahead."""
+    def end(self) -> None:
+        """End the session."""
+        self._drop()
+        self._stream.users -= 1
+
+    def _drop(self) -> None:
+        """Drop what was read ahead."""
         self._ready.clear()
         self._reserve(0)
         if self._fetch is not None:
@@ -278,6 +303,8 @@ class StoreReadSession(ReadSession):
                 self._following = True
                 self._arm()
                 return Following(head.tail)
+            elif self._read.wait is None:
+                await self._stream.followers.park()
             elif not await self._more():
                 break
         self._ended = True
@@ -352,7 +379,7 @@ class StoreReadSession(ReadSession):
     async def _fetched(self) -> RecordBatch | None:
         fetch = self._fetch
         if fetch is None or fetch.position != self._position:
-            self.close()
+            self._drop()
             fetch = self._fetch = self._start_fetch(self._position, ahead=False)
             assert fetch is not None
         await fetch.done.wait()
@@ -362,7 +389,7 @@ class StoreReadSession(ReadSession):
         if len(self._ready) < fetch.most:  # as many as READ_BYTES allows
             self._depth = max(len(self._ready), 1)
         if fetch.failure is not None:
-            self.close()
+            self._drop()
             raise OperationFailed(fetch.failure)
         if self._pages:
             self._reads.windows.keep(self._stream, fetch.batches)
@@ -402,7 +429,8 @@ class StoreReadSession(ReadSession):
     async def _more(self) -> bool:
         """Wait until the stream changes; return False if the wait has expired."""
         self._arm()
-        with trio.CancelScope(deadline=float("inf") if self._deadline is None else self._deadline) as scope:
+        assert self._deadline is not None, "the read's wait is bounded"
+        with trio.move_on_at(self._deadline) as scope:
             await self._stream.followers.park()
         return not scope.cancelled_caught
 

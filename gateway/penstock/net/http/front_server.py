@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Protocol
 
 import trio
@@ -35,9 +36,9 @@ class HttpServer:
         self._handle = traced_requests(front.handle)
         self._drain = Draining()
 
-    async def serve(self, stream: trio.abc.Stream) -> None:
+    def serve(self, stream: trio.abc.Stream) -> Awaitable[None]:
         """Serve one connection until it ends."""
-        await serve_http(stream, self._handle, self._settings, self._drain)
+        return serve_http(stream, self._handle, self._settings, self._drain)
 
     def begin_drain(self) -> None:
         """Drain the front and its connections: the gateway is about to stop."""

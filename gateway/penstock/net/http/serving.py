@@ -12,7 +12,7 @@ from penstock.net.limits import current_quota
 from penstock.net.transport import Transport
 from penstock.observe.taps.tapped import encrypted
 from penstock_codecs.codec import Role
-from penstock_codecs.http import connection, sniff
+from penstock_codecs.http import HttpCodec, connection, sniff
 
 __all__ = ["HttpSettings", "serve_http"]
 
@@ -28,6 +28,20 @@ async def serve_http(
     settings = settings or HttpSettings()
     drain = drain or Draining()
     transport = Transport(stream, settings.read_size, settings.slow_reader)
+    try:
+        codec = await _codec_of(stream, transport, settings, drain)
+        if codec is not None:
+            await HttpServerConnection(transport, codec, handler, settings).run(drain)
+    except trio.BrokenResourceError:
+        return  # lost before its protocol was known
+    finally:
+        await transport.close()
+
+
+async def _codec_of(
+    stream: trio.abc.Stream, transport: Transport, settings: HttpSettings, drain: Draining
+) -> HttpCodec | None:
+    """Return the codec of a connection, which has received the first bytes, or None if it has ended or is too slow."""
     quota, waits_by = current_quota(), "head_timeout_seconds"
     try:
         alpn = None
@@ -44,19 +58,15 @@ async def serve_http(
             while alpn is None:
                 data = await transport.receive()
                 if not data:
-                    return
+                    return None
                 start += data
                 alpn = sniff(start)
-        codec = connection(alpn, Role.SERVER, settings.limits, scheme)
-        transport.speaks(codec)
-        if start:  # b"" would mean the end of the stream; after ALPN nothing has been read yet
-            codec.receive(start)
-        start = data = b""  # this frame lives as long as the connection
-        await HttpServerConnection(transport, codec, handler, settings).run(drain)
     except trio.TooSlowError:
         if not drain.begun:
             quota.limited(waits_by)
-    except trio.BrokenResourceError:
-        return  # lost before its protocol was known
-    finally:
-        await transport.close()
+        return None
+    codec = connection(alpn, Role.SERVER, settings.limits, scheme)
+    transport.speaks(codec)
+    if start:  # b"" would mean the end of the stream; after ALPN nothing has been read yet
+        codec.receive(start)
+    return codec

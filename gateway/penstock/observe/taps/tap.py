@@ -110,7 +110,7 @@ class Tap:
         self._begins: dict[Sink, int] = {}  # offset of ours at which a sink begins, while that is still to come
         self._own = Sender.CLIENT if conversation.side is Side.BACK else Sender.SERVER
         self._peer = self._own.other
-        self._finished: set[Sender] = set()
+        self._finished: tuple[Sender, ...] = ()  # an empty set takes 216 bytes
         self._generations: dict[Sink, int] = {}  # of each sink, when it last accepted an event
         self._notes: dict[tuple[str, str], None] = {}
         self._watcher = watcher
@@ -151,7 +151,7 @@ class Tap:
         """Report that the connection is lost."""
         self.lost = True
         if len(self._finished) < 2:
-            self._finished.update(Sender)
+            self._finished = tuple(Sender)
             self._put(Closed(self.conversation, time.time_ns(), self._peer, reset=True))
 
     def end(self) -> None:
@@ -170,7 +170,7 @@ class Tap:
 
     def _finish(self, sender: Sender) -> None:
         if sender not in self._finished:
-            self._finished.add(sender)
+            self._finished = (*self._finished, sender)
             self._put(Closed(self.conversation, time.time_ns(), sender))
 
     # ---- uses ----------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from penstock.net.http.server.settings import TURN_SECONDS, WAKE_SECONDS, HttpSe
 from penstock.net.http.server.usage import ConnectionUsage, TooNoisy
 from penstock.net.limits.limiter import Crowded
 from penstock.net.transport import WRITE_ROOM, TooSlow, Transport
+from penstock.net.waiters import Waiters
 from penstock.observe.metrics.clients import Pauses, count_error, count_response
 from penstock.observe.tracing import REQUEST
 from penstock_codecs.codec import Pull
@@ -223,37 +224,40 @@ class HttpServerConnection:
         self._due = math.inf  # end of the wait for a request, or for the rest of a head
         self._room: trio.Event | None = None
         self._pauses = Pauses()
-        self._progress = trio.lowlevel.ParkingLot()
+        self._progress = Waiters()
         self._nursery: trio.Nursery
 
     async def run(self, drain: Draining) -> None:
         """Serve until the connection ends. The codec may have received its first bytes already."""
+        self._task = trio.lowlevel.current_task()
         try:
-            await self._run(drain)
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                self._transport.begin(nursery, source=self._output, moved=self._after_writing, lost=self._stop_writing)
+                with drain.watched_by(self._drain):
+                    self._pump()
+                    await self._read()
+            if not (self._lost or self._peer_ended or self._idle):
+                await self._transport.linger(self._settings.linger)
         finally:
             # These may hold much memory, and tasks leave reference cycles, which only a full garbage collection frees.
             del self._codec, self._send_room
             self._transport.forget()
             self._usage.end()
 
-    async def _run(self, drain: Draining) -> None:
-        self._task = trio.lowlevel.current_task()
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            self._transport.begin(nursery, source=self._output, moved=self._after_writing, lost=self._stop_writing)
-            with drain.watched_by(self._drain):
-                self._pump()
-                await self._read()
-        if not (self._lost or self._peer_ended or self._idle):
-            await self._transport.linger(self._settings.linger)
-
     # ---- in ------------------------------------------------------------------------------------------------------
     async def _read(self) -> None:
         try:
-            await self._read_until_due()
-            while self._reading.cancelled_caught and self._due > trio.current_time():
+            while True:
+                with self._reading:
+                    while not self._peer_ended:
+                        await self._wait_for_room()
+                        await self._quota.room()
+                        if pause := self._take(await self._transport.receive()):
+                            await trio.sleep(pause)
+                if not self._reading.cancelled_caught or self._due <= trio.current_time():
+                    break
                 self._reading = trio.CancelScope(deadline=self._due)
-                await self._read_until_due()
         except trio.BrokenResourceError:
             self._lose("connection lost")
         except (Crowded, TooNoisy) as error:
@@ -261,22 +265,16 @@ class HttpServerConnection:
         if self._head_begun and trio.current_time() >= self._due:
             self._quota.limited("head_timeout_seconds")
 
-    async def _read_until_due(self) -> None:
-        with self._reading:
-            while not self._peer_ended:
-                await self._wait_for_room()
-                await self._quota.room()
-                data = await self._transport.receive()
-                self._idle = False
-                if data:
-                    size = len(data)
-                    self._codec.receive(data)
-                    del data  # 300 bytes
-                    self._pump()
-                    if pause := self._usage.read(size, self._unread):
-                        await trio.sleep(pause)
-                else:
-                    self._peer_gone()
+    def _take(self, data: Buffer) -> float:
+        """Handle what was read; return how long to pause before the next read, in seconds."""
+        self._idle = False
+        if not data:
+            self._peer_gone()
+            return 0.0
+        size = len(data)
+        self._codec.receive(data)
+        self._pump()
+        return self._usage.read(size, self._unread)
 
     def _throttle(self, reason: str) -> None:
         """End the connection with ENHANCE_YOUR_CALM, and slow its client."""

@@ -41,7 +41,7 @@ class SendRoom:
         self._limit = limit
         self._patience = patience
         self._give_up = give_up
-        self._kept: set[int] = set()
+        self._kept: dict[int, None] = {}  # an empty set takes 150 bytes more
         self._waiting: dict[int, trio.Event] = {}
         self._look_at = 0.0
         self._shut: dict[int, float] = {}  # when each waiting stream was first seen with its window closed
@@ -52,7 +52,7 @@ class SendRoom:
         self.leave(stream_id)
         if not self._fits(stream_id):
             await self._queue(stream_id)
-        self._kept.add(stream_id)
+        self._kept[stream_id] = None
 
     async def _queue(self, stream_id: int) -> None:
         if not self._waiting:
@@ -73,7 +73,9 @@ class SendRoom:
     def leave(self, stream_id: int) -> None:
         """Release the stream's reservation, if any."""
         if stream_id in self._kept:
-            self._kept.discard(stream_id)
+            del self._kept[stream_id]
+            if not self._kept:
+                self._kept = {}  # one that had members keeps their places
             self.review()
 
     def review(self) -> None:
@@ -83,7 +85,7 @@ class SendRoom:
             return
         for stream_id in list(self._waiting):
             if self._fits(stream_id):
-                self._kept.add(stream_id)  # reserved until its task runs
+                self._kept[stream_id] = None  # reserved until its task runs
                 self._waiting.pop(stream_id).set()
                 if self._is_full():
                     return

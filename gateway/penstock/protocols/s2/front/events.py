@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from penstock.core.back import Back
 from penstock.net.draining import Draining
-from penstock.net.http.exchange import Exchange
 from penstock.net.http.following import FollowingSession, Heartbeats
 from penstock.observe.metrics.clients import count_error
 from penstock.observe.metrics.meters import PROTOCOL
@@ -54,8 +53,10 @@ class EventStreams:
                 self._draining,
             )
             try:
-                while await _forward(follower, codec, call.exchange):
-                    pass
+                while (event := await follower.next()) is not None:
+                    pieces = _ping(codec, event) if isinstance(event, StreamPosition) else codec.send(BatchEvent(event))
+                    await call.exchange.send(pieces)
+                    del event, pieces  # not to be kept while waiting for the next
                 await call.exchange.send(codec.send(Done()))
             except OperationFailed as error:
                 # Also for a drain: an EventSource reconnects in any case, but S2's TypeScript client takes an answer
@@ -63,15 +64,6 @@ class EventStreams:
                 count_error(error.failure.code)
                 await call.exchange.send(codec.send(ErrorEvent(error.failure)))
             await call.exchange.finish()
-
-
-async def _forward(follower: FollowingSession, codec: EventStreamServer, exchange: Exchange) -> bool:
-    """Send the next event; return False at the end. Keeps no reference to an event while waiting for the next."""
-    event = await follower.next()
-    if event is None:
-        return False
-    await exchange.send(_ping(codec, event) if isinstance(event, StreamPosition) else codec.send(BatchEvent(event)))
-    return True
 
 
 def _ping(codec: EventStreamServer, tail: StreamPosition) -> list[bytes]:

@@ -106,15 +106,14 @@ class S2Front:
         else:
             await self._records.append(call)
 
-    async def _read(self, call: S2Call) -> None:
+    def _read(self, call: S2Call) -> Awaitable[None]:
         call.present_key()
         wanted = accepted(call.request)
         if media_of(call.request) is Media.S2S or wanted is Media.S2S:  # the second is the seeds' spelling
-            await self._sessions.read(call)
-        elif wanted is Media.EVENT_STREAM:
-            await self._events.read(call)
-        else:
-            await self._records.read(call)
+            return self._sessions.read(call)
+        if wanted is Media.EVENT_STREAM:
+            return self._events.read(call)
+        return self._records.read(call)
 
 
 async def _health(call: S2Call) -> None:

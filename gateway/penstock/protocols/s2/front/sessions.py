@@ -55,20 +55,14 @@ class S2SSessions:
                 self._draining,
             )
             try:
-                while await self._forward(follower, codec, call.exchange):
-                    pass
+                while (event := await follower.next()) is not None:
+                    pieces = self._encoded(codec, event)
+                    await call.exchange.send(pieces)
+                    del event, pieces  # not to be kept while waiting for the next
             except OperationFailed as error:
                 count_error(error.failure.code)
                 await call.exchange.send(codec.send(error.failure))
             await call.exchange.finish()
-
-    async def _forward(self, follower: FollowingSession, codec: ReadServer, exchange: Exchange) -> bool:
-        """Send the next event; return False at the end. Keeps no reference to an event while waiting for the next."""
-        event = await follower.next()
-        if event is None:
-            return False
-        await exchange.send(self._encoded(codec, event))
-        return True
 
     def _encoded(self, codec: ReadServer, event: RecordBatch | StreamPosition) -> list[bytes]:
         codec.reconnect_advised = self._draining.begun

@@ -1,0 +1,21 @@
+"""Names of received headers as text, which clients repeat."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+__all__ = ["header_name"]
+
+_MOST_BYTES: Final = 64
+"""Longer names are not kept: 512 of them would be 32 MiB."""
+
+
+def header_name(name: bytes) -> str:
+    """Return a name as text: one object for all messages that have it, and not one for each."""
+    return _kept(name) if len(name) <= _MOST_BYTES else name.decode("latin-1")
+
+
+@lru_cache(512)
+def _kept(name: bytes) -> str:
+    return name.decode("latin-1")
