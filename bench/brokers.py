@@ -15,19 +15,24 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from duties import DEPTH, Row, batch_count
 from kafka_client import KAFKA, Asking, create_topics, end_of
 from lanes import Refused
-from servers import Gateway, Server, Unavailable, free_port
+from servers import Gateway, Server, Unavailable, free_port, resident_bytes
 from small import SmallBench
 from support.real_peers import KAFKA_VERSION, kafka_library
 
 from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataResponse
 
-__all__ = ["BROKER", "FETCH", "PRODUCE", "BrokerBench"]
+__all__ = ["BROKER", "FETCH", "MEMBERS", "PRODUCE", "BrokerBench"]
 
-PRODUCE, FETCH = "kafka produce", "kafka fetch"
+PRODUCE, FETCH, MEMBERS = "kafka produce", "kafka fetch", "kafka members"
 PENSTOCK, BROKER, FLUSHED = "Penstock", "Apache Kafka", "Apache Kafka, flushed"
 START_SECONDS = 60.0
 WARM_UP = 10
 """Rounds that do not count, since the JVM compiles as it runs."""
+GROUPS = 500
+"""Consumer groups, of one member each."""
+HEARTBEAT_SECONDS = 3.0
+"""Between the heartbeats of a member: the default of Kafka's consumers."""
+MEMBERS_SECONDS = 15.0
 
 
 class KafkaGateway(Gateway):
@@ -120,6 +125,8 @@ class BrokerBench(SmallBench):
                 yield from self._produces(servers, size, connections)
             for connections in self._scale.connections:
                 yield from self._fetches(servers, size, connections)
+            if size == min(self._scale.sizes):
+                yield from self._members(servers)
 
     def _brokers(self, stack: ExitStack) -> dict[str, KafkaGateway | ApacheKafka]:
         gateway = stack.enter_context(KafkaGateway(self._directory / "kafka-gateway", self._command))
@@ -180,3 +187,18 @@ class BrokerBench(SmallBench):
             for run in candidates.values():
                 run()
         yield from self._rows(FETCH, size, connections, candidates)
+
+    def _members(self, servers: Mapping[str, KafkaGateway | ApacheKafka]) -> Iterator[Row]:
+        """Memory and processor time of members that have nothing to read; a JVM's memory grows in steps."""
+
+        def measure(candidate: str) -> dict[str, float]:
+            server = servers[candidate]
+            job = {"port": server.port, "pid": server.process.pid, "interval": HEARTBEAT_SECONDS}
+            before = resident_bytes(server.process.pid)
+            answer = self._client.do("members", count=GROUPS, seconds=MEMBERS_SECONDS, **job)
+            kib = (resident_bytes(server.process.pid) - before) / GROUPS / 1024
+            self._client.do("drop")
+            return {"kib": kib, "core_percent": answer["cpu"] / answer["seconds"] * 100}
+
+        candidates = {name: lambda n=name: measure(n) for name in servers if name != FLUSHED}
+        yield from self._rows(MEMBERS, 0, GROUPS, candidates, rounds=1)

@@ -10,6 +10,7 @@ import json
 import selectors
 import socket
 import sys
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -395,7 +396,7 @@ def ask(job: dict[str, Any]) -> dict[str, Any]:
 
 # ---- connections that wait -----------------------------------------------------------------------------------
 
-_HELD: list[socket.socket] = []
+_HELD: list[socket.socket | kafka_client.Member] = []
 
 
 def hold(job: dict[str, Any]) -> dict[str, Any]:
@@ -406,6 +407,26 @@ def hold(job: dict[str, Any]) -> dict[str, Any]:
         else:
             _HELD.append(socket.create_connection(("127.0.0.1", job["port"]), timeout=20))
     return {"count": len(_HELD)}
+
+
+def members(job: dict[str, Any]) -> dict[str, Any]:
+    """Members of `count` consumer groups, one each, that send a heartbeat every `interval` seconds, for `seconds`.
+
+    `cpu`: processor seconds of the server, process `pid`, in that time.
+    """
+    found = [kafka_client.Member(job["port"], f"g{number}") for number in range(job["count"])]
+    for member in found:
+        member.join()
+    beats, pause = 0, job["interval"] / job["count"]
+    before, begin = processor_seconds(job["pid"]), time.perf_counter()
+    while (now := time.perf_counter() - begin) < job["seconds"]:
+        while beats * pause <= now:
+            found[beats % len(found)].beat()
+            beats += 1
+        time.sleep(pause)
+    cpu = processor_seconds(job["pid"]) - before
+    _HELD.extend(found)
+    return {"beats": beats, "cpu": cpu, "seconds": now}
 
 
 def drop(_job: dict[str, Any]) -> dict[str, Any]:
@@ -424,6 +445,7 @@ JOBS = {
     "deliver": deliver,
     "ask": ask,
     "hold": hold,
+    "members": members,
     "drop": drop,
 }
 

@@ -19,13 +19,26 @@ from scripts import Script
 from penstock_codecs.codec import NEED_DATA
 from penstock_codecs.kafka import APIS, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch, read_batches
-from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock_codecs.kafka.cluster_messages import MetadataRequest
+from penstock_codecs.kafka.group_messages import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    GroupProtocol,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupAssignment,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 from penstock_codecs.kafka.record_messages import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
     ListOffsetsPartition,
+    ListOffsetsPartitionResult,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
@@ -35,14 +48,26 @@ from penstock_codecs.kafka.record_messages import (
 )
 from penstock_codecs.kafka.topic_messages import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
-__all__ = ["KAFKA", "Asking", "create_topics", "end_of", "kafka_script"]
+__all__ = ["KAFKA", "Asking", "Member", "create_topics", "end_of", "kafka_script"]
 
 KAFKA = "kafka"
 PAGE_BYTES = 1 << 20
 """Bytes that one Fetch request asks for."""
 _SECONDS = 60.0
-_VERSIONS = {ProduceRequest: 7, FetchRequest: 4, ListOffsetsRequest: 1, MetadataRequest: 1, CreateTopicsRequest: 2}
+_VERSIONS = {
+    ProduceRequest: 7,
+    FetchRequest: 4,
+    ListOffsetsRequest: 1,
+    MetadataRequest: 1,
+    FindCoordinatorRequest: 0,
+    JoinGroupRequest: 2,
+    SyncGroupRequest: 1,
+    HeartbeatRequest: 1,
+    CreateTopicsRequest: 2,
+}
 """Versions that Apache Kafka 4 still has, and whose messages are not flexible."""
+_NOT_YET = frozenset({14, 15, 16})
+"""Errors of a coordinator that has not loaded its groups yet."""
 _APIS = {api.request: api for api in APIS.values()}
 
 M = TypeVar("M", bound=KafkaMessage)
@@ -68,7 +93,15 @@ class Asking:
 
     def __call__(self, message: KafkaMessage, kind: type[M]) -> M:
         """Return the answer to a request, which must be of this kind."""
+        self.ask(message)
+        return self.answer(kind)
+
+    def ask(self, message: KafkaMessage) -> None:
+        """Send a request."""
         self.socket.sendall(b"".join(self._codec.send(_numbered(message, next(self._numbers)))))
+
+    def answer(self, kind: type[M]) -> M:
+        """Return the answer to the request that was sent, which must be of this kind."""
         self.length = 0
         while (event := self._codec.next_event()) is NEED_DATA:
             data = self.socket.recv(1 << 20)
@@ -88,26 +121,27 @@ def create_topics(port: int, topics: list[str]) -> None:
     created = asking(CreateTopicsRequest(topics=wanted, timeout_ms=30_000), CreateTopicsResponse)
     if any(topic.error_code for topic in created.topics):
         raise Refused(repr(created)[:300])
-    look = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in topics])
     deadline = time.monotonic() + _SECONDS
-    while True:
-        found = asking(look, MetadataResponse).topics
-        if not any(topic.error_code or topic.partitions[0].error_code for topic in found):
-            break
-        if time.monotonic() > deadline:
-            raise Refused(f"no leader: {found!r:.300}")
-        time.sleep(0.02)
+    for topic in topics:
+        while (found := _end(asking, topic)).error_code:
+            if time.monotonic() > deadline:
+                raise Refused(f"topic {topic} has no leader, error {found.error_code}")
+            time.sleep(0.02)
     asking.socket.close()
 
 
 def end_of(port: int, topic: str) -> int:
     """The offset behind the last record of a topic."""
     asking = Asking(port)
-    latest = ListOffsetsPartition(partition_index=0, timestamp=-1)
-    wanted = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[latest])])
-    found = asking(wanted, ListOffsetsResponse).topics[0].partitions[0].offset
+    found = _end(asking, topic).offset
     asking.socket.close()
     return found
+
+
+def _end(asking: Asking, topic: str) -> ListOffsetsPartitionResult:
+    latest = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    wanted = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[latest])])
+    return asking(wanted, ListOffsetsResponse).topics[0].partitions[0]
 
 
 class KafkaLane(Lane):
@@ -158,6 +192,44 @@ def kafka_script(port: int, stream: str, records: int) -> Script:
         offset = batches[-1].offsets[-1] + 1
     asking.socket.close()
     return Script(tuple(steps), offset, closes=False)
+
+
+class Member:
+    """The only member of a consumer group (classic protocol), with a session of 30 s. It has asked to join the group,
+    which takes 3 s, the delay in which brokers wait for more members: call `join` once all members are made."""
+
+    def __init__(self, port: int, group: str) -> None:
+        self._asking = Asking(port)
+        self._group = group
+        while self._asking(FindCoordinatorRequest(key=group), FindCoordinatorResponse).error_code:
+            time.sleep(0.1)  # the broker creates the topic of groups for the first one
+        protocols = [GroupProtocol(name="range", metadata=b"")]
+        times = {"session_timeout_ms": 30_000, "rebalance_timeout_ms": 30_000}
+        self._join = JoinGroupRequest(
+            group_id=group, member_id="", protocol_type="consumer", protocols=protocols, **times
+        )
+        self._asking.ask(self._join)
+
+    def join(self) -> None:
+        """Wait until it has joined the group."""
+        while (joined := self._asking.answer(JoinGroupResponse)).error_code in _NOT_YET:
+            time.sleep(0.1)
+            self._asking.ask(self._join)
+        who = {"group_id": self._group, "generation_id": joined.generation_id, "member_id": joined.member_id}
+        own = [SyncGroupAssignment(member_id=joined.member_id, assignment=b"")]
+        synced = self._asking(SyncGroupRequest(assignments=own, **who), SyncGroupResponse)
+        if joined.error_code or synced.error_code:
+            raise Refused(f"errors {joined.error_code} and {synced.error_code}")
+        self._beat = HeartbeatRequest(**who)
+
+    def beat(self) -> None:
+        """Prolong the session."""
+        if error := self._asking(self._beat, HeartbeatResponse).error_code:
+            raise Refused(f"error {error}")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._asking.socket.close()
 
 
 LANES[KAFKA] = KafkaLane

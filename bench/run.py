@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from brokers import BROKER, FETCH, PRODUCE, BrokerBench
+from brokers import BROKER, FETCH, MEMBERS, PRODUCE, BrokerBench
 from duties import (
     ACK,
     ALWAYS,
@@ -392,6 +392,7 @@ def report(rows: Sequence[Row], seconds: float) -> str:
         (START, "From the start to listening", lambda: start_table(rows, START)),
         (PRODUCE, "Kafka's producers, acks of all replicas", lambda: rate_table(rows, PRODUCE, BROKER)),
         (FETCH, "Kafka's consumers, from the first record to the last", lambda: rate_table(rows, FETCH, BROKER)),
+        (MEMBERS, "Members of consumer groups that wait", lambda: idle_table(rows, MEMBERS)),
     )
     spark = (
         (SOURCE, "Streams as tables of Spark, one core"),
