@@ -19,7 +19,7 @@ BIN := $(VENV)/bin
 export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help measure setup serve pipeline test test-all test-long test-newest check lock sbom docs pages bench judges soak hostile simulate fuzz node-peers peers proto clean
+.PHONY: help measure setup serve pipeline test test-all test-long test-newest static check lock sbom docs pages bench judges soak hostile simulate fuzz node-peers peers proto clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -59,8 +59,13 @@ pipeline: $(VENV)/.spark  ## set up Spark, then recordings and streams to tables
 
 test: $(VENV)/.dev node-peers $(VENV)/.h2spec  ## set up, say what is missing, and run ruff, mypy and the tests of a few minutes
 	@PYTHONPATH=tests $(BIN)/python -m support.needs
-	$(STATIC)
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync static $(VENV)/.compiled
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+
+# Compiles tests, with their assertions, on one core while mypy has the other: else each process of pytest would do it.
+$(VENV)/.compiled: $(VENV)/.dev
+	@$(BIN)/python -m pytest --collect-only -qq >/dev/null || true
+	@touch $@
 
 test-all: $(VENV)/.dev node-peers  ## most other tests: what takes long, and the generated ones with fifteen times the examples
 	$(BIN)/python -m pytest $(PARALLEL) -m 'slow and not long' $(ARGS)
@@ -81,14 +86,12 @@ test-newest:  ## the tests of codecs, captures, network and store with the newes
 	$(VENV)/newest/bin/python -m pip install --quiet --upgrade --group test
 	$(VENV)/newest/bin/python -m pytest $(PARALLEL) $(addprefix tests/,proto codecs analysis gateway/net gateway/store) $(ARGS)
 
-define STATIC
-$(BIN)/ruff check .
-$(BIN)/ruff format --check .
-$(BIN)/mypy
-endef
+static: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
-check: $(VENV)/.dev  ## ruff, mypy --strict, and the rules of the house: imports, cycles, docstrings, links
-	$(STATIC)
+check: static  ## ruff, mypy --strict, and the rules of the house: imports, cycles, docstrings, links
 	$(BIN)/python -m pytest -q --numprocesses 0 tests/architecture
 
 lock: $(VENV)/.run  ## write the newest versions of all packages to requirements.lock

@@ -11,7 +11,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 from support.needs import PACKAGES
 from support.process import GatewayProcess, running_gateway
-from support.sharing import SLOW, ByFile, file_of, needs_spark
+from support.sharing import SLOW, ByFile, file_of, place
 from xdist.remote import Producer
 
 for profile, examples in (("default", 20), ("more", 300), ("long", 2000)):
@@ -31,13 +31,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow ones, and move those that need Spark to the front, so that no process waits for them at the end."""
+    """Mark the slow ones, and put files in the order in which processes take them."""
     for item in items:
         if file_of(item) in SLOW:
             item.add_marker("slow")
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SPARK_SECONDS))
-    items.sort(key=lambda item: not needs_spark(file_of(item)))
+    items.sort(key=lambda item: place(file_of(item)))
 
 
 @pytest.hookimpl(wrapper=True)

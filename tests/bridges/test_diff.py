@@ -93,6 +93,7 @@ def diff(*arguments: str | Path) -> tuple[int, str]:
     return done.exit_code, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.peer
 def test_recordings_by_two_protocols_are_equal(both: Recorded) -> None:
     code, said = diff(both.a, both.b, "--map", f"orders={BASIN}/orders", "--json")

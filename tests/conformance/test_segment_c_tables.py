@@ -212,6 +212,7 @@ def test_clause_34_the_table_must_end_there(released_socket: Open, table: str) -
         assert client.get(table, b"k")[0][1] == b"new"
 
 
+@pytest.mark.slow
 def test_a_table_survives(fresh_gateway: Any) -> None:
     """Acknowledged entries are there after `kill -9`, with their versions."""
     table = "scope/group_kvtable/0.#epoch.0"

@@ -230,6 +230,7 @@ def test_clause_47_pipelined(released_socket: Open, segment: str) -> None:
         assert client.content(segment) == join_events([b"%d" % n for n in range(1, count + 1)])
 
 
+@pytest.mark.slow
 def test_clauses_48_and_49_reconnects(fresh_gateway: GatewayProcess) -> None:
     """Also after `kill -9`, and while the old connection is still open."""
     address = "127.0.0.1", fresh_gateway.segment_port

@@ -123,6 +123,7 @@ def test_readings_8_and_9_and_10_connection_offsets(draft_socket: Open, segment:
         assert client.content(segment) == join_events([b"hello", b"world", b"", b"!", *numbers, b"again"])
 
 
+@pytest.mark.slow
 def test_reading_9_after_a_crash(fresh_gateway: GatewayProcess) -> None:
     address, segment = ("127.0.0.1", fresh_gateway.segment_port), "s/t"
     with DraftSocket(address) as client:

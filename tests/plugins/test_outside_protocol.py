@@ -197,6 +197,7 @@ def test_its_page_of_documentation() -> None:
     assert "## `[[listeners.lines]]`" in page and "How lines end." in page and "## `[backs.lines]`" in page
 
 
+@pytest.mark.slow
 def test_recordings_are_shown_and_replayed(pair: Pair, played: str) -> None:
     shown = penstock("show", "--json", "--protocol", "lines", "--stream", "orders", played)
     assert {json.loads(line)["kind"] for line in shown.splitlines()} >= {"PUT", "OK", "GET", "END"}

@@ -12,7 +12,7 @@ from simulation.run import main
 from simulation.simulation import Simulation, has_fronts
 
 TESTS = Path(__file__).parents[1]
-SEEDS = 30
+SEEDS = 20
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 10))
@@ -33,7 +33,7 @@ def test_more_seeds(seeds: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seeds", str(seeds), "--start", str(SEEDS)]) == 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("seed", [12, 6], ids=["store", "gateway"])
+@pytest.mark.parametrize("seed", [pytest.param(12, id="store"), pytest.param(6, id="gateway", marks=pytest.mark.slow)])
 def test_a_seed_is_a_run(seed: int) -> None:
     """Two runs have the same events, also in another process, whose sets and dicts have another order."""
     here = Simulation(seed).run()

@@ -12,7 +12,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-__all__ = ["SLOW", "ByFile", "file_of", "needs_spark"]
+__all__ = ["SLOW", "ByFile", "file_of", "place"]
 
 ROOT = Path(__file__).parents[2]
 SLOW = {
@@ -32,7 +32,7 @@ SLOW = {
         "gateway/net/tls": "document",
         "gateway/observe/metrics": "scraping",
         "gateway/protocols/controller": "interruptions",
-        "gateway/protocols/segment/front": "route_bypass",
+        "gateway/protocols/segment/front": "memory route_bypass",
         "gateway/recorder": "example joining kill recorded_traffic switched_recordings traffic_commands",
         "gateway/routing/access": "document",
         "gateway/routing/faults": "document",
@@ -40,8 +40,9 @@ SLOW = {
         "gateway/testing": "gateway pytest_plugin",
         "guides": "guides",
         "hostile": "attacks half_messages idle words",
-        "peers": "delegation_tokens encryption faults_others faults_s2_sdk foreign_pages_in_browser go kafka "
-        "kafka_back kafka_positions kafka_sasl kafka_tools kafka_topic_ids kafka_transactions "
+        "peers": "delegation_tokens durable_streams_back encryption faults_others faults_s2_sdk "
+        "foreign_pages_in_browser go kafka kafka_back kafka_positions kafka_sasl kafka_tools kafka_topic_ids "
+        "kafka_transactions "
         "mcp_document mcp_sdk node page_in_browser pravega_java pravega_java_admin pravega_java_again "
         "pravega_java_autoscaling "
         "pravega_java_bytes pravega_java_cuts pravega_java_delegation pravega_java_document pravega_java_groups "
@@ -73,10 +74,21 @@ def file_of(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
 
 
+SHORT = ("tests/analysis/", "tests/codecs/")
+"""Rooms whose files take a second or two."""
+
+
 @lru_cache
 def needs_spark(file: str) -> bool:
     """Return whether a file has tests marked `spark`."""
     return "mark.spark" in (ROOT / file).read_text(encoding="utf-8")
+
+
+def place(file: str) -> int:
+    """Return a file's place in the order: Spark's first, as one session runs them all, and short ones last, so that all
+    processes end at about the same time.
+    """
+    return 0 if needs_spark(file) else 2 if file.startswith(SHORT) else 1
 
 
 class ByFile(LoadScopeScheduling):

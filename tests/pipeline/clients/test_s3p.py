@@ -238,6 +238,7 @@ def test_a_server_that_was_never_there_is_not_waited_for_long(endpoint: Endpoint
     assert raised.value.failure.code is FailureCode.UNAVAILABLE
 
 
+@pytest.mark.slow
 def test_a_server_that_is_started_again_is_asked_again(fresh_gateway: GatewayProcess) -> None:
     """Also by connections that were idle all the while."""
     client = open_client(Endpoint("s3p", "127.0.0.1", fresh_gateway.s3p_port))

@@ -317,6 +317,7 @@ def test_an_append_that_was_cut_off_is_stored_or_not_and_the_writer_knows(
     assert read(client, stream, ReadPosition(0, "0"), client.tail(stream)) == bodies
 
 
+@pytest.mark.slow
 def test_a_server_that_is_started_again_is_asked_again(fresh_gateway: GatewayProcess) -> None:
     for endpoint in (
         Endpoint("segment", "127.0.0.1", fresh_gateway.segment_port),

@@ -189,6 +189,7 @@ def test_headers_that_a_protocol_cannot_carry(penstock: Run, gateway: GatewayPro
     assert json.loads(read)["headers"] == [{"name": "k", "value": "v"}]
 
 
+@pytest.mark.slow
 def test_following_until_interrupted(penstock: Run, gateway: GatewayProcess) -> None:
     penstock("create", "followed")
     with started(gateway, "follow", "followed") as follower:
@@ -233,6 +234,7 @@ def test_errors(penstock: Run, words: list[str], code: int, error: str) -> None:
     assert last.startswith("Error: ") and error in last
 
 
+@pytest.mark.slow
 def test_an_interrupted_append_says_what_is_on_disk(gateway: GatewayProcess) -> None:
     with started(gateway, "append", "interrupted", "--json") as running:
         try:

@@ -173,6 +173,7 @@ async def test_a_sealed_stream_is_not_configured(rest: RestClient) -> None:
 # ---- what is there ----
 
 
+@pytest.mark.slow
 async def test_a_listing_is_whole_however_long(front: ControllerFront, back: EmbeddedBack) -> None:
     names = [f"stream-{index:04}" for index in range(1100)]
     async with asking(front) as rest, trio.open_nursery() as nursery:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing, nullcontext
 from typing import Any
 
+import pytest
 from support.backs import PartialBack
 from support.faults import with_faults
 from support.process import GatewayProcess
@@ -85,6 +86,7 @@ def outcomes(seed: int) -> list[bool]:
         return [not isinstance(client.append("lots", b"x"), bytes) for _ in range(60)]
 
 
+@pytest.mark.slow
 def test_the_same_seed_and_the_same_traffic() -> None:
     first = outcomes(1)
     assert 5 < sum(first) < 40

@@ -114,7 +114,7 @@ def finished(*says: bytes | Exception, head: ResponseHead = OK) -> Server:
     return server
 
 
-@pytest.mark.parametrize("size", [1, 3, 4096, 200_000])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 3, 4096, 200_000])
 async def test_a_reader_gets_the_very_bytes_however_they_come(size: int) -> None:
     data = b"".join(FRAMES)
     client = Client("GET", ("accept-encoding", "zstd"), ("cookie", "secret"), ("s2-encryption-key", "k"))
