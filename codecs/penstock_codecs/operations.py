@@ -245,10 +245,11 @@ class Provisioned(Struct, Generic[T], frozen=True):
 
 
 class Page(Struct, Generic[T], frozen=True):
-    """A part of a listing, sorted by name."""
+    """A part of a listing, sorted by name. `failed`: servers whose part is missing, each with the reason."""
 
     items: list[T]
     has_more: bool
+    failed: Mapping[str, str] = {}
 
 
 class CreateBasin(Operation[Provisioned[BasinInfo]], frozen=True):
@@ -286,11 +287,13 @@ class DeleteBasin(Operation[None], frozen=True):
 
 
 class ListBasins(Operation[Page[BasinInfo]], frozen=True):
-    """List the basins whose names begin with `prefix` and come after `start_after`, at most `limit`."""
+    """List the basins whose names begin with `prefix` and come after `start_after`, at most `limit`. `partial`: if one
+    of several servers fails, list those of the others."""
 
     prefix: str = ""
     start_after: str = ""
     limit: int = 1000
+    partial: bool = False
 
 
 class CreateStream(Operation[Provisioned[StreamInfo]], frozen=True):
@@ -328,9 +331,11 @@ class DeleteStream(Operation[None], frozen=True):
 
 
 class ListStreams(Operation[Page[StreamInfo]], frozen=True):
-    """List the streams whose names begin with `prefix` and come after `start_after`, at most `limit`."""
+    """List the streams whose names begin with `prefix` and come after `start_after`, at most `limit`. `partial`: if one
+    of several servers fails, list those of the others."""
 
     basin: str
     prefix: str = ""
     start_after: str = ""
     limit: int = 1000
+    partial: bool = False

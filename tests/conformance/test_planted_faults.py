@@ -327,7 +327,7 @@ KAFKA: Faults = {
     "topics are not told": (
         answering(MetadataRequest, with_fields(topics=[])),
         "Metadata",
-        {"metadata-of-a-topic", "metadata-of-all-topics", "metadata-of-an-unknown-topic"},
+        {"metadata-of-a-topic", "metadata-by-the-id", "metadata-of-all-topics", "metadata-of-an-unknown-topic"},
     ),
     "topics are always created": (
         answering(CreateTopicsRequest, all_agreed),

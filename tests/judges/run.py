@@ -271,6 +271,26 @@ def kubernetes_validate(_scratch: Path) -> Iterator[Verdict]:
             yield Verdict("kubernetes-validate", version, subject, f"{len(passed)} objects", wrong)
 
 
+def grafana(scratch: Path) -> Iterator[Verdict]:
+    """The shipped dashboard against the types of Grafana's own schema, without keys that they lack."""
+    schema, compiler = NODE_MODULES / "@grafana" / "schema", NODE_MODULES / ".bin" / "tsc"
+    if not schema.is_dir() or not compiler.exists():
+        raise CannotAsk("Grafana's schema is not installed: npm ci --prefix tests/judges")
+    path = ROOT / "config" / "grafana" / "penstock.json"
+    (scratch / "node_modules").symlink_to(NODE_MODULES)
+    program = scratch / "dashboard.ts"
+    document = path.read_text()
+    program.write_text(
+        f"import type {{ Dashboard }} from '@grafana/schema';\nexport const it: Dashboard = {document};\n"
+    )
+    options = ("--noEmit", "--strict", "--skipLibCheck", "--module", "esnext", "--moduleResolution", "bundler")
+    said = asked(compiler, *options, program.name, cwd=scratch)
+    version = json.loads((schema / "package.json").read_text())["version"]
+    panels = len(json.loads(document)["panels"])
+    subject = str(path.relative_to(ROOT))
+    yield Verdict("Grafana's schema", version, subject, f"{panels} panels", tuple(said.splitlines()))
+
+
 def axe(_scratch: Path) -> Iterator[Verdict]:
     """WCAG 2.2 A and AA and the judge's best practices, on each view of the management page, light and dark."""
     if not (AXE / "axe.min.js").exists():
@@ -342,6 +362,7 @@ JUDGES: Final[Mapping[str, Callable[[Path], Iterator[Verdict]]]] = {
     "slowhttptest": slowhttptest,
     "promtool": promtool,
     "kubernetes-validate": kubernetes_validate,
+    "grafana": grafana,
     "axe": axe,
     "mcp": mcp_conformance,
 }

@@ -52,7 +52,7 @@ class FileRecording(RecordingSink):
         naming = Naming(settings.directory, settings.prefix, clock)
         queue = EventQueue(settings.queue_bytes)
         self._keeper = FileRetention(settings, naming, lambda: outlet.file)
-        outlet = _Files(settings, naming, rotated=queue.admit, closed=self._keeper.closed)
+        self._files = outlet = _Files(settings, naming, rotated=queue.admit, closed=self._keeper.closed)
         super().__init__(
             outlet,
             queue,
@@ -78,6 +78,10 @@ class FileRecording(RecordingSink):
     def settle(self, timeout: float = 10.0) -> bool:
         """As `flush`, and wait until closed files are compressed and the oldest are deleted."""
         return self.flush(timeout) and self._keeper.settle(timeout)
+
+    def drop_if_empty(self) -> None:
+        """Delete the file when it is closed, if nothing was recorded in it."""
+        self._files.keeps_empty = False
 
     def close(self, timeout: float = 5.0) -> bool:
         """Write what is queued and close the file. To be called once, in a thread that may block (`trio.to_thread`).
@@ -110,6 +114,8 @@ class _Files:
         self._begun = self._synced = self._look_at = 0.0
         self._synced_bytes = 0
         self.files = 0
+        self.keeps_empty = True
+        """True if a file is kept in which nothing was recorded."""
 
     @property
     def file(self) -> Path | None:
@@ -188,7 +194,10 @@ class _Files:
         file, _ = self._now()
         file.flush()
         self._drop_file()
-        self._closed(file.path)
+        if self._events or self.keeps_empty:
+            self._closed(file.path)
+        else:
+            file.path.unlink(missing_ok=True)
 
     def _now(self) -> tuple[CaptureFile, CaptureWriter]:
         assert self._file is not None and self._writer is not None, "no file is open"

@@ -185,6 +185,11 @@ class Recordings:
         for sink in self._live.values():
             sink.end()
 
+    def drop_empty(self) -> None:
+        """Leave no file behind, when it is closed, in which nothing was recorded."""
+        for sink in self._written.values():
+            sink.drop_if_empty()
+
     async def close(self) -> None:
         """End all recordings into files at the same time: with a disk that hangs it takes no longer than one of
         them."""

@@ -159,12 +159,18 @@ def _basin(view: View, basin: str, changes: bool = False) -> _Place:
 
 async def list_basins(view: View, operation: ListBasins) -> Page[BasinInfo]:
     """List the basins of all backs that have basins, and those that the embedded store keeps for the others."""
-    parts = [_basins_of(view, operation, route.holder, route) for route in view.routes()]
-    parts.append(_basins_of(view, operation, view.embedded, None))
-    return await merged_page(parts, operation.prefix, operation.start_after, operation.limit)
+    failed: dict[str, str] = {}
+    parts = [_basins_of(view, operation, route.holder, route, failed) for route in view.routes()]
+    parts.append(_basins_of(view, operation, view.embedded, None, failed))
+    page = await merged_page(parts, operation.prefix, operation.start_after, operation.limit)
+    return replace(page, failed=failed)
 
 
-def _basins_of(view: View, operation: ListBasins, holder: TargetHolder, route: Route | None) -> BackListing[BasinInfo]:
+def _basins_of(
+    view: View, operation: ListBasins, holder: TargetHolder, route: Route | None, failed: dict[str, str]
+) -> BackListing[BasinInfo]:
+    """Return a back's part of a listing. Fetching it adds the back to `failed` if it fails and the listing may be
+    partial."""
     same = route is None or route.rewriting.basin.parts == (("basin",),)
     able = route is None or Capability.BASINS in holder.target.capabilities
 
@@ -172,7 +178,10 @@ def _basins_of(view: View, operation: ListBasins, holder: TargetHolder, route: R
         if not able:
             return Page([], has_more=False)
         prefix = operation.prefix if same else ""
-        return await holder.target.back.perform(ListBasins(prefix, start_after, limit))
+        try:
+            return await holder.target.back.perform(ListBasins(prefix, start_after, limit))
+        except OperationFailed as error:
+            return _without(operation, holder, error, failed)
 
     def shown(name: str) -> str | None:
         asked = name if route is None else route.rewriting.basin_back(name)
@@ -187,6 +196,16 @@ def _basins_of(view: View, operation: ListBasins, holder: TargetHolder, route: R
     return BackListing(fetch, operation.start_after if same else "", shown, ordered=same)
 
 
+def _without(
+    operation: ListBasins | ListStreams, holder: TargetHolder, error: OperationFailed, failed: dict[str, str]
+) -> Page[Any]:
+    """Return the empty part of a back that failed, noted in `failed`. Raises the error if the listing must be whole."""
+    if not operation.partial:
+        raise error
+    failed[holder.target.name] = error.failure.message
+    return Page([], has_more=False)
+
+
 async def list_streams(view: View, operation: ListStreams) -> Page[StreamInfo]:
     """List the streams of all routes that have streams of the basin. A route's back may list streams that belong to
     another route; they are left out.
@@ -196,11 +215,12 @@ async def list_streams(view: View, operation: ListStreams) -> Page[StreamInfo]:
         return await merged_page([_internal(view, operation)], operation.prefix, operation.start_after, operation.limit)
     _basin(view, operation.basin)
     lacking: set[str] = set()
-    parts = [part for route in view.routes() for part in _streams_of(view, operation, route, lacking)]
+    failed: dict[str, str] = {}
+    parts = [part for route in view.routes() for part in _streams_of(view, operation, route, lacking, failed)]
     page = await merged_page(parts, operation.prefix, operation.start_after, operation.limit)
     if parts and len(lacking) == len(parts):
         raise fail(FailureCode.BASIN_NOT_FOUND, f"there is no basin {operation.basin!r}")
-    return page
+    return replace(page, failed=failed)
 
 
 def _internal(view: View, operation: ListStreams) -> BackListing[StreamInfo]:
@@ -220,10 +240,10 @@ def _internal(view: View, operation: ListStreams) -> BackListing[StreamInfo]:
 
 
 def _streams_of(
-    view: View, operation: ListStreams, route: Route, lacking: set[str]
+    view: View, operation: ListStreams, route: Route, lacking: set[str], failed: dict[str, str]
 ) -> Iterator[BackListing[StreamInfo]]:
     """Yield the route's part of a listing, if it can have any such streams. Fetching it adds the route's name to
-    `lacking` if its back does not have the basin."""
+    `lacking` if its back does not have the basin, and its back to `failed` as `_basins_of` does."""
     rewriting, basin = route.rewriting, operation.basin
     there = rewriting.basin_forward(basin)
     span = None if there is None else rewriting.span(operation.prefix, operation.start_after)
@@ -236,7 +256,7 @@ def _streams_of(
             return await route.holder.target.back.perform(ListStreams(there, prefix, start_after, limit))
         except OperationFailed as error:
             if error.failure.code is not FailureCode.BASIN_NOT_FOUND:
-                raise
+                return _without(operation, route.holder, error, failed)
             lacking.add(route.name)
             return Page([], has_more=False)
 

@@ -7,13 +7,16 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
+from typing import Literal
 
+import msgspec
 import pytest
 import structlog
 import trio
 
 from penstock.app import server
-from penstock.app.config import Config, DrainTable, Listeners
+from penstock.app.config import Config, DrainTable, Listeners, RecorderTable
 from penstock.app.host import HostServices
 from penstock.app.server import RunningGateway, serve
 from penstock.core.address import Address
@@ -335,6 +338,18 @@ async def test_a_port_in_use_says_which_and_what_to_do(install: Callable[[Front]
         ):
             await serve(config())
     assert story == ["opened", "closed"]
+
+
+@pytest.mark.parametrize("compress", ["none", "zstd"])
+async def test_a_port_in_use_leaves_no_recording(
+    install: Callable[[Front], list[str]], tmp_path: Path, compress: Literal["none", "zstd"]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        install(Front(echo, bind=f"127.0.0.1:{taken.getsockname()[1]}"))
+        recorder = RecorderTable(directory=str(tmp_path), compress=compress)
+        with pytest.raises(CannotStart, match="the port is in use"):
+            await serve(msgspec.structs.replace(config(), recorder=recorder))
+    assert list(await trio.Path(tmp_path).iterdir()) == []
 
 
 async def test_an_address_of_another_machine_is_refused(install: Callable[[Front], list[str]]) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from msgspec.structs import replace
 from support.routing import AUTO, Without, made, names, refusal, routed
 
 from penstock.app.config import RouteTable
 from penstock.backends.embedded import EmbeddedBack
-from penstock_codecs.failures import FailureCode
+from penstock.core.back import BackWrapper
+from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
     Capability,
@@ -18,7 +22,15 @@ from penstock_codecs.operations import (
     GetBasinConfig,
     ListBasins,
     ListStreams,
+    Operation,
 )
+
+
+class Failing(BackWrapper):
+    """A back whose server is down."""
+
+    async def perform(self, operation: Operation[Any]) -> Any:
+        raise fail(FailureCode.HOT_SERVER, "it is down")
 
 
 async def test_names_in_results_are_the_clients(here: EmbeddedBack, there: EmbeddedBack) -> None:
@@ -79,6 +91,18 @@ async def test_a_listing_is_of_the_backs_that_have_the_basin(here: EmbeddedBack,
     await here.perform(DeleteBasin("telemetry"))
     await made(there, "prod-telemetry", "m1")
     assert await names(view, ListStreams("telemetry")) == ["m1"]
+
+
+async def test_a_back_that_fails_is_named_in_a_partial_listing(here: EmbeddedBack, there: EmbeddedBack) -> None:
+    far = RouteTable(name="far", match="prefix", basin="telemetry", stream="m", back="far")
+    view = routed(here, Failing(there), far, RouteTable(name="near", basin="telemetry")).for_listener("s2")
+    await made(here, "telemetry", "a")
+
+    for listing, name in ((ListStreams("telemetry"), "a"), (ListBasins(), "telemetry")):
+        assert (await refusal(view, listing)).failure.message == "it is down"
+        page: Any = await view.perform(replace(listing, partial=True))
+        assert [one.name for one in page.items] == [name]
+        assert page.failed == {"far": "it is down"}
 
 
 async def test_too_many_names_in_another_order(

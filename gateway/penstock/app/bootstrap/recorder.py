@@ -9,6 +9,7 @@ from pathlib import Path
 import trio
 
 from penstock.app.config import EMBEDDED, Config, RecorderTable, RedactTable
+from penstock.core.errors import CannotStart
 from penstock.observe.metrics.series import sampling
 from penstock.observe.taps.connections import Connections
 from penstock.recorder.recorder import Recorder
@@ -23,7 +24,9 @@ __all__ = ["backs_of_routes", "file_settings", "open_recordings", "recording_rul
 @asynccontextmanager
 async def open_recordings(config: Config, connections: Connections) -> AsyncIterator[Recordings]:
     """Run the recorder until the block ends, with the configured recording. Enter it before anything listens or
-    connects. Raises CannotStart if its directory cannot be written to."""
+    connects. A block that raises CannotStart leaves no empty file behind.
+
+    Raises CannotStart if the directory cannot be written to."""
     table = config.recorder
     recorder = Recorder(connections, backs_of_routes(config))
     files = None if table is None else file_settings(table)
@@ -37,6 +40,9 @@ async def open_recordings(config: Config, connections: Connections) -> AsyncIter
         try:
             with sampling(recordings.samples):
                 yield recordings
+        except CannotStart:
+            recordings.drop_empty()
+            raise
         finally:  # an exception of the block propagates as it is, not in a group
             nursery.cancel_scope.cancel()
             await manager.__aexit__(None, None, None)

@@ -35,8 +35,13 @@ class AboutStreams:
         asked = query_of(exchange.request.query, _KNOWN)
         limit = whole_number("limit", asked.get("limit", "100"), _MOST)
         with as_client(self._overview, asked) as listener:
-            found = await _some(listener.back, asked, limit + 1)
-        return 200, {"listener": listener.name, "streams": found[:limit], "has_more": len(found) > limit}
+            found, failed = await _some(listener.back, asked, limit + 1)
+        return 200, {
+            "listener": listener.name,
+            "streams": found[:limit],
+            "has_more": len(found) > limit,
+            "failed": [{"back": back, "reason": reason} for back, reason in sorted(failed.items())],
+        }
 
 
 @contextmanager
@@ -60,38 +65,45 @@ def _listener(overview: Overview, wanted: str | None) -> ListenerView:
     raise fail(FailureCode.BAD_QUERY, f"listener: expected one of {there}, got {wanted!r:.80}")
 
 
-async def _some(back: Back, asked: dict[str, str], most: int) -> list[dict[str, Any]]:
-    """Return the first streams after the one that is named, ordered by basin and name."""
+async def _some(back: Back, asked: dict[str, str], most: int) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return the first streams after the one that is named, ordered by basin and name, and the backs that could not be
+    asked, each with the reason."""
     first, _, start = asked.get("after", "").partition("/")
     only, prefix = asked.get("basin"), asked.get("prefix", "")
     if only is not None and only < first:
-        return []
+        return [], {}
     names, last, more = [only or first], first, only is None
     found: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
     while True:
         for basin in filter(None, names):
             behind = start if basin == first else ""
-            found += await _in_basin(back, basin, prefix, behind, most - len(found))
+            found += await _in_basin(back, basin, prefix, behind, most - len(found), failed)
             if len(found) >= most:
-                return found
+                return found, failed
         if not more:
-            return found
-        page = await back.perform(ListBasins("", last, _PAGE))
+            return found, failed
+        page = await back.perform(ListBasins("", last, _PAGE, partial=True))
+        failed |= page.failed
         names = [basin.name for basin in page.items]
         last, more = (names[-1] if names else last), page.has_more and bool(names)
 
 
-async def _in_basin(back: Back, basin: str, prefix: str, start: str, most: int) -> list[dict[str, Any]]:
-    """Return the first streams of one basin after `start`; nothing if the basin is gone."""
+async def _in_basin(
+    back: Back, basin: str, prefix: str, start: str, most: int, failed: dict[str, str]
+) -> list[dict[str, Any]]:
+    """Return the first streams of one basin after `start`; nothing if the basin is gone. Adds to `failed` as in
+    `_some`."""
     found: list[dict[str, Any]] = []
     more = True
     while more and len(found) < most:
         try:
-            page = await back.perform(ListStreams(basin, prefix, start, most - len(found)))
+            page = await back.perform(ListStreams(basin, prefix, start, most - len(found), partial=True))
         except OperationFailed as error:
             if error.failure.code in _GONE:
                 return found
             raise
+        failed |= page.failed
         for one in page.items:
             start = one.name
             found.append({"stream": f"{basin}/{start}", "created_at": one.created_at, "deleted_at": one.deleted_at})

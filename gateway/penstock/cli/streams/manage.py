@@ -31,11 +31,22 @@ def streams_command(name: str, as_lines: bool, **said: Any) -> None:
     """
 
     async def work(back: Back, found: Name) -> None:
+        from penstock_codecs.failures import OperationFailed
+
+        failed: list[OperationFailed] = []
         async with aclosing(_basins(back, found)) as basins:
             async for basin in basins:
-                async with aclosing(_streams(back, basin, found.stream)) as streams:
-                    async for info in streams:
-                        print_lines(_line(found.basin or basin, info, as_lines))
+                try:
+                    async with aclosing(_streams(back, basin, found.stream)) as streams:
+                        async for info in streams:
+                            print_lines(_line(found.basin or basin, info, as_lines))
+                except OperationFailed as error:
+                    if found.basin:
+                        raise
+                    failed.append(error)
+                    click.echo(f"basin {basin}: its streams are missing", err=True)
+        if failed:
+            raise failed[0]
 
     on_server(f"{name}/" if name and "/" not in name else name, said, work)
 

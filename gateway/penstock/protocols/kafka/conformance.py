@@ -89,12 +89,14 @@ from penstock_codecs.kafka.record_messages import (
     ProduceResponse,
     ProduceTopic,
 )
+from penstock_codecs.kafka.schema import NO_UUID
 from penstock_codecs.kafka.topic_messages import (
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    DeleteTopicState,
 )
 from penstock_codecs.limits import MIB
 
@@ -111,6 +113,8 @@ _EARLIEST: Final = -2
 _FIRST_OF_FORMAT_2: Final = 3
 """The first version of Produce whose batches have format 2."""
 _NOT_READY: Final = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
+_FIRST_BY_ID: Final = 12
+"""The first version of Metadata in which a topic may be asked for by its id."""
 _SESSION_MS: Final = 10_000
 _REBALANCE_MS: Final = 6_000
 _WAIT_MS: Final = 400
@@ -216,6 +220,7 @@ class KafkaTestSession:
         self._server = server
         self._streams: list[trio.abc.Stream] = []
         self._created = False
+        self._topic_id = NO_UUID  # which newer versions have in place of the name
 
     async def line(self) -> KafkaTestLine:
         """Open a connection."""
@@ -234,6 +239,7 @@ class KafkaTestSession:
             return not any(ends)
 
         await until(led, self._server.patience, "a leader of the topic")
+        self._topic_id = (await self.described(line)).topic_id
         for value in values:
             await self.append(line, _batch(value))
         return line
@@ -247,7 +253,8 @@ class KafkaTestSession:
 
     async def delete(self, line: KafkaTestLine) -> int:
         """Delete the topic; return the error."""
-        asked = DeleteTopicsRequest(topic_names=[self.topic], timeout_ms=10_000)
+        topics = [DeleteTopicState(name=self.topic)]
+        asked = DeleteTopicsRequest(topics=topics, topic_names=[self.topic], timeout_ms=10_000)
         return (await line.call(asked, DeleteTopicsResponse)).responses[0].error_code
 
     async def described(self, line: KafkaTestLine) -> MetadataTopic:
@@ -259,7 +266,8 @@ class KafkaTestSession:
 
     def produce(self, batch: bytes, partition: int = 0, acks: int = _ALL) -> ProduceRequest:
         """Return a request that appends a batch to the topic."""
-        topic = ProduceTopic(name=self.topic, partitions=[ProducePartition(index=partition, records=batch)])
+        part = ProducePartition(index=partition, records=batch)
+        topic = ProduceTopic(name=self.topic, topic_id=self._topic_id, partitions=[part])
         return ProduceRequest(acks=acks, timeout_ms=10_000, topics=[topic])
 
     async def produced(self, line: KafkaTestLine, batch: bytes, **request: Any) -> ProducePartitionResult:
@@ -276,7 +284,7 @@ class KafkaTestSession:
     def fetch(self, offset: int, partition: int = 0, most: int = MIB, **more: Any) -> FetchRequest:
         """Return a request that reads the topic."""
         asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=most)
-        topics = [FetchTopic(topic=self.topic, partitions=[asked])]
+        topics = [FetchTopic(topic=self.topic, topic_id=self._topic_id, partitions=[asked])]
         return FetchRequest(**{"max_wait_ms": 0, "min_bytes": 0, "max_bytes": most, "topics": topics, **more})
 
     async def fetched(
@@ -487,6 +495,19 @@ async def metadata_of_a_topic(session: KafkaTestSession) -> None:
 
 
 @_CASES.case("Metadata")
+async def metadata_by_the_id(session: KafkaTestSession) -> None:
+    """A topic may be asked for by its id alone (KIP-516)."""
+    line = await session.created()
+    if line.versions(_APIS[MetadataRequest])[-1] < _FIRST_BY_ID:
+        raise NotApplicable("the server has no ids of topics")
+    found = await session.described(line)
+    require(found.topic_id != NO_UUID, "the id of the topic", found)
+    asked = MetadataRequest(topics=[MetadataRequestTopic(topic_id=found.topic_id)], allow_auto_topic_creation=False)
+    answer = await line.call(asked, MetadataResponse)
+    require_equal([(one.error_code, one.name) for one in answer.topics], [(Code.NONE, session.topic)])
+
+
+@_CASES.case("Metadata")
 async def metadata_of_all_topics(session: KafkaTestSession) -> None:
     """Null asks for all topics, and an empty list for none."""
     line = await session.created()
@@ -600,12 +621,14 @@ async def produce_with_invalid_acks(session: KafkaTestSession) -> None:
 
 @_CASES.case("Produce")
 async def produce_to_unknown_partitions(session: KafkaTestSession) -> None:
-    """An unknown partition, and an unknown topic, is UNKNOWN_TOPIC_OR_PARTITION."""
+    """An unknown partition, and an unknown topic, is UNKNOWN_TOPIC_OR_PARTITION; where the request has its id,
+    UNKNOWN_TOPIC_ID."""
     line = await session.created()
     unknown = await session.produced(line, _batch(b"x"), partition=9)
     require_equal(unknown.error_code, Code.UNKNOWN_TOPIC_OR_PARTITION)
     await session.delete(line)
-    require_equal((await session.produced(line, _batch(b"x"))).error_code, Code.UNKNOWN_TOPIC_OR_PARTITION)
+    error = (await session.produced(line, _batch(b"x"))).error_code
+    require(error in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID), "UNKNOWN_TOPIC_OR_PARTITION", error)
 
 
 @_CASES.case("Produce")

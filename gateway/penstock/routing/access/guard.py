@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypeVar, cast
 
-import msgspec
 from msgspec.structs import replace
 
 from penstock.core.back import (
@@ -158,7 +157,7 @@ class GuardedBack(BackWrapper):
         start_after = before + operation.start_after if operation.start_after else ""
         page = await self._inner.perform(replace(operation, prefix=prefix, start_after=start_after))
         found = _within(page, grant.streams)
-        return Page([_shown(grant, item) for item in found.items], found.has_more) if before else found
+        return replace(found, items=[_shown(grant, item) for item in found.items]) if before else found
 
     # ---- sessions ------------------------------------------------------------------------------------------------
 
@@ -291,7 +290,7 @@ class _Reads(ReadSessionWrapper):
 
 
 def _shown(grant: Grant, info: StreamInfo) -> StreamInfo:
-    return msgspec.structs.replace(info, name=grant.shown(info.name)) if grant.prefix else info
+    return replace(info, name=grant.shown(info.name)) if grant.prefix else info
 
 
 T = TypeVar("T", StreamInfo, BasinInfo)
@@ -302,4 +301,4 @@ def _within(page: Page[T], names: ResourceSet) -> Page[T]:
     first page if it exists at all."""
     if names.prefix is not None:
         return page
-    return Page([item for item in page.items if names.has(item.name)], has_more=False)
+    return replace(page, items=[item for item in page.items if names.has(item.name)], has_more=False)

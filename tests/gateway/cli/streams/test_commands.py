@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.process import BASIN, GatewayProcess, running_gateway
+from support.peers import call, create_stream
+from support.ports import free_ports
+from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
 
 from penstock.cli import main
 
@@ -155,6 +157,36 @@ def test_every_protocol(penstock: Run, gateway: GatewayProcess, kind: str, url: 
     assert penstock("read", f"every{kind}") == Ended(0, out=b"a\nb\n")
     assert penstock("delete", there, "--yes") == Ended(0, err=f"deleted {there}\n".encode())
     assert penstock("read", f"every{kind}").code == 1
+
+
+FAR = """
+[backs.far]
+kind = "kafka"
+address = "127.0.0.1:{port}"
+basin = "far-basin-1"
+
+[[routes]]
+name = "far"
+basin = "far-basin-1"
+back = "far"
+
+[[routes]]
+name = "near"
+"""
+
+
+def test_streams_beside_a_back_that_is_down(penstock: Run) -> None:
+    [port] = free_ports(1)
+    far = FAR.format(port=port) + '[[store.basins]]\nname = "far-basin-1"\n'
+    with running_gateway(CONFIG + far) as running:
+        create_stream(running.s2_port, BASIN, "near")
+        answer = json.loads(call(running.management_port, "GET", "/streams"))
+        assert [one["stream"] for one in answer["streams"]] == [f"{BASIN}/near"]
+        [failed] = answer["failed"]
+        assert failed["back"] == "far" and str(port) in failed["reason"]
+        listed = penstock("streams", f"s2://127.0.0.1:{running.s2_port}")
+    assert (listed.code, listed.out) == (1, f"{BASIN}/near\n".encode())
+    assert b"basin far-basin-1: its streams are missing\n" in listed.err and b"back far" in listed.err
 
 
 def test_a_server_of_durable_streams(penstock: Run, gateway: GatewayProcess) -> None:

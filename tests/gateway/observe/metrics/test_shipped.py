@@ -90,6 +90,16 @@ def test_every_kind_of_trouble_has_an_alert() -> None:
     assert len(alerts()) == text.count("- alert:") == text.count("summary:") > 10
 
 
+def test_every_expression_of_the_dashboard_parses(tmp_path: Path) -> None:
+    """As rules, of which promtool parses the expressions; Grafana puts an interval and values for its variables."""
+    bare = [re.sub(r"\$\w+", "5m", one) for one in dashboard() if not one.startswith("label_values(")]
+    rules = [{"record": f"r{number}", "expr": one} for number, one in enumerate(bare)]
+    file = tmp_path / "rules.json"  # which is YAML too
+    file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
+    done = subprocess.run([need("promtool"), "check", "rules", file], capture_output=True, text=True, timeout=60)
+    assert f"SUCCESS: {len(rules)} rules found" in done.stdout, done.stdout + done.stderr
+
+
 def test_promtool_has_nothing_to_say() -> None:
     promtool = need("promtool")
     for command in ("rules", "alerts.yml"), ("config", "prometheus.yml"):

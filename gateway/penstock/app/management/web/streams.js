@@ -27,14 +27,16 @@ export function streamsView(root, values, shell) {
     ],
   });
   const more = el("button", { type: "button", hidden: true, onclick: () => load(found.at(-1).stream) }, "Show more");
-  root.append(el("h1", { tabindex: -1 }, "Streams"), card("Browse", [], form, table.element, none, more));
+  const missing = el("div", { role: "alert" });
+  root.append(el("h1", { tabindex: -1 }, "Streams"), card("Browse", [], form, missing, table.element, none, more));
 
   async function load(after) {
     try {
       const answer = await get("streams", { ...values, after, limit: PAGE }, stop.signal);
       found = [...found, ...answer.streams];
       table.update(found);
-      none.hidden = found.length > 0;
+      none.hidden = found.length > 0 || answer.failed.length > 0;
+      missing.replaceChildren(...answer.failed.map(({ back, reason }) => el("p", { class: "wrong" }, `The streams of back ${back} are missing: ${reason}`)));
       none.textContent = values.prefix || values.basin ? "No stream has such a name." : "No streams yet. The first append to a stream may create it, or penstock create.";
       more.hidden = !answer.has_more;
     } catch (error) {
