@@ -137,6 +137,19 @@ def test_java_console_tools(tools_gateway: GatewayProcess, topic: str, libraries
     assert java_tool(libraries, "consumer.ConsoleConsumer", *place, *shown).split() == ["k1", "v1", "k2", "v2"]
 
 
+@pytest.mark.timeout(500)
+def test_java_consumers_of_the_consumer_protocol(tools_gateway: GatewayProcess, topic: str, libraries: Path) -> None:
+    """Their partitions are assigned by the gateway; a second run goes on at the offsets of the first."""
+    place = ("--topic", topic, "--bootstrap-server", server(tools_gateway))
+    options = ("group.protocol=consumer", "auto.offset.reset=earliest")
+    consumer = ("--group", topic, *(word for one in options for word in ("--consumer-property", one)))
+    for values in (["a", "b"], ["c", "d"]):
+        java_tool(libraries, "ConsoleProducer", *place, given="".join(f"{value}\n" for value in values))
+        assert (
+            java_tool(libraries, "consumer.ConsoleConsumer", *place, *consumer, "--max-messages", "2").split() == values
+        )
+
+
 # ---- franz-go --------------------------------------------------------------------------------------------------------
 
 
