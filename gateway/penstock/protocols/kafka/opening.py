@@ -14,6 +14,7 @@ from penstock.protocols.kafka.config import KafkaBackTable, KafkaListener
 from penstock.protocols.kafka.front import KafkaClients, KafkaFront, KafkaSettings
 from penstock.protocols.kafka.groups.messages import GroupLimits
 from penstock.protocols.kafka.names import KafkaNames, table_of
+from penstock.protocols.kafka.transactions.limits import TransactionLimits
 from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
 from penstock.protocols.struct_table import StructTable
 from penstock.protocols.upstreams import upstream_settings
@@ -52,6 +53,13 @@ def kafka_settings(listener: KafkaListener, clients: KafkaClients) -> KafkaSetti
             offset_retention=listener.offset_retention_seconds,
             max_groups=limits.max_groups,
             max_members=limits.max_group_members,
+            consumer_session=listener.consumer_session_seconds,
+            consumer_heartbeat=listener.consumer_heartbeat_seconds,
+        ),
+        transactions=TransactionLimits(
+            max_timeout=limits.max_transaction_seconds,
+            max_producers=limits.max_transactional_ids,
+            max_bytes=limits.max_transaction_bytes,
         ),
         idle_timeout_seconds=limits.idle_timeout_seconds,
         send_timeout_seconds=limits.send_timeout_seconds,

@@ -51,7 +51,7 @@ class KafkaFront:
         self.draining = Draining()
         table = table or StructTable(back, "kafka")
         self.groups = GroupService(table, lambda: self.settings.groups)
-        self.transactions = TransactionService(back, table, self.groups)
+        self.transactions = TransactionService(back, table, self.groups, limits=lambda: self.settings.transactions)
         self._sasl = SaslHandlers(self.settings)
         topics = KafkaTopics(back, self.settings.names)
         ids = TopicIds(topics)
