@@ -145,6 +145,18 @@ class KafkaBackTable(BackTable, frozen=True, kw_only=True, tag_field="kind", tag
     create_streams: Annotated[
         bool, key("Create a missing stream when a client appends to it, if the client's request allows that.")
     ] = False
+    mechanism: Annotated[
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"],
+        key("Mechanism of SASL by which the gateway logs in as `username`. PLAIN sends the password: use it with tls."),
+    ] = "SCRAM-SHA-512"
+    username: Annotated[
+        str | None,
+        key("User name of the gateway at the brokers (SASL); absent: no authentication.", example="penstock"),
+    ] = None
+    password_file: Annotated[
+        str | None,
+        key("File with the password of username, read at the start.", example="password", path=True),
+    ] = None
     replicas: Annotated[
         int, key("Replicas of topics that the gateway creates; -1: the cluster's default.", least=-1, most=1000)
     ] = -1
@@ -163,4 +175,6 @@ class KafkaBackTable(BackTable, frozen=True, kw_only=True, tag_field="kind", tag
         self.check()
         for address in (self.address, *self.more_addresses):
             check_server("address", address)
+        if (self.username is None) != (self.password_file is None):
+            raise ValueError("username and password_file go together: give both or neither")
         check_basin("basin", self.basin)
