@@ -26,11 +26,11 @@ FAILED_FRANZ = {
     "TestIssueFetchLargerThanBrokerMaxReadBytes": "sets max.message.bytes of a topic, which streams do not have",
     "TestConsumeMaxDecompressBatchBytes": "produces a record of 3 MiB, where streams take 1 MiB",
     "TestPooling": "expects compressed batches from the server, which sends none",
+    "Test848RegexBrokerResolves": "subscribes with a regular expression that the server matches",
     "TestConsumeRegex": "expects Kafka's internal topic __consumer_offsets",
 }
 """Tests of franz-go that need what the gateway does not have. All others pass, or skip themselves."""
 SKIPPED_FRANZ = {
-    "Test848RegexBrokerResolves": "KIP-848",
     "TestConsumeRegexShareSkipsInternal": "share groups",
     "TestShareGroup": "share groups",
     "TestShareGroupAckOnClose": "share groups",

@@ -32,8 +32,8 @@ _GROUPS: Final = Prefix("consumers/", EpochGroupRecord)
 
 
 class EpochService:
-    """The groups of a listener. `limits` returns the bounds; `emptied` is told of each group that has lost its last
-    member. `run` must be running."""
+    """The groups of a listener. `limits` returns the bounds; `emptied` is called for each group that has lost its
+    last member. `run` must be running."""
 
     def __init__(
         self,

@@ -2,8 +2,8 @@
 
 Theory of operation. A group has an epoch, which rises with every change of its members, their subscriptions or the
 topics; then an assignor gives each member a target. A member moves to its target by itself, from one heartbeat to the
-next: first it is told to give up what it is not to have, and stays in its epoch until it says that it has done so; then
-it gets the epoch of the group, and of its target those partitions that no other member has. So no two members have a
+next: first the answer leaves out what it is not to have, and it stays in its epoch until it says that it has given that
+up; then it gets the epoch of the group, and of its target those partitions that no other member has. So no two members have a
 partition at the same time, and no member waits for the slowest. A member that does not give up partitions within its
 rebalance time-out, or is silent for the session time-out, is removed.
 
@@ -83,7 +83,7 @@ class EpochMember(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def owned(self) -> frozenset[OwnedPartition]:
-        """What no other member may get."""
+        """The partitions that no other member may get."""
         return self.assigned | self.revoking
 
 
