@@ -2,10 +2,10 @@
 
 Theory of operation. A group has an epoch, which rises with every change of its members, their subscriptions or the
 topics; then an assignor gives each member a target. A member moves to its target by itself, from one heartbeat to the
-next: first the answer leaves out what it is not to have, and it stays in its epoch until it says that it has given that
-up; then it gets the epoch of the group, and of its target those partitions that no other member has. So no two members have a
-partition at the same time, and no member waits for the slowest. A member that does not give up partitions within its
-rebalance time-out, or is silent for the session time-out, is removed.
+next: first the answer leaves out the partitions that it is to give up, and it stays in its epoch until it says that it
+has done so; then it gets the epoch of the group, and of its target those partitions that no other member has. So no two
+members have a partition at the same time, and no member waits for the slowest. A member that does not give up
+partitions within its rebalance time-out, or is silent for the session time-out, is removed.
 
 The driver stores the groups in `changed` after every call, and answers only when that is durable: no member ever knows
 of an epoch or a partition that a restart would not know.
