@@ -48,6 +48,7 @@ EXPECTED = {
         "from kafka": ["0 b'eu' b'first'", "1 b'eu' b'second'"],
         "curl": ['"body":"first"', '"kafka-key","eu"'],
         "consumer.subscribe": ["0 b'first'", "1 b'second'"],
+        "group.protocol": ["0 b'first'", "1 b'second'"],
         "transactional.id": ["copied b'first'", "copied b'second'"],
     },
     "docs/streams.md": {

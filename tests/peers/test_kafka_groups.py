@@ -19,7 +19,7 @@ from support.process import CONFIG, GatewayProcess
 pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parents[1]
-LIBRARIES = {"confluent": "confluent_kafka", "python": "kafka"}
+LIBRARIES = {"confluent": "confluent_kafka", "consumer": "confluent_kafka", "python": "kafka"}
 PARTITIONS = 6
 QUICK = """[listeners.kafka]
 first_rebalance_seconds = 1.0"""
@@ -136,7 +136,9 @@ def shares(members: list[Member]) -> list[int]:
 
 def shared(members: list[Member], each: int) -> bool:
     """Return whether all partitions are assigned, so many to each."""
-    return shares(members) == list(range(PARTITIONS)) and all(len(one.assigned[-1]) == each for one in members)
+    return shares(members) == list(range(PARTITIONS)) and all(
+        one.assigned and len(one.assigned[-1]) == each for one in members
+    )
 
 
 def test_three_members_share_six_partitions_and_one_is_killed(
@@ -180,6 +182,25 @@ def test_members_go_on_where_they_were_after_the_gateway_was_killed(
     members.append(later)
     until(lambda: {one.value for one in later.done} >= sent)
     assert {one.value for one in later.read} == sent
+
+
+def test_the_gateway_is_killed_amid_rebalances_of_the_consumer_protocol(
+    gateway: GatewayProcess, topic: str, members: list[Member]
+) -> None:
+    """No record is lost, and none is committed twice, whatever the members knew of the assignment."""
+    pytest.importorskip("confluent_kafka", reason="a client of Kafka (group peers)")
+    sent = produce(gateway, topic, range(600))
+    members += [Member("consumer", gateway, topic) for _ in range(2)]
+    until(lambda: shared(members, 3))
+    for number in range(1, 4):
+        members.append(Member("consumer", gateway, topic))
+        time.sleep(0.4 * number)  # the new member has joined, or has its first partitions, or is still on its way
+        gateway.restart(kill=True)
+        sent |= produce(gateway, topic, range(number * 600, number * 600 + 600))
+        members[number].end()
+    until(lambda: {one.value for member in members for one in member.done} == sent)
+    assert set(Counter(one for member in members for one in member.done).values()) == {1}
+    until(lambda: shares([one for one in members if one.process.poll() is None]) == list(range(PARTITIONS)))
 
 
 def test_a_static_member_starts_again_without_a_rebalance(

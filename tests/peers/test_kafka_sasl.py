@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from support.access import TokensOf, scope
+from support.bridges import SECOND
 from support.go import go_tests
 from support.peers import run_client, unique
-from support.process import CONFIG, GatewayProcess, running_gateway
+from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
+from support.s2.client import S2Client
 from support.tls.certificates import self_signed
 
 from penstock.routing.access.passwords import hash_password
@@ -140,3 +143,36 @@ def test_access_tokens_limit_a_client_of_plain() -> None:
         consumer.assign([client.TopicPartition(topic, 0, 0)])
         assert consumer.poll(30).value() == b"value"
         consumer.close()
+
+
+# ---- the gateway as a client -----------------------------------------------------------------------------------------
+
+
+def behind(server: Server, directory: Path, mechanism: str, secret: str) -> str:
+    """Return the configuration of a gateway before the guarded one."""
+    (directory / "password").write_text(secret)
+    more = f'mechanism = "{mechanism}"\nusername = "plant"\npassword_file = "{directory / "password"}"\n'
+    more += "recover_seconds = 2"
+    if server.certificate:
+        more += f'\ntls = true\ntls_ca = "{server.certificate}"'
+    return replace(SECOND["kafka"], more=more).configuration(("127.0.0.1", server.gateway.kafka_port))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_the_gateway_logs_in(guarded: Server, mechanism: str, tmp_path: Path) -> None:
+    """At another gateway, whose records it appends and reads; the secret is in no log."""
+    with running_gateway(behind(guarded, tmp_path, mechanism, "a-token-of-plant")) as gateway:
+        client, stream = S2Client(("127.0.0.1", gateway.s2_port), BASIN), unique("stream")
+        client.ensure_stream(stream)
+        client.append(stream, "first", "second")
+        assert client.bodies(stream, seq_num=0) == ["first", "second"]
+        assert "a-token-of-plant" not in gateway.log_tail()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_wrong_password_is_told(guarded: Server, mechanism: str, tmp_path: Path) -> None:
+    with running_gateway(behind(guarded, tmp_path, mechanism, "wrong-secret")) as gateway:
+        client = S2Client(("127.0.0.1", gateway.s2_port), BASIN)
+        answer = client.append_json("stream", {"records": [{"body": "x"}]})
+        assert answer.status == 403 and f"login as plant by {mechanism}" in answer.body.decode(), answer
+        assert "wrong-secret" not in answer.body.decode() + gateway.log_tail()

@@ -26,11 +26,11 @@ FAILED_FRANZ = {
     "TestIssueFetchLargerThanBrokerMaxReadBytes": "sets max.message.bytes of a topic, which streams do not have",
     "TestConsumeMaxDecompressBatchBytes": "produces a record of 3 MiB, where streams take 1 MiB",
     "TestPooling": "expects compressed batches from the server, which sends none",
+    "Test848RegexBrokerResolves": "subscribes with a regular expression that the server matches",
     "TestConsumeRegex": "expects Kafka's internal topic __consumer_offsets",
 }
 """Tests of franz-go that need what the gateway does not have. All others pass, or skip themselves."""
 SKIPPED_FRANZ = {
-    "Test848RegexBrokerResolves": "KIP-848",
     "TestConsumeRegexShareSkipsInternal": "share groups",
     "TestShareGroup": "share groups",
     "TestShareGroupAckOnClose": "share groups",
@@ -135,6 +135,19 @@ def test_java_console_tools(tools_gateway: GatewayProcess, topic: str, libraries
     java_tool(libraries, "ConsoleProducer", *place, *keyed, given="k1:v1\nk2:v2\n")
     shown = ("--from-beginning", "--max-messages", "2", "--property", "print.key=true")
     assert java_tool(libraries, "consumer.ConsoleConsumer", *place, *shown).split() == ["k1", "v1", "k2", "v2"]
+
+
+@pytest.mark.timeout(500)
+def test_java_consumers_of_the_consumer_protocol(tools_gateway: GatewayProcess, topic: str, libraries: Path) -> None:
+    """Their partitions are assigned by the gateway; a second run goes on at the offsets of the first."""
+    place = ("--topic", topic, "--bootstrap-server", server(tools_gateway))
+    options = ("group.protocol=consumer", "auto.offset.reset=earliest")
+    consumer = ("--group", topic, *(word for one in options for word in ("--consumer-property", one)))
+    for values in (["a", "b"], ["c", "d"]):
+        java_tool(libraries, "ConsoleProducer", *place, given="".join(f"{value}\n" for value in values))
+        assert (
+            java_tool(libraries, "consumer.ConsoleConsumer", *place, *consumer, "--max-messages", "2").split() == values
+        )
 
 
 # ---- franz-go --------------------------------------------------------------------------------------------------------

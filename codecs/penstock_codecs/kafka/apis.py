@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from penstock_codecs.kafka import cluster_messages as cluster
 from penstock_codecs.kafka import config_messages as configs
+from penstock_codecs.kafka import consumer_group_messages as consumers
 from penstock_codecs.kafka import group_messages as groups
 from penstock_codecs.kafka import record_messages as records
 from penstock_codecs.kafka import topic_messages as topics
@@ -87,5 +88,23 @@ APIS: Final = {
         ),
         KafkaApi("OffsetDelete", 47, 0, 0, _NEVER, groups.OffsetDeleteRequest, groups.OffsetDeleteResponse),
         KafkaApi("DescribeCluster", 60, 0, 2, 0, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
+        KafkaApi(
+            "ConsumerGroupHeartbeat",
+            68,
+            0,
+            1,
+            0,
+            consumers.ConsumerGroupHeartbeatRequest,
+            consumers.ConsumerGroupHeartbeatResponse,
+        ),
+        KafkaApi(
+            "ConsumerGroupDescribe",
+            69,
+            0,
+            1,
+            0,
+            consumers.ConsumerGroupDescribeRequest,
+            consumers.ConsumerGroupDescribeResponse,
+        ),
     )
 }

@@ -1,4 +1,4 @@
-"""SASL's mechanisms, from the server's side and without I/O: PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677).
+"""SASL's mechanisms, of both sides and without I/O: PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677).
 
 SCRAM proves a secret without sending it, so the server must know the secret's text, or what the secret was made into
 when it was set. Names and secrets are compared as they are, without SASLprep.
@@ -15,12 +15,14 @@ from typing import Final, NamedTuple
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 
-__all__ = ["SCRAM_HASHES", "PlainCredentials", "ScramServer", "plain_credentials"]
+__all__ = ["SCRAM_HASHES", "PlainCredentials", "ScramClient", "ScramServer", "plain_credentials", "plain_message"]
 
 SCRAM_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The hash function of each mechanism of SCRAM."""
 _ITERATIONS: Final = 4096
 """Iterations of the hash function, as RFC 7677 asks for; also Kafka's."""
+_MOST_ITERATIONS: Final = 100_000
+"""Iterations that a server may ask for: they take some 50 ms."""
 
 
 class PlainCredentials(NamedTuple):
@@ -42,6 +44,52 @@ def plain_credentials(message: bytes) -> PlainCredentials:
     if acts_for not in ("", name):
         raise _refused("a client cannot act for another one")
     return PlainCredentials(name, secret)
+
+
+def plain_message(name: str, secret: str) -> bytes:
+    """Return the only message of PLAIN, of a client that acts for itself."""
+    return f"\0{name}\0{secret}".encode()
+
+
+class ScramClient:
+    """The client's end of one exchange of SCRAM. `nonce` is printable text that no other exchange has."""
+
+    def __init__(self, mechanism: str, name: str, secret: str, nonce: str) -> None:
+        self._hash = SCRAM_HASHES[mechanism]
+        self._secret = secret
+        self._nonce = nonce
+        self._bare = f"n={name.replace('=', '=3D').replace(',', '=2C')},r={nonce}".encode()
+        self._expected = b""
+
+    def first(self) -> bytes:
+        """Return the first message."""
+        return b"n,," + self._bare
+
+    def final(self, answer: bytes) -> bytes:
+        """Return the second message, for the server's answer to the first. Raises AUTHN."""
+        fields = _fields(answer)
+        nonce, count = fields.get("r", ""), fields.get("i", "")
+        if not nonce.startswith(self._nonce) or nonce == self._nonce:
+            raise _refused("the server's first message is not of this exchange")
+        if not count.isdecimal() or not _ITERATIONS <= int(count) <= _MOST_ITERATIONS:
+            raise _refused(f"the server asks for {count!r:.20} iterations, not {_ITERATIONS} to {_MOST_ITERATIONS}")
+        try:
+            salt = base64.b64decode(fields.get("s", ""), validate=True)
+        except ValueError:
+            raise _refused("the salt is not Base64") from None
+        salted = _salted(self._hash, self._secret, salt, int(count))
+        without_proof = f"c=biws,r={nonce}".encode()
+        signed = b",".join((self._bare, answer, without_proof))
+        client_key = hmac.digest(salted, b"Client Key", self._hash)
+        signature = hmac.digest(hashlib.new(self._hash, client_key).digest(), signed, self._hash)
+        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+        self._expected = hmac.digest(hmac.digest(salted, b"Server Key", self._hash), signed, self._hash)
+        return without_proof + b",p=" + base64.b64encode(proof)
+
+    def check(self, answer: bytes) -> None:
+        """Check that the server knows the secret, by its answer to the second message. Raises AUTHN."""
+        if not hmac.compare_digest(b"v=" + base64.b64encode(self._expected), answer):
+            raise _refused("the server has not proven that it knows the secret")
 
 
 class ScramServer:
@@ -96,7 +144,7 @@ class ScramServer:
             raise _refused("the proof is not Base64") from None
         signed, salt = self._said + b"," + without_proof, self._salt_of(self.name)
         for secret in self._secrets_of(self.name):
-            salted = _salted(self._hash, secret, salt)
+            salted = _salted(self._hash, secret, salt, _ITERATIONS)
             client_key = self._mac(salted, b"Client Key")
             stored_key = hashlib.new(self._hash, client_key).digest()
             expected = bytes(a ^ b for a, b in zip(client_key, self._mac(stored_key, signed), strict=True))
@@ -110,9 +158,9 @@ class ScramServer:
 
 
 @lru_cache(maxsize=1000)
-def _salted(hash_name: str, secret: str, salt: bytes) -> bytes:
+def _salted(hash_name: str, secret: str, salt: bytes, iterations: int) -> bytes:
     """Return the key that a secret is made into, which takes some milliseconds."""
-    return hashlib.pbkdf2_hmac(hash_name, secret.encode(), salt, _ITERATIONS)
+    return hashlib.pbkdf2_hmac(hash_name, secret.encode(), salt, iterations)
 
 
 def _fields(message: bytes) -> dict[str, str]:

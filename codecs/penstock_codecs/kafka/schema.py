@@ -229,8 +229,25 @@ def _codec(where: str, hint: Any, version: int, flexible: bool, nulls: bool) -> 
         return _string(where, flexible, optional and nulls)
     if hint is bytes:
         return _bytes(where, flexible, optional and nulls)
-    assert isinstance(hint, type) and issubclass(hint, KafkaMessage) and not optional, f"{where}: {hint}"
-    return _layout(hint, version, flexible)
+    assert isinstance(hint, type) and issubclass(hint, KafkaMessage), f"{where}: {hint}"
+    return _optional(where, _layout(hint, version, flexible)) if optional else _layout(hint, version, flexible)
+
+
+def _optional(where: str, inner: _Codec) -> _Codec:
+    """Return the codec of a message that may be null: a byte before it, -1 or 1, tells."""
+
+    def read(reader: KafkaReader) -> Any:
+        start, mark = reader.at, reader.int8()
+        if mark not in (-1, 1):
+            raise KafkaFault(f"{where} begins with {mark}, where 1 and -1 (null) are known", start)
+        return inner.read(reader) if mark == 1 else None
+
+    def write(value: Any, pieces: list[bytes]) -> None:
+        pieces.append(b"\xff" if value is None else b"\x01")
+        if value is not None:
+            inner.write(value, pieces)
+
+    return _Codec(read, write)
 
 
 def _fixed(where: str, scalar: _Scalar) -> _Codec:

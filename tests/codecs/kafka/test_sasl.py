@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.kafka.sasl import PlainCredentials, ScramServer, plain_credentials
+from penstock_codecs.kafka.sasl import PlainCredentials, ScramClient, ScramServer, plain_credentials, plain_message
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
@@ -87,3 +87,50 @@ def test_plain() -> None:
     for message in (b"", b"\0name\0", b"\0\0secret", b"root\0name\0secret", b"\0n\0s\0x", b"\0\xff\0secret"):
         with pytest.raises(OperationFailed):
             plain_credentials(message)
+
+
+# ---- the client's side -----------------------------------------------------------------------------------------------
+
+CLIENT_NONCE = "rOprNGfwEbeRWgbNEkqO"
+SERVER_FIRST = f"r={CLIENT_NONCE}{NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
+
+
+def test_the_client_of_the_rfc() -> None:
+    client = ScramClient("SCRAM-SHA-256", "user", "pencil", CLIENT_NONCE)
+    assert client.first() == FIRST
+    assert client.final(SERVER_FIRST) == FINAL
+    client.check(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+    for answer in (b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G5=", b"", b"e=other-error"):
+        with pytest.raises(OperationFailed, match="has not proven"):
+            client.check(answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        SERVER_FIRST.replace(b"r=rO", b"r=rP"),
+        f"r={CLIENT_NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode(),
+        SERVER_FIRST.replace(b"4096", b"1"),
+        SERVER_FIRST.replace(b"4096", b"100001"),
+        SERVER_FIRST.replace(b"==", b""),
+        SERVER_FIRST.partition(b",i=")[0],
+        b"\xff",
+    ],
+)
+def test_a_server_that_weakens_the_exchange_is_refused(answer: bytes) -> None:
+    with pytest.raises(OperationFailed) as refused:
+        ScramClient("SCRAM-SHA-256", "user", "pencil", CLIENT_NONCE).final(answer)
+    assert refused.value.failure.code is FailureCode.AUTHN
+
+
+@given(st.text(min_size=1), st.text(min_size=1), st.sampled_from(["SCRAM-SHA-256", "SCRAM-SHA-512"]))
+def test_both_sides_agree(name: str, secret: str, mechanism: str) -> None:
+    client = ScramClient(mechanism, name, secret, "c")
+    server = ScramServer(mechanism, lambda known: [secret] if known == name else [], lambda _: SALT, "s")
+    proven, answer = server.final(client.final(server.first(client.first())))
+    client.check(answer)
+    assert proven == secret
+
+
+def test_plain_is_what_the_server_reads() -> None:
+    assert plain_credentials(plain_message("a", "b")) == PlainCredentials("a", "b")

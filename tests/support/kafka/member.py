@@ -4,7 +4,8 @@
 
 It prints `read PARTITION OFFSET VALUE` for each record before it commits, and `done` with the same after that;
 `assigned PARTITION ...` when its partitions change. It goes on until it is killed, or its standard input ends: then it
-leaves the group. `LIBRARY`: confluent or python; further settings are those of the library.
+leaves the group. `LIBRARY`: confluent, consumer (the same with the consumer protocol, whose session the gateway has)
+or python; further settings are those of the library.
 """
 
 from __future__ import annotations
@@ -26,25 +27,50 @@ def confluent(
 ) -> None:
     from confluent_kafka import Consumer
 
-    settings = {"session.timeout.ms": session, "heartbeat.interval.ms": 500, "auto.offset.reset": "earliest"}
-    consumer = Consumer(
-        {"bootstrap.servers": server, "group.id": group, "enable.auto.commit": False, **settings, **options}
-    )
+    timing = {"session.timeout.ms": session, "heartbeat.interval.ms": 500}
+    settings = {"auto.offset.reset": "earliest", "enable.auto.commit": False, **options}
+    if settings.get("group.protocol") != "consumer":
+        settings |= timing
+    consumer = Consumer({"bootstrap.servers": server, "group.id": group, **settings})
+    mine: set[int] = set()
 
     def assigned(_: Any, partitions: list[Any]) -> None:
-        say("assigned", *sorted(one.partition for one in partitions))
+        mine.update(one.partition for one in partitions)
+        say("assigned", *sorted(mine))
 
-    consumer.subscribe([topic], on_assign=assigned)
+    def revoked(_: Any, partitions: list[Any]) -> None:
+        mine.difference_update(one.partition for one in partitions)
+        if settings.get("group.protocol") == "consumer":  # the classic protocol gives up all of them at each rebalance
+            say("assigned", *sorted(mine))
+
+    consumer.subscribe([topic], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
     while not over.is_set():
         records = [one for one in consumer.consume(MOST, timeout=0.2) if one.error() is None]
         told = [(one.partition(), one.offset(), (one.value() or b"").decode()) for one in records]
         for one in told:
             say("read", *one)
-        if records:
-            consumer.commit(asynchronous=False)
-        for one in told:
-            say("done", *one)
+        if records and committed(consumer):
+            for one in told:
+                say("done", *one)
     consumer.close()
+
+
+def committed(consumer: Any) -> bool:
+    """Commit; return False if the member has been given another epoch or generation meanwhile."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    moved = (KafkaError.STALE_MEMBER_EPOCH, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION)
+    try:
+        consumer.commit(asynchronous=False)
+    except KafkaException as error:
+        if error.args[0].code() not in moved:
+            raise
+        return False
+    return True
+
+
+def consumer(server: str, group: str, topic: str, session: int, options: dict[str, str], over: threading.Event) -> None:
+    confluent(server, group, topic, session, {"group.protocol": "consumer", **options}, over)
 
 
 def python(server: str, group: str, topic: str, session: int, options: dict[str, str], over: threading.Event) -> None:
@@ -93,7 +119,7 @@ def main() -> None:
         over.set()
 
     threading.Thread(target=wait, daemon=True).start()
-    run = {"confluent": confluent, "python": python}[library]
+    run = {"confluent": confluent, "consumer": consumer, "python": python}[library]
     run(server, group, topic, int(session), dict(one.split("=", 1) for one in options), over)
 
 

@@ -44,6 +44,17 @@ class KafkaListenerLimits(ListenerLimits, frozen=True, kw_only=True):
     ] = 30_000
     max_groups: Annotated[int, key("Most consumer groups.", least=1)] = 10_000
     max_group_members: Annotated[int, key("Most members of a consumer group.", least=1, most=2000)] = 1000
+    max_transaction_seconds: Annotated[
+        float,
+        key(
+            "Longest time-out of a transaction that a producer may ask for; one that is open longer is aborted.",
+            least=1,
+        ),
+    ] = 900.0
+    max_transactional_ids: Annotated[
+        int, key("Most transactional ids, each of which has one open transaction at most.", least=1)
+    ] = 10_000
+    max_transaction_bytes: Annotated[int, key("Most bytes of batches of a transaction.", least=1 * MIB)] = 256 * MIB
     idle_timeout_seconds: Annotated[
         float, key("Time after which a client is disconnected if it sends no request.", least=1)
     ] = 600.0
@@ -81,6 +92,17 @@ class KafkaListener(ListenerTable, frozen=True, kw_only=True):
             most=300,
         ),
     ] = 3.0
+    consumer_session_seconds: Annotated[
+        float,
+        key(
+            "Time without a heartbeat after which a member of a group of the consumer protocol is taken for lost.",
+            least=1,
+            most=1800,
+        ),
+    ] = 45.0
+    consumer_heartbeat_seconds: Annotated[
+        float, key("Time between two heartbeats of such a member.", least=0.1, most=300)
+    ] = 5.0
     offset_retention_seconds: Annotated[
         float,
         key("Time for which committed offsets are kept after the last member of their group has left.", least=60),
@@ -103,6 +125,10 @@ class KafkaListener(ListenerTable, frozen=True, kw_only=True):
         if self.partitions > self.limits.max_partitions:
             most = self.limits.max_partitions
             raise ValueError(f"partitions: {self.partitions} is more than limits.max_partitions, {most}")
+        if self.consumer_heartbeat_seconds >= self.consumer_session_seconds:
+            session = self.consumer_session_seconds
+            why = f"{self.consumer_heartbeat_seconds:g} is not less than consumer_session_seconds, {session:g}"
+            raise ValueError(f"consumer_heartbeat_seconds: {why}")
         self.check_tls()
 
 
@@ -119,6 +145,18 @@ class KafkaBackTable(BackTable, frozen=True, kw_only=True, tag_field="kind", tag
     create_streams: Annotated[
         bool, key("Create a missing stream when a client appends to it, if the client's request allows that.")
     ] = False
+    mechanism: Annotated[
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"],
+        key("Mechanism of SASL by which the gateway logs in as `username`. PLAIN sends the password: use it with tls."),
+    ] = "SCRAM-SHA-512"
+    username: Annotated[
+        str | None,
+        key("User name of the gateway at the brokers (SASL); absent: no authentication.", example="penstock"),
+    ] = None
+    password_file: Annotated[
+        str | None,
+        key("File with the password of username, read at the start.", example="password", path=True),
+    ] = None
     replicas: Annotated[
         int, key("Replicas of topics that the gateway creates; -1: the cluster's default.", least=-1, most=1000)
     ] = -1
@@ -137,4 +175,6 @@ class KafkaBackTable(BackTable, frozen=True, kw_only=True, tag_field="kind", tag
         self.check()
         for address in (self.address, *self.more_addresses):
             check_server("address", address)
+        if (self.username is None) != (self.password_file is None):
+            raise ValueError("username and password_file go together: give both or neither")
         check_basin("basin", self.basin)

@@ -10,13 +10,15 @@ from penstock.core.delivery import Delivery
 from penstock.net.http.traced import traced_connections
 from penstock.net.upstream import Upstream, UpstreamSettings
 from penstock.protocols.kafka.back import KafkaBackSettings, open_kafka
+from penstock.protocols.kafka.back.settings import KafkaLogin
 from penstock.protocols.kafka.config import KafkaBackTable, KafkaListener
 from penstock.protocols.kafka.front import KafkaClients, KafkaFront, KafkaSettings
 from penstock.protocols.kafka.groups.messages import GroupLimits
 from penstock.protocols.kafka.names import KafkaNames, table_of
+from penstock.protocols.kafka.transactions.limits import TransactionLimits
 from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
 from penstock.protocols.struct_table import StructTable
-from penstock.protocols.upstreams import upstream_settings
+from penstock.protocols.upstreams import secret_in, upstream_settings
 from penstock.routing.access.clients import ClientRules
 from penstock.routing.access.passwords import Passwords
 from penstock.routing.target import Target
@@ -52,6 +54,13 @@ def kafka_settings(listener: KafkaListener, clients: KafkaClients) -> KafkaSetti
             offset_retention=listener.offset_retention_seconds,
             max_groups=limits.max_groups,
             max_members=limits.max_group_members,
+            consumer_session=listener.consumer_session_seconds,
+            consumer_heartbeat=listener.consumer_heartbeat_seconds,
+        ),
+        transactions=TransactionLimits(
+            max_timeout=limits.max_transaction_seconds,
+            max_producers=limits.max_transactional_ids,
+            max_bytes=limits.max_transaction_bytes,
         ),
         idle_timeout_seconds=limits.idle_timeout_seconds,
         send_timeout_seconds=limits.send_timeout_seconds,
@@ -69,16 +78,21 @@ async def open_back(context: BackContext, name: str, table: KafkaBackTable) -> A
     first = [server(upstream_settings(name, table, address, "kafka")) for address in addresses]
     breaker = None if table.more_addresses else first[0].breaker  # one broker of several is not the cluster
     async with (
-        open_kafka(first, context.embedded, kafka_back_settings(table), server) as records,
+        open_kafka(first, context.embedded, kafka_back_settings(name, table), server) as records,
         context.with_bytes(records, name) as back,
     ):
         yield Target(name, "kafka", back, table.delivery, breaker=breaker)
 
 
-def kafka_back_settings(table: KafkaBackTable) -> KafkaBackSettings:
-    """Return the settings of a client of a cluster."""
+def kafka_back_settings(name: str, table: KafkaBackTable) -> KafkaBackSettings:
+    """Return the settings of a client of a cluster. Raises CannotStart for a password file that cannot be used."""
+    login = None
+    if table.username is not None and table.password_file is not None:
+        secret = secret_in(f"backs.{name}.password_file", table.password_file)
+        login = KafkaLogin(table.mechanism, table.username, secret)
     return KafkaBackSettings(
         names=KafkaNames(table.basin),
+        login=login,
         create_streams=table.create_streams,
         replicas=table.replicas,
         delivery=Delivery(table.delivery),

@@ -80,7 +80,7 @@ class Brokers:
 
     def _add(self, upstream: Upstream) -> KafkaPool:
         def make(stream: trio.abc.Stream, to: Upstream) -> KafkaConnection:
-            return KafkaConnection(stream, to, self.settings.max_fetch_bytes)
+            return KafkaConnection(stream, to, self.settings.max_fetch_bytes, self.settings.login)
 
         host, port = upstream.settings.host, upstream.settings.port
         pool = self._pools[Address(host, port)] = KafkaPool(upstream, make)

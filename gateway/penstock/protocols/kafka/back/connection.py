@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
@@ -10,10 +11,20 @@ import trio
 
 from penstock.net.codec_connection import CodecConnection, CodecPool
 from penstock.net.upstream import Upstream, broke
+from penstock.protocols.kafka.back.settings import KafkaLogin
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka import API_VERSIONS, APIS, KafkaApi, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
 from penstock_codecs.kafka.client_errors import broker_failure
-from penstock_codecs.kafka.cluster_messages import ApiVersionRange, ApiVersionsRequest, ApiVersionsResponse
+from penstock_codecs.kafka.cluster_messages import (
+    ApiVersionRange,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from penstock_codecs.kafka.sasl import SCRAM_HASHES, ScramClient, plain_message
 from penstock_codecs.limits import KIB
 
 __all__ = ["CLIENT_ID", "KafkaConnection", "KafkaPool"]
@@ -30,10 +41,13 @@ class KafkaConnection(CodecConnection):
     """Connection for one request at a time: a broker answers in the order of the requests, so one that waits for
     records holds up all behind it. Unusable after an OperationFailed."""
 
-    def __init__(self, stream: trio.abc.Stream, upstream: Upstream, max_fetch_bytes: int) -> None:
+    def __init__(
+        self, stream: trio.abc.Stream, upstream: Upstream, max_fetch_bytes: int, login: KafkaLogin | None = None
+    ) -> None:
         self._codec = KafkaClient(max_frame=max_fetch_bytes + _ROOM)
         super().__init__(stream, upstream, self._codec)
         self._numbers = itertools.count(1)
+        self._login = login
         self._offered: Mapping[int, ApiVersionRange] | None = None
 
     async def call(self, message: KafkaMessage, kind: type[M], seconds: float) -> M:
@@ -47,7 +61,7 @@ class KafkaConnection(CodecConnection):
             return await self.response(kind)
 
     async def send(self, message: KafkaMessage) -> None:
-        """Send a request; before the first one, ask the broker for its versions."""
+        """Send a request; before the first one, ask the broker for its versions, and log in."""
         api = _APIS[type(message)]
         if self._offered is None and api is not API_VERSIONS:
             asked = ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="1")
@@ -58,7 +72,44 @@ class KafkaConnection(CodecConnection):
                     broker_failure(offered.error_code, f"{self.upstream.settings.where}, ApiVersions")
                 )
             self._offered = {one.api_key: one for one in offered.api_keys}
+            if self._login is not None:
+                try:
+                    await self._log_in(self._login)
+                except OperationFailed:
+                    self.broken = True
+                    raise
         await self._send(api, message, self._version(api))
+
+    async def _log_in(self, login: KafkaLogin) -> None:
+        """Authenticate (SASL). Raises PERMISSION_DENIED, NOT_IMPLEMENTED if the broker lacks the mechanism."""
+        where = f"{self.upstream.settings.where}, login as {login.name} by {login.mechanism}"
+        handshake = SaslHandshakeRequest(mechanism=login.mechanism)
+        await self._send(_APIS[SaslHandshakeRequest], handshake, self._version(_APIS[SaslHandshakeRequest]))
+        chosen = await self.response(SaslHandshakeResponse)
+        if chosen.error_code:
+            known = ", ".join(chosen.mechanisms)
+            raise OperationFailed(broker_failure(chosen.error_code, where, f"the broker has {known or 'none'}"))
+        if login.mechanism not in SCRAM_HASHES:
+            await self._prove(plain_message(login.name, login.secret), where)
+            return
+        scram = ScramClient(login.mechanism, login.name, login.secret, secrets.token_hex(16))
+        answer = await self._prove(scram.first(), where)
+        try:
+            last = scram.final(answer)
+            scram.check(await self._prove(last, where))
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.AUTHN:
+                raise
+            raise fail(FailureCode.PERMISSION_DENIED, f"{where}: {error.failure.message}") from None
+
+    async def _prove(self, data: bytes, where: str) -> bytes:
+        """Send a message of the mechanism; return the answer. Raises OperationFailed."""
+        api = _APIS[SaslAuthenticateRequest]
+        await self._send(api, SaslAuthenticateRequest(auth_bytes=data), self._version(api))
+        found = await self.response(SaslAuthenticateResponse)
+        if found.error_code:
+            raise OperationFailed(broker_failure(found.error_code, where, found.error_message))
+        return found.auth_bytes
 
     async def _send(self, api: KafkaApi, message: KafkaMessage, version: int) -> None:
         request = KafkaRequest(api, version, next(self._numbers), CLIENT_ID, message)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.core.delivery import Delivery
 from penstock.protocols.kafka.names import KafkaNames
 from penstock_codecs.limits import MIB
 
-__all__ = ["KafkaBackSettings"]
+__all__ = ["KafkaBackSettings", "KafkaLogin"]
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaLogin:
+    """The gateway's authentication at a cluster. `mechanism`: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."""
+
+    mechanism: str
+    name: str
+    secret: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,5 +42,7 @@ class KafkaBackSettings:
     """Time that a broker lets a reader at the tail wait for records before it answers that there are none."""
     recover_seconds: float = 10.0
     """Time for which lost brokers are retried before waiting operations fail."""
+    login: KafkaLogin | None = None
+    """None: no authentication by SASL."""
     known_streams: int = 1000
     """Most unused streams whose writer is kept in memory, and most topics whose leaders are."""

@@ -19,6 +19,7 @@ from penstock.protocols.kafka.front.administration import AdministrationHandlers
 from penstock.protocols.kafka.front.authentication import BEFORE_LOGIN, SaslHandlers
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandler
 from penstock.protocols.kafka.front.cluster import ClusterHandlers
+from penstock.protocols.kafka.front.consumer_groups import ConsumerGroupHandlers
 from penstock.protocols.kafka.front.fetching import FetchHandlers
 from penstock.protocols.kafka.front.groups import GroupHandlers
 from penstock.protocols.kafka.front.link import KafkaLink
@@ -50,7 +51,7 @@ class KafkaFront:
         self.draining = Draining()
         table = table or StructTable(back, "kafka")
         self.groups = GroupService(table, lambda: self.settings.groups)
-        self.transactions = TransactionService(back, table, self.groups)
+        self.transactions = TransactionService(back, table, self.groups, limits=lambda: self.settings.transactions)
         self._sasl = SaslHandlers(self.settings)
         topics = KafkaTopics(back, self.settings.names)
         ids = TopicIds(topics)
@@ -60,6 +61,7 @@ class KafkaFront:
             **ClusterHandlers(topics, ids, self.settings, self.apis).handlers,
             **AdministrationHandlers(back, topics, ids, self.settings).handlers,
             **GroupHandlers(back, self.settings.names, self.groups).handlers,
+            **ConsumerGroupHandlers(back, self.settings.names, self.groups, topics, ids).handlers,
             **OffsetHandlers(self.groups, self.transactions, offsets).handlers,
             **TransactionHandlers(back, topics, self.groups, self.transactions, offsets).handlers,
             **ProduceHandlers(back, topics, ids, self.settings, self.transactions).handlers,

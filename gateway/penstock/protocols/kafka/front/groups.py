@@ -50,13 +50,14 @@ from penstock_codecs.kafka.group_messages import (
     SyncGroupResponse,
 )
 
-__all__ = ["GroupHandlers"]
+__all__ = ["GroupHandlers", "GroupRefusals", "client_host"]
 
 T = TypeVar("T")
 
 _GROUP, _TRANSACTION = 0, 1
 """The types of coordinator that clients ask for."""
 _CLASSIC: Final = "classic"
+_CONSUMER: Final = "consumer"
 _ID_FIRST: Final = 4
 """The version of JoinGroup from which on a new member must come back with the id that it is given (KIP-394)."""
 _SKIPS: Final = 9
@@ -64,14 +65,35 @@ _SKIPS: Final = 9
 _NO_GENERATION: Final = -1
 
 
-class GroupHandlers:
-    """Handlers of FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, ListGroups and
-    DeleteGroups."""
+class GroupRefusals:
+    """Errors of all requests about a group, whatever they ask."""
 
     def __init__(self, back: Back, names: KafkaNames, groups: GroupService) -> None:
         self._back = back
         self._names = names
         self._groups = groups
+
+    def of(self, group: str, call: KafkaCall) -> KafkaError:
+        """Return the error of a request about a group, NONE if it can be executed now."""
+        return self.denied(call) or self._groups.refusal(group)
+
+    def denied(self, call: KafkaCall) -> KafkaError:
+        """Return an error for clients that may not read any stream: groups are for readers."""
+        try:
+            self._back.require_some(self._names.basin, "", READ)
+        except OperationFailed as error:
+            call.refused(error.failure)
+            return KafkaError.GROUP_AUTHORIZATION_FAILED
+        return KafkaError.NONE
+
+
+class GroupHandlers:
+    """Handlers of FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, ListGroups and
+    DeleteGroups."""
+
+    def __init__(self, back: Back, names: KafkaNames, groups: GroupService) -> None:
+        self._groups = groups
+        self._refusals = GroupRefusals(back, names, groups)
         self.handlers: KafkaHandlers = {
             FindCoordinatorRequest: self._find,
             JoinGroupRequest: self._join,
@@ -112,7 +134,7 @@ class GroupHandlers:
             member=request.member_id,
             instance=request.group_instance_id,
             client_id=call.request.client_id or "",
-            client_host=_client_host(),
+            client_host=client_host(),
             protocol_type=request.protocol_type,
             protocols=tuple((one.name, one.metadata) for one in request.protocols),
             session_timeout=session / 1000,
@@ -121,7 +143,7 @@ class GroupHandlers:
             skips_assignment=call.version >= _SKIPS,
         )
         answer: JoinAnswer | None
-        if error := self._refusal(request.group_id, call):
+        if error := self._refusals.of(request.group_id, call):
             answer = JoinAnswer(error=error, member=request.member_id)
         else:
             answer = await call.link.while_connected(lambda: self._groups.join(join), math.inf)
@@ -151,7 +173,7 @@ class GroupHandlers:
             assignments={one.member_id: one.assignment for one in request.assignments},
         )
         answer: SyncAnswer | None
-        if error := self._refusal(request.group_id, call):
+        if error := self._refusals.of(request.group_id, call):
             answer = SyncAnswer(error=error)
         else:
             answer = await call.link.while_connected(lambda: self._groups.sync(sync), math.inf)
@@ -164,7 +186,7 @@ class GroupHandlers:
         )
 
     async def _heartbeat(self, request: HeartbeatRequest, call: KafkaCall) -> HeartbeatResponse:
-        error = self._refusal(request.group_id, call) or self._groups.heartbeat(
+        error = self._refusals.of(request.group_id, call) or self._groups.heartbeat(
             Membership(
                 group=request.group_id,
                 member=request.member_id,
@@ -175,7 +197,7 @@ class GroupHandlers:
         return HeartbeatResponse(error_code=error)
 
     async def _leave(self, request: LeaveGroupRequest, call: KafkaCall) -> LeaveGroupResponse:
-        if error := self._refusal(request.group_id, call):
+        if error := self._refusals.of(request.group_id, call):
             return LeaveGroupResponse(error_code=error)
         if call.version < 3:
             [error] = self._groups.leave(request.group_id, [LeavingMember(request.member_id)])
@@ -195,14 +217,16 @@ class GroupHandlers:
         return DescribeGroupsResponse(groups=[self._described(group, call) for group in request.groups])
 
     def _described(self, group: str, call: KafkaCall) -> DescribedGroup:
-        if error := self._refusal(group, call):
+        if error := self._refusals.of(group, call):
             return DescribedGroup(error_code=error, group_id=group)
         state, record = self._groups.describe(group)
+        if self._groups.consumers.group(group) is not None:
+            state = GroupState.DEAD
         missing = state is GroupState.DEAD and call.version >= 6
         settled = state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE)
         return DescribedGroup(
             error_code=KafkaError.GROUP_ID_NOT_FOUND if missing else KafkaError.NONE,
-            error_message=f"group {group} does not exist" if missing else None,
+            error_message=f"no group {group} of the classic protocol exists" if missing else None,
             group_id=group,
             group_state=state.value,
             protocol_type=record.protocol_type,
@@ -211,40 +235,30 @@ class GroupHandlers:
         )
 
     async def _list(self, request: ListGroupsRequest, call: KafkaCall) -> ListGroupsResponse:
-        if error := self._denied(call):
+        if error := self._refusals.denied(call):
             return ListGroupsResponse(error_code=error)
         if not self._groups.loaded:
             return ListGroupsResponse(error_code=KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
+        consumers = {group.id: group.state for group in self._groups.consumers.groups()}
+        found = [(group, kind, state.value, _CLASSIC) for group, kind, state in self._groups.states()]
+        found = [one for one in found if one[0] not in consumers]
+        found += [(group, _CONSUMER, state, _CONSUMER) for group, state in consumers.items()]
         return ListGroupsResponse(
             groups=[
-                ListedGroup(group_id=group, protocol_type=kind, group_state=state.value, group_type=_CLASSIC)
-                for group, kind, state in self._groups.states()
-                if (not states or state.value.lower() in states) and (not types or _CLASSIC in types)
+                ListedGroup(group_id=group, protocol_type=kind, group_state=state, group_type=protocol)
+                for group, kind, state, protocol in sorted(found)
+                if (not states or state.lower() in states) and (not types or protocol in types)
             ]
         )
 
     async def _delete(self, request: DeleteGroupsRequest, call: KafkaCall) -> DeleteGroupsResponse:
         results = []
         for group in request.groups_names:
-            error = self._refusal(group, call) or await self._groups.delete(group)
+            error = self._refusals.of(group, call) or await self._groups.delete(group)
             results.append(DeletedGroup(group_id=group, error_code=error))
         return DeleteGroupsResponse(results=results)
-
-    # ---- refusals ----------------------------------------------------------------------------------------------------
-
-    def _refusal(self, group: str, call: KafkaCall) -> KafkaError:
-        return self._denied(call) or self._groups.refusal(group)
-
-    def _denied(self, call: KafkaCall) -> KafkaError:
-        """Return an error for clients that may not read any stream: groups are for readers."""
-        try:
-            self._back.require_some(self._names.basin, "", READ)
-        except OperationFailed as error:
-            call.refused(error.failure)
-            return KafkaError.GROUP_AUTHORIZATION_FAILED
-        return KafkaError.NONE
 
 
 def _members(record: GroupRecord, *, settled: bool) -> Iterator[DescribedMember]:
@@ -259,7 +273,7 @@ def _members(record: GroupRecord, *, settled: bool) -> Iterator[DescribedMember]
         )
 
 
-def _client_host() -> str:
+def client_host() -> str:
     """Return the client's address, as Kafka's tools show it."""
     tap = CONNECTION.get()
     return "" if tap is None else f"/{tap.conversation.client[0]}"

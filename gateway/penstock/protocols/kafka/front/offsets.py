@@ -30,6 +30,7 @@ from penstock_codecs.kafka.group_messages import (
     OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
+    WantedGroup,
     WantedOffsets,
 )
 
@@ -156,10 +157,22 @@ class OffsetHandlers:
     async def _fetch(self, request: OffsetFetchRequest, call: KafkaCall) -> OffsetFetchResponse:
         if call.version >= 8:
             stable = request.require_stable
-            groups = [await self._fetched(one.group_id, one.topics, call, stable=stable) for one in request.groups]
+            groups = [
+                FetchedOffsets(group_id=one.group_id, error_code=error)
+                if (error := self._refused_member(one))
+                else await self._fetched(one.group_id, one.topics, call, stable=stable)
+                for one in request.groups
+            ]
             return OffsetFetchResponse(groups=groups)
         found = await self._fetched(request.group_id, request.topics, call, stable=request.require_stable)
         return OffsetFetchResponse(topics=found.topics, error_code=found.error_code)
+
+    def _refused_member(self, asked: WantedGroup) -> KafkaError:
+        """Return the error of a request by a member in a certain epoch, NONE if it has it, or for other clients."""
+        if asked.member_id is None or asked.member_epoch < 0:
+            return KafkaError.NONE
+        member = Membership(group=asked.group_id, member=asked.member_id, generation=asked.member_epoch)
+        return self._groups.refused_fetch(member)
 
     async def _fetched(
         self, group: str, wanted: list[WantedOffsets] | None, call: KafkaCall, *, stable: bool

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from penstock.core.address import Address
 from penstock.protocols.kafka.groups.messages import GroupLimits
 from penstock.protocols.kafka.names import KafkaNames
+from penstock.protocols.kafka.transactions.limits import TransactionLimits
 from penstock.routing.access.clients import ClientRules
 from penstock.routing.access.passwords import Passwords
 from penstock_codecs.limits import MIB
@@ -38,5 +39,6 @@ class KafkaSettings:
     max_fetch_wait_ms: int = 30_000
     clients: KafkaClients = field(default_factory=KafkaClients)
     groups: GroupLimits = field(default_factory=GroupLimits)
+    transactions: TransactionLimits = field(default_factory=TransactionLimits)
     idle_timeout_seconds: float = 600.0
     send_timeout_seconds: float = 30.0

@@ -4,5 +4,6 @@ Theory of operation. `coordinator` decides, without I/O: requests and times go i
 out. It holds all groups (`group`), whose states are a table (`states`), and their time-outs as values (`timers`).
 Everything that must outlive the process is in a table of the embedded store: groups with their assignments, so that
 members go on after a restart as if nothing had happened, and committed offsets, which are acknowledged when they are on
-disk.
+disk. Groups of the consumer protocol (KIP-848) have a coordinator of their own (`epochs`, `assignors`), and share the
+rest. A group is of the protocol of its members; without members it is of neither.
 """

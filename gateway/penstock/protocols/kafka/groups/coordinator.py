@@ -187,6 +187,21 @@ class GroupCoordinator:
         self._beat(group, group.members[request.member], now)
         return KafkaError.REBALANCE_IN_PROGRESS if group.state is _S.COMPLETING_REBALANCE else KafkaError.NONE
 
+    def hold(self, group_id: str) -> KafkaError:
+        """Store a group whose members are of the consumer protocol, as one without members: its offsets are kept from
+        now on as if its last member had left. Return an error if there is no room for another group."""
+        group = self._groups.get(group_id)
+        if group is None:
+            error = self._create_simple(group_id)
+            if error is not KafkaError.NONE:
+                return error
+            group = self._groups[group_id]
+        if group.state is _S.DEAD:
+            return KafkaError.COORDINATOR_NOT_AVAILABLE
+        group.protocol_type = "consumer"
+        self._save(group_id, group.record(), _nothing)
+        return KafkaError.NONE
+
     def delete(self, group_id: str, ticket: int) -> None:
         """Delete a group without members, and its offsets; it is answered when that is durable."""
         group = self._groups.get(group_id)

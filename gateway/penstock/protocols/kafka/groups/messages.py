@@ -39,6 +39,7 @@ class GroupLimits:
     time may wait before it is taken for lost. `max_groups`: groups. `max_members`: members of a group.
     `max_group_bytes`: subscriptions and assignments of a group's members, with some 250 bytes for each; `max_bytes`:
     those of all groups. `offset_retention`: how long committed offsets are kept after their group has no members.
+    `consumer_session`, `consumer_heartbeat`: session time-out and time between heartbeats of the consumer protocol.
     """
 
     min_session: float = 6.0
@@ -50,6 +51,8 @@ class GroupLimits:
     max_group_bytes: int = 512 * 1024
     max_bytes: int = 64 * 1024 * 1024
     offset_retention: float = 7 * 86_400.0
+    consumer_session: float = 45.0
+    consumer_heartbeat: float = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

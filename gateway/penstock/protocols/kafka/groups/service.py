@@ -6,7 +6,6 @@ After that the coordinator is the authority on groups, and the table follows it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, TypeVar
@@ -17,7 +16,10 @@ import structlog
 import trio
 
 from penstock.core.clock import Clock, wall_clock
+from penstock.protocols.kafka.groups.assignors import GroupTopic
 from penstock.protocols.kafka.groups.coordinator import GroupCoordinator
+from penstock.protocols.kafka.groups.epoch_service import EpochService, or_never
+from penstock.protocols.kafka.groups.epochs import EpochHeartbeat, EpochStatus
 from penstock.protocols.kafka.groups.journal import GroupJournal
 from penstock.protocols.kafka.groups.messages import (
     GroupLimits,
@@ -69,6 +71,7 @@ class GroupService:
         self._coordinator = GroupCoordinator(limits, lambda: str(uuid4()))
         self._journal = GroupJournal(table)
         self._offsets = CommittedOffsets(table, self._journal)
+        self.consumers = EpochService(table, self._journal, limits, self._hold)
         self._tickets = count()
         self._waiting: dict[int, _Waiting] = {}
         self._nursery: trio.Nursery | None = None
@@ -83,8 +86,9 @@ class GroupService:
             self._nursery = nursery
             task_status.started()
             nursery.start_soon(self._sweep_regularly)
+            nursery.start_soon(self.consumers.run)
             while True:
-                with trio.CancelScope(deadline=_or_never(self._coordinator.deadline())) as self._until:
+                with trio.CancelScope(deadline=or_never(self._coordinator.deadline())) as self._until:
                     await trio.sleep_forever()
                 self._coordinator.fire(trio.current_time())
                 self._work()
@@ -93,6 +97,7 @@ class GroupService:
         while True:
             try:
                 loaded = [one async for one in self._table.each(_GROUPS)]
+                await self.consumers.load()
                 break
             except OperationFailed as error:
                 log.warning("groups_not_loaded", reason=str(error.failure))
@@ -115,6 +120,8 @@ class GroupService:
 
     async def join(self, request: JoinRequest) -> JoinAnswer:
         """Join a group; wait for its next generation."""
+        if self.consumers.group(request.group) is not None:
+            return JoinAnswer(error=KafkaError.INCONSISTENT_GROUP_PROTOCOL, member=request.member)
         answer: JoinAnswer = await self._answer(lambda ticket, now: self._coordinator.join(request, ticket, now))
         return answer
 
@@ -122,6 +129,35 @@ class GroupService:
         """Wait for the assignment of a member."""
         answer: SyncAnswer = await self._answer(lambda ticket, now: self._coordinator.sync(request, ticket, now))
         return answer
+
+    async def consumer_heartbeat(self, request: EpochHeartbeat, topics: Mapping[str, GroupTopic]) -> EpochStatus:
+        """Return the answer to a heartbeat of the consumer protocol. A group is of the protocol of its members."""
+        state, _ = self.describe(request.group)
+        if state not in (GroupState.DEAD, GroupState.EMPTY):
+            why = f"group {request.group!r:.80} has members of the classic protocol"
+            return EpochStatus(KafkaError.GROUP_ID_NOT_FOUND, why)
+        if state is GroupState.DEAD and request.epoch == 0 and (error := self._hold(request.group)):
+            return EpochStatus(error, f"there is no room for group {request.group!r:.80}")
+        return await self.consumers.heartbeat(request, topics)
+
+    def _hold(self, group: str) -> KafkaError:
+        return self._at_once(self._coordinator.hold(group))
+
+    @property
+    def consumer_heartbeat_seconds(self) -> float:
+        """Time between heartbeats of the consumer protocol."""
+        return self._limits().consumer_heartbeat
+
+    def refused_fetch(self, membership: Membership) -> KafkaError:
+        """Return the error of a member of the consumer protocol that asks for offsets, NONE for all others."""
+        return self.consumers.check(membership) or KafkaError.NONE
+
+    def _refused_commit(self, membership: Membership) -> KafkaError:
+        """Return the error of a commit of offsets, NONE if they may be committed now."""
+        error = self.consumers.check(membership)
+        if error is not None:
+            return error
+        return self._at_once(self._coordinator.check_commit(membership, trio.current_time()))
 
     def heartbeat(self, membership: Membership) -> KafkaError:
         """Prolong the session of a member."""
@@ -143,6 +179,8 @@ class GroupService:
 
     async def delete(self, group: str) -> KafkaError:
         """Delete a group without members, and its offsets."""
+        if self.consumers.group(group) is not None:
+            return KafkaError.NON_EMPTY_GROUP
         answer: KafkaError = await self._answer(lambda ticket, _: self._coordinator.delete(group, ticket))
         return answer
 
@@ -158,7 +196,7 @@ class GroupService:
     ) -> dict[GroupPartition, KafkaError]:
         """Return an error for each offset that a transaction is to commit, NONE for those that can be committed. A
         client without a group may do it whether the group has members or not."""
-        error = self._at_once(self._coordinator.check_commit(membership, trio.current_time()))
+        error = self._refused_commit(membership)
         if error is KafkaError.UNKNOWN_MEMBER_ID and membership.generation < 0 and not membership.member:
             error = KafkaError.NONE
         return {one: error or _refused_offset(offset) for one, offset in offsets.items()}
@@ -178,7 +216,7 @@ class GroupService:
     ) -> dict[GroupPartition, KafkaError]:
         """Commit offsets for a member, or a client without a group; `committed_at` is set here. Return an error for
         each, NONE for those that are on disk."""
-        error = self._at_once(self._coordinator.check_commit(membership, trio.current_time()))
+        error = self._refused_commit(membership)
         if error:
             return dict.fromkeys(offsets, error)
         errors = {one: _refused_offset(offset) for one, offset in offsets.items()}
@@ -208,6 +246,8 @@ class GroupService:
         subscribed = subscribed_topics(record)
         if subscribed is None:
             return KafkaError.NON_EMPTY_GROUP
+        if (consumers := self.consumers.group(group)) is not None:
+            subscribed |= consumers.subscribed
         errors = {
             one: KafkaError.GROUP_SUBSCRIBED_TO_TOPIC if one.topic in subscribed else KafkaError.NONE
             for one in partitions
@@ -247,7 +287,7 @@ class GroupService:
                     waiting.event.set()
             else:
                 self._save(event)
-        self._until.deadline = _or_never(self._coordinator.deadline())
+        self._until.deadline = or_never(self._coordinator.deadline())
 
     def _save(self, save: SaveGroup) -> None:
         """Begin to store a group: its place among all changes is fixed here."""
@@ -304,6 +344,8 @@ class GroupService:
             subscribed = subscribed_topics(record)
             if state not in (GroupState.EMPTY, GroupState.STABLE) or subscribed is None:
                 continue
+            if self.consumers.group(group) is not None:
+                continue
             left_late = state is GroupState.EMPTY and stored.saved_at > before
             if left_late and record.protocol_type:
                 continue
@@ -331,7 +373,3 @@ def _refused_offset(offset: CommittedOffset) -> KafkaError:
     if offset.offset < 0:
         return KafkaError.OFFSET_OUT_OF_RANGE
     return KafkaError.OFFSET_METADATA_TOO_LARGE if len(offset.metadata or "") > _MOST_METADATA else KafkaError.NONE
-
-
-def _or_never(deadline: float | None) -> float:
-    return math.inf if deadline is None else deadline

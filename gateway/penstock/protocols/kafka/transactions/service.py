@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,6 +16,7 @@ from penstock.protocols.kafka.groups.offsets import CommittedOffset, GroupPartit
 from penstock.protocols.kafka.groups.service import GroupService
 from penstock.protocols.kafka.sequences import KafkaRefusal
 from penstock.protocols.kafka.transactions.delivery import deliver
+from penstock.protocols.kafka.transactions.limits import TransactionLimits
 from penstock.protocols.kafka.transactions.pending import MOST_BATCH, TransactionBatches
 from penstock.protocols.kafka.transactions.records import (
     TRANSACTION_TRANSITIONS,
@@ -31,9 +31,9 @@ from penstock_codecs.failures import OperationFailed
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import KafkaBatch, read_batches
 from penstock_codecs.kafka.carrying import parts_of
-from penstock_codecs.limits import MIB, SEGMENT_MAX_TABLE_VALUE
+from penstock_codecs.limits import SEGMENT_MAX_TABLE_VALUE
 
-__all__ = ["TransactionLimits", "TransactionService", "TransactionalProducer"]
+__all__ = ["TransactionService", "TransactionalProducer"]
 
 log = structlog.get_logger()
 
@@ -42,20 +42,6 @@ _TRANSACTIONS: Final = Prefix("transaction/", TransactionRecord)
 _LAST_EPOCH: Final = (1 << 15) - 2
 _AGAIN_SECONDS: Final = 1.0
 _FORGET_SECONDS: Final = 600.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionLimits:
-    """Bounds of all transactions. `max_timeout`: seconds that a producer may let one be open. `max_producers`:
-    transactional ids. `max_bytes`: batches of a transaction. `retention`: seconds for which an id is kept after its
-    last transaction. `patience`: seconds to wait until committed records are in their streams, before a commit that is
-    decided is answered."""
-
-    max_timeout: float = 900.0
-    max_producers: int = 10_000
-    max_bytes: int = 256 * MIB
-    retention: float = 7 * 86_400.0
-    patience: float = 10.0
 
 
 class TransactionalProducer(NamedTuple):
@@ -67,7 +53,10 @@ class TransactionalProducer(NamedTuple):
 
 
 class TransactionService:
-    """The transactions of one listener. Methods return error codes unless they say what they raise."""
+    """The transactions of one listener. `limits` returns the bounds, which a reload may change.
+
+    Methods return error codes unless they say what they raise.
+    """
 
     def __init__(
         self,
@@ -75,14 +64,14 @@ class TransactionService:
         table: StructTable,
         groups: GroupService,
         *,
-        limits: TransactionLimits | None = None,
+        limits: Callable[[], TransactionLimits] = TransactionLimits,
         clock: Clock = wall_clock,
     ) -> None:
         self._back = back
         self._table = table
         self._groups = groups
         self._pending = TransactionBatches(table, groups.journal)
-        self._limits = limits or TransactionLimits()
+        self._limits = limits
         self._clock = clock
         self._producers: dict[str, ProducerState] = {}
         self._nursery: trio.Nursery | None = None
@@ -146,7 +135,7 @@ class TransactionService:
                         await self._decide(name, producer, _S.PREPARE_ABORT, bump=True)
 
     async def _forget_old(self) -> None:
-        before = self._clock() - round(self._limits.retention * 1000)
+        before = self._clock() - round(self._limits().retention * 1000)
         for name, producer in list(self._producers.items()):
             record = producer.record
             idle = record.state is not _S.ONGOING and not record.state.prepared
@@ -172,13 +161,13 @@ class TransactionService:
         the id that it gets if it needs one."""
         if not self.loaded:
             return KafkaError.COORDINATOR_LOAD_IN_PROGRESS, -1, -1
-        if not 0 < timeout_ms <= self._limits.max_timeout * 1000:
+        if not 0 < timeout_ms <= self._limits().max_timeout * 1000:
             return KafkaError.INVALID_TRANSACTION_TIMEOUT, -1, -1
         if not transactional_id or len(transactional_id.encode()) > 1024:
             return KafkaError.INVALID_REQUEST, -1, -1
         producer = self._producers.get(transactional_id)
         if producer is None:
-            if len(self._producers) >= self._limits.max_producers:
+            if len(self._producers) >= self._limits().max_producers:
                 return KafkaError.POLICY_VIOLATION, -1, -1
             producer = ProducerState(TransactionRecord(producer_id=new_id, epoch=-1, timeout_ms=timeout_ms))
             self._producers[transactional_id] = producer
@@ -307,8 +296,10 @@ class TransactionService:
         added = any((one.topic, one.partition) == partition for one in producer.record.partitions)
         if producer.record.state is not _S.ONGOING or producer.ending or not added:
             raise KafkaRefusal(KafkaError.INVALID_TXN_STATE, "the partition is not in an open transaction")
-        if producer.size + len(data) > self._limits.max_bytes:
-            raise KafkaRefusal(KafkaError.POLICY_VIOLATION, f"a transaction has at most {self._limits.max_bytes} bytes")
+        if producer.size + len(data) > self._limits().max_bytes:
+            raise KafkaRefusal(
+                KafkaError.POLICY_VIOLATION, f"a transaction has at most {self._limits().max_bytes} bytes"
+            )
         place = producer.places.setdefault(partition, PendingPlace())
         async with producer.write(), place.turn:
             position, known = place.sequence.place(batch)
@@ -343,7 +334,7 @@ class TransactionService:
         return KafkaError.NONE
 
     async def _executed(self, producer: ProducerState) -> bool:
-        with trio.move_on_after(self._limits.patience):
+        with trio.move_on_after(self._limits().patience):
             await producer.done.wait()
         return producer.done.is_set()
 

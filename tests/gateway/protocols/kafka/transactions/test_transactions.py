@@ -15,7 +15,7 @@ from support.store import BASIN, Wall
 
 from penstock.core.back import Back, BackWrapper
 from penstock.core.permissions import APPEND, Permission
-from penstock.protocols.kafka.transactions.service import TransactionLimits
+from penstock.protocols.kafka.transactions.limits import TransactionLimits
 from penstock_codecs.byte_operations import AppendAs
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.kafka import KafkaError
@@ -115,7 +115,7 @@ async def started(directory: Path, wall: Wall | None = None, through: Back | Non
             front.front.transactions._back = through
         front.front.transactions._clock = front.wall
         nursery.start_soon(front.front.transactions.run)
-        front.front.transactions._limits = TransactionLimits(patience=0.5)
+        front.front.settings.transactions = TransactionLimits(patience=0.5)
         while not front.front.transactions.loaded:  # noqa: ASYNC110
             await trio.sleep(0.01)
         yield front

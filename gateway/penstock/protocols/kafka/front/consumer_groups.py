@@ -1,0 +1,221 @@
+"""APIs of the consumer group protocol (KIP-848)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from penstock.core.back import Back
+from penstock.core.permissions import READ
+from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
+from penstock.protocols.kafka.front.groups import GroupRefusals, client_host
+from penstock.protocols.kafka.groups.assignors import GroupTopic, OwnedPartition
+from penstock.protocols.kafka.groups.epochs import EpochGroup, EpochHeartbeat, EpochMember
+from penstock.protocols.kafka.groups.service import GroupService
+from penstock.protocols.kafka.names import KafkaNames
+from penstock.protocols.kafka.topic_ids import TopicIds
+from penstock.protocols.kafka.topics import KafkaTopics
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.kafka import KafkaError
+from penstock_codecs.kafka.consumer_group_messages import (
+    AssignedTopic,
+    ConsumerAssignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    DescribedAssignment,
+    DescribedConsumer,
+    DescribedConsumerGroup,
+    DescribedTopic,
+)
+from penstock_codecs.kafka.schema import NO_UUID
+
+__all__ = ["ConsumerGroupHandlers"]
+
+_OF_CONSUMERS: Final = 1
+"""The type of a member that speaks this protocol."""
+_MOST_LOOKED: Final = 100_000
+_LOOK_SECONDS: Final = 5.0
+"""Time for which what was found of a topic is used: clients of all protocols create and delete topics."""
+
+
+@dataclass(slots=True)
+class _Looked:
+    """A topic as it was found, None if it does not exist, and when."""
+
+    topic: GroupTopic | None
+    at: float
+
+
+class ConsumerGroupHandlers:
+    """Handlers of ConsumerGroupHeartbeat and ConsumerGroupDescribe."""
+
+    def __init__(self, back: Back, names: KafkaNames, groups: GroupService, topics: KafkaTopics, ids: TopicIds) -> None:
+        self._back = back
+        self._names = names
+        self._groups = groups
+        self._topics = topics
+        self._ids = ids
+        self._refusals = GroupRefusals(back, names, groups)
+        self._looked: dict[str, _Looked] = {}
+        self.handlers: KafkaHandlers = {
+            ConsumerGroupHeartbeatRequest: self._heartbeat,
+            ConsumerGroupDescribeRequest: self._describe,
+        }
+
+    # ---- members -----------------------------------------------------------------------------------------------------
+
+    async def _heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, call: KafkaCall
+    ) -> ConsumerGroupHeartbeatResponse:
+        if error := self._refusals.of(request.group_id, call):
+            return ConsumerGroupHeartbeatResponse(error_code=error)
+        if request.subscribed_topic_regex:
+            why = "the gateway does not match topics with regular expressions"
+            return ConsumerGroupHeartbeatResponse(error_code=KafkaError.INVALID_REGULAR_EXPRESSION, error_message=why)
+        subscribed = frozenset(request.subscribed_topic_names or ())
+        if denied := [name for name in sorted(subscribed) if not self._may_read(name, call)]:
+            why = f"topic {denied[0]} may not be read"
+            return ConsumerGroupHeartbeatResponse(error_code=KafkaError.TOPIC_AUTHORIZATION_FAILED, error_message=why)
+        group = self._groups.consumers.group(request.group_id)
+        try:
+            topics = await self._existing(subscribed if group is None else subscribed | group.subscribed)
+        except OperationFailed as failed:
+            call.refused(failed.failure)
+            return ConsumerGroupHeartbeatResponse(error_code=KafkaError.COORDINATOR_NOT_AVAILABLE)
+        status = await self._groups.consumer_heartbeat(_heartbeat_of(request, call), topics)
+        if status.error:
+            call.refusals += 1
+        assigned = None
+        if status.assignment is not None:
+            assigned = ConsumerAssignment(topic_partitions=_by_topic(status.assignment))
+        return ConsumerGroupHeartbeatResponse(
+            error_code=status.error,
+            error_message=status.message,
+            member_id=status.member,
+            member_epoch=status.epoch,
+            heartbeat_interval_ms=round(self._groups.consumer_heartbeat_seconds * 1000),
+            assignment=assigned,
+        )
+
+    def _may_read(self, topic: str, call: KafkaCall) -> bool:
+        try:
+            self._back.require(self._names.to_stream(topic), READ)
+        except OperationFailed as error:
+            call.refused(error.failure)
+            return False
+        return True
+
+    async def _existing(self, names: Iterable[str]) -> dict[str, GroupTopic]:
+        """Return those of the topics that exist, and have an id. What a client may not see is as it was seen before."""
+        now, found = trio.current_time(), {}
+        for name in sorted(names):
+            looked = self._looked.get(name)
+            if looked is None or looked.at + _LOOK_SECONDS <= now:
+                try:
+                    looked = _Looked(await self._look(name), now)
+                except OperationFailed as error:
+                    if error.failure.code is not FailureCode.PERMISSION_DENIED:
+                        raise
+                    looked = _Looked(None if looked is None else looked.topic, now)
+                self._looked[name] = looked
+            if looked.topic is not None:
+                found[name] = looked.topic
+        if len(self._looked) > _MOST_LOOKED:
+            self._looked.clear()
+        return found
+
+    async def _look(self, name: str) -> GroupTopic | None:
+        try:
+            topic = GroupTopic(await self._ids.of(name), await self._topics.partitions(name))
+        except OperationFailed as error:
+            if error.failure.code not in (FailureCode.STREAM_NOT_FOUND, FailureCode.BAD_PATH):
+                raise
+            return None
+        return None if topic.id == NO_UUID else topic
+
+    # ---- administration ----------------------------------------------------------------------------------------------
+
+    async def _describe(self, request: ConsumerGroupDescribeRequest, call: KafkaCall) -> ConsumerGroupDescribeResponse:
+        return ConsumerGroupDescribeResponse(groups=[self._described(group, call) for group in request.group_ids])
+
+    def _described(self, group_id: str, call: KafkaCall) -> DescribedConsumerGroup:
+        if error := self._refusals.of(group_id, call):
+            return DescribedConsumerGroup(error_code=error, group_id=group_id)
+        group = self._groups.consumers.group(group_id)
+        if group is None:
+            why = f"group {group_id} has no members of the consumer protocol"
+            return DescribedConsumerGroup(
+                error_code=KafkaError.GROUP_ID_NOT_FOUND, error_message=why, group_id=group_id
+            )
+        return DescribedConsumerGroup(
+            group_id=group_id,
+            group_state=group.state,
+            group_epoch=group.epoch,
+            assignment_epoch=group.epoch,
+            assignor_name=group.assignor,
+            members=[_member(group, member) for member in group.members.values()],
+        )
+
+
+def _heartbeat_of(request: ConsumerGroupHeartbeatRequest, call: KafkaCall) -> EpochHeartbeat:
+    owned = None
+    if request.topic_partitions is not None:
+        owned = frozenset(
+            OwnedPartition(one.topic_id, number) for one in request.topic_partitions for number in one.partitions
+        )
+    return EpochHeartbeat(
+        group=request.group_id,
+        member=request.member_id,
+        epoch=request.member_epoch,
+        instance=request.instance_id,
+        rack=request.rack_id,
+        client_id=call.request.client_id or "",
+        client_host=client_host(),
+        rebalance_timeout=None if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms / 1000,
+        topics=None if request.subscribed_topic_names is None else frozenset(request.subscribed_topic_names),
+        assignor=request.server_assignor,
+        owned=owned,
+        makes_id=call.version >= 1,
+    )
+
+
+def _numbers(partitions: Iterable[OwnedPartition]) -> dict[bytes, list[int]]:
+    """Return the numbers of partitions by the id of their topic, in order."""
+    found: dict[bytes, list[int]] = {}
+    for one in sorted(partitions):
+        found.setdefault(one.topic, []).append(one.number)
+    return found
+
+
+def _by_topic(partitions: Iterable[OwnedPartition]) -> list[AssignedTopic]:
+    return [AssignedTopic(topic_id=topic, partitions=numbers) for topic, numbers in _numbers(partitions).items()]
+
+
+def _member(group: EpochGroup, member: EpochMember) -> DescribedConsumer:
+    names = {topic.id: name for name, topic in group.topics.items()}
+
+    def assignment(partitions: Iterable[OwnedPartition]) -> DescribedAssignment:
+        return DescribedAssignment(
+            topic_partitions=[
+                DescribedTopic(topic_id=topic, topic_name=names.get(topic, ""), partitions=numbers)
+                for topic, numbers in _numbers(partitions).items()
+            ]
+        )
+
+    return DescribedConsumer(
+        member_id=member.id,
+        instance_id=member.instance,
+        rack_id=member.rack,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topics),
+        assignment=assignment(member.assigned),
+        target_assignment=assignment(member.target),
+        member_type=_OF_CONSUMERS,
+    )

@@ -1,0 +1,106 @@
+"""The groups of the consumer protocol of one listener: their coordinator with a clock and a table.
+
+A heartbeat is answered once the group that it leaves is on disk. Changes that wait for the disk together are one write.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Final
+from uuid import uuid4
+
+import trio
+
+from penstock.protocols.kafka.groups.assignors import GroupTopic
+from penstock.protocols.kafka.groups.epochs import (
+    EpochCoordinator,
+    EpochGroup,
+    EpochGroupRecord,
+    EpochHeartbeat,
+    EpochStatus,
+)
+from penstock.protocols.kafka.groups.journal import GroupJournal, JournalBatch
+from penstock.protocols.kafka.groups.messages import GroupLimits, Membership
+from penstock.protocols.struct_table import Prefix, StructTable
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.kafka import KafkaError
+
+__all__ = ["EpochService"]
+
+_GROUPS: Final = Prefix("consumers/", EpochGroupRecord)
+
+
+class EpochService:
+    """The groups of a listener. `limits` returns the bounds; `emptied` is called for each group that has lost its
+    last member. `run` must be running."""
+
+    def __init__(
+        self,
+        table: StructTable,
+        journal: GroupJournal,
+        limits: Callable[[], GroupLimits],
+        emptied: Callable[[str], object],
+    ) -> None:
+        self._emptied = emptied
+        self._table = table
+        self._journal = journal
+        self._coordinator = EpochCoordinator(limits, lambda: str(uuid4()))
+        self._writes: dict[str, JournalBatch] = {}
+        self._until = trio.CancelScope()
+
+    async def load(self) -> None:
+        """Take up the groups that are stored. Raises OperationFailed."""
+        async for group, record in self._table.each(_GROUPS):
+            self._coordinator.restore(group, record, trio.current_time())
+
+    async def run(self) -> None:
+        """Do what time demands, until cancelled."""
+        while True:
+            with trio.CancelScope(deadline=or_never(self._coordinator.deadline())) as self._until:
+                await trio.sleep_forever()
+            self._coordinator.fire(trio.current_time())
+            self._write()
+
+    def group(self, group_id: str) -> EpochGroup | None:
+        """Return a group, None if it has no members of this protocol."""
+        return self._coordinator.groups.get(group_id)
+
+    def groups(self) -> list[EpochGroup]:
+        """Return all groups."""
+        return list(self._coordinator.groups.values())
+
+    def check(self, membership: Membership) -> KafkaError | None:
+        """See `EpochCoordinator.check`."""
+        return self._coordinator.check(membership)
+
+    async def heartbeat(self, request: EpochHeartbeat, topics: Mapping[str, GroupTopic]) -> EpochStatus:
+        """Return the answer to a heartbeat, once it is durable. `topics`: see `EpochCoordinator.heartbeat`."""
+        status = self._coordinator.heartbeat(request, topics, trio.current_time())
+        self._write()
+        batch = self._writes.get(request.group)
+        if batch is not None:
+            try:
+                await batch.durable()
+            except OperationFailed:
+                self._coordinator.changed.add(request.group)
+                return EpochStatus(KafkaError.COORDINATOR_NOT_AVAILABLE, "the group could not be stored")
+            if self._writes.get(request.group) is batch:
+                del self._writes[request.group]
+        return status
+
+    def _write(self) -> None:
+        """Begin to store what has changed, and watch the new deadline."""
+        while self._coordinator.changed:
+            group_id = self._coordinator.changed.pop()
+            group = self.group(group_id)
+            record = None if group is None else group.record()
+            if record is None:
+                self._emptied(group_id)
+            self._writes[group_id] = self._journal.change({_GROUPS.key(group_id): record})
+        self._until.deadline = or_never(self._coordinator.deadline())
+
+
+def or_never(deadline: float | None) -> float:
+    """Return a deadline for trio."""
+    return math.inf if deadline is None else deadline

@@ -1,0 +1,23 @@
+"""The bounds of transactions, which the settings of a listener name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock_codecs.limits import MIB
+
+__all__ = ["TransactionLimits"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionLimits:
+    """Bounds of all transactions. `max_timeout`: seconds that a producer may let one be open. `max_producers`:
+    transactional ids. `max_bytes`: batches of a transaction. `retention`: seconds for which an id is kept after its
+    last transaction. `patience`: seconds to wait until committed records are in their streams, before a commit that is
+    decided is answered."""
+
+    max_timeout: float = 900.0
+    max_producers: int = 10_000
+    max_bytes: int = 256 * MIB
+    retention: float = 7 * 86_400.0
+    patience: float = 10.0
