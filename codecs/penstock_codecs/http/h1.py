@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import h11
+from h11._writers import ChunkedWriter
 
 from penstock_codecs.codec import NEED_DATA, PAUSED, Pull, Role
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
@@ -292,7 +293,7 @@ class Http1Connection(HttpCodec):
         if type(event) is Body:
             size = sum(map(len, event.parts))
             if size and not self._bodiless:
-                self._send_event(h11.Data(data=BodyParts(event.parts, size)))  # type: ignore[arg-type]
+                self._send_body(event.parts, size)
             if event.end:
                 self._send_event(h11.EndOfMessage())
         elif type(event) is End:
@@ -320,6 +321,13 @@ class Http1Connection(HttpCodec):
         self._send_event(response_of(event.status, headers))
         if event.end:
             self._send_event(h11.EndOfMessage())
+
+    def _send_body(self, parts: Sequence[Buffer], size: int) -> None:
+        """Send a piece of a body: as a chunk without h11, whose state does not change by one."""
+        if self._h11.our_state is h11.SEND_BODY and type(self._h11._writer) is ChunkedWriter:
+            self._out += (b"%x\r\n" % size, *parts, b"\r\n")
+        else:
+            self._send_event(h11.Data(data=BodyParts(parts, size)))  # type: ignore[arg-type]
 
     def _send_event(self, event: Any) -> None:
         parts: Sequence[Any] = self._h11.send_with_data_passthrough(event) or ()
