@@ -46,6 +46,9 @@ class _Listener(ListenerKind[KafkaListener]):
         ("max_fetch_wait_ms", "the answer has no records", ""),
         ("max_groups", "`POLICY_VIOLATION`", ""),
         ("max_group_members", "`GROUP_MAX_SIZE_REACHED`", ""),
+        ("max_transaction_seconds", "`INVALID_TRANSACTION_TIMEOUT`", ""),
+        ("max_transactional_ids", "`POLICY_VIOLATION`", ""),
+        ("max_transaction_bytes", "`POLICY_VIOLATION`", ""),
         ("idle_timeout_seconds", "the connection is closed", "idle_timeout_seconds"),
         ("send_timeout_seconds", "the connection is closed", "send_timeout_seconds"),
     )
