@@ -98,6 +98,7 @@ from penstock_codecs.kafka.topic_messages import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from penstock_codecs.kafka.wire import KafkaFault
 from penstock_codecs.limits import MIB
 
 __all__ = ["SUITE"]
@@ -198,6 +199,13 @@ class KafkaTestLine:
         end = 4 + int.from_bytes(self._held[:4], "big")
         frame, self._held = self._held[4:end], self._held[end:]
         return frame
+
+    async def answer(self, request: KafkaRequest) -> KafkaMessage:
+        """Return the response to a request that was sent as bytes. Raises Deviation for one that cannot be read."""
+        try:
+            return read_response(request, await self.frame())
+        except KafkaFault as fault:
+            raise Deviation(f"expected a response to {request.api.name} version {request.version}: {fault}") from None
 
     async def ended(self) -> None:
         """Expect the end of the connection, without another response."""
@@ -395,10 +403,11 @@ async def requests_in_flight(session: KafkaTestSession) -> None:
     """Requests in flight are answered in their order, each with its correlation id."""
     line = await session.line()
     requests = [line.request(MetadataRequest(topics=[])), line.request(ApiVersionsRequest())]
-    requests = [replace(one, correlation_id=number) for number in (7, -3, 7) for one in requests]
+    numbers = (7, -3, 2, 1 << 30, -1, 0)
+    requests = [replace(one, correlation_id=number) for one, number in zip(requests * 3, numbers, strict=True)]
     await line.send_bytes(b"".join(piece for one in requests for piece in encode_request(one)))
     for one in requests:
-        read_response(one, await line.frame())
+        await line.answer(one)
 
 
 @_CASES.case("framing")
@@ -408,7 +417,7 @@ async def request_in_pieces(session: KafkaTestSession) -> None:
     request = line.request(MetadataRequest(topics=[]))
     for byte in b"".join(encode_request(request)):
         await line.send_bytes(bytes([byte]))
-    read_response(request, await line.frame())
+    await line.answer(request)
 
 
 @_CASES.case("framing")
@@ -417,7 +426,7 @@ async def request_without_a_client(session: KafkaTestSession) -> None:
     line = await session.line()
     request = replace(line.request(MetadataRequest(topics=[])), client_id=None)
     await line.send_bytes(b"".join(encode_request(request)))
-    read_response(request, await line.frame())
+    await line.answer(request)
 
 
 @_CASES.case("framing")
@@ -472,7 +481,7 @@ async def versions_in_an_unknown_version(session: KafkaTestSession) -> None:
     request = line.request(asked, API_VERSIONS.newest)
     length, rest = (data := b"".join(encode_request(request)))[:6], data[8:]
     await line.send_bytes(length + (999).to_bytes(2, "big") + rest)
-    answer = read_response(replace(request, version=0), await line.frame())
+    answer = await line.answer(replace(request, version=0))
     assert isinstance(answer, ApiVersionsResponse)
     require_equal(answer.error_code, Code.UNSUPPORTED_VERSION)
     require(API_VERSIONS.key in [one.api_key for one in answer.api_keys], "the versions of ApiVersions", answer)
