@@ -108,7 +108,7 @@ def test_near_misses(process: GatewayProcess, address: Address, dialect: str) ->
     """The connection is answered or closed, with one log line per violation, and no other client is affected."""
     answered = 0
 
-    @examples(most=300)
+    @examples(least=40, most=300)
     @given(near_misses(dialect), st.lists(st.integers(0, 500), max_size=2))
     def run(said: bytes, cuts: list[int]) -> None:
         nonlocal answered

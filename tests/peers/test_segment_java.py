@@ -59,7 +59,7 @@ CODES = {"AuthTokenCheckFailed": (-1, 1), "ErrorMessage": (-1, 0)}
 def test_messages(cls: type[SegmentMessage], oracle: JavaProgram) -> None:
     """Java reads the messages that we encode, and encodes them to the same bytes."""
 
-    @examples(most=40)
+    @examples(least=40, most=40)
     @given(message_of(cls))
     def check(message: SegmentMessage) -> None:
         if cls.__name__ in CODES:
@@ -91,7 +91,7 @@ def test_short_forms(cls: type[SegmentMessage], oracle: JavaProgram) -> None:
 
 
 def test_a_server_of_theirs_hears_our_appends(oracle: JavaProgram) -> None:
-    @examples(most=300)
+    @examples(least=40, most=300)
     @given(st.lists(st.binary(max_size=30), min_size=1, max_size=6), st.none() | st.integers(0, 300))
     def check(bodies: list[bytes], size: int | None) -> None:
         if size is not None:
@@ -117,7 +117,7 @@ def test_a_client_of_theirs_is_heard(oracle: JavaProgram) -> None:
     """With blocks of sizes that it did not know the content for: PartialEvent and Padding are really used."""
     wrappers = set()
 
-    @examples(most=300)
+    @examples(least=40, most=300)
     @given(st.integers(0, 300), st.lists(st.integers(1, 200), min_size=1, max_size=12))
     def check(block: int, sizes: list[int]) -> None:
         (word, said) = oracle.ask("client", block, *sizes)

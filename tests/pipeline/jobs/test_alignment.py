@@ -7,6 +7,7 @@ from itertools import zip_longest
 
 from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from penstock_spark.jobs.alignment import SURE, Aligner, Alone
 
@@ -37,6 +38,7 @@ def without(sequence: Sequence[int], places: list[int]) -> list[int]:
 FEW = st.lists(st.integers(0, 3), max_size=400)
 
 
+@examples(least=40)
 @given(FEW, FEW)
 def test_what_is_not_alone_is_the_same_in_the_same_order(left: list[int], right: list[int]) -> None:
     found = aligned(left, right, window=50)
@@ -47,11 +49,13 @@ def test_what_is_not_alone_is_the_same_in_the_same_order(left: list[int], right:
     assert without(left, places(found, False)) == without(right, places(found, True))
 
 
+@examples(least=40)
 @given(FEW)
 def test_equal_sequences_have_nothing_alone(sequence: list[int]) -> None:
     assert aligned(sequence, sequence) == []
 
 
+@examples(least=40)
 @given(st.integers(1, 2_000), st.sets(st.integers(0, 1_999), max_size=60), st.sets(st.integers(0, 1_999), max_size=60))
 def test_lost_and_added_records_are_told_exactly(size: int, lost: set[int], added: set[int]) -> None:
     left = list(range(size))
@@ -68,6 +72,7 @@ def test_lost_and_added_records_are_told_exactly(size: int, lost: set[int], adde
     assert places(found, True) == expected_added
 
 
+@examples(least=40)
 @given(st.lists(st.integers(0, 1), min_size=60, max_size=600), st.data())
 def test_of_records_that_are_much_alike_no_more_stand_alone_than_were_lost(
     left: list[int], data: st.DataObject

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.findings import HOSTILE, found
 
 from penstock_spark.report import Findings, page
@@ -115,6 +116,7 @@ def test_a_single_moment_is_drawn() -> None:
     assert page(one).count("<svg") == 2
 
 
+@examples(least=40)
 @given(st.text())
 def test_any_name_is_safe_in_text_and_in_attributes(value: str) -> None:
     shown = re.sub("^<bdi>(.*)</bdi>$", r"\g<1>", name(value))
@@ -129,11 +131,13 @@ def test_names_written_from_the_right_move_nothing_beside_them() -> None:
     assert "<title>\u0627</title>" in page(Findings(), title="\u0627")
 
 
+@examples(least=40)
 @given(st.binary())
 def test_any_body_can_be_shown(data: bytes) -> None:
     assert not re.search(r"[<>]", re.sub("^<bdi>(.*)</bdi>$", r"\g<1>", bits(data)))
 
 
+@examples(least=40)
 @given(st.floats(0, 1e9))
 def test_time_windows_are_few_whatever_was_recorded(seconds: float) -> None:
     assert seconds / window_s(seconds) <= MOST_WINDOWS
