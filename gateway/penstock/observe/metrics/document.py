@@ -25,7 +25,8 @@ curl http://127.0.0.1:9600/metrics
 
 [`config/prometheus/prometheus.yml`](../config/prometheus/prometheus.yml) has a job that scrapes it,
 [`config/prometheus/alerts.yml`](../config/prometheus/alerts.yml) alerts, and
-[`config/grafana/penstock.json`](../config/grafana/penstock.json) is a dashboard that Grafana imports as it is.
+[`config/grafana/penstock.json`](../config/grafana/penstock.json) is a dashboard that Grafana imports as it is;
+`make judges` checks it against the types of [Grafana's own schema](judges.md).
 
 - No label names a connection, client or stream: the number of series depends only on the configuration.
 - Counters start at 0 with the process. A series with labels appears with its first event; one without labels is
