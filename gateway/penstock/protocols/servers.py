@@ -1,7 +1,7 @@
 """Servers by URL, as `penstock replay` and `penstock diff` are given them: SCHEME[+OPTION]://HOST:PORT[/SPACE].
 
 SPACE is the basin or scope that holds all streams on the server; without it each stream keeps the recorded one. The
-option `tls` may follow every scheme that is not an alias.
+option `tls` may follow every scheme that is not an alias. The servers of a cluster are HOST:PORT,HOST:PORT.
 """
 
 from __future__ import annotations
@@ -23,13 +23,19 @@ __all__ = ["Server", "ServerKind"]
 @dataclass(frozen=True, slots=True)
 class Server:
     """A server. `options`: those of its URL, without `tls`. `space`: the basin or scope of all streams there; None: the
-    recorded ones."""
+    recorded ones. `others`: more addresses of the same cluster, in case the first one does not answer."""
 
     kind: ServerKind
     address: Address
     tls: bool = False
     options: frozenset[str] = frozenset()
     space: str | None = None
+    others: tuple[Address, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """The server's URL without its space."""
+        return f"{self.scheme}://{','.join(map(str, (self.address, *self.others)))}"
 
     @property
     def scheme(self) -> str:
@@ -38,7 +44,7 @@ class Server:
 
     def __str__(self) -> str:
         """Return the server's URL."""
-        return f"{self.scheme}://{self.address}" + ("" if self.space is None else f"/{self.space}")
+        return self.place if self.space is None else f"{self.place}/{self.space}"
 
 
 class ServerKind:
@@ -57,6 +63,8 @@ class ServerKind:
     """The URL of a gateway on this machine at its usual port, for names without a server; one kind has it."""
     options: ClassVar[frozenset[str]] = frozenset()
     """Options of its URL beside `tls`."""
+    is_cluster: ClassVar[bool] = False
+    """True if its URL may have several addresses."""
     takes_token: ClassVar[bool] = False
     """True if it takes a bearer token."""
     default_basin: ClassVar[str | None] = None

@@ -132,10 +132,12 @@ class _Server(ServerKind):
     protocol = "kafka"
     back = KafkaBackTable
     example = "kafka://127.0.0.1:9092"
+    is_cluster = True
     default_basin = DEFAULT_BASIN
 
     def settings(self, server: Server) -> dict[str, Any]:
-        return {"address": str(server.address), "basin": server.space or DEFAULT_BASIN}
+        basin, more = server.space or DEFAULT_BASIN, [str(other) for other in server.others]
+        return {"address": str(server.address), "more_addresses": more, "basin": basin}
 
     def suite(self, _server: Server) -> Suite:
         from penstock.protocols.kafka.conformance import SUITE

@@ -40,8 +40,8 @@ class Name(NamedTuple):
 
     def __str__(self) -> str:
         """Return the name with the address of its server."""
-        place = f"{self.server.scheme}://{self.server.address}"
-        return "/".join([place, *([self.basin] if self._has_basin else []), *([self.stream] if self.stream else [])])
+        parts = [self.basin if self._has_basin else "", self.stream]
+        return "/".join([self.server.place, *filter(None, parts)])
 
     @property
     def _has_basin(self) -> bool:
@@ -73,7 +73,7 @@ def _on(server: Server, path: str) -> Name:
     basin, _, stream = path.partition("/")
     if not basin:
         return Name(server, "", "")
-    place = f"{server.scheme}://{server.address}"
+    place = server.place
     try:
         return Name(parse_target(f"{place}/{quote(basin, safe='')}"), basin, stream)
     except BadTarget as error:

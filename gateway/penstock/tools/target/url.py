@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from urllib.parse import unquote, urlsplit
 
 from penstock.core.address import Address
@@ -27,7 +28,11 @@ def parse_target(url: str) -> Server:
     """Parse a URL. Raises BadTarget."""
     try:
         parts = urlsplit(url)
+        first, *more = parts.netloc.split(",")
+        parts = parts._replace(netloc=first)
         port = parts.port
+        others = [urlsplit(f"//{place}") for place in more]
+        addresses = [Address(other.hostname or "", other.port or 0) for other in others]
     except ValueError as error:
         raise BadTarget(f"{url!r}: {error}") from None
     aliases = {alias: of for kind in server_kinds().values() for alias, of in kind.aliases.items()}
@@ -41,14 +46,17 @@ def parse_target(url: str) -> Server:
     port = default_port if port is None else port
     if not parts.hostname or port is None:
         raise BadTarget(f"{url!r}: HOST:PORT is missing, as in {examples()}")
+    if others and not kind.is_cluster:
+        raise BadTarget(f"{url!r} has several addresses: a server of this kind has one")
     address, space = Address(parts.hostname, port), _space(url, parts.path)
-    _check(url, kind, address, space)
-    return Server(kind, address, "tls" in options, frozenset(options) - {"tls"}, space)
+    _check(url, kind, (address, *addresses), space)
+    return Server(kind, address, "tls" in options, frozenset(options) - {"tls"}, space, tuple(addresses))
 
 
-def _check(url: str, kind: ServerKind, address: Address, space: str | None) -> None:
+def _check(url: str, kind: ServerKind, addresses: Iterable[Address], space: str | None) -> None:
     try:
-        check_server("address", str(address))
+        for address in addresses:
+            check_server("address", str(address))
         if space is not None:
             kind.check_space(space)
     except ValueError as error:
