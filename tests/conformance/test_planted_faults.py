@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import pytest
-from support.process import GatewayProcess
+from support.process import CONFIG, GatewayProcess, running_gateway
 from support.rewriting_relay import Fault, frames, kafka_frames, relayed
 
 from penstock.tools.conforming import CaseOutcome, chosen_cases, reached_server, run_cases
@@ -592,6 +592,13 @@ FAULTS = {
     "segment": SEGMENT,
     "segment+draft": DRAFT,
 }
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[GatewayProcess]:
+    """A gateway whose groups do not wait for more members."""
+    with running_gateway(CONFIG.replace("[listeners.kafka]", "[listeners.kafka]\nfirst_rebalance_seconds = 0")) as one:
+        yield one
 
 
 def port_of(gateway: GatewayProcess, protocol: str) -> int:
