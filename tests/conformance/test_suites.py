@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.captures.commands import two_conversations
 from support.process import BASIN, CONFIG, GatewayProcess
 from support.real_backs import REAL_SERVERS
 
@@ -72,8 +73,13 @@ PAGE = (Path(__file__).parents[2] / "docs" / "conform.md").read_text()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL))
-def test_the_commands_of_the_page(block: str, gateway: GatewayProcess) -> None:
+def test_the_commands_of_the_page(block: str, gateway: GatewayProcess, tmp_path: Path) -> None:
     ports = {"7500": gateway.s3p_port, "12345": gateway.segment_port, "8080": gateway.s2_port}
+    if "recordings/" in block:
+        capture = two_conversations(tmp_path / "two.pcapng")
+        result = CliRunner().invoke(main, block.replace("recordings/", str(capture)).split()[1:])
+        assert result.exit_code == 1 and "fail: s3p, client: 1 APPEND" in result.output
+        return
     _, *arguments = re.sub("|".join(ports), lambda found: str(ports[found[0]]), block).split()
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output

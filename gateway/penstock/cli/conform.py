@@ -1,19 +1,23 @@
-"""`penstock conform`: hold a server to the specification of its protocol."""
+"""`penstock conform`: hold a server, or the programs in a recording, to the specifications of their protocols."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from penstock.cli.captures.opened import opened_captures, side_option
 from penstock.cli.output import json_lines_option, print_json, print_lines
 
 if TYPE_CHECKING:
     from penstock.protocols.conformance import ConformanceCase, Suite, TestedServer
     from penstock.protocols.servers import Server
+    from penstock.recorder.captures.judging import Judgement
     from penstock.tools.conforming import CaseResult
 
 __all__ = ["conform_command"]
@@ -26,10 +30,14 @@ class _CannotTest(click.ClickException):
 
 
 @click.command("conform")
-@click.argument("url", metavar="URL")
+@click.argument("target", metavar="URL|CAPTURE")
 @click.option("--only", multiple=True, metavar="CLAUSE", help="Only this clause, with its subclauses, or this case.")
 @click.option("--list", "listing", is_flag=True, help="List the cases, without a server.")
-@json_lines_option("case, when it is done")
+@click.option(
+    "--sender", type=click.Choice(["client", "server"]), help="Of a capture, judge only this side of each connection."
+)
+@side_option("Of a capture, connections of clients (front), connections to servers (back), or both.")
+@json_lines_option("case, when it is done, or for each side of a protocol in a capture")
 @click.option(
     "--token",
     metavar="TOKEN",
@@ -47,20 +55,27 @@ class _CannotTest(click.ClickException):
     help="Time within which the server must answer.",
 )
 def conform_command(
-    url: str,
+    target: str,
     only: Sequence[str],
     listing: bool,
+    sender: str | None,
+    side: str | None,
     as_lines: bool,
     token: str | None,
     tls_ca: str | None,
     patience: float,
 ) -> None:
     """Run the conformance cases of a protocol against the server at URL, and print a table by clause of its
-    specification.
+    specification. Or print the clauses that clients and servers broke in CAPTURE, a recording or another capture.
 
     The cases make streams with names of their own, beside which the server may hold others, and delete them. Exits with
-    0 if no case failed, with 1 if any did, with 2 if the server cannot be tested.
+    0 if nothing failed, with 1 if anything did, with 2 if the server cannot be tested.
     """
+    if "://" not in target:
+        _judge(Path(target), sender, side, as_lines)
+        return
+    if sender is not None or side is not None:
+        raise click.UsageError("--sender and --side are for captures: a URL names a server")
     from penstock.core.errors import CannotStart
     from penstock.observe import configure_logging
     from penstock.tools.conforming import chosen_cases, reached_server
@@ -69,7 +84,7 @@ def conform_command(
 
     configure_logging("error", "auto")
     try:
-        server = parse_target(url)
+        server = parse_target(target)
         suite = server.kind.suite(server)
         if suite is None:
             raise _CannotTest(f"{server}: there are no conformance cases for this protocol")
@@ -146,3 +161,38 @@ def _counts(results: Sequence[CaseResult]) -> list[int]:
     from penstock.tools.conforming import CaseOutcome
 
     return [sum(result.outcome is outcome for result in results) for outcome in CaseOutcome]
+
+
+# ---- captures --------------------------------------------------------------------------------------------------------
+
+
+def _judge(path: Path, sender: str | None, side: str | None, as_lines: bool) -> None:
+    """Judge what a capture has. Exits with 1 if a clause was broken."""
+    from penstock.recorder.captures.judging import judged
+    from penstock_analysis.capture import Sender
+    from penstock_analysis.dialogue.dialogues import Dialogues
+
+    with opened_captures([path], "Judging", False, side) as events:
+        dialogues = Dialogues()
+        heard = chain(chain.from_iterable(map(dialogues.receive, events)), dialogues.end())
+        found = judged(heard, None if sender is None else Sender(sender))
+    if as_lines:
+        for one in found:
+            print_json(one.as_line())
+    else:
+        print_lines(*chain.from_iterable(map(_judgement, found)) if found else ["Nothing was recorded."])
+    if any(one.violations for one in found):
+        sys.exit(_FAILED)
+
+
+def _judgement(one: Judgement) -> Iterator[str]:
+    messages = ", ".join(f"{count} {kind}" for kind, count in one.messages.most_common())
+    outcome = "fail" if one.violations else "pass"
+    yield f"{outcome}: {one.protocol}, {one.sender.value}: {messages or 'no messages'}"
+    for clause, found in sorted(one.violations.items()):
+        first = found.first
+        times = "once," if found.count == 1 else f"{found.count} times, first"
+        yield f"  {clause}"
+        yield f"    {times} on connection {first.conversation.number} at byte {first.offset}: {first.rule}"
+    if one.others:
+        yield f"  {one.others} problems break no clause (penstock show --kind problem)"

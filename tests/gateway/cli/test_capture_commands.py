@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -315,3 +316,29 @@ def test_export_does_not_destroy_what_it_reads(capture: Path, tmp_path: Path) ->
     assert result.exit_code == 2 and "read twice" in result.stderr
     result = run("export", "--to", "jsonl", "-o", tmp_path / "none" / "a", capture)
     assert result.exit_code == 1 and "No such file" in result.stderr
+
+
+# ---- conform ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_capture_is_judged(capture: Path) -> None:
+    """Each side of a protocol, by the clauses that it broke."""
+    found = run("conform", capture)
+    assert found.exit_code == 1
+    place = r"^fail: s3p, client: 1 APPEND\n  (S3P 0\.2\.0, .*)\n    once, on connection 1 at byte (\d+): a command is"
+    failed = re.search(place, found.stdout, re.MULTILINE)
+    assert failed is not None, found.stdout
+    assert "pass: s3p, server: 1 ID, 1 ERR_BAD_FORMAT" in found.stdout
+    by_sender = run("conform", capture, "--sender", "client", "--json").stdout.splitlines()
+    s2, s3p = map(json.loads, by_sender)
+    assert (s2["sender"], s2["outcome"], s2["messages"]) == ("client", "pass", {"AppendInput": 1, "GET": 1, "POST": 1})
+    (violation,) = s3p["violations"]
+    assert (s3p["outcome"], violation["clause"], violation["offset"]) == ("fail", failed[1], int(failed[2]))
+
+
+def test_a_capture_that_keeps_to_the_specifications(tmp_path: Path) -> None:
+    capture = tmp_path / "good.pcapng"
+    capture.write_bytes(written(s2_talk()))
+    found = run("conform", capture)
+    assert found.exit_code == 0 and "fail" not in found.stdout
+    assert run("conform", "s3p://127.0.0.1:1", "--sender", "client").exit_code == 2
