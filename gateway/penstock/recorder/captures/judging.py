@@ -10,13 +10,13 @@ from typing import Any, Final
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue import Message, Problem
 
-__all__ = ["Judgement", "Violation", "judged"]
+__all__ = ["BrokenClause", "Judgement", "judged"]
 
 UNKNOWN: Final = "unknown protocol"
 
 
 @dataclass(slots=True)
-class Violation:
+class BrokenClause:
     """The violations of one clause: the first, and their number."""
 
     first: Problem
@@ -31,7 +31,7 @@ class Judgement:
     protocol: str
     sender: Sender
     messages: Counter[str] = field(default_factory=Counter)
-    violations: dict[str, Violation] = field(default_factory=dict)
+    violations: dict[str, BrokenClause] = field(default_factory=dict)
     others: int = 0
 
     def take(self, item: Message | Problem) -> None:
@@ -40,7 +40,7 @@ class Judgement:
             if item.length:  # else it is the end of a conversation
                 self.messages[item.kind] += 1
         elif item.clause:
-            violation = self.violations.setdefault(item.clause, Violation(item))
+            violation = self.violations.setdefault(item.clause, BrokenClause(item))
             violation.count += 1
         else:
             self.others += 1
