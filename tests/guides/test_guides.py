@@ -137,7 +137,7 @@ def test_its_configurations_are_valid_and_its_links_lead_somewhere(name: str) ->
 
 DOCS = Path(__file__).parents[2] / "docs"
 COMMAND = re.compile(r"(^|\| )penstock ", re.MULTILINE)
-TERMINAL = re.compile(r"\b(second|third) terminal\b")
+TERMINAL = re.compile(r"\b(second|third|fourth|fifth) terminal\b")
 
 
 def steps(page: Path) -> list[tuple[str, str]]:

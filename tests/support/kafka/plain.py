@@ -8,6 +8,8 @@ import time
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from support.kafka.front import BY_NAME
+
 from penstock_codecs.codec import NEED_DATA
 from penstock_codecs.kafka import APIS, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
@@ -35,11 +37,10 @@ class KafkaSocket:
         self._numbers = itertools.count()
 
     def call(self, message: KafkaMessage, kind: type[T]) -> T:
-        """Send a request in the newest version that the codec knows, and return its response."""
+        """Send a request in the newest version that names topics, and return its response."""
         api = _APIS[type(message)]
-        self._socket.sendall(
-            b"".join(self._codec.send(KafkaRequest(api, api.newest, next(self._numbers), "t", message)))
-        )
+        request = KafkaRequest(api, BY_NAME.get(api.name, api.newest), next(self._numbers), "t", message)
+        self._socket.sendall(b"".join(self._codec.send(request)))
         while (event := self._codec.next_event()) is NEED_DATA:
             data = self._socket.recv(1 << 16)
             if not data:
