@@ -203,18 +203,18 @@ class Member:
         self._group = group
         while self._asking(FindCoordinatorRequest(key=group), FindCoordinatorResponse).error_code:
             time.sleep(0.1)  # the broker creates the topic of groups for the first one
+        probe = HeartbeatRequest(group_id=group, generation_id=-1, member_id="none")
+        while self._asking(probe, HeartbeatResponse).error_code in _NOT_YET:
+            time.sleep(0.1)
         protocols = [GroupProtocol(name="range", metadata=b"")]
         times = {"session_timeout_ms": 30_000, "rebalance_timeout_ms": 30_000}
-        self._join = JoinGroupRequest(
-            group_id=group, member_id="", protocol_type="consumer", protocols=protocols, **times
+        self._asking.ask(
+            JoinGroupRequest(group_id=group, member_id="", protocol_type="consumer", protocols=protocols, **times)
         )
-        self._asking.ask(self._join)
 
     def join(self) -> None:
         """Wait until it has joined the group."""
-        while (joined := self._asking.answer(JoinGroupResponse)).error_code in _NOT_YET:
-            time.sleep(0.1)
-            self._asking.ask(self._join)
+        joined = self._asking.answer(JoinGroupResponse)
         who = {"group_id": self._group, "generation_id": joined.generation_id, "member_id": joined.member_id}
         own = [SyncGroupAssignment(member_id=joined.member_id, assignment=b"")]
         synced = self._asking(SyncGroupRequest(assignments=own, **who), SyncGroupResponse)
