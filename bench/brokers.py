@@ -13,8 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from duties import DEPTH, Row, batch_count
-from kafka_client import KAFKA, Asking, create_topics, end_of
-from lanes import Refused
+from kafka_client import KAFKA, connected, create_topics, end_of
 from servers import Gateway, Server, Unavailable, free_port, resident_bytes
 from small import SmallBench
 from support.real_peers import KAFKA_VERSION, kafka_library
@@ -106,8 +105,9 @@ class ApacheKafka(Server):
 
     def _ready(self) -> bool:
         try:
-            return bool(Asking(self.port)(MetadataRequest(topics=[]), MetadataResponse).brokers)
-        except (OSError, Refused):
+            with connected(self.port) as asking:
+                return bool(asking.call(MetadataRequest(topics=[]), MetadataResponse).brokers)
+        except OSError:
             return False
 
 

@@ -6,20 +6,20 @@ versions, whose answers have a fixed shape.
 
 from __future__ import annotations
 
-import itertools
-import socket
+import sys
 import time
+from pathlib import Path
 from struct import unpack_from
-from typing import TypeVar
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import wire
 from lanes import LANES, Lane, Refused
 from scripts import Script
+from support.kafka.plain import KafkaSocket
 
-from penstock_codecs.codec import NEED_DATA
-from penstock_codecs.kafka import APIS, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
+from penstock_codecs.kafka import API_OF, KafkaClient, KafkaMessage, KafkaRequest
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch, read_batches
-from penstock_codecs.kafka.cluster_messages import MetadataRequest
 from penstock_codecs.kafka.group_messages import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -48,77 +48,44 @@ from penstock_codecs.kafka.record_messages import (
 )
 from penstock_codecs.kafka.topic_messages import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
-__all__ = ["KAFKA", "Asking", "Member", "create_topics", "end_of", "kafka_script"]
+__all__ = ["KAFKA", "Member", "connected", "create_topics", "end_of", "kafka_script"]
 
 KAFKA = "kafka"
 PAGE_BYTES = 1 << 20
 """Bytes that one Fetch request asks for."""
 _SECONDS = 60.0
 _VERSIONS = {
-    ProduceRequest: 7,
-    FetchRequest: 4,
-    ListOffsetsRequest: 1,
-    MetadataRequest: 1,
-    FindCoordinatorRequest: 0,
-    JoinGroupRequest: 2,
-    SyncGroupRequest: 1,
-    HeartbeatRequest: 1,
-    CreateTopicsRequest: 2,
+    "Produce": 7,
+    "Fetch": 4,
+    "ListOffsets": 1,
+    "Metadata": 1,
+    "FindCoordinator": 0,
+    "JoinGroup": 2,
+    "SyncGroup": 1,
+    "Heartbeat": 1,
+    "CreateTopics": 2,
 }
 """Versions that Apache Kafka 4 still has, and whose messages are not flexible."""
 _NOT_YET = frozenset({14, 15, 16})
 """Errors of a coordinator that has not loaded its groups yet."""
-_APIS = {api.request: api for api in APIS.values()}
-
-M = TypeVar("M", bound=KafkaMessage)
 
 
-def request(message: KafkaMessage, number: int = 0) -> bytes:
+def request(message: KafkaMessage) -> bytes:
     """The bytes of a request."""
-    return b"".join(KafkaClient().send(_numbered(message, number)))
+    api = API_OF[type(message)]
+    return b"".join(KafkaClient().send(KafkaRequest(api, _VERSIONS[api.name], 0, "benchmark", message)))
 
 
-def _numbered(message: KafkaMessage, number: int) -> KafkaRequest:
-    return KafkaRequest(_APIS[type(message)], _VERSIONS[type(message)], number, "benchmark", message)
-
-
-class Asking:
-    """A connection for one request at a time. `length`: bytes of the last answer."""
-
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=_SECONDS)
-        self._codec = KafkaClient()
-        self._numbers = itertools.count()
-        self.length = 0
-
-    def __call__(self, message: KafkaMessage, kind: type[M]) -> M:
-        """Return the answer to a request, which must be of this kind."""
-        self.ask(message)
-        return self.answer(kind)
-
-    def ask(self, message: KafkaMessage) -> None:
-        """Send a request."""
-        self.socket.sendall(b"".join(self._codec.send(_numbered(message, next(self._numbers)))))
-
-    def answer(self, kind: type[M]) -> M:
-        """Return the answer to the request that was sent, which must be of this kind."""
-        self.length = 0
-        while (event := self._codec.next_event()) is NEED_DATA:
-            data = self.socket.recv(1 << 20)
-            if not data:
-                raise Refused("the connection was closed")
-            self.length += len(data)
-            self._codec.receive(data)
-        if not isinstance(event, KafkaResponse) or not isinstance(event.message, kind):
-            raise Refused(repr(event)[:300])
-        return event.message
+def connected(port: int) -> KafkaSocket:
+    """A connection for one request at a time."""
+    return KafkaSocket(("127.0.0.1", port), _VERSIONS)
 
 
 def create_topics(port: int, topics: list[str]) -> None:
     """Create topics of one partition, and wait until they have leaders."""
-    asking = Asking(port)
+    asking = connected(port)
     wanted = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in topics]
-    created = asking(CreateTopicsRequest(topics=wanted, timeout_ms=30_000), CreateTopicsResponse)
+    created = asking.call(CreateTopicsRequest(topics=wanted, timeout_ms=30_000), CreateTopicsResponse)
     if any(topic.error_code for topic in created.topics):
         raise Refused(repr(created)[:300])
     deadline = time.monotonic() + _SECONDS
@@ -127,21 +94,21 @@ def create_topics(port: int, topics: list[str]) -> None:
             if time.monotonic() > deadline:
                 raise Refused(f"topic {topic} has no leader, error {found.error_code}")
             time.sleep(0.02)
-    asking.socket.close()
+    asking.close()
 
 
 def end_of(port: int, topic: str) -> int:
     """The offset behind the last record of a topic."""
-    asking = Asking(port)
+    asking = connected(port)
     found = _end(asking, topic).offset
-    asking.socket.close()
+    asking.close()
     return found
 
 
-def _end(asking: Asking, topic: str) -> ListOffsetsPartitionResult:
+def _end(asking: KafkaSocket, topic: str) -> ListOffsetsPartitionResult:
     latest = ListOffsetsPartition(partition_index=0, timestamp=-1)
     wanted = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[latest])])
-    return asking(wanted, ListOffsetsResponse).topics[0].partitions[0]
+    return asking.call(wanted, ListOffsetsResponse).topics[0].partitions[0]
 
 
 class KafkaLane(Lane):
@@ -175,14 +142,14 @@ class KafkaLane(Lane):
 
 def kafka_script(port: int, stream: str, records: int) -> Script:
     """Fetch requests of 1 MiB each, each from behind the last record of the one before."""
-    asking = Asking(port)
+    asking = connected(port)
     steps: list[tuple[bytes, int]] = []
     offset = 0
     while offset < records:
         part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=PAGE_BYTES)
         topic = FetchTopic(topic=stream, partitions=[part])
         fetch = FetchRequest(max_wait_ms=1000, min_bytes=1, max_bytes=PAGE_BYTES, topics=[topic])
-        found = asking(fetch, FetchResponse).topics[0].partitions[0]
+        found = asking.call(fetch, FetchResponse).topics[0].partitions[0]
         batches = list(read_batches(found.records or b""))
         if found.error_code or not batches:
             raise Refused(f"{records} records were appended, {offset} came back, error {found.error_code}")
@@ -190,7 +157,7 @@ def kafka_script(port: int, stream: str, records: int) -> Script:
             raise Refused("a record is not what was appended")
         steps.append((request(fetch), asking.length))
         offset = batches[-1].offsets[-1] + 1
-    asking.socket.close()
+    asking.close()
     return Script(tuple(steps), offset, closes=False)
 
 
@@ -199,37 +166,37 @@ class Member:
     which takes 3 s, the delay in which brokers wait for more members: call `join` once all members are made."""
 
     def __init__(self, port: int, group: str) -> None:
-        self._asking = Asking(port)
+        self._asking = connected(port)
         self._group = group
-        while self._asking(FindCoordinatorRequest(key=group), FindCoordinatorResponse).error_code:
+        while self._asking.call(FindCoordinatorRequest(key=group), FindCoordinatorResponse).error_code:
             time.sleep(0.1)  # the broker creates the topic of groups for the first one
         probe = HeartbeatRequest(group_id=group, generation_id=-1, member_id="none")
-        while self._asking(probe, HeartbeatResponse).error_code in _NOT_YET:
+        while self._asking.call(probe, HeartbeatResponse).error_code in _NOT_YET:
             time.sleep(0.1)
         protocols = [GroupProtocol(name="range", metadata=b"")]
         times = {"session_timeout_ms": 30_000, "rebalance_timeout_ms": 30_000}
-        self._asking.ask(
+        self._asking.send(
             JoinGroupRequest(group_id=group, member_id="", protocol_type="consumer", protocols=protocols, **times)
         )
 
     def join(self) -> None:
         """Wait until it has joined the group."""
-        joined = self._asking.answer(JoinGroupResponse)
+        joined = self._asking.response(JoinGroupResponse)
         who = {"group_id": self._group, "generation_id": joined.generation_id, "member_id": joined.member_id}
         own = [SyncGroupAssignment(member_id=joined.member_id, assignment=b"")]
-        synced = self._asking(SyncGroupRequest(assignments=own, **who), SyncGroupResponse)
+        synced = self._asking.call(SyncGroupRequest(assignments=own, **who), SyncGroupResponse)
         if joined.error_code or synced.error_code:
             raise Refused(f"errors {joined.error_code} and {synced.error_code}")
         self._beat = HeartbeatRequest(**who)
 
     def beat(self) -> None:
         """Prolong the session."""
-        if error := self._asking(self._beat, HeartbeatResponse).error_code:
+        if error := self._asking.call(self._beat, HeartbeatResponse).error_code:
             raise Refused(f"error {error}")
 
     def close(self) -> None:
         """Close the connection."""
-        self._asking.socket.close()
+        self._asking.close()
 
 
 LANES[KAFKA] = KafkaLane

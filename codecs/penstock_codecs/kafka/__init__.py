@@ -10,7 +10,7 @@ from typing import Any, Final
 from penstock_codecs.codec import Codec, CodecPlugin, Role
 from penstock_codecs.kafka import cluster_messages as cluster
 from penstock_codecs.kafka import record_messages as records
-from penstock_codecs.kafka.apis import API_VERSIONS, APIS, KafkaApi
+from penstock_codecs.kafka.apis import API_OF, API_VERSIONS, APIS, KafkaApi
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
 from penstock_codecs.kafka.conversation import (
     MAX_FRAME,
@@ -26,6 +26,7 @@ from penstock_codecs.limits import MIB
 
 __all__ = [
     "APIS",
+    "API_OF",
     "API_VERSIONS",
     "MAX_FRAME",
     "PLUGIN",

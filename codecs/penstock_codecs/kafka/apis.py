@@ -17,7 +17,7 @@ from penstock_codecs.kafka import topic_messages as topics
 from penstock_codecs.kafka import transaction_messages as txn
 from penstock_codecs.kafka.schema import KafkaMessage
 
-__all__ = ["APIS", "API_VERSIONS", "KafkaApi"]
+__all__ = ["APIS", "API_OF", "API_VERSIONS", "KafkaApi"]
 
 _NEVER: Final = 1 << 15
 
@@ -108,3 +108,5 @@ APIS: Final = {
         ),
     )
 }
+API_OF: Final = {api.request: api for api in APIS.values()}
+"""The APIs by the class of their requests."""

@@ -16,10 +16,10 @@ Each case has a session, and with it connections, of its own, so that a server w
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Generic, NoReturn, TypeVar
+from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 from uuid import uuid4
 
 import trio
@@ -37,6 +37,7 @@ __all__ = [
     "NotApplicable",
     "Suite",
     "TestedServer",
+    "closed_in_time",
     "require",
     "require_equal",
     "until",
@@ -45,6 +46,23 @@ __all__ = [
 T = TypeVar("T")
 
 _PAUSE_SECONDS: Final = 0.05
+
+
+class _Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+S = TypeVar("S", bound=_Closable)
+
+
+@asynccontextmanager
+async def closed_in_time(session: S, patience: float) -> AsyncIterator[S]:
+    """Close a session behind the block, also if that was cancelled; for `patience` seconds at most."""
+    try:
+        yield session
+    finally:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + patience):
+            await session.close()
 
 
 class Deviation(Exception):

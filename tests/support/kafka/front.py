@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 import trio
 import trio.testing
 from support.backs import DecodedBack
+from support.kafka.plain import BY_NAME
 
 from penstock.core.back import Back
 from penstock.protocols.kafka.front import KafkaFront, KafkaSettings
 from penstock_codecs.codec import NEED_DATA, PAUSED
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.kafka import APIS, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
+from penstock_codecs.kafka import API_OF, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch, read_batches
 from penstock_codecs.kafka.record_messages import (
     FetchPartition,
@@ -31,12 +32,9 @@ from penstock_codecs.kafka.record_messages import (
 )
 from penstock_codecs.operations import ListStreams, Operation
 
-__all__ = ["BY_NAME", "CannotList", "Client", "Connect", "fetched", "records", "serving"]
+__all__ = ["CannotList", "Client", "Connect", "fetched", "records", "serving"]
 
 T = TypeVar("T", bound=KafkaMessage)
-_APIS = {api.request: api for api in APIS.values()}
-BY_NAME = {"Produce": 12, "Fetch": 12, "DeleteTopics": 5}
-"""The last versions of requests that name topics by their names."""
 
 
 class Client:
@@ -49,7 +47,7 @@ class Client:
 
     async def send(self, message: KafkaMessage, version: int | None = None, *, answered: bool = True) -> KafkaRequest:
         """Send a request, in its newest version, or the last one by the names of topics, unless another is given."""
-        api = _APIS[type(message)]
+        api = API_OF[type(message)]
         number = next(self._numbers)
         version = BY_NAME.get(api.name, api.newest) if version is None else version
         request = KafkaRequest(api, version, number, "test", message)

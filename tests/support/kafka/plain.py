@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import socket
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from support.kafka.front import BY_NAME
-
 from penstock_codecs.codec import NEED_DATA
-from penstock_codecs.kafka import APIS, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
+from penstock_codecs.kafka import API_OF, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
 from penstock_codecs.kafka.record_messages import (
     ProducePartition,
@@ -21,30 +20,47 @@ from penstock_codecs.kafka.record_messages import (
     ProduceTopic,
 )
 
-__all__ = ["KafkaSocket"]
+__all__ = ["BY_NAME", "KafkaSocket"]
 
 T = TypeVar("T", bound=KafkaMessage)
-_APIS: Final = {api.request: api for api in APIS.values()}
+BY_NAME: Final = {"Produce": 12, "Fetch": 12, "DeleteTopics": 5}
+"""The last versions of requests that name topics by their names."""
 _SECONDS: Final = 20.0
 
 
 class KafkaSocket:
-    """A connection; use it as a context manager. Raises OSError where the server is lost."""
+    """A connection; use it as a context manager. Raises OSError where the server is lost.
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    `versions`: of requests, by name; others are sent in the newest one that the codec knows. `length`: bytes of the
+    last response.
+    """
+
+    def __init__(self, address: tuple[str, int], versions: Mapping[str, int] = BY_NAME) -> None:
+        self._versions = versions
+        self.length = 0
         self._socket = socket.create_connection(address, _SECONDS)
         self._codec = KafkaClient()
         self._numbers = itertools.count()
 
     def call(self, message: KafkaMessage, kind: type[T]) -> T:
-        """Send a request in the newest version that names topics, and return its response."""
-        api = _APIS[type(message)]
-        request = KafkaRequest(api, BY_NAME.get(api.name, api.newest), next(self._numbers), "t", message)
-        self._socket.sendall(b"".join(self._codec.send(request)))
+        """Send a request, and return its response."""
+        self.send(message)
+        return self.response(kind)
+
+    def send(self, message: KafkaMessage) -> None:
+        """Send a request."""
+        api = API_OF[type(message)]
+        version = self._versions.get(api.name, api.newest)
+        self._socket.sendall(b"".join(self._codec.send(KafkaRequest(api, version, next(self._numbers), "t", message))))
+
+    def response(self, kind: type[T]) -> T:
+        """Return the response to the request that was sent."""
+        self.length = 0
         while (event := self._codec.next_event()) is NEED_DATA:
-            data = self._socket.recv(1 << 16)
+            data = self._socket.recv(1 << 20)
             if not data:
                 raise ConnectionResetError("the server closed the connection")
+            self.length += len(data)
             self._codec.receive(data)
         assert isinstance(event, KafkaResponse) and isinstance(event.message, kind), event
         return event.message
@@ -65,4 +81,8 @@ class KafkaSocket:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
         self._socket.close()

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -22,13 +21,14 @@ from penstock.protocols.conformance import (
     NotApplicable,
     Suite,
     TestedServer,
+    closed_in_time,
     require,
     require_equal,
     until,
 )
 from penstock_codecs.codec import NEED_DATA
 from penstock_codecs.failures import OperationFailed, RemoteProtocolError
-from penstock_codecs.kafka import API_VERSIONS, APIS, KafkaApi, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
+from penstock_codecs.kafka import API_OF, API_VERSIONS, KafkaApi, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
 from penstock_codecs.kafka import KafkaError as Code
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch, read_batches
 from penstock_codecs.kafka.cluster_messages import (
@@ -105,7 +105,6 @@ __all__ = ["SUITE"]
 
 M = TypeVar("M", bound=KafkaMessage)
 
-_APIS: Final = {api.request: api for api in APIS.values()}
 _CLIENT: Final = "conform"
 _ALL: Final = -1
 """Acks: of all replicas. Time: the end of a partition."""
@@ -152,7 +151,7 @@ class KafkaTestLine:
 
     def request(self, message: KafkaMessage, version: int | None = None) -> KafkaRequest:
         """Return a request, in a version or the newest one."""
-        api = _APIS[type(message)]
+        api = API_OF[type(message)]
         known = self.versions(api)[-1] if version is None else version
         return KafkaRequest(api, known, next(self._numbers), _CLIENT, message)
 
@@ -377,14 +376,8 @@ def _batch(*values: bytes, **more: Any) -> bytes:
     return encode_batch(KafkaBatch(values=values, **{**columns, **more}))
 
 
-@asynccontextmanager
-async def _session(server: TestedServer) -> AsyncIterator[KafkaTestSession]:
-    session = KafkaTestSession(server)
-    try:
-        yield session
-    finally:
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + server.patience):
-            await session.close()
+def _session(server: TestedServer) -> AbstractAsyncContextManager[KafkaTestSession]:
+    return closed_in_time(KafkaTestSession(server), server.patience)
 
 
 _CASES: Final = Cases[KafkaTestSession]()
@@ -492,7 +485,7 @@ async def versions_in_an_unknown_version(session: KafkaTestSession) -> None:
 async def metadata_of_a_topic(session: KafkaTestSession) -> None:
     """Metadata names the topic, its partitions, and a leader among the brokers, in every version."""
     line = await session.created(partitions=2)
-    for version in line.versions(_APIS[MetadataRequest]):
+    for version in line.versions(API_OF[MetadataRequest]):
         asked = MetadataRequest(topics=[MetadataRequestTopic(name=session.topic)])
         answer = await line.call(asked, MetadataResponse, version)
         brokers = {one.node_id for one in answer.brokers}
@@ -507,7 +500,7 @@ async def metadata_of_a_topic(session: KafkaTestSession) -> None:
 async def metadata_by_the_id(session: KafkaTestSession) -> None:
     """A topic may be asked for by its id alone (KIP-516)."""
     line = await session.created()
-    if line.versions(_APIS[MetadataRequest])[-1] < _FIRST_BY_ID:
+    if line.versions(API_OF[MetadataRequest])[-1] < _FIRST_BY_ID:
         raise NotApplicable("the server has no ids of topics")
     found = await session.described(line)
     require(found.topic_id != NO_UUID, "the id of the topic", found)
@@ -600,7 +593,7 @@ async def produce(session: KafkaTestSession) -> None:
     """Each batch gets the offset behind the last record, in every version since 3, by acks of one or of all."""
     line = await session.created()
     values: list[bytes] = []
-    for version in line.versions(_APIS[ProduceRequest]):
+    for version in line.versions(API_OF[ProduceRequest]):
         if version >= _FIRST_OF_FORMAT_2:
             for acks in (1, _ALL):
                 request = session.produce(_batch(b"a", b"%d" % version), acks=acks)
@@ -690,7 +683,7 @@ async def fetch(session: KafkaTestSession) -> None:
     """A read has the records from an offset on, whole batches, and the end of the partition, in every version."""
     line = await session.created(b"a", b"b")
     await session.append(line, _batch(b"c", b"d", b"e"))
-    for version in line.versions(_APIS[FetchRequest]):
+    for version in line.versions(API_OF[FetchRequest]):
         result = await session.fetched(line, 3, version=version)
         require_equal((result.error_code, result.high_watermark), (Code.NONE, 5))
         found = [(at, value) for at, value in _records(result) if at >= 3]
@@ -763,7 +756,7 @@ async def fetch_session(session: KafkaTestSession) -> None:
 async def ends_of_a_partition(session: KafkaTestSession) -> None:
     """-1 is the offset behind the last record, and -2 that of the first, in every version."""
     line = await session.created(b"a", b"b")
-    for version in line.versions(_APIS[ListOffsetsRequest]):
+    for version in line.versions(API_OF[ListOffsetsRequest]):
         ends = [await session.position(line, time, version=version) for time in (_ALL, _EARLIEST)]
         require_equal([(one.error_code, one.offset) for one in ends], [(Code.NONE, 2), (Code.NONE, 0)])
 

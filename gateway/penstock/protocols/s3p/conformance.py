@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -20,6 +20,7 @@ from penstock.protocols.conformance import (
     Deviation,
     Suite,
     TestedServer,
+    closed_in_time,
     require,
     require_equal,
 )
@@ -177,14 +178,8 @@ class S3PTestSession:
                 await trio.aclose_forcefully(stream)
 
 
-@asynccontextmanager
-async def _session(server: TestedServer) -> AsyncIterator[S3PTestSession]:
-    session = S3PTestSession(server)
-    try:
-        yield session
-    finally:
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + server.patience):
-            await session.close()
+def _session(server: TestedServer) -> AbstractAsyncContextManager[S3PTestSession]:
+    return closed_in_time(S3PTestSession(server), server.patience)
 
 
 _CASES: Final = Cases[S3PTestSession]()

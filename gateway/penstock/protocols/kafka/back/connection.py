@@ -13,7 +13,7 @@ from penstock.net.codec_connection import CodecConnection, CodecPool
 from penstock.net.upstream import Upstream, broke
 from penstock.protocols.kafka.back.settings import KafkaLogin
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.kafka import API_VERSIONS, APIS, KafkaApi, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
+from penstock_codecs.kafka import API_OF, API_VERSIONS, KafkaApi, KafkaClient, KafkaMessage, KafkaRequest, KafkaResponse
 from penstock_codecs.kafka.client_errors import broker_failure
 from penstock_codecs.kafka.cluster_messages import (
     ApiVersionRange,
@@ -33,7 +33,6 @@ CLIENT_ID: Final = "penstock"
 """The name of the gateway in the logs and quotas of brokers."""
 _ROOM: Final = 64 * KIB
 """Bytes of an answer beside its records."""
-_APIS: Final = {api.request: api for api in APIS.values()}
 M = TypeVar("M", bound=KafkaMessage)
 
 
@@ -62,7 +61,7 @@ class KafkaConnection(CodecConnection):
 
     async def send(self, message: KafkaMessage) -> None:
         """Send a request; before the first one, ask the broker for its versions, and log in."""
-        api = _APIS[type(message)]
+        api = API_OF[type(message)]
         if self._offered is None and api is not API_VERSIONS:
             asked = ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="1")
             await self._send(API_VERSIONS, asked, API_VERSIONS.flexible)
@@ -84,7 +83,7 @@ class KafkaConnection(CodecConnection):
         """Authenticate (SASL). Raises PERMISSION_DENIED, NOT_IMPLEMENTED if the broker lacks the mechanism."""
         where = f"{self.upstream.settings.where}, login as {login.name} by {login.mechanism}"
         handshake = SaslHandshakeRequest(mechanism=login.mechanism)
-        await self._send(_APIS[SaslHandshakeRequest], handshake, self._version(_APIS[SaslHandshakeRequest]))
+        await self._send(API_OF[SaslHandshakeRequest], handshake, self._version(API_OF[SaslHandshakeRequest]))
         chosen = await self.response(SaslHandshakeResponse)
         if chosen.error_code:
             known = ", ".join(chosen.mechanisms)
@@ -104,7 +103,7 @@ class KafkaConnection(CodecConnection):
 
     async def _prove(self, data: bytes, where: str) -> bytes:
         """Send a message of the mechanism; return the answer. Raises OperationFailed."""
-        api = _APIS[SaslAuthenticateRequest]
+        api = API_OF[SaslAuthenticateRequest]
         await self._send(api, SaslAuthenticateRequest(auth_bytes=data), self._version(api))
         found = await self.response(SaslAuthenticateResponse)
         if found.error_code:

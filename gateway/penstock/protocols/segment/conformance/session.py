@@ -7,15 +7,21 @@ are decoded by the codec's client end, which refuses what it cannot read.
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final, TypeVar
 from uuid import UUID, uuid4
 
 import trio
 
 from penstock.core.config_fields import DEFAULT_BASIN
-from penstock.protocols.conformance import Deviation, NotApplicable, TestedServer, require, require_equal
+from penstock.protocols.conformance import (
+    Deviation,
+    NotApplicable,
+    TestedServer,
+    closed_in_time,
+    require,
+    require_equal,
+)
 from penstock_codecs.codec import NEED_DATA, PAUSED
 from penstock_codecs.failures import RemoteProtocolError
 from penstock_codecs.limits import MIB
@@ -223,12 +229,6 @@ class SegmentTestSession:
                 await trio.aclose_forcefully(stream)
 
 
-@asynccontextmanager
-async def segment_session(server: TestedServer, dialect: Dialect) -> AsyncIterator[SegmentTestSession]:
+def segment_session(server: TestedServer, dialect: Dialect) -> AbstractAsyncContextManager[SegmentTestSession]:
     """Open the session of a case."""
-    session = SegmentTestSession(server, dialect)
-    try:
-        yield session
-    finally:
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + server.patience):
-            await session.close()
+    return closed_in_time(SegmentTestSession(server, dialect), server.patience)
