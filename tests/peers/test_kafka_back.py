@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.bridges import REAL
+from support.captures.traffic import until
 from support.kafka.cluster import KafkaCluster
 from support.peers import unique
 from support.process import BASIN, GatewayProcess, running_gateway
@@ -119,6 +120,7 @@ def test_transactions_leave_gaps(broker: KafkaBroker, gateway: GatewayProcess) -
             producer.produce(topic, bytes([body]))
         producer.flush(30)  # an abort drops what was not sent
         ends(30)
+    until(lambda: client(gateway).tail(topic)["seq_num"] == 6)  # the coordinator writes the markers after its answer
     assert client(gateway).append(topic, "e")["start"]["seq_num"] == 6
     assert [plain(one)[:2] for one in raw(gateway, topic)] == [(0, b"a"), (1, b"b"), (6, b"e")]
     assert client(gateway).tail(topic)["seq_num"] == 7
@@ -127,6 +129,7 @@ def test_transactions_leave_gaps(broker: KafkaBroker, gateway: GatewayProcess) -
     producer.flush(30)
     assert client(gateway).tail(topic)["seq_num"] == 7, "the records of an open transaction are not there yet"
     producer.commit_transaction(30)
+    until(lambda: client(gateway).tail(topic)["seq_num"] == 9)
     assert plain(raw(gateway, topic, seq_num=7)[0])[:2] == (7, b"open")
 
 

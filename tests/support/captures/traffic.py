@@ -45,7 +45,8 @@ def captured(gateway: GatewayProcess, prefix: str = "penstock-2") -> list[Captur
     assert files, "nothing was recorded"
     for path in files:
         assert path.stat().st_mode & 0o777 == 0o600
-        assert tshark_warnings(path) == []
+        if warnings := tshark_warnings(path):
+            raise AssertionError(f"{path}: {warnings}")
     return [event for path in files for event in read_file(path)]
 
 

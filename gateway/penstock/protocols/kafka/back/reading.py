@@ -117,7 +117,7 @@ class KafkaReadSession(ReadSession):
             case _:
                 past = not isinstance(start, FromTailOffset)
         if not read.exhausted and ((past and not read.clamp) or not read.may_follow):
-            tail = await self._positions.tail(self._partition)
+            tail = StreamPosition(spot.offset, await self._positions.newest(self._partition))
             why = f"the read starts at or after the tail {tail.seq_num}"
             raise fail(FailureCode.RANGE_NOT_SATISFIABLE, why, tail=tail._asdict())
 
