@@ -61,7 +61,7 @@ SLOW = {
         "pipeline/running": "cluster",
         "pipeline/sink": "exactly_once real_gateway sink_spark",
         "pipeline/source": "spark",
-        "shipping": "light_environment wheel",
+        "shipping": "light_environment under_systemd wheel",
     }.items()
     for name in names.split()
 }
