@@ -166,7 +166,7 @@ node-peers:  ## the clients from npm that the tests drive
 	  echo 'node-peers: npm could not install the clients, so their tests are skipped' >&2; \
 	fi
 
-peers:  ## real servers for behind the gateway, h2spec and a browser, into ~/.cache/penstock/peers; again: goes on where it stopped
+peers:  ## real servers for behind the gateway, h2spec, Helm and a browser, into ~/.cache/penstock/peers; again: goes on where it stopped
 	$(CHECK_PYTHON)
 	@PYTHONPATH=tests $(PYTHON) tests/peers/real/install.py $(ARGS)
 

@@ -63,7 +63,6 @@ PROGRAMS = {
     "javac": _debian("default-jdk", "Pravega's Java client"),
     "mvn": _debian("maven", "Java clients of Pravega and Kafka"),
     "go": Need("install Go 1.26 or newer", "Go clients of S2 and Kafka"),
-    "helm": Need("go install helm.sh/helm/v3/cmd/helm@latest", "the Helm chart"),
     "buildah": _debian("buildah", "the image"),
     "debootstrap": _debian("debootstrap", "the image"),
     "node": _NODE,
@@ -108,6 +107,8 @@ def missing() -> Iterator[tuple[str, Need]]:
             yield server, Need(_MAKE_PEERS, f"{server} behind the gateway")
     if not real_peers.h2spec_program().exists():
         yield "h2spec", Need(_MAKE_PEERS, "HTTP/2 against its specification")
+    if not real_peers.helm_program().exists():
+        yield "helm", Need(_MAKE_PEERS, "the Helm chart")
     if not real_peers.chromium_program().exists():
         yield "a browser", Need(_MAKE_PEERS, "the operator page in a browser")
     if os.geteuid() == 0:

@@ -15,6 +15,8 @@ __all__ = [
     "H2SPEC_MODULE",
     "H2SPEC_REQUIRES",
     "H2SPEC_VERSION",
+    "HELM_MODULE",
+    "HELM_VERSION",
     "KAFKA_VERSION",
     "PRAVEGA_VERSION",
     "S2_VERSION",
@@ -23,6 +25,7 @@ __all__ = [
     "S3P_MODULE",
     "chromium_program",
     "h2spec_program",
+    "helm_program",
     "home",
     "kafka_library",
     "pravega_library",
@@ -52,6 +55,9 @@ H2SPEC_REQUIRES = {
     "golang.org/x/net": "v0.62.0",
 }
 """Modules that it is built with: it has no list of its own."""
+
+HELM_MODULE = "helm.sh/helm/v3"
+HELM_VERSION = "v3.22.0"
 
 CHROMIUM_PACKAGE = "@sparticuz/chromium"
 """An npm package that has a whole browser in it, without windows."""
@@ -89,6 +95,12 @@ def s3p_program() -> Path:
 def h2spec_program() -> Path:
     """`h2spec`."""
     return home() / f"h2spec-{H2SPEC_VERSION.partition('+')[0]}" / "h2spec"
+
+
+def helm_program() -> Path:
+    """Helm: the system's where it has one."""
+    found = shutil.which("helm")
+    return Path(found) if found else home() / f"helm-{HELM_VERSION}" / "helm"
 
 
 def chromium_program() -> Path:

