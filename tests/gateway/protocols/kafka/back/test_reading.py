@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -77,6 +78,28 @@ async def test_starts(cluster: Any) -> None:
             await bodies(back, FromByteOffset(0), stream=STREAM)
         with Fails(FailureCode.STREAM_NOT_FOUND):
             await back.perform(CheckTail(StreamRef(BASIN, "nothing"), create_if_missing=False))
+
+
+async def test_the_tail_that_a_refused_start_saw(cluster: Any) -> None:
+    """A start at the tail is refused with that tail, though records are appended meanwhile: a client takes the place
+    that it asked for to be the next one."""
+    ends = itertools.count(1)
+
+    def growing(request: Any) -> Any:
+        if not isinstance(request.message, ListOffsetsRequest):
+            return None
+        [wanted] = request.message.topics[0].partitions
+        if wanted.timestamp != -1:  # not the end
+            return None
+        found = ListOffsetsPartitionResult(partition_index=0, offset=next(ends), timestamp=-1)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResult(name="orders", partitions=[found])])
+
+    async with cluster.back() as back:
+        await fill(back, 10)
+        cluster.answers.append(growing)
+        with Fails(FailureCode.RANGE_NOT_SATISFIABLE) as refused:
+            await bodies(back, FromSeqNum(1), stream=STREAM, count=1)
+        assert refused.failure.details["tail"] == {"seq_num": 1, "timestamp": 10}
 
 
 async def test_identifiers(cluster: Any) -> None:
