@@ -195,6 +195,32 @@ async def test_a_topic_that_a_broker_has_not_heard_of_yet(cluster: Any, clock: M
         assert trio.current_time() > began + 7
 
 
+async def test_records_that_come_before_the_newest_timestamp(cluster: Any) -> None:
+    """The newest record may be one that a reader at the tail has not read yet: those before it keep their timestamps,
+    and the tail has none that is later than its last record's."""
+    asked: list[int] = []
+
+    def empty_at_first(request: Any) -> Any:
+        if not isinstance(request.message, ListOffsetsRequest):
+            return None
+        asked.append(request.message.topics[0].partitions[0].timestamp)
+        if asked.count(-1) > 1 or asked[-1] != -1:  # the end
+            return None
+        found = ListOffsetsPartitionResult(partition_index=0, offset=0, timestamp=-1)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResult(name="orders", partitions=[found])])
+
+    async with cluster.back() as back:
+        await fill(back, 10, 20)
+        cluster.answers.append(empty_at_first)
+        async with back.read_session(Read(STREAM, FromSeqNum(0))) as session:
+            batch = await session.next()
+            assert isinstance(batch, RecordBatch) and list(batch.columns.timestamps) == [10, 20]
+            assert await session.next() == Following((2, 20))
+        asked.clear()
+        await back.perform(CheckTail(STREAM))
+        assert asked == [-3, -1]
+
+
 async def test_gaps(cluster: Any) -> None:
     """A control record and what compaction removed have numbers that no record has."""
     content = encode_batch(
