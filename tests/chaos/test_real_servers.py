@@ -16,7 +16,7 @@ from support.real_backs import REAL_SERVERS, BackServer
 
 BASINS = itertools.count()
 TROUBLES = {
-    **dict.fromkeys(("durable", "kafka", "s2"), list(itertools.product(Kind, Direction))),
+    **{kind: list(itertools.product(Kind, Direction)) for kind in ("durable", "kafka", "s2")},
     # Pravega 0.13 appends twice what comes twice on one connection, as nothing does over TCP.
     "segment": [each for each in itertools.product(Kind, Direction) if each != (Kind.DOUBLE, Direction.OUT)],
 }

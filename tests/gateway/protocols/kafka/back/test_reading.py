@@ -199,7 +199,7 @@ async def test_a_topic_that_a_broker_has_not_heard_of_yet(cluster: Any, clock: M
 
 
 async def test_records_that_come_before_the_newest_timestamp(cluster: Any) -> None:
-    """The newest record may be one that a reader at the tail has not read yet: those before it keep their timestamps."""
+    """The newest one may be one that a reader at the tail has not read yet: those before it keep their timestamps."""
     async with cluster.back() as back:
         await fill(back, 10, 20)
         cluster.answers.append(end_of_before(0))
