@@ -44,7 +44,7 @@ from penstock_codecs.operations import Capability, CreateBasin, CreateStream
 
 __all__ = ["PAIRS", "Pair", "Run", "run", "run_real"]
 
-PORTS: Final = {"s2": 1001, "s3p": 1002, "segment": 1003, "controller": 1004, "durable": 1005}
+PORTS: Final = {"s2": 1001, "s3p": 1002, "segment": 1003, "controller": 1004, "durable": 1005, "kafka": 1006}
 LISTENERS: Final = "\n".join(
     f'[listeners.{kind}]\nbind = "127.0.0.1:{port}"\n{more}'
     for kind, port, more in (
@@ -53,6 +53,7 @@ LISTENERS: Final = "\n".join(
         ("segment", PORTS["segment"], f'basin = "{BASIN}"\n'),
         ("controller", PORTS["controller"], f'advertise = "127.0.0.1:{PORTS["segment"]}"\n'),
         ("durable", PORTS["durable"], f'basin = "{BASIN}"\ncontent_type = "{RECORDS_TYPE}"\n'),
+        ("kafka", PORTS["kafka"], f'basin = "{BASIN}"\nadvertise = "127.0.0.1:{PORTS["kafka"]}"\n'),
     )
 )
 CONFIG: Final = f"""
@@ -71,6 +72,7 @@ BACK: Final = f"""
 name = "all"
 basin = "{BASIN}"
 to_basin = "{{basin}}"
+to_stream = "{{prefix}}{{{{stream}}}}"
 back = "far"
 """
 DELAY_SECONDS: Final = 1.0
@@ -106,12 +108,15 @@ class Pair:
         """The calls of its clients."""
         return Talks(self.name, {**WEIGHTS, **self.more})
 
-    def table(self, port: int, basin: str = BASIN) -> str:
-        """Return the configuration of the back for a server at this port, and of the route to it."""
+    def table(self, port: int, basin: str = BASIN, prefix: str = "") -> str:
+        """Return the configuration of the back for a server at this port, and of the route to it.
+
+        `prefix`: begins the names of streams there, for servers that have no basins.
+        """
         keys = [f'kind = "{self.kind}"', f'{self.by} = "127.0.0.1:{port}"', self.keys]
         if self.kind != "s2":
             keys.append(f'basin = "{basin}"')
-        return BACK.format(back="\n".join(keys), basin=basin)
+        return BACK.format(back="\n".join(keys), basin=basin, prefix=prefix)
 
 
 def _records(appends: list[bytes]) -> list[bytes]:
@@ -134,6 +139,7 @@ PAIRS: Final = {
         Pair("segment by a controller", "segment", by="controller"),
         Pair("durable over http/2", "durable", 'http = "h2"', unpacked=_records),
         Pair("durable over http/1.1", "durable", 'http = "h1"', unpacked=_records),
+        Pair("kafka", "kafka", more={"trim": 1}),
     )
 }
 
@@ -218,12 +224,13 @@ def run_real(pair: Pair, port: int, basin: str, act: Act | None = None) -> Run:
 
     async def main() -> Run:
         with tempfile.TemporaryDirectory(prefix="chaos-") as name:
-            place, dice = Path(name), random.Random("chaos")
+            place, dice, where = Path(name), random.Random("chaos"), (port, basin, f"{basin}-")
+            seen = replace(pair, unpacked=list)  # by a gateway, which unpacks them
             async with trio.open_nursery() as nursery:
-                async with gateway(CONFIG.format(data=place / "server") + pair.table(port, basin)) as (server, _):
+                async with gateway(CONFIG.format(data=place / "server") + pair.table(*where)) as (server, _):
                     chaos = Chaos(nursery, act, REAL_DELAY_SECONDS, REAL_STALL_SECONDS)
                     impatient = replace(pair, keys=f"{pair.keys}\nrequest_seconds = {REAL_REQUEST_SECONDS}")
-                    found = await _history(pair, impatient.table(port, basin), server, chaos, dice, place)
+                    found = await _history(seen, impatient.table(*where), server, chaos, dice, place)
                 nursery.cancel_scope.cancel()
         return found
 

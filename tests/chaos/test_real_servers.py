@@ -16,14 +16,14 @@ from support.real_backs import REAL_SERVERS, BackServer
 
 BASINS = itertools.count()
 TROUBLES = {
-    "s2": list(itertools.product(Kind, Direction)),
+    **{kind: list(itertools.product(Kind, Direction)) for kind in ("durable", "kafka", "s2")},
     # Pravega 0.13 appends twice what comes twice on one connection, as nothing does over TCP.
     "segment": [each for each in itertools.product(Kind, Direction) if each != (Kind.DOUBLE, Direction.OUT)],
 }
 """Kinds and directions of trouble, by the kind of server."""
 
 
-@pytest.fixture(scope="module", params=["s2", "segment"])
+@pytest.fixture(scope="module", params=TROUBLES)
 def server(request: pytest.FixtureRequest) -> Iterator[BackServer]:
     with REAL_SERVERS[request.param]() as server:
         yield server

@@ -7,6 +7,7 @@ compaction has removed are no records of a stream. So fetched records come in ru
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import lt
 from typing import Final, NamedTuple
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
@@ -18,6 +19,7 @@ from penstock_codecs.model import Columns, Headers, metered_size
 
 __all__ = ["FetchedRecords", "ProducedRecords", "read_fetched", "to_produced"]
 
+_LARGEST: Final = (1 << 63) - 1
 _ABORT: Final = b"\0\0\0\0"
 """The key of a control record that ends a transaction without its records: version 0, type 0."""
 
@@ -55,13 +57,17 @@ def read_fetched(
 ) -> FetchedRecords:
     """Return the records from offset `start` on, without those of aborted transactions.
 
-    `max_bytes`: most decompressed bytes of a batch. Raises BAD_FORMAT for damaged batches, LIMIT_EXCEEDED, and
-    NOT_REPRESENTABLE for a record that streams cannot carry, unless others come before it.
+    `max_bytes`: most decompressed bytes of a batch. Records at offsets that were passed already are left out. Raises
+    BAD_FORMAT for damaged batches, LIMIT_EXCEEDED, and NOT_REPRESENTABLE for a record that streams cannot carry, unless
+    others come before it.
     """
     pending = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
     skipped: set[int] = set()  # producers whose transaction was aborted
     found = FetchedRecords([], start)
     for batch in read_batches(data, max_bytes=max_bytes):
+        if not all(map(lt, batch.offsets, [*batch.offsets[1:], min(batch.next_offset, _LARGEST)])):
+            why = f"the offsets of the batch at {batch.base_offset} do not rise up to its end, {batch.next_offset}"
+            raise fail(FailureCode.BAD_FORMAT, why)
         while pending and pending[-1].first_offset < batch.next_offset:
             skipped.add(pending.pop().producer_id)
         if batch.control:
@@ -69,7 +75,7 @@ def read_fetched(
                 skipped.discard(batch.producer_id)
         elif not (batch.transactional and batch.producer_id in skipped):
             try:
-                _add(found.runs, batch, start)
+                _add(found.runs, batch, found.next_offset)
             except OperationFailed:
                 if not found.runs:
                     raise

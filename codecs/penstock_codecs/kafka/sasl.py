@@ -71,13 +71,14 @@ class ScramClient:
         nonce, count = fields.get("r", ""), fields.get("i", "")
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise _refused("the server's first message is not of this exchange")
-        if not count.isdecimal() or not _ITERATIONS <= int(count) <= _MOST_ITERATIONS:
+        iterations = int(count) if count.isdecimal() and len(count) < 10 else 0
+        if not _ITERATIONS <= iterations <= _MOST_ITERATIONS:
             raise _refused(f"the server asks for {count!r:.20} iterations, not {_ITERATIONS} to {_MOST_ITERATIONS}")
         try:
             salt = base64.b64decode(fields.get("s", ""), validate=True)
         except ValueError:
             raise _refused("the salt is not Base64") from None
-        salted = _salted(self._hash, self._secret, salt, int(count))
+        salted = _salted(self._hash, self._secret, salt, iterations)
         without_proof = f"c=biws,r={nonce}".encode()
         signed = b",".join((self._bare, answer, without_proof))
         client_key = hmac.digest(salted, b"Client Key", self._hash)

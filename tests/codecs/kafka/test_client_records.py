@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import google_crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
+from penstock_codecs.kafka.batches import BATCH_HEADER, KafkaBatch, encode_batch
 from penstock_codecs.kafka.carrying import KEY, NULL
 from penstock_codecs.kafka.client_errors import broker_failure
 from penstock_codecs.kafka.client_records import read_fetched, to_produced
@@ -73,6 +74,28 @@ def test_compaction_leaves_gaps() -> None:
     content = data(0, b"a", b"b", b"c", b"d", offsets=[0, 1, 5, 7], next_offset=10) + data(12, b"e")
     assert fetched(content, 1) == ({1: b"b", 5: b"c", 7: b"d", 12: b"e"}, 13)
     assert fetched(data(3, next_offset=9), 3) == ({}, 9)
+
+
+@pytest.mark.parametrize("offsets", [(5, 3), (5, 5), (5, 9), (3, 6)], ids=str)
+def test_a_broker_whose_offsets_fall(offsets: tuple[int, int]) -> None:
+    """Records at one offset, or in another order than their offsets, would be numbered anew."""
+    content = bytearray(data(5, b"a", b"b", offsets=(5, 6)))
+    size = (len(content) - BATCH_HEADER) // 2  # of each record
+    for index, offset in enumerate(offsets):
+        content[BATCH_HEADER + index * size + 3] = 2 * (offset - 5) if offset >= 5 else -2 * (offset - 5) - 1
+    content[17:21] = google_crc32c.value(bytes(content[21:])).to_bytes(4, "big")
+    if offsets == (3, 6):
+        assert fetched(bytes(content), 5) == ({6: b"b"}, 7), "what was passed already is left out"
+        return
+    with pytest.raises(OperationFailed, match="do not rise") as refused:
+        fetched(bytes(content))
+    assert refused.value.failure.code is FailureCode.BAD_FORMAT
+
+
+def test_a_broker_that_repeats_a_batch() -> None:
+    assert fetched(data(5, b"a", b"b") * 2) == ({5: b"a", 6: b"b"}, 7)
+    with pytest.raises(OperationFailed, match="do not rise"):
+        fetched(data((1 << 63) - 2, b"a", b"b"))
 
 
 def test_transactions() -> None:

@@ -112,6 +112,7 @@ def test_the_client_of_the_rfc() -> None:
         f"r={CLIENT_NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode(),
         SERVER_FIRST.replace(b"4096", b"1"),
         SERVER_FIRST.replace(b"4096", b"100001"),
+        SERVER_FIRST.replace(b"4096", b"9" * 5000),
         SERVER_FIRST.replace(b"==", b""),
         SERVER_FIRST.partition(b",i=")[0],
         b"\xff",

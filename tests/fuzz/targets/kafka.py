@@ -1,4 +1,5 @@
-"""Kafka: both ends of a connection, and record batches, with limits so narrow that short inputs reach them."""
+"""Kafka: both ends of a connection, responses in every version, record batches in every compression, subscriptions of
+groups, and messages of SASL, with limits so narrow that short inputs reach them."""
 
 from __future__ import annotations
 
@@ -9,23 +10,31 @@ from typing import Final
 import google_crc32c
 from fuzz.laws import chosen, keeps_the_laws, pull
 
+from penstock.protocols.kafka.groups.messages import GroupRecord, MemberRecord
+from penstock.protocols.kafka.groups.subscriptions import subscribed_topics
 from penstock_codecs.codec import Role
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.kafka import PLUGIN, KafkaClient, KafkaRequest, KafkaServer
+from penstock_codecs.kafka.apis import APIS
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch, read_batches
+from penstock_codecs.kafka.client_records import read_fetched
+from penstock_codecs.kafka.cluster_messages import ApiVersionsRequest
 from penstock_codecs.kafka.compression import KafkaCompression
-from penstock_codecs.kafka.conversation import encode_request, read_request
+from penstock_codecs.kafka.conversation import encode_request, encode_response, read_request, read_response
+from penstock_codecs.kafka.sasl import ScramClient, ScramServer, plain_credentials, plain_message
+from penstock_codecs.kafka.wire import KafkaFault
 
 MOST_FRAME: Final = 2000
 MOST_ITEMS: Final = 50
 MOST_BYTES: Final = 4000
-ENDS: Final = (
-    lambda: KafkaServer(max_frame=MOST_FRAME, max_items=MOST_ITEMS),
-    lambda: KafkaClient(max_frame=MOST_FRAME, max_items=MOST_ITEMS, observer=True),
-    None,
-)
-"""The server's end, the client's, and batches."""
-REFUSALS: Final = {FailureCode.BAD_FORMAT, FailureCode.LIMIT_EXCEEDED, FailureCode.NOT_IMPLEMENTED}
+NONCE: Final = "n" * 8
+REFUSALS: Final = {
+    FailureCode.AUTHN,
+    FailureCode.BAD_FORMAT,
+    FailureCode.LIMIT_EXCEEDED,
+    FailureCode.NOT_IMPLEMENTED,
+    FailureCode.NOT_REPRESENTABLE,
+}
 WORDS: Final = (
     b"\0\0\0\x0a",
     b"\xff\xff\xff\xff",
@@ -33,13 +42,22 @@ WORDS: Final = (
     b"\0\x03\0\x09",
     b"\x82SNAPPY\0",
     b"\x04\x22\x4d\x18",
+    b"\x28\xb5\x2f\xfd",
+    b"n,,n=name,r=",
+    b"c=biws,r=",
+    b",s=c2FsdA==,i=4096",
+    b",p=",
 )
 
 
 def seeds() -> Iterator[bytes]:
-    """Yield the sample of each end, and a batch with each compression."""
+    """Yield the sample of each end, a response in the first and the newest version of each API, a batch with each
+    compression, a subscription, and the messages of SASL."""
     for index, role in enumerate((Role.SERVER, Role.CLIENT)):
         yield bytes([index]) + PLUGIN.sample(role, "4")
+    for key, api in APIS.items():
+        for version in (api.oldest, api.newest):
+            yield bytes([2, key, version]) + bytes(40)
     for codec in KafkaCompression:
         batch = KafkaBatch(
             compression=codec,
@@ -49,36 +67,95 @@ def seeds() -> Iterator[bytes]:
             offsets=[0, 1],
             headers={1: ((b"name", b"content"), (b"null", None))},
         )
-        yield b"\2" + encode_batch(batch)
+        yield b"\3" + encode_batch(batch)
+    yield b"\4\0\1\0\0\0\2\0\1a\0\6orders\0\0\0\0"
+    yield b"\5\0" + plain_message("name", "secret")
+    client = ScramClient("SCRAM-SHA-256", "name", "secret", NONCE)
+    yield b"\5\1" + client.first()
+    yield b"\5\2r=%bx,s=c2FsdA==,i=4096" % NONCE.encode()
+    yield b"\5\3c=biws,r=%bserver,p=%b" % (NONCE.encode(), b"A" * 43 + b"=")
 
 
 def check(data: bytes) -> None:
-    """Check the laws of codecs; that a request is encoded to bytes that give it again; and that batches are read, or
-    refused with a documented error, whatever they hold: their checksums are made to fit first."""
-    make, said = chosen(ENDS, data)
-    if make is None:
-        _check_batches(said)
+    """Check the laws of codecs; that a request, and a response, is encoded to bytes that give it again; and that
+    batches, subscriptions and messages of SASL are read, or refused with a documented error, whatever they hold: the
+    checksums of batches are made to fit first."""
+    parse, said = chosen(
+        (_check_server, _check_client, _check_response, _check_batches, _check_topics, _check_sasl), data
+    )
+    try:
+        parse(said)
+    except OperationFailed as error:
+        assert error.failure.code in REFUSALS, error
+
+
+def _server() -> KafkaServer:
+    return KafkaServer(max_frame=MOST_FRAME, max_items=MOST_ITEMS)
+
+
+def _client() -> KafkaClient:
+    return KafkaClient(max_frame=MOST_FRAME, max_items=MOST_ITEMS, observer=True)
+
+
+def _check_server(said: bytes) -> None:
+    keeps_the_laws(_server, said, 2 * MOST_FRAME)
+    for event in pull(_server(), said):
+        if event.supported:
+            frame = b"".join(encode_request(event))[4:]
+            again = read_request(frame)
+            assert again == event, f"{event!r} became {again!r}"
+
+
+def _check_client(said: bytes) -> None:
+    keeps_the_laws(_client, said, 2 * MOST_FRAME)
+
+
+def _check_response(said: bytes) -> None:
+    """Read it as one of the API and version that two bytes select."""
+    api, said = chosen(list(APIS.values()), said)
+    version, said = chosen(range(api.oldest, api.newest + 1), said)
+    request = KafkaRequest(api, version, int.from_bytes(said[:4], "big", signed=True), None, ApiVersionsRequest())
+    try:
+        message = read_response(request, said, MOST_ITEMS)
+    except KafkaFault:
         return
-    keeps_the_laws(make, said, 2 * MOST_FRAME)
-    if make is ENDS[0]:
-        for event in pull(make(), said):
-            if event.supported:
-                _check_request(event)
-
-
-def _check_request(event: KafkaRequest) -> None:
-    frame = b"".join(encode_request(event))[4:]
-    again = read_request(frame)
-    assert again == event, f"{event!r} became {again!r}"
+    frame = b"".join(encode_response(api, version, request.correlation_id, message))[4:]
+    again = read_response(request, frame)
+    assert again == message, f"{message!r} became {again!r}"
 
 
 def _check_batches(said: bytes) -> None:
     if len(said) > 61:
         said = said[:8] + struct.pack(">i", len(said) - 12) + said[12:17] + b"\0\0\0\0" + said[21:]
         said = said[:17] + struct.pack(">I", google_crc32c.value(said[21:])) + said[21:]
-    try:
-        for batch in read_batches(said, max_bytes=MOST_BYTES, max_records=MOST_ITEMS):
-            assert len(batch.values) == len(batch.keys) == len(batch.offsets) <= MOST_ITEMS
-            assert sum(len(value or b"") for value in batch.values) <= MOST_BYTES
-    except OperationFailed as error:
-        assert error.failure.code in REFUSALS, error
+    for batch in read_batches(said, max_bytes=MOST_BYTES, max_records=MOST_ITEMS):
+        assert len(batch.values) == len(batch.keys) == len(batch.offsets) <= MOST_ITEMS
+        assert sum(len(value or b"") for value in batch.values) <= MOST_BYTES
+    start = int.from_bytes(said[:8], "big", signed=True)
+    found = read_fetched(said, start, max_bytes=MOST_BYTES)
+    numbers = [number for run in found.runs for number in run.seq_nums]
+    assert all(start <= number < found.next_offset for number in numbers), found
+
+
+def _check_topics(said: bytes) -> None:
+    """Read it as a member's subscription."""
+    member = MemberRecord(member="m", session_timeout=1, rebalance_timeout=1, protocols=(("range", said),))
+    topics = subscribed_topics(GroupRecord(protocol_type="consumer", members=(member,)))
+    assert topics is None or sum(map(len, topics)) <= len(said)
+
+
+def _check_sasl(said: bytes) -> None:
+    """Read it as the message that one byte selects: of PLAIN, or the next one in an exchange of SCRAM."""
+    step, said = chosen(range(4), said)
+    server = ScramServer("SCRAM-SHA-256", lambda _name: ["secret"], lambda _name: b"salt", "server")
+    client = ScramClient("SCRAM-SHA-256", "name", "secret", NONCE)
+    if step == 0:
+        found = plain_credentials(said)
+        assert plain_credentials(plain_message(*found)) == found
+    elif step == 1:
+        assert server.first(said).startswith(b"r=")
+    elif step == 2:
+        assert client.final(said).startswith(b"c=biws,r=" + NONCE.encode())
+    else:
+        server.first(client.first())
+        assert server.final(said)[0] == "secret"

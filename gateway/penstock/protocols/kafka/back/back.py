@@ -211,8 +211,9 @@ class KafkaBack(Back):
                 found = await session.next()
             if isinstance(found, RecordBatch):
                 return PartitionSpot(found.first_seq_num, found.columns.timestamps[0])
-        if spot.at_tail or spot.timestamp < 0:
-            return PartitionSpot(*await self._positions.tail(partition), at_tail=True)
+            spot = PartitionSpot(session.tail().seq_num, -1, at_tail=True)
+        if spot.timestamp < 0:  # the tail that was found: records may have come meanwhile
+            spot = spot._replace(timestamp=await self._positions.newest(partition))
         return spot
 
     async def _locate(self, operation: Locate) -> Located:
@@ -225,12 +226,15 @@ class KafkaBack(Back):
 
     async def _trim(self, operation: Trim) -> StreamPosition:
         partition = await self._find(operation.stream, None, False)
-        kept = await self._spot(partition, operation.stream, operation.start)
-        if kept.offset > await self._positions.beginning(partition):
+        kept, start = await self._spot(partition, operation.stream, operation.start), operation.start
+        first, beginning = kept.offset, await self._positions.beginning(partition)
+        if isinstance(start, FromSeqNum):  # it may be of a control record
+            first = max(min(start.seq_num, first), beginning)
+        if first > beginning:
             if not kept.at_tail:
                 await self._positions.trimming(partition, kept.offset, kept.timestamp)
-            await self._topics.trim(partition, kept.offset)
-        return StreamPosition(kept.offset, kept.timestamp)
+            await self._topics.trim(partition, first)
+        return StreamPosition(first, kept.timestamp)
 
     # ---- streams -----------------------------------------------------------------------------------------------------
 

@@ -79,13 +79,20 @@ class KafkaPositions:
         """Return the first offset that is left."""
         return (await self._look_up(partition, _BEGINNING)).offset
 
+    async def newest_spot(self, partition: TopicPartition) -> PartitionSpot:
+        """Return the record with the largest timestamp: offset -1 and timestamp 0 if the partition has no records."""
+        found = await self._look_up(partition, _NEWEST)
+        return found._replace(timestamp=max(found.timestamp, 0))
+
     async def newest(self, partition: TopicPartition) -> int:
         """Return the largest timestamp of the partition, in ms; 0 if it has no records."""
-        return max((await self._look_up(partition, _NEWEST)).timestamp, 0)
+        return (await self.newest_spot(partition)).timestamp
 
     async def tail(self, partition: TopicPartition) -> StreamPosition:
-        """Return the tail of the stream."""
-        return StreamPosition(await self.end(partition), await self.newest(partition))
+        """Return the tail of the stream. Records that come meanwhile may have a later timestamp than it says, and never
+        an earlier one."""
+        timestamp = await self.newest(partition)
+        return StreamPosition(await self.end(partition), timestamp)
 
     # ---- identifiers -------------------------------------------------------------------------------------------------
 

@@ -142,7 +142,11 @@ class KafkaReadSession(ReadSession):
                 break
             else:
                 if self._timestamp is None:
-                    self._timestamp = await self._positions.newest(self._partition)
+                    newest = await self._positions.newest_spot(self._partition)
+                    if newest.offset >= self._end:  # it came meanwhile, and others before it
+                        self._end = newest.offset + 1
+                        continue
+                    self._timestamp = newest.timestamp
                 self._following = True
                 return Following(self.tail())
         self._ended = True

@@ -8,7 +8,7 @@ import pytest
 import trio
 from msgspec.structs import replace
 from support.s3p.front import BASIN
-from support.store import Fails, appending, batches, bodies, records
+from support.store import Fails, appending, batches, bodies, fence, records
 from trio.testing import MockClock
 
 from penstock.core.back import Following
@@ -77,6 +77,32 @@ async def test_starts(cluster: Any) -> None:
             await bodies(back, FromByteOffset(0), stream=STREAM)
         with Fails(FailureCode.STREAM_NOT_FOUND):
             await back.perform(CheckTail(StreamRef(BASIN, "nothing"), create_if_missing=False))
+
+
+def end_of_before(*ends: int) -> Any:
+    """Answer questions for the end of the partition with these; records came between the first and the last."""
+    left = list(ends)
+
+    def answer(request: Any) -> Any:
+        if not isinstance(request.message, ListOffsetsRequest) or not left:
+            return None
+        if request.message.topics[0].partitions[0].timestamp != -1:  # not the end
+            return None
+        found = ListOffsetsPartitionResult(partition_index=0, offset=left.pop(0), timestamp=-1)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResult(name="orders", partitions=[found])])
+
+    return answer
+
+
+async def test_the_tail_that_a_refused_start_saw(cluster: Any) -> None:
+    """A start at the tail is refused with that tail, though records are appended meanwhile: a client takes the place
+    that it asked for to be the next one."""
+    async with cluster.back() as back:
+        await fill(back, 10)
+        cluster.answers.append(end_of_before(1, 2))
+        with Fails(FailureCode.RANGE_NOT_SATISFIABLE) as refused:
+            await bodies(back, FromSeqNum(1), stream=STREAM, count=1)
+        assert refused.failure.details["tail"] == {"seq_num": 1, "timestamp": 10}
 
 
 async def test_identifiers(cluster: Any) -> None:
@@ -172,6 +198,26 @@ async def test_a_topic_that_a_broker_has_not_heard_of_yet(cluster: Any, clock: M
         assert trio.current_time() > began + 7
 
 
+async def test_records_that_come_before_the_newest_timestamp(cluster: Any) -> None:
+    """The newest one may be one that a reader at the tail has not read yet: those before it keep their timestamps."""
+    async with cluster.back() as back:
+        await fill(back, 10, 20)
+        cluster.answers.append(end_of_before(0))
+        async with back.read_session(Read(STREAM, FromSeqNum(0))) as session:
+            batch = await session.next()
+            assert isinstance(batch, RecordBatch) and list(batch.columns.timestamps) == [10, 20]
+            assert await session.next() == Following((2, 20))
+
+
+async def test_a_tail_has_no_timestamp_of_records_behind_it(cluster: Any) -> None:
+    async with cluster.back() as back:
+        await fill(back, 10)
+        cluster.requests.clear()
+        assert await back.perform(CheckTail(STREAM)) == (1, 10)
+        asked = [one for one in cluster.requests if isinstance(one, ListOffsetsRequest)]
+        assert [one.topics[0].partitions[0].timestamp for one in asked] == [-3, -1]
+
+
 async def test_gaps(cluster: Any) -> None:
     """A control record and what compaction removed have numbers that no record has."""
     content = encode_batch(
@@ -213,6 +259,26 @@ async def test_trim(cluster: Any) -> None:
         assert (await back.perform(Trim(STREAM, FromSeqNum(1)))).seq_num == 2
         assert (await back.perform(Trim(STREAM, FromSeqNum(100)))).seq_num == 3
         assert (await back.perform(CheckTail(STREAM))).seq_num == 3
+
+
+@pytest.mark.parametrize("to", [1, 100])
+async def test_a_trim_at_the_tail_keeps_records_that_come_meanwhile(cluster: Any, to: int) -> None:
+    async with cluster.back() as back:
+        await fill(back, 10, 20)
+        cluster.answers.append(end_of_before(1))
+        assert (await back.perform(Trim(STREAM, FromSeqNum(to)))).seq_num == 1
+        assert await bodies(back, FromSeqNum(0), stream=STREAM) == [b"20"]
+
+
+async def test_a_trim_keeps_what_it_is_told_to_keep(cluster: Any) -> None:
+    """Also numbers of which the partition has no record for its clients, such as those of commands."""
+    async with cluster.back() as back:
+        await fill(back, 10)
+        for token in (b"a", b"b"):
+            await cluster.store.perform(fence(token, stream=STREAM))
+        await cluster.store.perform(appending(b"20", stream=STREAM))
+        assert (await back.perform(Trim(STREAM, FromSeqNum(2)))).seq_num == 2
+        assert [one.seq_num for one in await records(cluster.store, FromSeqNum(0), stream=STREAM)] == [2, 3]
 
 
 async def test_a_trim_within_a_millisecond(cluster: Any) -> None:
