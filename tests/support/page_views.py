@@ -1,15 +1,16 @@
-"""The management page of a busy gateway, view by view: for tests, for the judge of accessibility, and for the
-pictures of docs/management.md.
+"""The management page of a busy gateway, view by view: for tests, for the judge of accessibility, and for
+docs/page.md.
 
-    python tests/support/page_views.py FOLDER    # takes the pictures anew
+    python tests/support/page_views.py    # takes the pictures anew, and writes docs/page.md
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 if __name__ == "__main__":  # as a program: find the package
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from PIL import Image
 from support.browser import Browser, Tab, browser_program
 from support.captures.recording import capture_files
 from support.management import ask
@@ -46,6 +48,11 @@ mirror = "archive"
 """
 PAGE_CONFIG = CONFIG + RECORDER
 READY = "document.querySelector('#ready')?.dataset.state === 'ready'"
+PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
+GALLERY = PICTURES.parent / "page.md"
+_WIDTHS = {"wide": 1280, "narrow": 390}
+THEMES = ("light", "dark")
+_COLOURS = 48
 _HISTORY_SECONDS = 60
 """Traffic before the pictures are taken."""
 _ORDERS = [
@@ -145,24 +152,38 @@ def _work(s2: S2Client, over: threading.Event) -> None:
         turn += 1
 
 
-def main(folder: Path) -> None:
-    """Take a picture of each view, wide and narrow, light and dark."""
-    folder.mkdir(parents=True, exist_ok=True)
+def main() -> None:
+    """Take a picture of each view, wide and narrow, light and dark, and write the page that shows them."""
     with busy_gateway() as gateway, Browser(browser_program()) as browser:
         tab = browser.tab("about:blank")
         time.sleep(_HISTORY_SECONDS)
-        for view in views_of(gateway):
-            for width in (1280, 390):
-                for dark in (False, True):
-                    tab.call(
-                        "Emulation.setDeviceMetricsOverride",
-                        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
-                    )
-                    tab.dark(dark)
-                    show(tab, gateway, view)
-                    theme, shape = "dark" if dark else "light", "narrow" if width < 500 else "wide"
-                    tab.screenshot(folder / f"{view.name}-{shape}-{theme}.png")
+        views = views_of(gateway)
+        for view, shape, theme in itertools.product(views, _WIDTHS, THEMES):
+            size = {"width": _WIDTHS[shape], "height": 900, "deviceScaleFactor": 1, "mobile": False}
+            tab.call("Emulation.setDeviceMetricsOverride", size)
+            tab.dark(theme == "dark")
+            show(tab, gateway, view)
+            file = PICTURES / picture(view.name, shape, theme)
+            tab.screenshot(file)
+            with Image.open(file) as taken:  # few colours: a third of the size
+                taken.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
+    GALLERY.write_text(gallery([view.name for view in views]))
+
+
+def picture(view: str, shape: str, theme: str) -> str:
+    """Return the file name of a picture."""
+    return f"{view}-{shape}-{theme}.png"
+
+
+def gallery(views: Sequence[str]) -> str:
+    """Return the document that shows the pictures."""
+    parts = ["# The page in pictures\n\nThe [page of the management listener](management.md#the-page), view by view.\n"]
+    for view in views:
+        parts.append(f"\n## {view.capitalize()}\n")
+        for shape, theme in itertools.product(_WIDTHS, THEMES):
+            parts.append(f"\n![{view}, {shape}, {theme}](pictures/{picture(view, shape, theme)})\n")
+    return "".join(parts)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

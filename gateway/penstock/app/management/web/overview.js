@@ -8,10 +8,21 @@ import { age, count, size, utc } from "./text.js";
 
 const POINTS = 120; // of the live chart, one a second
 const HOUR = 360; // samples of the history
+const STEP = 10; // seconds that one sample covers
 const LEVELS = ["debug", "info", "warning", "error"];
 const SOON_MS = 30 * 86400 * 1000;
 const rates = { in: [], out: [] };
 let before = null;
+let begun = false; // the live chart begins with what the gateway remembers
+
+function begin(history) {
+  begun = true;
+  for (const way of ["in", "out"]) {
+    const steps = history[`bytes_${way}`].slice(-POINTS / STEP);
+    rates[way].unshift(...steps.flatMap((rate) => Array(STEP).fill(rate)));
+    rates[way].splice(0, rates[way].length - POINTS);
+  }
+}
 
 export function overviewView(root, _values, shell) {
   const live = new Chart({
@@ -79,6 +90,10 @@ export function overviewView(root, _values, shell) {
       limits.update(status.limits);
       noLimits.hidden = status.limits.length > 0;
       charts.forEach((chart) => chart.update(history, HOUR));
+      if (!begun) {
+        begin(history);
+        live.update(rates, POINTS);
+      }
     } catch (error) {
       if (!signal.aborted && about.querySelector("dl") === null) {
         about.replaceChildren(empty(error.message));
