@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import trio
 from simulation.checker import Call, Done, Lost
-from simulation.histories import BASIN, Client, Follower, Talks
+from simulation.histories import BASIN, FAILED, Client, Follower, Talks
 
 from penstock.core.back import Back
 from penstock.core.delivery import Delivery
@@ -376,6 +376,11 @@ class _DurableWay:
         await self._requests.append(stream, AppendRequest(None, True, None, None), b"")
 
 
+def _cannot_store(error: OperationFailed) -> bool:
+    """Return whether a failure is that of a store that cannot write or read, for which the protocol has no code."""
+    return error.failure.code is FailureCode.UPSTREAM_FAULT and '"code":"storage"' in error.failure.message
+
+
 class _DurableCursor:
     """Reads a stream from its beginning on. What was trimmed is left out."""
 
@@ -411,6 +416,9 @@ class _DurableClient(_NativeClient):
             found += some
         return tuple(found)
 
+    def _refusal(self, error: OperationFailed) -> Any:
+        return FAILED if _cannot_store(error) else super()._refusal(error)
+
     async def _seal(self, stream: StreamRef) -> None:
         async with self._calling(stream, Call("seal", 0, 0, Lost)) as answer:
             await self._back.seal(stream)
@@ -420,6 +428,13 @@ class _DurableClient(_NativeClient):
 class _DurableFollower(_BodyFollower):
     def _new_cursor(self) -> _DurableCursor:
         return _DurableCursor(self._back.native, self.stream)
+
+    async def _read(self) -> None:
+        try:
+            await super()._read()
+        except OperationFailed as error:
+            if not _cannot_store(error):
+                raise
 
 
 @asynccontextmanager

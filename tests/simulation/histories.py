@@ -34,6 +34,7 @@ from penstock_codecs.operations import (
 __all__ = [
     "BASIN",
     "DIRECT",
+    "FAILED",
     "LOGS",
     "MOST_CLIENTS",
     "STUCK_SECONDS",
