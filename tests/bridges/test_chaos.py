@@ -105,7 +105,7 @@ def loaded(case: Case, gateway: GatewayProcess) -> Iterator[list[Load]]:
 
 def started(load: Load) -> list[threading.Thread]:
     """Its stream, its writer, and those who follow."""
-    front = FRONTS[load.name.replace("-", " ")](load.gateway, load.stream)
+    front = FRONTS.get(load.name.replace("-", " "), FRONTS["protobuf"])(load.gateway, load.stream)
     front.create()
     front.close()
     threads = [load.run(WRITERS[load.name])]

@@ -29,9 +29,10 @@ __all__ = [
     "outcomes",
 ]
 
-View = Literal["records", "bodies", "bytes"]
-"""The form in which a client sees a log: records with their numbers; or their bodies alone, without commands; or bytes,
-in which each of these bodies has a header of `EVENT_HEADER` bytes."""
+View = Literal["records", "data", "bodies", "bytes"]
+"""The form in which a client sees a log: records with their numbers; or the same without commands; or bodies alone,
+without commands; or bytes, in which each of these bodies has a header of `EVENT_HEADER` bytes."""
+_NUMBERED: Final = frozenset({"records", "data"})
 COMMAND: Final = b"command "
 """Begins the body of a record that is a command, here in the model."""
 EVENT_HEADER: Final = 8
@@ -77,7 +78,7 @@ Done: Final = _Word("done")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a client. `did`: "append", "fence", "merge", "trim", "seal", "tail" or "read".
+    """A call of a client. `did`: "append", "fence", "merge", "commit", "trim", "seal", "tail" or "read".
 
     `answer`: for append, fence: the first sequence number; merge, seal: None; trim: the trim point; tail: the tail;
     read: the records, each as sequence number and body; or `Refused`, `Lost`, or `Done`. To those who see bodies: a
@@ -130,6 +131,8 @@ def done(log: Log, call: Call) -> tuple[Log, Any]:
             if call.view == "bytes":
                 return after, _length(after)
             return after, None if call.did == "merge" else len(log.bodies)
+        case "commit":  # Kafka knows no seals: what a transaction has for a sealed log is lost
+            return log if log.sealed else replace(log, bodies=log.bodies + call.bodies), None
         case "trim":
             to = call.to
             if to is None:  # one that is trimmed already is not known any more
@@ -142,10 +145,11 @@ def done(log: Log, call: Call) -> tuple[Log, Any]:
             return replace(log, sealed=True), None
         case "tail":
             return log, _length(log) if call.view == "bytes" else len(log.bodies)
-        case "read" if call.view != "records":
-            return log, tuple(body for body in log.bodies[log.trim_point :] if not body.startswith(COMMAND))
-        case "read":
+        case "read" if call.view == "records":
             return log, tuple(enumerate(log.bodies))[log.trim_point :]
+        case "read":
+            data = [one for one in enumerate(log.bodies) if not one[1].startswith(COMMAND) and one[0] >= log.trim_point]
+            return log, tuple(data) if call.view == "data" else tuple(body for _, body in data)
     raise AssertionError(call.did)
 
 
@@ -165,7 +169,7 @@ def _explains(log: Log, call: Call, answer: Any) -> bool:
         early = len(call.answer) - len(answer)
         if early < 0 or call.answer[early:] != answer:
             return False
-        if call.view != "records":
+        if call.view not in _NUMBERED:
             return set(call.answer[:early]) <= set(log.bodies)
         return _are_of(log, call.answer[:early])
     return bool(call.answer == answer)
@@ -175,7 +179,7 @@ def _places(calls: Iterable[Call]) -> dict[int, bytes]:
     """Return the records whose places are known from answers: a search that puts another one there is given up."""
     found: dict[int, bytes] = {}
     for call in calls:
-        if call.answer in (Lost, Done) or isinstance(call.answer, Refused) or call.view != "records":
+        if call.answer in (Lost, Done) or isinstance(call.answer, Refused) or call.view not in _NUMBERED:
             continue
         match call.did:
             case "append" | "fence" | "trim":  # a trim without bodies appends nothing
@@ -197,7 +201,7 @@ def _shown(calls: Iterable[Call]) -> frozenset[bytes]:
     """Return the bodies that calls name that do not know their places."""
     found: set[bytes] = set()
     for call in calls:
-        if call.view != "records" and call.did == "read" and isinstance(call.answer, tuple):
+        if call.view not in _NUMBERED and call.did == "read" and isinstance(call.answer, tuple):
             found.update(call.answer)
         elif call.did == "trim":
             found.update(call.bodies)

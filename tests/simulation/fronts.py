@@ -1,26 +1,34 @@
 """Clients that talk to the gateway's fronts, in each protocol that can append: the gateway's own backs, and what they
 are made of, so that both ends of each connection are the gateway's code.
 
-Each protocol carries some of the calls only. S3P and segments see no numbers, and no commands: their answers are
-checked by the bodies, and segments' by the bytes, that they read.
+Each protocol carries some of the calls only. S3P, segments and Durable Streams see no numbers, and no commands: their
+answers are checked by the bodies, and segments' by the bytes, that they read. Kafka sees numbers, and no commands.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import trio
 from simulation.checker import Call, Done, Lost
-from simulation.histories import BASIN, Client, Follower, Talks
+from simulation.histories import BASIN, FAILED, Client, Follower, Talks
 
+from penstock.core.back import Back
 from penstock.core.delivery import Delivery
 from penstock.core.marks import Mark
 from penstock.core.native import Native
 from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
 from penstock.net.upstream import Upstream, UpstreamSettings
+from penstock.protocols.durable.back import DurableBackSettings, open_durable
+from penstock.protocols.durable.back.requests import DurableRequests
+from penstock.protocols.durable.names import DurableNames
+from penstock.protocols.kafka.back import KafkaBackSettings, open_kafka
+from penstock.protocols.kafka.back.brokers import Brokers
+from penstock.protocols.kafka.names import KafkaNames, TopicPartition
 from penstock.protocols.s2.back.back import open_s2
 from penstock.protocols.s2.back.calls import S2Requests
 from penstock.protocols.s2.back.settings import S2BackSettings
@@ -31,7 +39,24 @@ from penstock.protocols.s3p.names import s3p_names
 from penstock.protocols.segment.back import SegmentBackSettings, open_segment
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, Truncate
 from penstock_codecs.compression import Compression
+from penstock_codecs.durable import AppendRequest
 from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
+from penstock_codecs.kafka.record_messages import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceTopic,
+)
+from penstock_codecs.kafka.transaction_messages import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    TxnTopic,
+)
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import Record, RecordId, StreamRef
 from penstock_codecs.operations import Append
@@ -42,14 +67,18 @@ from penstock_codecs.segment import Dialect, join_events
 __all__ = ["FRONTS", "PORTS", "Front"]
 
 HOST: Final = "127.0.0.1"
-PORTS: Final = {"s2": 8080, "s3p": 7500, "segment": 12345}
+PORTS: Final = {"s2": 8080, "s3p": 7500, "segment": 12345, "durable": 4437, "kafka": 9092}
 RECOVER_SECONDS: Final = 10.0
 WAIT_SECONDS: Final = 5.0
+_NOT_DECIDED: Final = (14, 15, 51)
+"""Errors of Kafka for the end of a transaction that may be asked for again."""
 Clock = Callable[[], int]
+Open = Callable[[random.Random, Clock, Back], AbstractAsyncContextManager[Any]]
+"""Makes what clients and followers call, with dice, the time of day in ms, and the store for what they keep."""
 
 
-def _server(protocol: str) -> UpstreamSettings:
-    return UpstreamSettings(name="gateway", host=HOST, port=PORTS[protocol], protocol=protocol)
+def _server(protocol: str, name: str = "gateway") -> UpstreamSettings:
+    return UpstreamSettings(name=name, host=HOST, port=PORTS[protocol], protocol=protocol)
 
 
 # ---- S2 --------------------------------------------------------------------------------------------------------------
@@ -65,7 +94,7 @@ def _s2_settings(dice: random.Random) -> S2BackSettings:
 
 
 @asynccontextmanager
-async def _s2(dice: random.Random, clock: Clock) -> AsyncIterator[Any]:
+async def _s2(dice: random.Random, clock: Clock, _state: Back) -> AsyncIterator[Any]:
     async with open_s2(_s2_settings(dice), Upstream(_server("s2")), clock) as back:
         yield back
 
@@ -91,7 +120,7 @@ class _Json:
 
 
 @asynccontextmanager
-async def _json(dice: random.Random, _clock: Clock) -> AsyncIterator[Any]:
+async def _json(dice: random.Random, _clock: Clock, _state: Back) -> AsyncIterator[Any]:
     settings = replace(_s2_settings(dice), delivery=Delivery.REFUSE, compression=Compression.NONE)
     upstream = Upstream(_server("s2"))
     async with (
@@ -162,12 +191,8 @@ class _S3PCursor:
         return found.bodies
 
 
-class _S3PClient(_Bodies):
-    """A client of S3P. Its records have identifiers, by which it trims."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self._known: dict[StreamRef, list[tuple[Any, bytes]]] = {}
+class _NativeClient(_Bodies):
+    """A client by a `Native`, whose appends are those of sessions."""
 
     async def _append(self, stream: StreamRef) -> None:
         call = self._new_append(stream)
@@ -177,10 +202,21 @@ class _S3PClient(_Bodies):
             (ack,) = await session.receive()
             answer.append(self._appended(stream, call, ack))
 
-    def _appended(self, stream: StreamRef, call: Call, appended: Any) -> Any:
+    def _appended(self, _stream: StreamRef, call: Call, appended: Any) -> Any:
         assert appended.count == len(call.bodies), f"{appended} for {len(call.bodies)} records"
-        self._histories.identified(stream, appended.last, call.bodies[-1], self.name)
         return Done
+
+
+class _S3PClient(_NativeClient):
+    """A client of S3P. Its records have identifiers, by which it trims."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._known: dict[StreamRef, list[tuple[Any, bytes]]] = {}
+
+    def _appended(self, stream: StreamRef, call: Call, appended: Any) -> Any:
+        self._histories.identified(stream, appended.last, call.bodies[-1], self.name)
+        return super()._appended(stream, call, appended)
 
     async def _all(self, stream: StreamRef) -> tuple[Any, ...]:
         known: list[tuple[Any, bytes]] = []
@@ -213,7 +249,7 @@ class _S3PFollower(_BodyFollower):
 
 
 @asynccontextmanager
-async def _s3p(_dice: random.Random, _clock: Clock) -> AsyncIterator[Any]:
+async def _s3p(_dice: random.Random, _clock: Clock, _state: Back) -> AsyncIterator[Any]:
     settings = S3PBackSettings(names=s3p_names("fixed", BASIN), recover_seconds=RECOVER_SECONDS)
     async with open_s3p(Upstream(_server("s3p")), settings) as native:
         yield native
@@ -314,9 +350,9 @@ class _SegmentFollower(_BodyFollower):
         self._histories.identified(self.stream, offset, body, self.name)
 
 
-def _segment(dialect: Dialect) -> Callable[[random.Random, Clock], AbstractAsyncContextManager[Any]]:
+def _segment(dialect: Dialect) -> Open:
     @asynccontextmanager
-    async def opened(_dice: random.Random, _clock: Clock) -> AsyncIterator[Any]:
+    async def opened(_dice: random.Random, _clock: Clock, _state: Back) -> AsyncIterator[Any]:
         settings = SegmentBackSettings(store=_server("segment"), dialect=dialect, recover_seconds=RECOVER_SECONDS)
         async with open_segment(settings) as back:
             yield back.direct
@@ -324,15 +360,209 @@ def _segment(dialect: Dialect) -> Callable[[random.Random, Clock], AbstractAsync
     return opened
 
 
+# ---- Durable Streams -------------------------------------------------------------------------------------------------
+
+
+class _DurableWay:
+    """What clients of Durable Streams call: the back, and requests for what it has not."""
+
+    def __init__(self, native: Native, requests: DurableRequests) -> None:
+        self.native = native
+        self.append_session = native.append_session
+        self._requests = requests
+
+    async def seal(self, stream: StreamRef) -> None:
+        """Close a stream."""
+        await self._requests.append(stream, AppendRequest(None, True, None, None), b"")
+
+
+def _cannot_store(error: OperationFailed) -> bool:
+    """Return whether a failure is that of a store that cannot write or read, for which the protocol has no code."""
+    return error.failure.code is FailureCode.UPSTREAM_FAULT and '"code":"storage"' in error.failure.message
+
+
+class _DurableCursor:
+    """Reads a stream from its beginning on. What was trimmed is left out."""
+
+    def __init__(self, native: Native, stream: StreamRef) -> None:
+        self._native, self._stream = native, stream
+        self._at = 0
+
+    async def next(self, wait: float = 0.0) -> list[bytes]:
+        """Return the next bodies; none if there are none in `wait` seconds."""
+        while True:
+            mark = Mark(0, 0, 0, self._at)
+            try:
+                found = await self._native.scan(self._stream, mark, max_records=1000, max_bytes=MIB, wait=wait)
+            except OperationFailed as error:
+                if error.failure.code is FailureCode.OFFSET_TRUNCATED:
+                    self._at = int(str(error.failure.details["offset"]))
+                elif error.failure.code is FailureCode.STREAM_NOT_FOUND:  # it has no offset of what is left
+                    self._at = 0
+                else:
+                    raise
+                continue
+            assert found.offsets is not None
+            self._at = found.offsets[-1]
+            return found.bodies
+
+
+class _DurableClient(_NativeClient):
+    """A client of Durable Streams. Its streams are of JSON, with one record for each message."""
+
+    async def _all(self, stream: StreamRef) -> tuple[Any, ...]:
+        cursor, found = _DurableCursor(self._back.native, stream), list[bytes]()
+        while some := await cursor.next():
+            found += some
+        return tuple(found)
+
+    def _refusal(self, error: OperationFailed) -> Any:
+        return FAILED if _cannot_store(error) else super()._refusal(error)
+
+    async def _seal(self, stream: StreamRef) -> None:
+        async with self._calling(stream, Call("seal", 0, 0, Lost)) as answer:
+            await self._back.seal(stream)
+            answer.append(None)
+
+
+class _DurableFollower(_BodyFollower):
+    def _new_cursor(self) -> _DurableCursor:
+        return _DurableCursor(self._back.native, self.stream)
+
+    async def _read(self) -> None:
+        try:
+            await super()._read()
+        except OperationFailed as error:
+            if not _cannot_store(error):
+                raise
+
+
+@asynccontextmanager
+async def _durable(dice: random.Random, _clock: Clock, state: Back) -> AsyncIterator[Any]:
+    http = dice.choice((HttpVersion.H1, HttpVersion.H2))
+    names = DurableNames("/v1/stream/", BASIN)
+    settings = DurableBackSettings(names=names, http=http, recover_seconds=RECOVER_SECONDS)
+    upstream = Upstream(_server("durable", f"durable-{dice.getrandbits(64):x}"))  # its positions are its own
+    async with (
+        open_durable(upstream, state, settings) as native,
+        HttpClient(upstream, HttpClientSettings(version=http)) as client,
+    ):
+        yield _DurableWay(native, DurableRequests(client, names))
+
+
+# ---- Kafka -----------------------------------------------------------------------------------------------------------
+
+
+class _KafkaWay:
+    """What clients of Kafka call: the back, and the brokers for what it has not."""
+
+    def __init__(self, back: Back, brokers: Brokers) -> None:
+        self.perform = back.perform
+        self.append_session = back.append_session
+        self.read_session = back.read_session
+        self._brokers = brokers
+
+    async def commits(self, name: str, topic: str, batches: Sequence[Sequence[bytes]]) -> Callable[[], Awaitable[bool]]:
+        """Begin a transaction with these batches; return what commits it, and tells whether it was committed.
+
+        An open transaction of this name is aborted first. Raises OperationFailed.
+        """
+        begin = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+        begun = await self._brokers.ask_controller(begin, InitProducerIdResponse)
+        who = {"transactional_id": name, "producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
+        add = AddPartitionsToTxnRequest(**who, topics=[TxnTopic(name=topic, partitions=[0])])
+        partition = TopicPartition(topic, 0, whole=True)
+        self._brokers.check(partition, begun.error_code)
+        added = await self._brokers.ask_controller(add, AddPartitionsToTxnResponse)
+        self._brokers.check(partition, added.topics[0].partitions[0].error_code)
+        sequence = 0
+        for bodies in batches:
+            batch = KafkaBatch(
+                producer_id=begun.producer_id,
+                producer_epoch=begun.producer_epoch,
+                base_sequence=sequence,
+                transactional=True,
+                keys=[None] * len(bodies),
+                values=bodies,
+                timestamps=[-1] * len(bodies),
+                offsets=range(len(bodies)),
+            )
+            sequence += len(bodies)
+            part = ProducePartition(index=0, records=encode_batch(batch))
+            of_topic = ProduceTopic(name=topic, topic_id=await self._brokers.topic_id(topic), partitions=[part])
+            produce = ProduceRequest(transactional_id=name, acks=-1, timeout_ms=1000, topics=[of_topic])
+            produced = await self._brokers.ask_leader(partition, produce, ProduceResponse)
+            self._brokers.check(partition, produced.topics[0].partitions[0].error_code)
+
+        async def commit() -> bool:
+            ended = await self._brokers.ask_controller(EndTxnRequest(**who, committed=True), EndTxnResponse)
+            assert ended.error_code in (0, *_NOT_DECIDED), ended
+            return not ended.error_code
+
+        return commit
+
+
+class _KafkaClient(Client):
+    """A client of Kafka: it sees the numbers of records, and no commands."""
+
+    view = "data"
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._calls["transaction"] = self._transaction
+
+    def _new_append(self, stream: StreamRef) -> Call:
+        return replace(super()._new_append(stream), match=None, token=None)
+
+    async def _transaction(self, stream: StreamRef) -> None:
+        """Append batches that are all read once they are committed, and never if they are not."""
+        batches = [self._bodies() for _ in range(self._dice.choice((1, 1, 2)))]
+        try:
+            commit = await self._back.commits(f"tx-{self.name}", stream.stream, batches)
+        except OperationFailed as error:
+            self._refusal(error)
+            return
+        if self._dice.random() < 0.3:
+            return  # the next one aborts it
+        calls = [Call("commit", 0, 0, Lost, bodies, client=self.name, view=self.view) for bodies in batches]
+        numbers = [self._histories.begin(stream, call) for call in calls]
+        committed = False
+        try:
+            committed = await commit()
+        except OperationFailed as error:
+            self._refusal(error)
+        for number in numbers:
+            self._histories.end(number, Done if committed else Lost)
+
+
+class _KafkaFollower(Follower):
+    async def reach(self, there: Sequence[Record]) -> None:
+        if data := [record for record in there if not record.headers]:
+            await super().reach(data)
+
+
+@asynccontextmanager
+async def _kafka(_dice: random.Random, clock: Clock, state: Back) -> AsyncIterator[Any]:
+    settings = KafkaBackSettings(names=KafkaNames(BASIN), recover_seconds=RECOVER_SECONDS)
+    upstream = Upstream(_server("kafka"))
+    async with open_kafka([upstream], state, settings, Upstream, clock) as back:
+        brokers = Brokers([upstream], settings, Upstream)
+        try:
+            yield _KafkaWay(back, brokers)
+        finally:
+            with trio.CancelScope(shield=True):
+                await brokers.close()
+
+
 # ---- all -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Front:
-    """A way to talk to the gateway. `open`: makes what its clients and followers call."""
+    """A way to talk to the gateway."""
 
     talks: Talks
-    open: Callable[[random.Random, Clock], AbstractAsyncContextManager[Any]]
+    open: Open
     client: type[Client] = Client
     follower: type[Follower] = Follower
 
@@ -355,5 +585,17 @@ FRONTS: Final = (
         _segment(Dialect.DRAFT),
         _SegmentClient,
         _SegmentFollower,
+    ),
+    Front(
+        Talks("durable", {"append": 4, "session": 5, "read": 3, "seal": 0.1}),
+        _durable,
+        _DurableClient,
+        _DurableFollower,
+    ),
+    Front(
+        Talks("kafka", {"append": 4, "session": 5, "tail": 2, "read": 3, "trim": 2, "transaction": 3}),
+        _kafka,
+        _KafkaClient,
+        _KafkaFollower,
     ),
 )

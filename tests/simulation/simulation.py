@@ -262,17 +262,19 @@ class Simulation:
         if not self._fronts or self._dice.random() < 0.2:
             return INSIDE, back
         front = self._dice.choice(FRONTS)
-        return front, await stack.enter_async_context(front.open(self._dice, self._wall))
+        return front, await stack.enter_async_context(front.open(self._dice, self._wall, back))
 
 
-INSIDE: Final = Front(DIRECT, lambda _dice, _clock: AsyncExitStack())
+INSIDE: Final = Front(DIRECT, lambda _dice, _clock, _state: AsyncExitStack())
 
 
 def _config(settings: EmbeddedSettings) -> Config:
     """Return the configuration of a gateway with all fronts."""
     tables: dict[str, Any] = {name: [{"bind": f"127.0.0.1:{port}"}] for name, port in PORTS.items()}
-    for name in ("s3p", "segment"):
+    for name in PORTS.keys() - {"s2"}:
         tables[name][0]["basin"] = BASIN
+    tables["durable"][0]["content_type"] = "application/json"  # which keeps records apart
+    tables["kafka"][0]["advertise"] = tables["kafka"][0]["bind"]
     document = {
         "listeners": tables,
         "management": {"enabled": False},

@@ -7,29 +7,38 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from simulation import simulation
 from simulation.checker import NotLinearizable
 from simulation.disk import Fates
+from simulation.fronts import FRONTS
 from simulation.histories import Stuck
 from simulation.simulation import NO_FAULTS, Simulation
 
 from penstock.core.back import AppendSession, AppendSessionWrapper, Back, BackWrapper
 from penstock.core.errors import CannotStart
 from penstock.net.http.following import FollowingSession
+from penstock.protocols.durable.front.appends import Appends
+from penstock.protocols.kafka.front import producers
+from penstock.protocols.kafka.sequences import ProducerSequence
+from penstock.protocols.kafka.transactions.records import TxnState
+from penstock.protocols.kafka.transactions.service import TransactionService
 from penstock.protocols.s2.front.sessions import S2SSessions
 from penstock.protocols.s3p.front import front as s3p_front
 from penstock.protocols.segment.front.writers import ClientWriter
 from penstock.store import checkpointer, committer, schema, store
 from penstock.store.append_changes import BatchesChange
 from penstock.store.schema import FILE_NAME
-from penstock_codecs.byte_operations import AppendBytes
+from penstock_codecs.byte_operations import AppendBytes, WriterPosition
 from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import RecordBatch, StreamPosition
+from penstock_codecs.kafka.batches import KafkaBatch
+from penstock_codecs.kafka.carrying import RecordsPart
+from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended, CheckTail
 
 SEEDS = 300
@@ -180,3 +189,61 @@ def test_a_segment_front_forgets_the_positions_of_writers(monkeypatch: pytest.Mo
     monkeypatch.setattr(ClientWriter, "_position", lambda _writer, _sent: None)
     error = first_failure(fronts=True)
     assert isinstance(error, AssertionError | OperationFailed), error
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let clients talk to these fronts alone, and to the store."""
+    monkeypatch.setattr(simulation, "FRONTS", [front for front in FRONTS if front.talks.name in names])
+
+
+def test_kafka_acknowledges_a_batch_before_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hasty(back: Back, stream: StreamRef, part: RecordsPart, writer: WriterPosition) -> Appended:
+        async def store_it() -> None:
+            with suppress(OperationFailed):
+                await append_as(back, stream, part, writer)
+
+        tail = await back.perform(CheckTail(stream))
+        end = tail._replace(seq_num=tail.seq_num + len(part.bodies))
+        trio.lowlevel.spawn_system_task(store_it)
+        return Appended(tail, end, end)
+
+    append_as = producers.append_as
+    monkeypatch.setattr(producers, "append_as", hasty)
+    only(monkeypatch, "kafka")
+    error = first_failure(fronts=True)
+    assert isinstance(error, NotLinearizable), error
+
+
+@pytest.mark.slow
+def test_kafka_stores_a_repeated_batch_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def place(sequence: ProducerSequence, batch: KafkaBatch) -> tuple[int, int]:
+        return max(sequence.position + 1, batch.base_sequence), 0
+
+    monkeypatch.setattr(ProducerSequence, "place", place)
+    only(monkeypatch, "kafka")
+    error = first_failure(fronts=True)
+    assert isinstance(error, AssertionError), error
+
+
+@pytest.mark.slow
+def test_kafka_shows_the_records_of_an_aborted_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    decide = TransactionService._decide
+
+    async def commits(service: TransactionService, name: str, producer: Any, _state: TxnState, **options: Any) -> Any:
+        return await decide(service, name, producer, TxnState.PREPARE_COMMIT, **options)
+
+    monkeypatch.setattr(TransactionService, "_decide", commits)
+    only(monkeypatch, "kafka")
+    error = first_failure(fronts=True)
+    assert isinstance(error, NotLinearizable), error
+
+
+@pytest.mark.slow
+def test_durable_streams_stores_what_a_producer_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def plain(appends: Appends, stream: Any, request: Any, _producer: Any, bodies: list[bytes]) -> Any:
+        return await appends._plain(stream, request, bodies)
+
+    monkeypatch.setattr(Appends, "_produced", plain)
+    only(monkeypatch, "durable")
+    error = first_failure(fronts=True)
+    assert isinstance(error, AssertionError), error

@@ -8,6 +8,7 @@ was doubled by the gateway.
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import random
 import threading
@@ -16,15 +17,20 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from support.bridges.fronts import LOOPBACK, seen_of_json
+from support.kafka.plain import KafkaSocket
 from support.process import BASIN, GatewayProcess
 from support.s2.client import BASE64, S2Client, stream_path
 from support.s2.frames import append_input
 from support.s3p.client import S3PClient, S3PError, parse_id
 from support.segment.client import DraftSocket, ReleasedSocket
 
+from penstock_codecs.kafka import KafkaError
+from penstock_codecs.kafka.batches import read_batches
+from penstock_codecs.kafka.record_messages import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from penstock_codecs.segment import join_events
 from penstock_proto import s2_pb2 as pb
 
@@ -33,10 +39,14 @@ __all__ = ["FOLLOWERS", "WRITERS", "Load", "Lost"]
 PAUSE_SECONDS = 0.02
 """After an error, as a client would wait."""
 PACE_SECONDS = 0.01
-"""Between batches: five writers, ten followers, and as many processes share a small machine."""
+"""Between batches: all writers, their followers, and as many processes share a small machine."""
 S2_ERRORS = {(502, "hot_server"), (503, "unavailable"), (504, "upstream_timeout")}
 S3P_ERRORS = {"ERR_UNAVAILABLE", "ERR_UPSTREAM_TIMEOUT"}
+DURABLE_ERRORS = {(503, "hot_server"), (503, "unavailable"), (504, "upstream_timeout")}
+KAFKA_ERRORS = {KafkaError.NOT_LEADER_OR_FOLLOWER, KafkaError.REQUEST_TIMED_OUT}
 """Errors that docs/guarantees.md allows."""
+SECONDS = 60.0
+"""Longest wait for an answer."""
 
 
 class Lost(Exception):
@@ -73,14 +83,14 @@ class Load:
     def s2(self) -> S2Client:
         return S2Client((LOOPBACK, self.gateway.s2_port), BASIN)
 
-    def batch(self) -> tuple[int, list[bytes]]:
-        """Return the next number, and bodies that name their load and batch.
+    def batch(self, most: int = 5) -> tuple[int, list[bytes]]:
+        """Return the next number, and up to `most` bodies that name their load and batch.
 
         It waits for a moment, so that all writers get their turn.
         """
         time.sleep(PACE_SECONDS)
         number = len(self.sizes)
-        size = self.dice.randint(1, 5)
+        size = self.dice.randint(1, most)
         self.sizes[number] = size
         filling = b"." * self.dice.choice([0, 10, 1000, 10_000])
         return number, [f"{self.name} {number} {index} ".encode() + filling for index in range(size)]
@@ -183,7 +193,7 @@ def by_protobuf(load: Load) -> None:
         stream_path(load.stream) + "/records",
         append_input(*bodies),
         {"content-type": "application/protobuf", "accept": "application/protobuf"},
-        timeout=60,
+        timeout=SECONDS,
     )
     if answer.status != 200:
         raise s2_error(answer.status, json.loads(answer.body))
@@ -192,7 +202,7 @@ def by_protobuf(load: Load) -> None:
 
 def by_s3p(load: Load) -> None:
     """Append on one connection, which outlives the server behind the gateway."""
-    with S3PClient((LOOPBACK, load.gateway.s3p_port), timeout=60) as client:
+    with S3PClient((LOOPBACK, load.gateway.s3p_port), timeout=SECONDS) as client:
         while not load.stopping.is_set():
             number, bodies = load.batch()
             reply = client.append(load.stream, *bodies)
@@ -211,7 +221,7 @@ def by_released(load: Load) -> None:
     batch: tuple[int, list[bytes]] | None = None
     while not load.stopping.is_set() or batch:
         try:
-            with ReleasedSocket((LOOPBACK, load.gateway.segment_port), timeout=60) as client:
+            with ReleasedSocket((LOOPBACK, load.gateway.segment_port), timeout=SECONDS) as client:
                 stored = client.setup(segment, writer)
                 while not load.stopping.is_set() or batch:
                     number, bodies = batch = batch or load.batch()
@@ -232,7 +242,7 @@ def by_draft(load: Load) -> None:
     batch: tuple[int, list[bytes]] | None = None
     while not load.stopping.is_set() or batch:
         try:
-            with DraftSocket((LOOPBACK, load.gateway.segment_port), timeout=60) as client:
+            with DraftSocket((LOOPBACK, load.gateway.segment_port), timeout=SECONDS) as client:
                 level = client.setup(segment, connection)
                 while not load.stopping.is_set() or batch:
                     number, bodies = batch = batch or load.batch()
@@ -248,12 +258,54 @@ def by_draft(load: Load) -> None:
             time.sleep(PAUSE_SECONDS)
 
 
+def kafka(load: Load) -> KafkaSocket:
+    """Connect to the gateway's Kafka."""
+    return KafkaSocket((LOOPBACK, load.gateway.kafka_port), seconds=SECONDS)
+
+
+def kafka_error(code: int) -> Lost:
+    """An error of Kafka, which must be one of those."""
+    assert code in KAFKA_ERRORS, code
+    return Lost(KafkaError(code).name)
+
+
+def by_kafka(load: Load) -> None:
+    """Append on one connection, without a producer id."""
+    with kafka(load) as client:
+        while not load.stopping.is_set():
+            number, bodies = load.batch()
+            found = client.produce(load.stream, *bodies)
+            if found.error_code:
+                raise kafka_error(found.error_code)
+            load.acked[number] = found.base_offset + len(bodies) - 1
+
+
+def by_durable(load: Load) -> None:
+    """Append a record, which is a POST, and all that a stream of bytes has room for."""
+    number, [body] = load.batch(most=1)
+    url = urlsplit(load.gateway.durable_url + load.stream)
+    connection = http.client.HTTPConnection(url.netloc, timeout=SECONDS)
+    try:
+        connection.request("POST", url.path, body, {"content-type": "application/octet-stream"})
+        answer = connection.getresponse()
+        said = answer.read()
+    finally:
+        connection.close()
+    if answer.status != 204:
+        code = json.loads(said)["error"]["code"]
+        assert (answer.status, code) in DURABLE_ERRORS, (answer.status, code)
+        raise Lost(f"{answer.status} {code}")
+    load.acked[number] = int(answer.headers["stream-next-offset"].partition("_")[0]) - 1
+
+
 WRITERS: dict[str, Callable[[Load], None]] = {
     "S2S": by_s2s,
     "protobuf": by_protobuf,
     "S3P": by_s3p,
     "segment-draft": by_draft,
     "segment-released": by_released,
+    "Kafka": by_kafka,
+    "Durable-Streams": by_durable,
 }
 
 # ---- followers -------------------------------------------------------------------------------------------------------
@@ -294,4 +346,19 @@ def follow_events(load: Load) -> None:
                     load.followed += [(one.at, one.record.body) for one in seen]
 
 
-FOLLOWERS: dict[str, Callable[[Load], None]] = {"S2S": follow_s2s, "SSE": follow_events}
+def follow_kafka(load: Load) -> None:
+    """Fetch from the record on that comes next, and wait for a moment if there is none."""
+    with kafka(load) as client:
+        while not load.stopping.is_set():
+            place = load.followed[-1][0] + 1 if load.followed else 0
+            part = FetchPartition(partition=0, fetch_offset=place, partition_max_bytes=1 << 20)
+            topics = [FetchTopic(topic=load.stream, partitions=[part])]
+            found = client.call(FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics), FetchResponse)
+            result = found.topics[0].partitions[0]
+            if result.error_code:
+                raise kafka_error(result.error_code)
+            for batch in read_batches(result.records or b""):
+                load.followed += zip(batch.offsets, (value or b"" for value in batch.values), strict=True)
+
+
+FOLLOWERS: dict[str, Callable[[Load], None]] = {"S2S": follow_s2s, "SSE": follow_events, "Kafka": follow_kafka}

@@ -31,14 +31,16 @@ _SECONDS: Final = 20.0
 class KafkaSocket:
     """A connection; use it as a context manager. Raises OSError where the server is lost.
 
-    `versions`: of requests, by name; others are sent in the newest one that the codec knows. `length`: bytes of the
-    last response.
+    `versions`: of requests, by name; others are sent in the newest one that the codec knows. `seconds`: the longest
+    wait for bytes. `length`: bytes of the last response.
     """
 
-    def __init__(self, address: tuple[str, int], versions: Mapping[str, int] = BY_NAME) -> None:
+    def __init__(
+        self, address: tuple[str, int], versions: Mapping[str, int] = BY_NAME, seconds: float = _SECONDS
+    ) -> None:
         self._versions = versions
         self.length = 0
-        self._socket = socket.create_connection(address, _SECONDS)
+        self._socket = socket.create_connection(address, seconds)
         self._codec = KafkaClient()
         self._numbers = itertools.count()
 
