@@ -17,10 +17,11 @@ behind are removed with later changes.
 """
 
 from penstock.backends.logged_tables.back import ChangeLog, LoggedTables, LogNews, open_logged_tables
-from penstock.backends.logged_tables.state import LoggedBatch, TableChange, TableState
+from penstock.backends.logged_tables.state import GuardedChange, LoggedBatch, TableChange, TableState
 
 __all__ = [
     "ChangeLog",
+    "GuardedChange",
     "LogNews",
     "LoggedBatch",
     "LoggedTables",

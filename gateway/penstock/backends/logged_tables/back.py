@@ -111,12 +111,15 @@ class LoggedTables(Back):
     """A back that has tables and nothing else. Made by `open_logged_tables`."""
 
     def __init__(self, changes: ChangeLog, max_bytes: int) -> None:
+        self.gateway = secrets.token_hex(8)
+        """The id of this gateway among those with the same log; another one after a restart."""
         self._log = changes
         self._max_bytes = max_bytes
         self._state = TableState(max_bytes)
         self._end = -1  # the log was never read
         self._news = trio.lowlevel.ParkingLot()
-        self._batches = 0  # read so far
+        self.batches_read = 0
+        """How many batches have been read so far."""
         self._loaded = False  # the log was read to its end
         self._author, self._found = b"", -1  # of the batch under way, and the position where it was read back
         self._queue: deque[_Change] = deque()
@@ -145,6 +148,17 @@ class LoggedTables(Back):
             raise OperationFailed(change.failure)
         result: R = change.result
         return result
+
+    def peek(self, operation: Operation[R]) -> R:
+        """Return the result of an operation that reads tables, as far as the log has been read; never waits."""
+        found: R = self._state.read(operation)
+        return found
+
+    async def news(self, seen: int | None = None) -> None:
+        """Wait until more than `seen` batches have been read; None: more than now."""
+        seen = self.batches_read if seen is None else seen
+        while self.batches_read <= seen:
+            await self._news.park()
 
     def append_session(
         self,
@@ -189,7 +203,7 @@ class LoggedTables(Back):
             if news.anew:
                 self._state, self._end, self._loaded = TableState(self._max_bytes), 0, False
             for batch in news.batches:
-                self._batches += 1
+                self.batches_read += 1
                 for position, change in batch.changes:
                     self._state.apply(position, change)
                 if batch.author == self._author and batch.changes:
@@ -300,7 +314,7 @@ class LoggedTables(Back):
         first, on which the changes must be decided again. Raises UNAVAILABLE if it is not known after
         `recover_seconds` whether the batch is in the log, or will be."""
         self._author, self._found = secrets.token_bytes(8), -1
-        before, failures = self._batches, 0
+        before, failures = self.batches_read, 0
         give_up = trio.current_time() + self._log.recover_seconds
         while True:
             try:
@@ -314,7 +328,7 @@ class LoggedTables(Back):
                 last = -1
             if self._found >= 0:
                 return self._found
-            if self._batches != before:
+            if self.batches_read != before:
                 return None
             if last is None:
                 self._log.begin_again()

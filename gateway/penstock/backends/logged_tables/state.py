@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.core.table_rules import (
     check_count,
@@ -52,7 +52,9 @@ from penstock_codecs.table_operations import (
     VersionedKey,
 )
 
-__all__ = ["LoggedBatch", "TableChange", "TableDecision", "TableState"]
+__all__ = ["GuardedChange", "LoggedBatch", "TableChange", "TableDecision", "TableState"]
+
+R = TypeVar("R")
 
 _TABLE: Final = b"t"
 _ITEM: Final = b"i"
@@ -63,6 +65,16 @@ _OVERHEAD: Final = 200
 """Bytes of memory of an item beside its key and value."""
 _CLEARED: Final = 1000
 """Most items of deleted tables that are removed with one change."""
+
+
+class GuardedChange(Operation[R], frozen=True):
+    """Carry out a change of tables if a key of a table, which may be another one, has this version. Fails with
+    HOT_SERVER if it has not, and as the change does."""
+
+    change: Operation[R]
+    table: str
+    key: bytes
+    version: int
 
 
 class TableChange(NamedTuple):
@@ -145,6 +157,7 @@ class TableState:
             DeleteTable: self._delete,
             UpdateTable: self._update,
             RemoveTableKeys: self._remove,
+            GuardedChange: self._guarded,
         }
 
     # ---- the log -----------------------------------------------------------------------------------------------------
@@ -202,6 +215,15 @@ class TableState:
     def decide(self, operation: Operation[Any]) -> TableDecision:
         """Return the records that carry out an operation now. Raises as the operation does."""
         return self._changes[type(operation)](operation)
+
+    def _guarded(self, operation: GuardedChange[Any]) -> TableDecision:
+        row = self._rows.get(operation.table)
+        item = None if row is None else self._items(row).get(operation.key)
+        if row is None or item is None or item.version != operation.version:
+            raise fail(FailureCode.HOT_SERVER, f"another gateway has {operation.key!r:.80} of {operation.table!r}")
+        decision = self.decide(operation.change)
+        guard = {_ITEM + row.id + operation.key} - decision.exclusive
+        return decision._replace(shared=decision.shared | guard)
 
     def _create(self, operation: CreateTable) -> TableDecision:
         check_creation(operation)
