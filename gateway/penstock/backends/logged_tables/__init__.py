@@ -17,11 +17,13 @@ behind are removed with later changes.
 """
 
 from penstock.backends.logged_tables.back import ChangeLog, LoggedTables, LogNews, open_logged_tables
+from penstock.backends.logged_tables.leases import Lease
 from penstock.backends.logged_tables.state import GuardedChange, LoggedBatch, TableChange, TableState
 
 __all__ = [
     "ChangeLog",
     "GuardedChange",
+    "Lease",
     "LogNews",
     "LoggedBatch",
     "LoggedTables",

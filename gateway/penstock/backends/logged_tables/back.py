@@ -149,6 +149,10 @@ class LoggedTables(Back):
         result: R = change.result
         return result
 
+    def changes(self, operation: Operation[Any]) -> bool:
+        """Return whether this is an operation that changes tables."""
+        return self._state.changes(operation)
+
     def peek(self, operation: Operation[R]) -> R:
         """Return the result of an operation that reads tables, as far as the log has been read; never waits."""
         found: R = self._state.read(operation)

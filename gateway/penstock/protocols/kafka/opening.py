@@ -36,14 +36,15 @@ def open_listener(context: ListenerContext, label: str, table: KafkaListener) ->
     """See `penstock.protocols.plugin.ListenerKind.open`."""
     rules = ClientRules(frozenset(table.auth_tokens), context.identities, context.access, table.anonymous)
     clients = KafkaClients(rules, Passwords(context.users) if context.users else None)
-    settings, back = kafka_settings(table, clients), context.back(label, tokens=True)
-    kept = StructTable(context.back(label), table_of(label))
-    front = KafkaFront(context.faulty(back, label), settings, kept)
+    settings, back = kafka_settings(table, clients, label), context.back(label, tokens=True)
+    kept = StructTable(context.back(label), settings.table)
+    lease = context.lease(f"listener/{label}", lambda: str(settings.advertise or context.bound[label][0]))
+    front = KafkaFront(context.faulty(back, label), settings, kept, lease)
     return OpenListener(traced_connections(front.serve), front.drain, back, (settings,), front.run)
 
 
-def kafka_settings(listener: KafkaListener, clients: KafkaClients) -> KafkaSettings:
-    """Return the settings of the Kafka front."""
+def kafka_settings(listener: KafkaListener, clients: KafkaClients, label: str = "kafka") -> KafkaSettings:
+    """Return the settings of the Kafka front. `label`: the listener's, as in routes."""
     limits = listener.limits
     return KafkaSettings(
         names=KafkaNames(listener.basin),
@@ -54,6 +55,7 @@ def kafka_settings(listener: KafkaListener, clients: KafkaClients) -> KafkaSetti
         max_batch_bytes=limits.max_batch_bytes,
         max_fetch_bytes=limits.max_fetch_bytes,
         max_fetch_wait_ms=limits.max_fetch_wait_ms,
+        table=table_of(label),
         clients=clients,
         groups=GroupLimits(
             initial_delay=listener.first_rebalance_seconds,
