@@ -19,7 +19,9 @@ from support.bridges.plain_fronts import FRONTS
 from support.kafka.cluster import KafkaCluster
 from support.peers import unique
 
-pytestmark = [pytest.mark.peer, pytest.mark.slow]
+pytestmark = [pytest.mark.peer, pytest.mark.slow, pytest.mark.timeout(900)]
+COMPARED = ("S2S", "SSE", "S3P", "segment released")
+"""Fronts whose positions, each in its own terms, are compared between the gateways."""
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +76,8 @@ def check(gateways: Balanced, load: Load) -> None:
     assert load.failure is None, (load.name, load.failure)
     places: dict[object, bytes] = {}
     for gateway in gateways.gateways:
-        for name, front_class in FRONTS.items():
-            front = front_class(gateway, load.stream)
+        for name in COMPARED:
+            front = FRONTS[name](gateway, load.stream)
             seen = front.read(front.start())
             front.close()
             found = {(name, one.at): one.record.body for one in seen}

@@ -70,7 +70,7 @@ class ListenerContext:
 
     def lease(self, name: str, about: Callable[[], str]) -> Lease | None:
         """Return the lease of a duty that one gateway does for all with the same state, None if no other can have it.
-        `about` returns what the others are told of this gateway."""
+        `about` returns a description of this gateway for the others."""
         state = self.router.embedded.target.back
         return Lease(state, name, about) if isinstance(state, LoggedTables) else None
 

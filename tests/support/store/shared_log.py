@@ -53,13 +53,13 @@ class SharedLogEnd(ChangeLog):
 
     async def read(self) -> LogNews:
         await trio.sleep(self._seconds)
-        anew, self._begun = not self._begun, True
-        while not anew and self._read == len(self._shared.batches):
+        restarted, self._begun = not self._begun, True
+        while not restarted and self._read == len(self._shared.batches):
             await self._shared.more.park()
         end = self._shared.end  # nothing is appended in between
         batches = self._shared.batches[self._read :]
         self._read = len(self._shared.batches)
-        return LogNews(batches, end, anew)
+        return LogNews(batches, end, restarted)
 
     async def end(self) -> int:
         await trio.sleep(self._seconds)

@@ -229,6 +229,11 @@ class Config(Table, frozen=True, kw_only=True):
         embedded = {
             "store.basins": bool(self.store.basins),
             "store.streams": bool(self.store.streams),
+            **{
+                f"listeners.{name}": bool(getattr(self.listeners, name))
+                for name, kind in listener_kinds().items()
+                if not kind.shares_state
+            },
             "access without file": self.access is not None and self.access.file is None,
         }
         check_state(self.backs, self.routes, embedded)

@@ -23,7 +23,7 @@ from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Operation
 from penstock_codecs.table_operations import NOT_EXISTS, ReadTable, ReadTableDelta
 
-__all__ = ["NOT_OWNED", "StreamOwners", "is_ownership", "key_of", "lost", "ref_of"]
+__all__ = ["NOT_OWNED", "StreamOwners", "key_of", "lost", "ref_of"]
 
 PATIENCE: Final = 5.0
 """Seconds that an owner has to give a stream up."""
@@ -80,13 +80,19 @@ class StreamOwners:
                 continue
             await self._table.put((_WANTED + name, mine))
             with trio.move_on_after(max(deadline - trio.current_time(), 0)):
-                while self._owner_in_memory(name) == found.value:
+                while self._in_memory(_OWNER + name) == found.value:
                     await self._state.news()
 
-    def _owner_in_memory(self, name: bytes) -> bytes | None:
-        """Return a stream's owner as far as it has been read."""
+    def has_row(self, key: bytes) -> bool:
+        """Return whether the table has a key, as far as it has been read."""
+        return self._in_memory(key) is not None
+
+    def _in_memory(self, key: bytes) -> bytes | None:
         assert self._state is not None, "there are several gateways"
-        (found,) = self._state.peek(ReadTable(self._table.name, (_OWNER + name,)))
+        try:
+            (found,) = self._state.peek(ReadTable(self._table.name, (key,)))
+        except OperationFailed:  # there is no table yet
+            return None
         return None if found is None else found.value
 
     async def give_up(self, ref: StreamRef) -> None:
@@ -130,11 +136,6 @@ class _Unsaved(StateTable):
 
     async def remove(self, *keys: bytes) -> None:
         pass
-
-
-def is_ownership(key: bytes) -> bool:
-    """Return whether a key of the table is about an owner."""
-    return key.startswith(b"\0")
 
 
 def key_of(ref: StreamRef) -> bytes:

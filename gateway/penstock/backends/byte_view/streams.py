@@ -33,7 +33,7 @@ import trio
 from penstock.backends.byte_view.intents import FoundBatch, IntentGroup, Matcher
 from penstock.backends.byte_view.labels import batches_of, count_bytes, render_records, starts
 from penstock.backends.byte_view.offsets import Offsets, RecordOffset
-from penstock.backends.byte_view.owners import NOT_OWNED, StreamOwners, is_ownership, key_of, lost, ref_of
+from penstock.backends.byte_view.owners import NOT_OWNED, StreamOwners, key_of, lost, ref_of
 from penstock.backends.byte_view.requests import ByteAppend, ack_of_batches
 from penstock.backends.byte_view.settings import BytesSettings
 from penstock.backends.byte_view.traces import BloomFilter
@@ -1052,18 +1052,20 @@ class ByteStreams:
         return self._cached.get(ref)
 
     async def load(self) -> None:
-        """Read the names of all streams that had a byte operation."""
+        """Read the names of all streams that had a byte operation, unless the state is in memory anyway."""
+        if self._owners.several:
+            return
         async for key, _ in self._rows.items():
-            if not is_ownership(key):
-                self._touched.add(ref_of(key))
+            self._touched.add(ref_of(key))
 
     async def of_basin(self, basin: str) -> list[StreamRef]:
         """Return the streams of a basin that had a byte operation."""
         return [ref_of(key) async for key, _ in self._rows.items(f"{basin}/".encode())]
 
     def may_be_known(self, ref: StreamRef) -> bool:
-        """Return whether the stream may have had a byte operation; rarely true of one that had none."""
-        return ref in self._touched
+        """Return whether the stream may have had a byte operation; rarely true of one that had none. Of several
+        gateways, one hears of it a moment after another has begun."""
+        return self._owners.has_row(key_of(ref)) if self._owners.several else ref in self._touched
 
     async def known(self, ref: StreamRef) -> ByteStream | None:
         """Return the stream, or None if it never had a byte operation."""
@@ -1085,7 +1087,6 @@ class ByteStreams:
             if (stream := self._cached.get(ref)) is not None and stream.leaving:
                 await stream.left.wait()
             if (stream := await self._taken(ref)) is None or not stream.leaving:
-                self._touched.add(ref)
                 return stream
 
     async def _taken(self, ref: StreamRef) -> ByteStream | None:

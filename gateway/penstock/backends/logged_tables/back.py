@@ -1,6 +1,6 @@
-"""The back of tables on a log: one task follows the log, one appends changes, and one asks for the log's end.
+"""The back of tables on a log: one task follows it, one appends changes, and one asks for its end.
 
-Changes that wait while one batch is under way are decided together for the next, unless they touch the same records.
+Changes that wait while one batch is in flight are decided together for the next, unless they touch the same records.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _PAUSES: Final = RetryPolicy()
 
 
 class LogNews(NamedTuple):
-    """What was read from a log. `end`: the position behind it. `anew`: the log was read from its beginning, and
-    everything read before is void."""
+    """New records of a log. `end`: the position behind them. `restarted`: they are its first ones, and everything read
+    before is void."""
 
     batches: Sequence[LoggedBatch]
     end: int
-    anew: bool = False
+    restarted: bool = False
 
 
 class ChangeLog(ABC):
@@ -121,7 +121,7 @@ class LoggedTables(Back):
         self.batches_read = 0
         """How many batches have been read so far."""
         self._loaded = False  # the log was read to its end
-        self._author, self._found = b"", -1  # of the batch under way, and the position where it was read back
+        self._author, self._found = b"", -1  # of the batch in flight, and its position once it was read
         self._queue: deque[_Change] = deque()
         self._some = trio.Event()
         self._look, self._asked = _Look(), trio.Event()
@@ -204,7 +204,7 @@ class LoggedTables(Back):
                 await trio.sleep(_PAUSES.pause(failures, random.random()))
                 continue
             failures, self.trouble = 0, None
-            if news.anew:
+            if news.restarted:
                 self._state, self._end, self._loaded = TableState(self._max_bytes), 0, False
             for batch in news.batches:
                 self.batches_read += 1

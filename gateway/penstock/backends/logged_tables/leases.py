@@ -37,14 +37,14 @@ _AGAIN_SECONDS: Final = 1.0
 
 
 class _Holder(msgspec.Struct, frozen=True):
-    """The holder of a lease; "": none. `about`: what the others are told of it."""
+    """The holder of a lease; "": none. `about`: its description for the others."""
 
     gateway: str
     about: str = ""
 
 
 class Lease:
-    """A lease of this name. `about` returns what the others are told of this gateway, such as an address."""
+    """A lease of this name. `about` returns a description of this gateway for the others, such as its address."""
 
     def __init__(self, state: LoggedTables, name: str, about: Callable[[], str]) -> None:
         self._state = state
@@ -56,7 +56,7 @@ class Lease:
         """True while this gateway does the duty."""
 
     def holder(self) -> str | None:
-        """Return what is known of the gateway that has the lease, None if none has it."""
+        """Return the description of the gateway that has the lease, None if none has it."""
         try:
             item = self._read(self._key)
         except OperationFailed:

@@ -76,11 +76,11 @@ class StateTopic(ChangeLog):
     # ---- reading -----------------------------------------------------------------------------------------------------
 
     async def read(self) -> LogNews:
-        if anew := self._next is None:
+        if restarted := self._next is None:
             await self._begin()
         assert self._next is not None, "it has begun"
         try:
-            found = await self._fetch(self._next, 0.0 if anew else self._brokers.settings.poll_seconds)
+            found = await self._fetch(self._next, 0.0 if restarted else self._brokers.settings.poll_seconds)
         except OperationFailed as error:
             if error.failure.code in (FailureCode.STREAM_NOT_FOUND, FailureCode.RANGE_NOT_SATISFIABLE):
                 self._next = None  # it was deleted, or has lost records: read what there is now
@@ -88,7 +88,7 @@ class StateTopic(ChangeLog):
         batches = [self._taken(batch) for batch in found if batch.producer_id == _PRODUCER]
         if found:
             self._next = found[-1].next_offset
-        return LogNews(batches, self._next, anew)
+        return LogNews(batches, self._next, restarted)
 
     async def _begin(self) -> None:
         """Find the beginning of the topic; create it if it is missing. Raises STORAGE for one that would lose state."""
