@@ -17,10 +17,11 @@ from support.shipping import ROOT, serving
 from penstock.app.bootstrap.access import check_closed
 from penstock.app.config import Config, parse_config
 from penstock.app.config.advice import advice
+from penstock.app.config.references import state_back
 from penstock.core.address import Address
 
 PLACE: Final = ROOT / "config" / "kubernetes"
-FILES: Final = ("sidecar.yaml", "deployment.yaml")
+FILES: Final = ("sidecar.yaml", "deployment.yaml", "gateways-kafka.yaml")
 each_file = pytest.mark.parametrize("name", FILES)
 
 CONTAINER_KEYS: Final = {
@@ -111,7 +112,8 @@ def test_containers_are_locked_up(name: str) -> None:
         assert security["allowPrivilegeEscalation"] is False
         assert security["capabilities"] == {"drop": ["ALL"]}
     writable = {mount["mountPath"] for mount in gateway(name)["volumeMounts"] if not mount.get("readOnly")}
-    assert writable == {config_of(name).store.directory, "/tmp"}
+    disk = set() if name == "gateways-kafka.yaml" else {config_of(name).store.directory}
+    assert writable == {*disk, "/tmp"}
 
 
 @each_file
@@ -161,12 +163,21 @@ def test_one_store_has_one_process() -> None:
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
+def test_gateways_without_a_store_have_no_volume_and_are_several() -> None:
+    spec = objects("gateways-kafka.yaml")["Deployment"]["spec"]
+    assert spec["replicas"] > 1
+    assert spec["strategy"]["type"] == "RollingUpdate"
+    assert {volume["name"] for volume in pod("gateways-kafka.yaml")["volumes"]} == {"config", "tmp"}
+    assert state_back(config_of("gateways-kafka.yaml").backs) == "cluster"
+
+
 @each_file
 def test_it_runs(name: str, tmp_path: Path) -> None:
     """The gateway with the manifest's arguments and configuration, what probes ask, and the application beside it."""
     text = text_of(name).replace("accept_seconds = 5", "accept_seconds = 0")
     with serving(gateway(name)["args"], text, tmp_path / "data") as served:
-        for kind in ("startup", "liveness", "readiness"):
+        ready = ("startup", "liveness", "readiness")
+        for kind in ready if name != "gateways-kafka.yaml" else ready[:2]:  # there is no cluster to be ready for
             get = gateway(name)[f"{kind}Probe"]["httpGet"]
             url = f"http://127.0.0.1:{served.ports[9600]}{get['path']}"
             with urllib.request.urlopen(url) as answer:

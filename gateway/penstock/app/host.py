@@ -11,11 +11,13 @@ from penstock.app.bootstrap import open_store
 from penstock.app.config import Config
 from penstock.app.systemd import Notifier
 from penstock.core.back import Back
+from penstock.net.upstream import Watch
 
 __all__ = ["ALONE", "HostServices", "OpenEmbedded"]
 
-OpenEmbedded = Callable[[Config], AbstractAsyncContextManager[Back]]
-"""Opens the embedded store with the configured basins. Raises CannotStart."""
+OpenEmbedded = Callable[[Config, Watch], AbstractAsyncContextManager[Back]]
+"""Opens the embedded store with the configured basins, or what a server keeps in its place; `Watch` is called with each
+connection to that. Raises CannotStart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,7 +53,7 @@ async def serve(
         await stack.enter_async_context(open_tracing(config))
         taps = Connections()
         recordings = await stack.enter_async_context(open_recordings(config, taps))
-        embedded = await stack.enter_async_context(surroundings.open_embedded(config))
+        embedded = await stack.enter_async_context(surroundings.open_embedded(config, taps.dialled))
         routing = await stack.enter_async_context(open_routing(config, embedded, taps.dialled))
         limiter = Limiter(config.limits)
         faults = Faults(fault_settings(config.faults))

@@ -120,6 +120,11 @@ class EmbeddedBack(Back):
         return self._store
 
     @property
+    def trouble(self) -> str | None:
+        """Why the store cannot serve new clients now; None if it can."""
+        return self.store.trouble
+
+    @property
     def capabilities(self) -> frozenset[Capability]:
         """All capabilities."""
         return _CAPABILITIES

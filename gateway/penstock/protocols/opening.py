@@ -10,6 +10,7 @@ from typing import NamedTuple
 import trio
 
 from penstock.backends.byte_view import BytesSettings, SourceBacks, open_bytes_on_records
+from penstock.backends.logged_tables import Lease, LoggedTables
 from penstock.backends.sequence_numbering import IndexedBack, IndexedSettings, open_indexed
 from penstock.core.address import Address
 from penstock.core.back import Back, SwappableBack
@@ -66,6 +67,12 @@ class ListenerContext:
         """Return the router's view for a listener. `tokens`: its clients may have access tokens, which bound it."""
         view = self.router.for_listener(label, names)
         return SwappableBack(view if self.access is None or not tokens else GuardedBack(view, self.access.vigil))
+
+    def lease(self, name: str, about: Callable[[], str]) -> Lease | None:
+        """Return the lease of a duty that one gateway does for all with the same state, None if no other can have it.
+        `about` returns a description of this gateway for the others."""
+        state = self.router.embedded.target.back
+        return Lease(state, name, about) if isinstance(state, LoggedTables) else None
 
     def faulty(self, back: Back, label: str, *, in_sessions: bool = False, throttled_whole: bool = False) -> Back:
         """Return a back with the configured faults injected into its operations, which the front is built on.

@@ -31,6 +31,8 @@ from penstock_codecs.s2.names import validate_basin_name
 from penstock_codecs.streams import BasinConfig
 
 if TYPE_CHECKING:
+    from penstock.backends.logged_tables import LoggedTables
+    from penstock.net.upstream import Watch
     from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
     from penstock.routing.target import Target
 
@@ -140,6 +142,8 @@ class ListenerKind(Generic[L]):
 
     # ---- clients ---------------------------------------------------------------------------------------------------
 
+    shares_state: ClassVar[bool] = True
+    """False if its front keeps more than tables in the embedded store, so it needs one, and is alone with it."""
     placeholders: ClassVar[Mapping[str, str]] = {}
     """Environment variables with credentials that its clients must have, though any value does for a mock."""
 
@@ -235,6 +239,17 @@ class BackKind(Generic[B]):
         """Open a back until the block ends. Connections are opened on first use.
 
         Raises CannotStart for files that cannot be used.
+        """
+        raise NotImplementedError
+
+    def keeps_state(self, table: B) -> bool:
+        """Return whether the server keeps the gateway's state, in place of the embedded store."""
+        return False
+
+    def open_state(self, name: str, table: B, watch: Watch) -> AbstractAsyncContextManager[LoggedTables]:
+        """Open the gateway's state at a server that keeps it, until the block ends.
+
+        `watch` is called with each connection to the server. Raises CannotStart for files that cannot be used.
         """
         raise NotImplementedError
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
+from penstock.core.table_rules import (
+    check_count,
+    check_delta_start,
+    check_read_size,
+    first_listed,
+    listed,
+    page_of,
+    unknown_table,
+)
 from penstock.store.reader import ReaderThreads
-from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import MIB
 from penstock_codecs.table_operations import (
     GetTableInfo,
     ListTable,
@@ -22,11 +29,6 @@ from penstock_codecs.table_operations import (
 )
 
 __all__ = ["count_items", "get_info", "key_versions", "list_items", "read_delta", "read_items", "require", "row_of"]
-
-PAGE_BYTES: Final = 1 * MIB
-"""Bytes of items at which a page or a delta ends."""
-READ_BYTES: Final = 8 * MIB
-"""Most bytes of items in one read by keys, whose result cannot be split."""
 
 _TABLE: Final = "SELECT id, length, key_length FROM tables WHERE name = ?"
 _COUNT: Final = "SELECT count(*) FROM table_items WHERE table_id = ?"
@@ -61,7 +63,7 @@ def require(db: sqlite3.Connection, name: str) -> TableRow:
     """Return the table of this name. Raises OperationFailed(STREAM_NOT_FOUND)."""
     row = row_of(db, name)
     if row is None:
-        raise fail(FailureCode.STREAM_NOT_FOUND, f"there is no table {name!r}")
+        raise unknown_table(name)
     return row
 
 
@@ -89,19 +91,14 @@ async def read_items(reader: ReaderThreads, operation: ReadTable) -> tuple[Table
 
 async def list_items(reader: ReaderThreads, operation: ListTable) -> TablePage:
     """Carry out `ListTable`."""
-    _check_count(operation.count)
+    check_count(operation.count)
     return await reader.run(partial(_list_items, operation=operation))
 
 
 async def read_delta(reader: ReaderThreads, operation: ReadTableDelta) -> TableDelta:
     """Carry out `ReadTableDelta`."""
-    _check_count(operation.count)
+    check_count(operation.count)
     return await reader.run(partial(_read_delta, operation=operation))
-
-
-def _check_count(count: int) -> None:
-    if count < 1:
-        raise fail(FailureCode.INVALID, f"the count of items must be at least 1, not {count}")
 
 
 def _info(db: sqlite3.Connection, name: str) -> TableInfo:
@@ -122,47 +119,21 @@ def _read_items(db: sqlite3.Connection, operation: ReadTable) -> tuple[TableItem
         row = db.execute(_ITEM, (table, key)).fetchone()
         found.append(None if row is None else TableItem(*row))
         size += 0 if row is None else len(row[0]) + len(row[1])
-        if size > READ_BYTES:
-            raise fail(
-                FailureCode.LIMIT_EXCEEDED, f"the items of these keys exceed {READ_BYTES} bytes: request fewer keys"
-            )
+        check_read_size(size)
     return tuple(found)
 
 
 def _list_items(db: sqlite3.Connection, operation: ListTable) -> TablePage:
     table = require(db, operation.table).id
-    lowest = max(operation.first or b"", operation.prefix, b"" if operation.after is None else operation.after + b"\0")
-    rows = db.execute(_FROM_KEY, (table, lowest, operation.count + 1))
-    items, has_more = _page(_until(rows, operation.last, operation.prefix), operation.count)
+    rows = db.execute(_FROM_KEY, (table, first_listed(operation), operation.count + 1))
+    items, has_more = page_of(listed((TableItem(*row) for row in rows), operation), operation.count)
     return TablePage(items, has_more)
-
-
-def _until(rows: Iterable[tuple[bytes, bytes, int]], last: bytes | None, prefix: bytes) -> Iterator[TableItem]:
-    """Yield the first rows, while their keys begin with `prefix` and are not beyond `last`."""
-    for row in rows:
-        item = TableItem(*row)
-        if not item.key.startswith(prefix) or (last is not None and item.key > last):
-            return
-        yield item
 
 
 def _read_delta(db: sqlite3.Connection, operation: ReadTableDelta) -> TableDelta:
     table = require(db, operation.table)
-    if not 0 <= operation.from_position <= table.length:
-        raise fail(FailureCode.INVALID, f"position {operation.from_position} is not in 0 to {table.length}")
+    check_delta_start(operation.from_position, table.length)
     rows = db.execute(_FROM_VERSION, (table.id, operation.from_position, operation.count + 1))
-    items, has_more = _page((TableItem(*row) for row in rows), operation.count)
+    items, has_more = page_of((TableItem(*row) for row in rows), operation.count)
     next_position = items[-1].version + 1 if has_more else table.length
     return TableDelta(items, should_clear=False, reached_end=not has_more, next_position=next_position)
-
-
-def _page(items: Iterable[TableItem], count: int) -> tuple[tuple[TableItem, ...], bool]:
-    """Return the items that fit into a page, at least one, and whether there are more."""
-    found: list[TableItem] = []
-    size = 0
-    for item in items:
-        if len(found) == count or size >= PAGE_BYTES:
-            return tuple(found), True
-        found.append(item)
-        size += len(item.key) + len(item.value)
-    return tuple(found), False

@@ -15,20 +15,12 @@ from weakref import WeakValueDictionary
 
 import trio
 
+from penstock.core.table_rules import check_creation, check_empty, check_length, check_sizes, check_versions
 from penstock.store.committer import Committer, Statement
 from penstock.store.reader import ReaderThreads
 from penstock.store.table_rows import count_items, key_versions, require, row_of
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.limits import SEGMENT_MAX_NAME, SEGMENT_MAX_TABLE_KEY, SEGMENT_MAX_TABLE_VALUE
-from penstock_codecs.table_operations import (
-    ANY_VERSION,
-    NOT_EXISTS,
-    CreateTable,
-    DeleteTable,
-    RemoveTableKeys,
-    UpdateTable,
-    VersionedKey,
-)
+from penstock_codecs.table_operations import CreateTable, DeleteTable, RemoveTableKeys, UpdateTable, VersionedKey
 
 __all__ = ["StoreTables"]
 
@@ -63,9 +55,7 @@ class StoreTables:
 
     async def create(self, operation: CreateTable) -> None:
         """Carry out `CreateTable`."""
-        _check_name(operation.table)
-        if not 0 <= operation.key_length <= SEGMENT_MAX_TABLE_KEY:
-            raise fail(FailureCode.INVALID, f"the length of a table's keys must be 0 to {SEGMENT_MAX_TABLE_KEY} bytes")
+        check_creation(operation)
         async with self._turn(operation.table):
             if await self._reader.run(partial(row_of, name=operation.table)) is not None:
                 raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, f"table {operation.table!r} already exists")
@@ -75,17 +65,18 @@ class StoreTables:
         """Carry out `DeleteTable`. Its rows go in the same transaction: tables are small compared with streams."""
         async with self._turn(operation.table):
             number, entries = await self._reader.run(partial(count_items, name=operation.table))
-            if operation.must_be_empty and entries:
-                raise fail(FailureCode.TABLE_NOT_EMPTY, f"table {operation.table!r} has {entries} entries")
+            if operation.must_be_empty:
+                check_empty(operation.table, entries)
             await self._write([(statement, (number,)) for statement in _DELETE], None)
 
     async def update(self, operation: UpdateTable) -> tuple[int, ...]:
         """Carry out `UpdateTable` and return the new versions of the items."""
-        _check_sizes(operation)
+        check_sizes(operation)
         async with self._turn(operation.table):
             table = await self._find(operation.table, [item.key for item in operation.items])
-            _check_length(table, operation.match_length)
-            _check_versions(table, [VersionedKey(item.key, item.version) for item in operation.items])
+            check_length(table.length, operation.match_length)
+            expected = [VersionedKey(item.key, item.version) for item in operation.items]
+            check_versions(table.versions, table.key_length, expected)
             versions = tuple(range(table.length, table.length + len(operation.items)))
             statements: list[Statement] = [
                 (_PUT, (table.id, item.key, version, item.value))
@@ -98,8 +89,8 @@ class StoreTables:
         """Carry out `RemoveTableKeys`."""
         async with self._turn(operation.table):
             table = await self._find(operation.table, [key for key, _ in operation.keys])
-            _check_length(table, operation.match_length)
-            _check_versions(table, operation.keys)
+            check_length(table.length, operation.match_length)
+            check_versions(table.versions, table.key_length, operation.keys)
             statements: list[Statement] = [(_REMOVE, (table.id, key)) for key in table.versions]
             await self._change(table, statements, None)
 
@@ -126,50 +117,3 @@ class StoreTables:
         with trio.CancelScope(shield=True):
             result = await self._committer.settle(result, statements, size)
         return result  # noqa: RET504  (to the type checker the scope may end the block early)
-
-
-def _check_name(name: str) -> None:
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError:
-        size = 0
-    if not 1 <= size <= SEGMENT_MAX_NAME:
-        raise fail(FailureCode.INVALID, f"a table's name must be 1 to {SEGMENT_MAX_NAME} bytes of UTF-8")
-
-
-def _check_sizes(operation: UpdateTable) -> None:
-    for key, value, _ in operation.items:
-        for what, size, most in (
-            ("key", len(key), SEGMENT_MAX_TABLE_KEY),
-            ("value", len(value), SEGMENT_MAX_TABLE_VALUE),
-        ):
-            if size > most:
-                raise fail(FailureCode.LIMIT_EXCEEDED, f"the {what} has {size} bytes, at most {most} are allowed")
-
-
-def _check_length(table: _Found, expected: int | None) -> None:
-    if expected not in (None, table.length):
-        raise fail(
-            FailureCode.OFFSET_MISMATCH,
-            f"the table's length is {table.length}, not {expected}",
-            offset=table.length,
-        )
-
-
-def _check_versions(table: _Found, keys: Iterable[VersionedKey]) -> None:
-    """Check each key against the table before the operation, regardless of other keys in the same operation."""
-    for key, expected in keys:
-        if table.key_length not in (0, len(key)):
-            raise fail(
-                FailureCode.INVALID, f"the key has {len(key)} bytes, the keys of this table have {table.key_length}"
-            )
-        version = table.versions.get(key)
-        if expected in (ANY_VERSION, NOT_EXISTS if version is None else version):
-            continue
-        if version is None and not table.key_length:  # Pravega's tables of keys of one length do not tell
-            raise fail(FailureCode.TABLE_KEY_NOT_FOUND, f"there is no key {key!r:.80}", key=key)
-        raise fail(
-            FailureCode.TABLE_KEY_VERSION,
-            f"key {key!r:.80} has {'no version' if version is None else f'version {version}'}, not {expected}",
-            key=key,
-        )

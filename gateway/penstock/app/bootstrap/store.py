@@ -8,15 +8,17 @@ from pathlib import Path
 
 import structlog
 
-from penstock.app.config import BasinTable, Config, StreamTable
+from penstock.app.config import BasinTable, Config, StreamTable, kind_of_back
+from penstock.app.config.references import state_back
 from penstock.backends.embedded import open_embedded
 from penstock.core.back import Back
 from penstock.core.errors import CannotStart
-from penstock.protocols.plugin import listener_kinds
+from penstock.net.upstream import Watch, unwatched
+from penstock.protocols.plugin import back_kinds, listener_kinds
 from penstock.store.settings import StoreSettings
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import EnsureBasin, EnsureStream, ProvisionResult
+from penstock_codecs.operations import Capability, EnsureBasin, EnsureStream, ProvisionResult
 from penstock_codecs.streams import BasinConfig, Cipher, Retention, StreamConfig, TimestampingMode
 
 __all__ = ["apply_resources", "open_store", "store_settings"]
@@ -25,8 +27,14 @@ log = structlog.get_logger()
 
 
 @asynccontextmanager
-async def open_store(config: Config) -> AsyncIterator[Back]:
-    """Open the embedded store with the configured basins and streams. Raises CannotStart."""
+async def open_store(config: Config, watch: Watch = unwatched) -> AsyncIterator[Back]:
+    """Open the embedded store with the configured basins and streams, or what a server keeps in its place. `watch` is
+    called with each connection to that server. Raises CannotStart."""
+    if (name := state_back(config.backs)) is not None:
+        table = config.backs[name]
+        async with back_kinds()[kind_of_back(table)].open_state(name, table, watch) as state:
+            yield state
+        return
     async with open_embedded(store_settings(config)) as back:
         await apply_resources(back, config)
         yield back
@@ -35,6 +43,8 @@ async def open_store(config: Config) -> AsyncIterator[Back]:
 async def apply_resources(back: Back, config: Config, before: Config | None = None) -> None:
     """Create and configure the configured basins and streams: all, or those that differ from `before`. Raises
     OperationFailed if the store fails, CannotStart for a stream without a basin."""
+    if Capability.BASINS not in back.capabilities:
+        return
     known: tuple[BasinTable, ...] = () if before is None else before.store.basins
     for name, kind in listener_kinds().items():
         if getattr(config.listeners, name) and not (before and getattr(before.listeners, name)):

@@ -14,7 +14,7 @@ from penstock.app.config.routes import IdentityTable, RouteTable
 from penstock.core.matching import Match, NamePattern
 from penstock.protocols.plugin import back_kinds, listener_kinds
 
-__all__ = ["check_faults", "check_recorder", "check_references"]
+__all__ = ["check_faults", "check_recorder", "check_references", "check_state", "state_back"]
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -53,6 +53,32 @@ def check_references(
                 _check_reads(where, kind, route.back, back)
     for name, back in backs.items():
         _check_known(f"back {name}: tokens", getattr(back, "tokens", ()), known)
+
+
+def state_back(backs: Mapping[str, BackTable]) -> str | None:
+    """Return the name of the back whose server keeps the gateway's state, None if the embedded store does. Raises
+    ValueError if there are several."""
+    names = [name for name, table in backs.items() if back_kinds()[kind_of_back(table)].keeps_state(table)]
+    if len(names) > 1:
+        raise ValueError(f"backs {' and '.join(names)}: one of them can keep the gateway's state, not both")
+    return names[0] if names else None
+
+
+def check_state(backs: Mapping[str, BackTable], routes: Sequence[RouteTable], embedded: Mapping[str, bool]) -> None:
+    """Raise ValueError if the gateway's state is at a server and something needs the embedded store, which does not
+    exist then. `embedded`: keys that need it, and whether they are given."""
+    name = state_back(backs)
+    if name is None:
+        return
+    why = f"back {name} keeps the gateway's state, so there is no embedded store"
+    if not routes:
+        raise ValueError(f"{why}: give [[routes]]")
+    for route in routes:
+        if EMBEDDED in (route.back, route.mirror):
+            raise ValueError(f"route {route.name}: {why}")
+    for key, given in embedded.items():
+        if given:
+            raise ValueError(f"{key}: {why}")
 
 
 def check_faults(

@@ -18,7 +18,7 @@ from penstock.app.config.faults import FaultTable
 from penstock.app.config.listeners import Listeners, default_listeners
 from penstock.app.config.management import Management
 from penstock.app.config.recorder import RecorderTable
-from penstock.app.config.references import check_faults, check_recorder, check_references
+from penstock.app.config.references import check_faults, check_recorder, check_references, check_state
 from penstock.app.config.routes import IdentityTable, RouteTable
 from penstock.app.config.tracing import Tracing
 from penstock.core.config_fields import DEFAULT_BASIN, Table, check_basin, check_stream, key
@@ -226,6 +226,17 @@ class Config(Table, frozen=True, kw_only=True):
             *most, last = [f"[listeners.{name}]" for name in serving]
             raise ValueError(f"there is nothing to run: give {', '.join(most)} or {last}")
         check_references(self.listeners, self.backs, self.routes, self.identities)
+        embedded = {
+            "store.basins": bool(self.store.basins),
+            "store.streams": bool(self.store.streams),
+            **{
+                f"listeners.{name}": bool(getattr(self.listeners, name))
+                for name, kind in listener_kinds().items()
+                if not kind.shares_state
+            },
+            "access without file": self.access is not None and self.access.file is None,
+        }
+        check_state(self.backs, self.routes, embedded)
         check_faults(self.faults, self.listeners, self.routes, self.identities)
         if self.recorder is not None:
             check_recorder(self.recorder, self.listeners, self.backs, self.routes)

@@ -13,7 +13,7 @@ from penstock.backends.byte_view.settings import BytesSettings
 from penstock.backends.byte_view.streams import ByteStream, ByteStreams, Lane, OffsetCounter, Replaced, resolve_intents
 from penstock.core.back import AppendSession, Back
 from penstock_codecs.byte_operations import AppendBytes
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
+from penstock_codecs.failures import Failure, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.s2.validation import trim_points
@@ -91,7 +91,7 @@ class ByteViewAppends:
     async def append(self, append: Append) -> Appended:
         """Carry out one append of records: not to a sealed stream, and not in the middle of a large append of bytes."""
         ref = append.stream
-        if self._streams.may_be_known(ref):
+        if self._streams.several or self._streams.may_be_known(ref):
             await self.admit(append)
         self.begin(ref)
         try:
@@ -108,9 +108,7 @@ class ByteViewAppends:
         if trim_points(append) and (stream := await self._streams.known(ref)) is not None:
             with suppress(Replaced):  # the next byte operation raises it again
                 await self._counter.count_durably(stream)
-        while (stream := await self._streams.known(ref)) is not None:
-            if stream.sealing:
-                raise fail(FailureCode.STREAM_SEALED, f"stream {ref} is sealed")
+        while (stream := await self._streams.for_records(ref)) is not None:
             large = None if stream.lane is None else stream.lane.large
             if large is None:
                 return
@@ -137,7 +135,7 @@ class ByteViewAppends:
         with the first append of records: segment clients append none.
         """
         opening = self._records.append_session(ref, create_config, create_if_missing=create_if_missing)
-        if create_if_missing or await self._streams.known(ref) is None:
+        if create_if_missing or not await self._streams.has(ref):
             async with opening as inner:
                 session = ByteViewSession(self, ref, inner)
                 try:

@@ -117,7 +117,13 @@ class BytesOnRecords(BackWrapper):
         return None if self._streams.may_be_known(stream) else self._inner.passthrough(protocol, stream)
 
     async def run(self) -> None:
-        """End idle read sessions and make counts durable, every `idle_seconds`, until cancelled."""
+        """End idle read sessions and make counts durable, every `idle_seconds`, and give streams up that other gateways
+        need, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._streams.give_up_wanted)
+            await self._tidy()
+
+    async def _tidy(self) -> None:
         while True:
             await trio.sleep(self._settings.idle_seconds)
             self._windows.close_idle(trio.current_time() - self._settings.idle_seconds)

@@ -35,7 +35,7 @@ class ByteViewReads:
         """Carry out `ReadBytes`."""
         if operation.offset < 0 or operation.max_bytes < 1:
             raise fail(FailureCode.INVALID, f"cannot read {operation.max_bytes} bytes at offset {operation.offset}")
-        stream = await self._streams.find(operation.stream)
+        stream = await self._streams.for_reads(operation.stream)
         with stream.used():
             return await self._read(stream, operation)
 
@@ -63,7 +63,7 @@ class ByteViewReads:
 
     async def info(self, operation: GetSegmentInfo) -> SegmentInfo:
         """Carry out `GetSegmentInfo`."""
-        stream = await self._streams.find(operation.stream)
+        stream = await self._streams.for_reads(operation.stream)
         with stream.used():
             tail = await self._counter.catch_up(stream)
             await self._counter.find_first(stream, tail)

@@ -27,16 +27,18 @@ from secrets import token_hex
 from typing import Final
 
 import msgspec
+import structlog
 import trio
 
 from penstock.backends.byte_view.intents import FoundBatch, IntentGroup, Matcher
 from penstock.backends.byte_view.labels import batches_of, count_bytes, render_records, starts
 from penstock.backends.byte_view.offsets import Offsets, RecordOffset
+from penstock.backends.byte_view.owners import NOT_OWNED, StreamOwners, key_of, lost, ref_of
 from penstock.backends.byte_view.requests import ByteAppend, ack_of_batches
 from penstock.backends.byte_view.settings import BytesSettings
-from penstock.backends.byte_view.tables import ByteViewTable
 from penstock.backends.byte_view.traces import BloomFilter
 from penstock.backends.byte_view.writers import GROUP_INTENTS, WriterStates
+from penstock.backends.state_table import StateTable
 from penstock.core.back import AppendSession, Back, Following, ReadSession
 from penstock.core.identity import CLIENT
 from penstock_codecs.byte_layout import Layout
@@ -60,6 +62,12 @@ __all__ = [
     "resolve_intents",
     "unknown_stream",
 ]
+
+
+log = structlog.get_logger()
+
+TENURE: Final = 0.05
+"""Seconds for which a gateway keeps a stream that another one needs, so that it gets on."""
 
 
 async def resolve_intents(stream: ByteStream, counter: OffsetCounter) -> list[list[FoundBatch]]:
@@ -639,6 +647,9 @@ class Lane:
         Raises OperationFailed(PERMISSION_DENIED) if the back has no token for the client.
         """
         request.token = self._records.access_token()
+        if self._stream.leaving:
+            request.fail(lost(self._stream.ref).failure)
+            return
         if self._stream.sealing:
             request.fail(Failure(FailureCode.STREAM_SEALED, f"stream {self._stream.ref} is sealed"))
             return
@@ -900,7 +911,7 @@ class ByteStream:
     """The byte view of one stream. Tasks that wait for a change of it park at `changed`."""
 
     def __init__(
-        self, ref: StreamRef, row: _Row, table: ByteViewTable, offsets: Offsets, writers: WriterStates
+        self, ref: StreamRef, row: _Row, owned: int, table: StateTable, offsets: Offsets, writers: WriterStates
     ) -> None:
         self.ref = ref
         self.row = row
@@ -916,6 +927,12 @@ class ByteStream:
         self.lane: Lane | None = None
         self.users = 0
         self.gone = False
+        self.owned = owned
+        """The version of the ownership (`StreamOwners.take`)."""
+        self.leaving = False
+        """True once another gateway needs the stream: no appends of bytes are accepted any more."""
+        self.left = trio.Event()
+        """Set when another gateway may own the stream."""
         self.sealing = row.sealed_at is not None
         self._table = table
 
@@ -940,6 +957,12 @@ class ByteStream:
         await self._table.put((key_of(self.ref), msgspec.json.encode(row)))
         self.row = row
         self.changed.unpark_all()
+
+    def update(self, row: _Row) -> None:
+        """Take note of a row that another gateway has stored."""
+        if row != self.row:
+            self.row, self.sealing = row, row.sealed_at is not None
+            self.changed.unpark_all()
 
     def parts(self, batch: RecordBatch) -> Iterator[tuple[RecordBatch, Layout]]:
         """Split a batch by layout: the layout of a record never changes once it was counted."""
@@ -1011,8 +1034,13 @@ class ByteStreams:
         self._name = name
         self._state = state
         self._settings = settings
-        self._rows = ByteViewTable(state, f"#bytes/{name}")
+        self._rows = StateTable(state, f"#bytes/{name}")
+        self._owners = StreamOwners(state, self._rows)
         self._cached: OrderedDict[StreamRef, ByteStream] = OrderedDict()
+        self._taking: Counter[StreamRef] = Counter()  # tasks that are about to own a stream
+        self._took = trio.lowlevel.ParkingLot()
+        self._leaving: set[StreamRef] = set()  # streams that are given up soon
+        self._views: dict[StreamRef, ByteStream] = {}  # of streams that are read, and not owned
         self._touched = BloomFilter()
         self._loading = trio.Lock()
 
@@ -1024,20 +1052,25 @@ class ByteStreams:
         return self._cached.get(ref)
 
     async def load(self) -> None:
-        """Read the names of all streams that had a byte operation."""
+        """Read the names of all streams that had a byte operation, unless the state is in memory anyway."""
+        if self._owners.several:
+            return
         async for key, _ in self._rows.items():
-            self._touched.add(_ref_of(key))
+            self._touched.add(ref_of(key))
 
     async def of_basin(self, basin: str) -> list[StreamRef]:
         """Return the streams of a basin that had a byte operation."""
-        return [_ref_of(key) async for key, _ in self._rows.items(f"{basin}/".encode())]
+        return [ref_of(key) async for key, _ in self._rows.items(f"{basin}/".encode())]
 
     def may_be_known(self, ref: StreamRef) -> bool:
-        """Return whether the stream may have had a byte operation; rarely true of one that had none."""
-        return ref in self._touched
+        """Return whether the stream may have had a byte operation; rarely true of one that had none. Of several
+        gateways, one hears of it a moment after another has begun."""
+        return self._owners.has_row(key_of(ref)) if self._owners.several else ref in self._touched
 
     async def known(self, ref: StreamRef) -> ByteStream | None:
         """Return the stream, or None if it never had a byte operation."""
+        if self._owners.several:
+            return await self._owned(ref)
         if ref not in self._touched:
             return None
         if (stream := self._cached.get(ref)) is not None:
@@ -1045,6 +1078,101 @@ class ByteStreams:
             return stream
         async with self._loading:
             return self._cached.get(ref) or await self._load(ref)
+
+    async def _owned(self, ref: StreamRef) -> ByteStream | None:
+        """Return the stream and own it, or None if it never had a byte operation through any gateway."""
+        if (await self._rows.get(key_of(ref)))[0] is None:
+            return None
+        while True:
+            if (stream := self._cached.get(ref)) is not None and stream.leaving:
+                await stream.left.wait()
+            if (stream := await self._taken(ref)) is None or not stream.leaving:
+                return stream
+
+    async def _taken(self, ref: StreamRef) -> ByteStream | None:
+        """Own a stream, and return it as it is now, or None if it never had a byte operation."""
+        self._taking[ref] += 1
+        try:
+            owned = await self._owners.take(ref)
+            async with self._loading:
+                stream = self._cached.get(ref)
+                if stream is None or stream.owned != owned:
+                    self._drop(ref, stream)
+                    stream = await self._load(ref, owned)
+                return stream
+        finally:
+            self._taking[ref] -= 1
+            if not self._taking[ref]:
+                del self._taking[ref]
+                self._took.unpark_all()
+
+    def _drop(self, ref: StreamRef, stream: ByteStream | None) -> None:
+        """Forget the state in memory of a stream that another gateway has, or has had."""
+        if stream is not None and self._cached.get(ref) is stream:
+            del self._cached[ref]
+            stream.leaving = True
+            stream.left.set()
+            stream.changed.unpark_all()
+
+    async def has(self, ref: StreamRef) -> bool:
+        """Return whether the stream had a byte operation, without owning it."""
+        if self._owners.several:
+            return (await self._rows.get(key_of(ref)))[0] is not None
+        return await self.known(ref) is not None
+
+    async def for_records(self, ref: StreamRef) -> ByteStream | None:
+        """Return the stream if appends of records may meet byte operations of this gateway. Raises STREAM_SEALED."""
+        if self._owners.several:
+            (found,) = await self._rows.get(key_of(ref))
+            stream = self._cached.get(ref)
+            sealed = found is not None and _ROW.decode(found).sealed_at is not None
+        else:
+            stream, sealed = await self.known(ref), False
+        if sealed or (stream is not None and stream.sealing):
+            raise fail(FailureCode.STREAM_SEALED, f"stream {ref} is sealed")
+        return stream
+
+    async def for_reads(self, ref: StreamRef) -> ByteStream:
+        """Return the stream for an operation that reads bytes, which need not own it. Raises as `find` does."""
+        if not self._owners.several or ((stream := self._cached.get(ref)) is not None and not stream.leaving):
+            return await self.find(ref)
+        (found,) = await self._rows.get(key_of(ref))
+        if found is None or Layout(_ROW.decode(found).layouts[-1][1]) != self._settings.envelopes:
+            return await self.find(ref)
+        view = self._views.get(ref)
+        if view is None:
+            async with self._loading:
+                view = self._views[ref] = await self._loaded(ref, found, NOT_OWNED)
+        view.update(_ROW.decode(found))
+        return view
+
+    async def give_up_wanted(self) -> None:
+        """Give streams up that other gateways need, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            async for ref in self._owners.wanted():
+                if ref not in self._leaving:
+                    self._leaving.add(ref)
+                    nursery.start_soon(self._give_up, ref)
+
+    async def _give_up(self, ref: StreamRef) -> None:
+        """End what was begun with a stream, store what is known of it, and let another gateway own it."""
+        await trio.sleep(TENURE)
+        while self._taking[ref]:
+            await self._took.park()
+        self._leaving.discard(ref)
+        stream = self._cached.get(ref)
+        try:
+            if stream is not None:
+                stream.leaving = True
+                while stream.lane is not None and (last := stream.lane.last) is not None:
+                    await last.wait_settled()
+                await stream.writers.rest()
+                await stream.offsets.save()
+            await self._owners.give_up(ref)
+        except OperationFailed as error:
+            log.info("stream_not_given_up", stream=str(ref), reason=str(error.failure))
+        finally:
+            self._drop(ref, stream)
 
     async def find(self, ref: StreamRef) -> ByteStream:
         """Return the stream for a byte operation. Raises STREAM_NOT_FOUND if the back does not have it."""
@@ -1056,12 +1184,15 @@ class ByteStreams:
 
     async def _begin(self, ref: StreamRef) -> ByteStream:
         await self._records.perform(CheckTail(ref, create_if_missing=False))
+        several = self._owners.several
         async with self._loading:
-            if (stream := self._cached.get(ref) or await self._load(ref)) is None:
+            stream = None if several else self._cached.get(ref) or await self._load(ref)
+            if stream is None:
                 row = _Row(((0, int(self._settings.envelopes)),), incarnation=token_hex(8))
                 self._touched.add(ref)
-                await self._rows.put((key_of(ref), msgspec.json.encode(row)))
-                stream = await self._load(ref)
+                await self._rows.add((key_of(ref), msgspec.json.encode(row)))
+                stream = None if several else await self._load(ref)
+        stream = stream or await self._owned(ref)
         assert stream is not None
         return stream
 
@@ -1082,9 +1213,15 @@ class ByteStreams:
             if (stream := self._cached.pop(ref, None)) is not None:
                 stream.gone = True
                 stream.changed.unpark_all()
-            await self._offsets(ref).delete()
-            await self._writers(ref).delete()
+            await StateTable(self._state, self._offsets_of(ref)).delete()
+            await StateTable(self._state, self._writers_of(ref)).delete()
             await self._rows.remove(key_of(ref))
+            await self._owners.forget(ref)
+
+    @property
+    def several(self) -> bool:
+        """True if byte operations may come through other gateways."""
+        return self._owners.several
 
     async def rest(self) -> None:
         """Make counts durable, and drop unused streams from memory if there are more than `cached_streams`."""
@@ -1095,6 +1232,9 @@ class ByteStreams:
             if stream.rests and not stream.gone:
                 with stream.used():
                     await stream.writers.rest()
+        for ref, view in list(self._views.items()):
+            if view.rests:
+                del self._views[ref]
         excess = len(self._cached) - self._settings.cached_streams
         for ref, stream in list(self._cached.items()):
             if excess <= 0:
@@ -1103,30 +1243,24 @@ class ByteStreams:
                 del self._cached[ref]
                 excess -= 1
 
-    async def _load(self, ref: StreamRef) -> ByteStream | None:
+    async def _load(self, ref: StreamRef, owned: int = 0) -> ByteStream | None:
         (found,) = await self._rows.get(key_of(ref))
         if found is None:
             return None
-        offsets = await Offsets.load(self._offsets(ref), self._settings.mark_every_bytes)
-        writers = await WriterStates.load(self._writers(ref))
-        stream = ByteStream(ref, _ROW.decode(found), self._rows, offsets, writers)
-        self._cached[ref] = stream
+        stream = self._cached[ref] = await self._loaded(ref, found, owned)
         return stream
 
-    def _offsets(self, ref: StreamRef) -> ByteViewTable:
-        return ByteViewTable(self._state, f"#offsets/{self._name}/{ref}")
+    async def _loaded(self, ref: StreamRef, row: bytes, owned: int) -> ByteStream:
+        table = self._owners.tables(ref, owned)
+        offsets = await Offsets.load(table(self._offsets_of(ref)), self._settings.mark_every_bytes)
+        writers = await WriterStates.load(table(self._writers_of(ref)))
+        return ByteStream(ref, _ROW.decode(row), owned, table(self._rows.name), offsets, writers)
 
-    def _writers(self, ref: StreamRef) -> ByteViewTable:
-        return ByteViewTable(self._state, f"#writers/{self._name}/{ref}")
+    def _offsets_of(self, ref: StreamRef) -> str:
+        return f"#offsets/{self._name}/{ref}"
 
-
-def key_of(ref: StreamRef) -> bytes:
-    """Return the key of a stream's row."""
-    return str(ref).encode()
-
-
-def _ref_of(key: bytes) -> StreamRef:
-    return StreamRef(*key.decode().split("/", 1))
+    def _writers_of(self, ref: StreamRef) -> str:
+        return f"#writers/{self._name}/{ref}"
 
 
 def unknown_stream(ref: StreamRef) -> OperationFailed:

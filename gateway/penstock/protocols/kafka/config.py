@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from penstock.core.config_fields import DEFAULT_BASIN, Token, check_address, check_basin, check_server, key
+from penstock.protocols.kafka.names import is_topic
 from penstock.protocols.tables import (
     LOST_ACK,
     MAX_CONNECTIONS,
@@ -168,6 +169,18 @@ class KafkaBackTable(BackTable, frozen=True, kw_only=True, tag_field="kind", tag
             most=64 * MIB,
         ),
     ] = 2 * MIB
+    state_topic: Annotated[
+        str | None,
+        key(
+            "Compacted topic, of one partition, for everything that the gateway would otherwise keep in its store's "
+            "directory (docs/scaling.md); created if it is missing. Gateways with the same topic share it.",
+            example="penstock-state",
+        ),
+    ] = None
+    state_max_bytes: Annotated[
+        int,
+        key("Most memory for the content of state_topic. Changes that need more are refused.", least=1 * MIB),
+    ] = 256 * MIB
     recover_seconds: Recover = 30.0
     delivery: Annotated[Literal["exactly-once", "at-least-once", "refuse"], key(LOST_ACK)] = "exactly-once"
 
@@ -178,3 +191,5 @@ class KafkaBackTable(BackTable, frozen=True, kw_only=True, tag_field="kind", tag
         if (self.username is None) != (self.password_file is None):
             raise ValueError("username and password_file go together: give both or neither")
         check_basin("basin", self.basin)
+        if self.state_topic is not None and not is_topic(self.state_topic):
+            raise ValueError(f"state_topic: {self.state_topic!r} is not the name of a topic")

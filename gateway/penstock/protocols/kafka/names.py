@@ -14,12 +14,17 @@ from typing import Final
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamRef
 
-__all__ = ["KafkaNames", "TopicPartition", "table_of", "topics_of", "without_gap"]
+__all__ = ["KafkaNames", "TopicPartition", "is_topic", "table_of", "topics_of", "without_gap"]
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _DOTS: Final = frozenset({".", ".."})
 _MEMBER: Final = re.compile(r"([A-Za-z0-9._-]{1,249})/(0|[1-9][0-9]{0,5})")
 """A stream of a set: the topic, and the number of the partition."""
+
+
+def is_topic(name: str) -> bool:
+    """Return whether a topic can have this name."""
+    return _TOPIC.fullmatch(name) is not None and name not in _DOTS
 
 
 def table_of(label: str) -> str:
@@ -44,7 +49,7 @@ class KafkaNames:
 
     def to_stream(self, topic: str) -> StreamRef:
         """Return the stream of a topic with one partition. Raises BAD_PATH for a name that no topic can have."""
-        if not _TOPIC.fullmatch(topic) or topic in _DOTS:
+        if not is_topic(topic):
             why = "a topic is named by 1 to 249 letters, digits, dots, hyphens and underscores"
             raise fail(FailureCode.BAD_PATH, f"{topic!r:.80}: {why}, and not . or ..")
         return StreamRef(self.basin, topic)
@@ -69,7 +74,7 @@ class KafkaNames:
         if stream.basin == self.basin:
             if (found := _MEMBER.fullmatch(stream.stream)) is not None and found[1] not in _DOTS:
                 return TopicPartition(found[1], int(found[2]), whole=False)
-            if _TOPIC.fullmatch(stream.stream) and stream.stream not in _DOTS:
+            if is_topic(stream.stream):
                 return TopicPartition(stream.stream, 0, whole=True)
         why = f"stream {stream} is no topic: those are in basin {self.basin}, named by letters, digits, dots, - and _"
         raise fail(FailureCode.NOT_REPRESENTABLE, why)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
+import trio
+
+from penstock.backends.logged_tables import LoggedTables, open_logged_tables
 from penstock.core.address import Address
 from penstock.core.delivery import Delivery
 from penstock.net.http.traced import traced_connections
-from penstock.net.upstream import Upstream, UpstreamSettings
+from penstock.net.upstream import Upstream, UpstreamSettings, Watch
 from penstock.protocols.kafka.back import KafkaBackSettings, open_kafka
+from penstock.protocols.kafka.back.brokers import Brokers
 from penstock.protocols.kafka.back.settings import KafkaLogin
+from penstock.protocols.kafka.back.state_topic import MAX_BATCH_BYTES, StateTopic
 from penstock.protocols.kafka.config import KafkaBackTable, KafkaListener
 from penstock.protocols.kafka.front import KafkaClients, KafkaFront, KafkaSettings
 from penstock.protocols.kafka.groups.messages import GroupLimits
@@ -30,14 +36,15 @@ def open_listener(context: ListenerContext, label: str, table: KafkaListener) ->
     """See `penstock.protocols.plugin.ListenerKind.open`."""
     rules = ClientRules(frozenset(table.auth_tokens), context.identities, context.access, table.anonymous)
     clients = KafkaClients(rules, Passwords(context.users) if context.users else None)
-    settings, back = kafka_settings(table, clients), context.back(label, tokens=True)
-    kept = StructTable(context.back(label), table_of(label))
-    front = KafkaFront(context.faulty(back, label), settings, kept)
+    settings, back = kafka_settings(table, clients, label), context.back(label, tokens=True)
+    kept = StructTable(context.back(label), settings.table)
+    lease = context.lease(f"listener/{label}", lambda: str(settings.advertise or context.bound[label][0]))
+    front = KafkaFront(context.faulty(back, label), settings, kept, lease)
     return OpenListener(traced_connections(front.serve), front.drain, back, (settings,), front.run)
 
 
-def kafka_settings(listener: KafkaListener, clients: KafkaClients) -> KafkaSettings:
-    """Return the settings of the Kafka front."""
+def kafka_settings(listener: KafkaListener, clients: KafkaClients, label: str = "kafka") -> KafkaSettings:
+    """Return the settings of the Kafka front. `label`: the listener's, as in routes."""
     limits = listener.limits
     return KafkaSettings(
         names=KafkaNames(listener.basin),
@@ -48,6 +55,7 @@ def kafka_settings(listener: KafkaListener, clients: KafkaClients) -> KafkaSetti
         max_batch_bytes=limits.max_batch_bytes,
         max_fetch_bytes=limits.max_fetch_bytes,
         max_fetch_wait_ms=limits.max_fetch_wait_ms,
+        table=table_of(label),
         clients=clients,
         groups=GroupLimits(
             initial_delay=listener.first_rebalance_seconds,
@@ -71,17 +79,38 @@ def kafka_settings(listener: KafkaListener, clients: KafkaClients) -> KafkaSetti
 async def open_back(context: BackContext, name: str, table: KafkaBackTable) -> AsyncIterator[Target]:
     """See `penstock.protocols.plugin.BackKind.open`."""
 
-    def server(settings: UpstreamSettings) -> Upstream:
-        return Upstream(settings, watch=context.watch)
-
-    addresses = (table.address, *table.more_addresses)
-    first = [server(upstream_settings(name, table, address, "kafka")) for address in addresses]
+    first, server = _servers(name, table, context.watch)
     breaker = None if table.more_addresses else first[0].breaker  # one broker of several is not the cluster
     async with (
         open_kafka(first, context.embedded, kafka_back_settings(name, table), server) as records,
         context.with_bytes(records, name) as back,
     ):
         yield Target(name, "kafka", back, table.delivery, breaker=breaker)
+
+
+@asynccontextmanager
+async def open_state(name: str, table: KafkaBackTable, watch: Watch) -> AsyncIterator[LoggedTables]:
+    """See `penstock.protocols.plugin.BackKind.open_state`."""
+    first, server = _servers(name, table, watch)
+    brokers = Brokers(first, replace(kafka_back_settings(name, table), max_fetch_bytes=MAX_BATCH_BYTES), server)
+    try:
+        async with open_logged_tables(StateTopic(brokers), table.state_max_bytes) as tables:
+            yield tables
+    finally:
+        with trio.CancelScope(shield=True):
+            await brokers.close()
+
+
+def _servers(
+    name: str, table: KafkaBackTable, watch: Watch
+) -> tuple[list[Upstream], Callable[[UpstreamSettings], Upstream]]:
+    """Return the brokers that are asked first, and the function that makes the others."""
+
+    def server(settings: UpstreamSettings) -> Upstream:
+        return Upstream(settings, watch=watch)
+
+    addresses = (table.address, *table.more_addresses)
+    return [server(upstream_settings(name, table, address, "kafka")) for address in addresses], server
 
 
 def kafka_back_settings(name: str, table: KafkaBackTable) -> KafkaBackSettings:
@@ -98,4 +127,5 @@ def kafka_back_settings(name: str, table: KafkaBackTable) -> KafkaBackSettings:
         delivery=Delivery(table.delivery),
         max_batch_bytes=table.max_batch_bytes,
         recover_seconds=table.recover_seconds,
+        state_topic=table.state_topic,
     )

@@ -17,6 +17,8 @@ from penstock.routing.loss.plan import BackSide, FrontSide
 from penstock_codecs.model import StreamRef
 
 if TYPE_CHECKING:
+    from penstock.backends.logged_tables import LoggedTables
+    from penstock.net.upstream import Watch
     from penstock.protocols.conformance import Suite
     from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
     from penstock.routing.target import Target
@@ -118,13 +120,24 @@ class _Back(BackKind[KafkaBackTable]):
 
         return open_back(context, name, table)
 
+    def keeps_state(self, table: KafkaBackTable) -> bool:
+        return table.state_topic is not None
+
+    def open_state(self, name: str, table: KafkaBackTable, watch: Watch) -> AbstractAsyncContextManager[LoggedTables]:
+        from penstock.protocols.kafka.opening import open_state
+
+        return open_state(name, table, watch)
+
     def side(self, table: KafkaBackTable) -> BackSide:
         from penstock.protocols.kafka.report import back_side
 
         return back_side(table)
 
     def describe(self, table: KafkaBackTable) -> str:
-        return "sequence numbers are offsets, and missing at control records and compacted ones"
+        numbers = "sequence numbers are offsets, and missing at control records and compacted ones"
+        return (
+            numbers if table.state_topic is None else f"{numbers}; the gateway's state is in topic {table.state_topic}"
+        )
 
 
 class _Server(ServerKind):

@@ -8,7 +8,7 @@ their positions.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -18,13 +18,14 @@ import trio
 
 from penstock.app.bootstrap import open_store
 from penstock.app.config import Config, DrainTable, Listeners, Management, StoreTable
-from penstock.app.host import HostServices
+from penstock.app.host import HostServices, OpenEmbedded
 from penstock.app.server import RunningGateway, serve
 from penstock.core.address import Address
 from penstock.core.back import Back
 from penstock.core.config_fields import DEFAULT_BASIN, check_basin, check_stream
 from penstock.core.errors import CannotStart
 from penstock.net.listeners import MANAGEMENT
+from penstock.net.upstream import Watch
 from penstock.protocols.plugin import listener_kinds
 from penstock.tools.comparing.fields import unwrapped_record
 from penstock_analysis.capture import CaptureEvent
@@ -198,10 +199,10 @@ async def _gateway(streams: Mapping[StreamRef, tuple[int, list[_Seed]]]) -> Asyn
 
 def _seeded(
     streams: Mapping[StreamRef, tuple[int, list[_Seed]]],
-) -> Callable[[Config], AbstractAsyncContextManager[Back]]:
+) -> OpenEmbedded:
     @asynccontextmanager
-    async def opened(config: Config) -> AsyncIterator[Back]:
-        async with open_store(config) as back:
+    async def opened(config: Config, watch: Watch) -> AsyncIterator[Back]:
+        async with open_store(config, watch) as back:
             for basin in {DEFAULT_BASIN, *(stream.basin for stream in streams)}:
                 await back.perform(EnsureBasin(basin, _BASIN))
             for stream, (first, seeds) in streams.items():

@@ -8,7 +8,7 @@ from support.store import NOW, STREAM, Wall
 from trio.testing import MockClock
 
 from penstock.backends.sequence_numbering import open_indexed
-from penstock.backends.sequence_numbering.creations import MOST_REMEMBERED, Creations
+from penstock.backends.sequence_numbering.creations import Creations
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateStream, DeleteStream, EnsureStream, ListStreams, Page
 from penstock_codecs.streams import StreamInfo
@@ -40,12 +40,16 @@ async def test_the_gateway_keeps_when_it_first_saw_a_stream(autojump_clock: Mock
         assert [info.created_at for info in (await back.perform(listing)).items] == [NOW, NOW + 6000]
 
 
-async def test_only_some_are_in_memory() -> None:
-    creations = Creations(MemoryTables(), "back")
-    streams = [StreamRef("basin", f"stream {number}") for number in range(MOST_REMEMBERED + 100)]
-    assert set(await creations.of(streams, 1)) == {1}
-    assert len(creations._known) == MOST_REMEMBERED
-    assert set(await creations.of(streams, 2)) == {1}
+async def test_gateways_with_the_same_state_agree() -> None:
+    """The first to see a stream decides, and none goes on with the time of a stream that another has replaced."""
+    state = MemoryTables()
+    one, other = Creations(state, "back"), Creations(state, "back")
+    streams = [StreamRef("basin", f"stream {number}") for number in range(10)]
+    assert set(await one.of(streams[:5], 1)) == {1}
+    assert await other.of(streams, 2) == [1] * 5 + [2] * 5
+    await other.forget(streams[0])
+    await other.set(streams[0], 3)
+    assert await one.of(streams, 4) == [3] + [1] * 4 + [2] * 5
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -191,6 +191,8 @@ class Brokers:
         NOT_REPRESENTABLE for a name that no topic can have.
         """
         partition = self.settings.names.from_stream(stream)
+        if partition.topic == self.settings.state_topic:
+            raise fail(FailureCode.STREAM_NOT_FOUND, f"topic {partition.topic} is the gateway's state, and no stream")
         topic = await self.topic(partition.topic)
         count = len(topic.partitions)
         if partition.partition >= count or (count == 1) is not partition.whole:

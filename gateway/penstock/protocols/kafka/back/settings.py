@@ -44,5 +44,7 @@ class KafkaBackSettings:
     """Time for which lost brokers are retried before waiting operations fail."""
     login: KafkaLogin | None = None
     """None: no authentication by SASL."""
+    state_topic: str | None = None
+    """Topic of the gateway's state, which is not a stream; None: none in this cluster."""
     known_streams: int = 1000
     """Most unused streams whose writer is kept in memory, and most topics whose leaders are."""

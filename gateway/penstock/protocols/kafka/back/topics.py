@@ -74,9 +74,15 @@ class ClusterTopics:
         """
         partition = self._whole(stream, "created")
         settings = {_STAMPS: _BY_ARRIVAL, **dict(_settings_of(stream, config or StreamConfig()))}
-        largest = {_LARGEST: str(self._brokers.settings.max_batch_bytes)}
-        code, message = await self._brokers.retrying(lambda: self._create(partition, settings | largest))
-        if code == _INVALID_CONFIG:  # by a server that has not this setting
+        return await self.create_topic(partition, settings, {_LARGEST: str(self._brokers.settings.max_batch_bytes)})
+
+    async def create_topic(
+        self, partition: TopicPartition, settings: Mapping[str, str], wished: Mapping[str, str]
+    ) -> bool:
+        """Create the topic of a sole partition. Returns False if it exists. `wished`: settings that it goes without if
+        the server has them not."""
+        code, message = await self._brokers.retrying(lambda: self._create(partition, {**settings, **wished}))
+        if code == _INVALID_CONFIG:
             code, message = await self._brokers.retrying(lambda: self._create(partition, settings))
         failure = broker_failure(code, f"{self._brokers.where}, topic {partition.topic}", message) if code else None
         if failure is not None and failure.code is not FailureCode.RESOURCE_ALREADY_EXISTS:
@@ -137,7 +143,8 @@ class ClusterTopics:
         found = await self._brokers.retrying(lambda: self._brokers.metadata(None))
         names = []
         for topic in found.topics:
-            if topic.name is not None and not topic.is_internal and not topic.error_code:
+            hidden = topic.is_internal or topic.name == self._brokers.settings.state_topic
+            if topic.name is not None and not hidden and not topic.error_code:
                 count = len(topic.partitions)
                 names += [topic.name] if count == 1 else [f"{topic.name}/{number}" for number in range(count)]
         wanted = sorted(
@@ -151,17 +158,7 @@ class ClusterTopics:
     async def config(self, partition: TopicPartition) -> StreamConfig:
         """Return the configuration of a stream. Raises NOT_REPRESENTABLE for a topic that is compacted only: its
         records do not stay."""
-        resource = ConfigResource(
-            resource_type=_TOPIC, resource_name=partition.topic, configuration_keys=[_RETENTION, _STAMPS, _POLICY]
-        )
-
-        async def attempt() -> Mapping[str, str | None]:
-            request = DescribeConfigsRequest(resources=[resource])
-            found = (await self._brokers.ask_controller(request, DescribeConfigsResponse)).results[0]
-            self._brokers.check(partition, found.error_code, found.error_message)
-            return {one.name: one.value for one in found.configs}
-
-        settings = await self._brokers.retrying(attempt)
+        settings = await self.settings(partition, [_RETENTION, _STAMPS, _POLICY])
         age = int(settings.get(_RETENTION) or -1)
         by_arrival = settings.get(_STAMPS) == _BY_ARRIVAL
         return msgspec.structs.replace(
@@ -169,6 +166,18 @@ class ClusterTopics:
             retention=INFINITE if age < 0 else Retention(max(age // 1000, 1)),
             timestamping_mode=TimestampingMode.ARRIVAL if by_arrival else TimestampingMode.CLIENT_PREFER,
         )
+
+    async def settings(self, partition: TopicPartition, names: list[str]) -> Mapping[str, str | None]:
+        """Return settings of a topic by name."""
+        resource = ConfigResource(resource_type=_TOPIC, resource_name=partition.topic, configuration_keys=names)
+
+        async def attempt() -> Mapping[str, str | None]:
+            request = DescribeConfigsRequest(resources=[resource])
+            found = (await self._brokers.ask_controller(request, DescribeConfigsResponse)).results[0]
+            self._brokers.check(partition, found.error_code, found.error_message)
+            return {one.name: one.value for one in found.configs}
+
+        return await self._brokers.retrying(attempt)
 
     async def reconfigure(self, stream: StreamRef, patch: StreamConfigPatch) -> StreamConfig:
         """Change settings of a topic; see `ReconfigureStream`. Raises NOT_IMPLEMENTED for what no topic can have."""

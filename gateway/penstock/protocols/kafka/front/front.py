@@ -7,9 +7,12 @@ are handled one after the other, and so answered in order, as Kafka does.
 
 from __future__ import annotations
 
+from typing import Final
+
 import structlog
 import trio
 
+from penstock.backends.logged_tables import Lease
 from penstock.core.address import Address
 from penstock.core.back import Back
 from penstock.net.draining import Draining
@@ -35,21 +38,51 @@ from penstock.protocols.kafka.transactions.service import TransactionService
 from penstock.protocols.struct_table import StructTable
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.kafka import APIS, KafkaApi, KafkaMessage
+from penstock_codecs.kafka.cluster_messages import (
+    ApiVersionsRequest,
+    DescribeClusterRequest,
+    MetadataRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
+from penstock_codecs.kafka.group_messages import FindCoordinatorRequest
 
 __all__ = ["KafkaFront"]
 
 log = structlog.get_logger()
 
+ABOUT_CLUSTER: Final = (
+    *(ApiVersionsRequest, SaslHandshakeRequest, SaslAuthenticateRequest),
+    *(MetadataRequest, DescribeClusterRequest, FindCoordinatorRequest),
+)
+"""Requests that a gateway answers although another one serves the clients: they say which."""
+
 
 class KafkaFront:
     """Front that serves Kafka connections over one back. `table` keeps its groups; None: a table of `back`. `run` must
-    be running while it serves: it keeps the time of groups."""
+    be running while it serves: it keeps the time of groups.
 
-    def __init__(self, back: Back, settings: KafkaSettings | None = None, table: StructTable | None = None) -> None:
+    `lease`: of several gateways, the one that holds it serves all clients. The others tell them where it is, as brokers
+    do of partitions that they do not lead.
+    """
+
+    def __init__(
+        self,
+        back: Back,
+        settings: KafkaSettings | None = None,
+        table: StructTable | None = None,
+        lease: Lease | None = None,
+    ) -> None:
         self.back = back
         self.settings = settings or KafkaSettings()
         self.draining = Draining()
-        table = table or StructTable(back, "kafka")
+        self._lease = lease
+        self._served: set[trio.CancelScope] = set()
+        self._begin(table or StructTable(back, "kafka"))
+
+    def _begin(self, table: StructTable) -> None:
+        """Begin with what is in the table: nothing else is known of groups and transactions."""
+        back = self.back
         self.groups = GroupService(table, lambda: self.settings.groups)
         self.transactions = TransactionService(back, table, self.groups, limits=lambda: self.settings.transactions)
         self._sasl = SaslHandlers(self.settings)
@@ -74,10 +107,25 @@ class KafkaFront:
         return [api for api in APIS.values() if api.request in self.handlers]
 
     async def run(self) -> None:
-        """Coordinate the groups, and the transactions of producers, until cancelled."""
+        """Coordinate the groups, and the transactions of producers, until cancelled; with a lease, while it is held."""
+        if self._lease is None:
+            await self._coordinate()
+        else:
+            await self._lease.run(self._lead)
+
+    async def _coordinate(self) -> None:
         async with trio.open_nursery() as nursery:
             await nursery.start(self.groups.run)
             nursery.start_soon(self.transactions.run)
+
+    async def _lead(self, state: Back) -> None:
+        """Be the broker that all gateways name, until cancelled; then the clients must ask for it again."""
+        self._begin(StructTable(state, self.settings.table))
+        try:
+            await self._coordinate()
+        finally:
+            for scope in self._served:
+                scope.cancel()
 
     def drain(self) -> None:
         """Begin to shut down: finish the requests in progress, then end the connections. Must be called within trio."""
@@ -87,12 +135,15 @@ class KafkaFront:
         """Serve one connection until it ends, and close it. Never raises for errors of a client or the back."""
         link = KafkaLink(stream, self.settings, self.draining)
         try:
-            await self._run(link)
+            with trio.CancelScope() as scope:
+                self._served.add(scope)
+                await self._run(link)
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
             log.debug("connection_lost", reason=type(error).__name__)
         except Exception:
             log.exception("connection_failed")
         finally:
+            self._served.discard(scope)
             await link.cut()
 
     async def _run(self, link: KafkaLink) -> None:
@@ -101,7 +152,7 @@ class KafkaFront:
         A request that breaks the protocol, or fails where its response has no place for an error, has no response in
         Kafka: the connection is closed.
         """
-        address = self.settings.advertise or _connected_to()
+        own = self.settings.advertise or _connected_to()
         try:
             while (request := await link.next_message()) is not None:
                 if wait := link.quota.request():
@@ -110,6 +161,10 @@ class KafkaFront:
                 if handler is None:
                     raise RemoteProtocolError(Failure(FailureCode.NOT_IMPLEMENTED, f"{request.api.name} is not there"))
                 self._sasl.check(request.message, link.login)
+                address = self._leader(own)
+                if address is None or (address != own and not isinstance(request.message, ABOUT_CLUSTER)):
+                    why = "another gateway serves this listener's clients, or none does yet"
+                    raise RemoteProtocolError(Failure(FailureCode.HOT_SERVER, why))
                 call = KafkaCall(request, link, address)
                 response = await handler(request.message, call)
                 if call.refusals and not link.quota.authenticated:
@@ -125,6 +180,13 @@ class KafkaFront:
             count_error(error.failure.code)
             log.info("request_failed", code=error.failure.code.value, reason=error.failure.message)
         await link.close()
+
+    def _leader(self, own: Address) -> Address | None:
+        """Return the address of the gateway that serves all clients; None if none does now."""
+        if self._lease is None or self._lease.held:
+            return own
+        holder = self._lease.holder()
+        return None if holder is None else Address.parse(holder)
 
 
 def _connected_to() -> Address:

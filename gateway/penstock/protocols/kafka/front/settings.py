@@ -37,6 +37,8 @@ class KafkaSettings:
     max_batch_bytes: int = 16 * MIB
     max_fetch_bytes: int = 8 * MIB
     max_fetch_wait_ms: int = 30_000
+    table: str = "kafka"
+    """Name of the table of groups and transactions."""
     clients: KafkaClients = field(default_factory=KafkaClients)
     groups: GroupLimits = field(default_factory=GroupLimits)
     transactions: TransactionLimits = field(default_factory=TransactionLimits)

@@ -1,0 +1,153 @@
+"""Which of several gateways with the same state does what only one can do for a stream: its byte operations.
+
+The key of a stream's owner has the id of a gateway, or nothing if none needs the stream any more. A gateway that needs
+a stream of another's writes its own id beside it; the owner sees that, ends what it has begun and gives the stream up.
+If it does not in `patience` seconds, it is taken for dead. Whatever an owner stores is stored on the condition that the
+owner's key is as it was when it took the stream: one that was only slow stores nothing any more.
+
+With the embedded store there is one gateway, and it owns all streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import trio
+
+from penstock.backends.logged_tables import GuardedChange, LoggedTables
+from penstock.backends.state_table import StateTable
+from penstock.core.back import Back
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import Operation
+from penstock_codecs.table_operations import NOT_EXISTS, ReadTable, ReadTableDelta
+
+__all__ = ["NOT_OWNED", "StreamOwners", "key_of", "lost", "ref_of"]
+
+PATIENCE: Final = 5.0
+"""Seconds that an owner has to give a stream up."""
+NOT_OWNED: Final = -1
+"""The version of a stream that is read, and not owned: nothing is stored of it."""
+_OWNER: Final = b"\0owner/"
+_WANTED: Final = b"\0wanted/"
+_PAGE: Final = 1000
+
+
+class StreamOwners:
+    """The owners of the streams of one back. `table` has them, beside other keys, which do not begin with a null."""
+
+    def __init__(self, state: Back, table: StateTable) -> None:
+        self._back = state
+        self._state = state if isinstance(state, LoggedTables) else None
+        self._table = table
+
+    @property
+    def several(self) -> bool:
+        """True if other gateways may have the same state."""
+        return self._state is not None
+
+    def tables(self, ref: StreamRef, version: int) -> Callable[[str], StateTable]:
+        """Return what opens a table by its name to store what belongs to a stream, which is owned with this version."""
+        if self._state is None:
+            return lambda name: StateTable(self._back, name)
+        if version == NOT_OWNED:
+            return lambda name: _Unsaved(self._back, name)
+
+        def guard(change: Operation[Any]) -> Operation[Any]:
+            return GuardedChange(change, self._table.name, _OWNER + key_of(ref), version)
+
+        return lambda name: StateTable(self._back, name, guard)
+
+    async def take(self, ref: StreamRef) -> int:
+        """Own a stream; return the version of that, which is the same as long as no other gateway has had it."""
+        if self._state is None:
+            return 0
+        name, mine = key_of(ref), self._state.gateway.encode()
+        deadline = trio.current_time() + PATIENCE
+        while True:
+            (found,) = await self._table.entries(_OWNER + name)
+            if found is not None and found.value == mine:
+                return found.version
+            late = trio.current_time() >= deadline
+            if found is None or not found.value or late:
+                version = NOT_EXISTS if found is None else found.version
+                taken = await self._table.replace(_OWNER + name, mine, version)
+                if taken is not None:
+                    await self._table.remove(_WANTED + name)
+                    return taken
+                deadline = trio.current_time() + PATIENCE
+                continue
+            await self._table.put((_WANTED + name, mine))
+            with trio.move_on_after(max(deadline - trio.current_time(), 0)):
+                while self._in_memory(_OWNER + name) == found.value:
+                    await self._state.news()
+
+    def has_row(self, key: bytes) -> bool:
+        """Return whether the table has a key, as far as it has been read."""
+        return self._in_memory(key) is not None
+
+    def _in_memory(self, key: bytes) -> bytes | None:
+        assert self._state is not None, "there are several gateways"
+        try:
+            (found,) = self._state.peek(ReadTable(self._table.name, (key,)))
+        except OperationFailed:  # there is no table yet
+            return None
+        return None if found is None else found.value
+
+    async def give_up(self, ref: StreamRef) -> None:
+        """Let other gateways own a stream; does nothing if one does."""
+        assert self._state is not None, "there are several gateways"
+        (found,) = await self._table.entries(_OWNER + key_of(ref))
+        if found is not None and found.value == self._state.gateway.encode():
+            await self._table.replace(found.key, b"", found.version)
+
+    async def forget(self, ref: StreamRef) -> None:
+        """Remove the owner of a stream that is gone."""
+        if self._state is not None:
+            await self._table.remove(_OWNER + key_of(ref), _WANTED + key_of(ref))
+
+    async def wanted(self) -> AsyncIterator[StreamRef]:
+        """Yield streams that other gateways need, as long as there are several gateways."""
+        if self._state is None:
+            return
+        mine, position = self._state.gateway.encode(), 0
+        while True:
+            seen = self._state.batches_read
+            try:
+                delta = self._state.peek(ReadTableDelta(self._table.name, position, _PAGE))
+            except OperationFailed:  # there is no table yet, or none any more
+                position = 0
+                await self._state.news(seen)
+                continue
+            position = delta.next_position
+            for key, value, _ in delta.items:
+                if key.startswith(_WANTED) and value != mine:
+                    yield ref_of(key[len(_WANTED) :])
+            if delta.reached_end:
+                await self._state.news(seen)
+
+
+class _Unsaved(StateTable):
+    """A table to which a gateway that does not own the stream stores nothing: it counts the records again."""
+
+    async def put(self, *items: tuple[bytes, bytes]) -> None:
+        pass
+
+    async def remove(self, *keys: bytes) -> None:
+        pass
+
+
+def key_of(ref: StreamRef) -> bytes:
+    """Return the name of a stream in keys."""
+    return str(ref).encode()
+
+
+def ref_of(key: bytes) -> StreamRef:
+    """Return the stream of `key_of`."""
+    return StreamRef(*key.decode().split("/", 1))
+
+
+def lost(ref: StreamRef) -> OperationFailed:
+    """Return the error of an operation that another gateway must do now."""
+    return fail(FailureCode.HOT_SERVER, f"another gateway has taken over the byte operations of stream {ref}")

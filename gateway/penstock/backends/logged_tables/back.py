@@ -1,0 +1,347 @@
+"""The back of tables on a log: one task follows it, one appends changes, and one asks for its end.
+
+Changes that wait while one batch is in flight are decided together for the next, unless they touch the same records.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final, NamedTuple, TypeVar
+
+import structlog
+import trio
+
+from penstock.backends.background import background
+from penstock.backends.logged_tables.state import LoggedBatch, TableChange, TableDecision, TableState, sizes_of
+from penstock.core.back import AppendSession, Back, ReadSession
+from penstock.net.retries import RetryPolicy, worth_retrying
+from penstock.net.upstream import doubtful
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
+from penstock_codecs.limits import MIB
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import Capability, Operation, Read
+from penstock_codecs.streams import StreamConfig
+
+__all__ = ["ChangeLog", "LogNews", "LoggedTables", "open_logged_tables"]
+
+log = structlog.get_logger()
+
+R = TypeVar("R")
+
+_TOGETHER_BYTES: Final = 1 * MIB
+"""Bytes of changes up to which operations share a batch."""
+_TOGETHER: Final = 1000
+"""Operations that share a batch."""
+_PAUSES: Final = RetryPolicy()
+
+
+class LogNews(NamedTuple):
+    """New records of a log. `end`: the position behind them. `restarted`: they are its first ones, and everything read
+    before is void."""
+
+    batches: Sequence[LoggedBatch]
+    end: int
+    restarted: bool = False
+
+
+class ChangeLog(ABC):
+    """A log of one order to which several gateways append batches of records. One task reads it.
+
+    `where` names it in messages. Methods raise OperationFailed.
+    """
+
+    where: str
+    recover_seconds: float
+    """Time for which a lost server is asked again before operations fail."""
+    max_bytes: int
+    """Most bytes of keys and values in one batch."""
+
+    @abstractmethod
+    async def read(self) -> LogNews:
+        """Return the next records, from the beginning on; may return after a while that there are none. After a
+        failure it goes on at the same place."""
+
+    @abstractmethod
+    async def end(self) -> int:
+        """Return the position behind all records that were acknowledged to any gateway before the call; `read` has
+        returned before."""
+
+    @abstractmethod
+    async def append(self, author: bytes, changes: Sequence[TableChange]) -> int | None:
+        """Append a batch directly behind what `read` has returned when this is called, or not at all.
+
+        Returns the position of its last record, or None if something else is there now; it may be this batch, if
+        it was sent before. The caller looks for `author` in the log in either case. After a failure it may be in the
+        log, or come there later, but only if nothing else comes there first.
+        """
+
+    @abstractmethod
+    def begin_again(self) -> None:
+        """Take note that `append` returned None although nothing new is in the log."""
+
+
+class _Change:
+    """An operation that changes tables and waits for its outcome."""
+
+    def __init__(self, operation: Operation[Any]) -> None:
+        self.operation = operation
+        self.over = trio.Event()
+        self.result: Any = None
+        self.failure: Failure | None = None
+
+    def end(self, result: object = None, failure: Failure | None = None) -> None:
+        self.result, self.failure = result, failure
+        self.over.set()
+
+
+class _Look:
+    """A question for the end of the log, which several operations share."""
+
+    def __init__(self) -> None:
+        self.over = trio.Event()
+        self.failure: Failure | None = None
+
+
+class LoggedTables(Back):
+    """A back that has tables and nothing else. Made by `open_logged_tables`."""
+
+    def __init__(self, changes: ChangeLog, max_bytes: int) -> None:
+        self.gateway = secrets.token_hex(8)
+        """The id of this gateway among those with the same log; another one after a restart."""
+        self._log = changes
+        self._max_bytes = max_bytes
+        self._state = TableState(max_bytes)
+        self._end = -1  # the log was never read
+        self._news = trio.lowlevel.ParkingLot()
+        self.batches_read = 0
+        """How many batches have been read so far."""
+        self._loaded = False  # the log was read to its end
+        self._author, self._found = b"", -1  # of the batch in flight, and its position once it was read
+        self._queue: deque[_Change] = deque()
+        self._some = trio.Event()
+        self._look, self._asked = _Look(), trio.Event()
+        self.trouble: str | None = None
+        """Why the log cannot be read now; None if it can."""
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """Tables."""
+        return frozenset({Capability.TABLES})
+
+    async def perform(self, operation: Operation[R]) -> R:
+        if self._state.reads(operation):
+            await self._fresh()
+            found: R = self._state.read(operation)
+            return found
+        if not self._state.changes(operation):
+            raise self._no_streams(type(operation).__name__)
+        change = _Change(operation)
+        self._queue.append(change)
+        self._some.set()
+        await change.over.wait()
+        if change.failure is not None:
+            raise OperationFailed(change.failure)
+        result: R = change.result
+        return result
+
+    def changes(self, operation: Operation[Any]) -> bool:
+        """Return whether this is an operation that changes tables."""
+        return self._state.changes(operation)
+
+    def peek(self, operation: Operation[R]) -> R:
+        """Return the result of an operation that reads tables, as far as the log has been read; never waits."""
+        found: R = self._state.read(operation)
+        return found
+
+    async def news(self, seen: int | None = None) -> None:
+        """Wait until more than `seen` batches have been read; None: more than now."""
+        seen = self.batches_read if seen is None else seen
+        while self.batches_read <= seen:
+            await self._news.park()
+
+    def append_session(
+        self,
+        stream: StreamRef,
+        create_config: StreamConfig | None = None,  # noqa: ARG002
+        *,
+        create_if_missing: bool = True,  # noqa: ARG002
+    ) -> AbstractAsyncContextManager[AppendSession]:
+        raise self._no_streams(f"append to {stream}")
+
+    def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
+        raise self._no_streams(f"read {read.stream}")
+
+    def _no_streams(self, what: str) -> OperationFailed:
+        why = "the gateway has no embedded store, since its state is there"
+        return fail(
+            FailureCode.NOT_IMPLEMENTED, f"{self._log.where} has tables and no streams, and cannot {what}: {why}"
+        )
+
+    # ---- following ---------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Follow the log and make changes, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow)
+            nursery.start_soon(self._look_for_end)
+            nursery.start_soon(self._make_changes)
+
+    async def _follow(self) -> None:
+        failures = 0
+        while True:
+            try:
+                news = await self._log.read()
+            except OperationFailed as error:
+                failures += 1
+                if self.trouble is None:
+                    log.warning("state_not_read", reason=str(error.failure))
+                self.trouble = f"state cannot be read: {error.failure.message}"
+                await trio.sleep(_PAUSES.pause(failures, random.random()))
+                continue
+            failures, self.trouble = 0, None
+            if news.restarted:
+                self._state, self._end, self._loaded = TableState(self._max_bytes), 0, False
+            for batch in news.batches:
+                self.batches_read += 1
+                for position, change in batch.changes:
+                    self._state.apply(position, change)
+                if batch.author == self._author and batch.changes:
+                    self._found = batch.changes[0][0]
+            self._end = news.end
+            self._news.unpark_all()
+
+    async def _reached(self, end: int) -> None:
+        """Wait until the log has been read up to a position. Raises HOT_SERVER after `recover_seconds`."""
+        with trio.move_on_after(self._log.recover_seconds):
+            while self._end < end:
+                await self._news.park()
+            return
+        why = self.trouble or f"it was read up to {self._end} of {end} in {self._log.recover_seconds:g} s"
+        raise fail(FailureCode.HOT_SERVER, f"{self._log.where}: {why}")
+
+    async def _look_for_end(self) -> None:
+        while True:
+            await self._asked.wait()
+            look, self._look, self._asked = self._look, _Look(), trio.Event()
+            try:
+                await self._reached(0)
+                await self._reached(await self._log.end())
+            except OperationFailed as error:
+                look.failure = error.failure
+            look.over.set()
+
+    async def _fresh(self) -> None:
+        """Wait until everything has been read that was acknowledged to any gateway before the call."""
+        look = self._look
+        self._asked.set()
+        await look.over.wait()
+        if look.failure is not None:
+            raise OperationFailed(look.failure)
+        self._loaded = True
+
+    # ---- changes -----------------------------------------------------------------------------------------------------
+
+    async def _make_changes(self) -> None:
+        while True:
+            await self._some.wait()
+            waiting = [self._queue.popleft() for _ in range(min(_TOGETHER, len(self._queue)))]
+            if not self._queue:
+                self._some = trio.Event()
+            fresh = False
+            while waiting:
+                try:
+                    fresh, waiting = await self._make(waiting, fresh=fresh)
+                except OperationFailed as error:
+                    for change in waiting:
+                        change.end(failure=error.failure)
+                    waiting = []
+
+    async def _make(self, waiting: list[_Change], *, fresh: bool) -> tuple[bool, list[_Change]]:
+        """Carry out as many changes as go together. `fresh`: all that was acknowledged before they were asked for has
+        been read. Returns whether that is so now, and the changes that are left. Raises what none of them survives."""
+        if not self._loaded:
+            await self._fresh()
+            return True, waiting
+        together: list[tuple[_Change, TableDecision]] = []
+        left: list[_Change] = []
+        exclusive: set[bytes] = set()
+        shared: set[bytes] = set()
+        size = 0
+        for change in waiting:
+            try:
+                decision = self._state.decide(change.operation)
+                self._check_size(decision)
+            except OperationFailed as error:
+                if not fresh:
+                    await self._fresh()
+                    return True, waiting
+                change.end(failure=error.failure)
+                continue
+            if not decision.changes:
+                if not fresh:
+                    await self._fresh()
+                    return True, waiting
+                change.end(() if decision.versions is not None else None)
+                continue
+            size += sizes_of(decision.changes)
+            alone = exclusive.isdisjoint(decision.exclusive | decision.shared) and shared.isdisjoint(decision.exclusive)
+            if together and (not alone or size > _TOGETHER_BYTES):
+                left.append(change)
+                continue
+            together.append((change, decision))
+            exclusive |= decision.exclusive
+            shared |= decision.shared
+        if not together:
+            return fresh, left
+        changes = [one for _, decision in together for one in decision.changes]
+        position = await self._append([*changes, *(self._state.leftovers() if size < _TOGETHER_BYTES else ())])
+        if position is None:
+            return fresh, [*(change for change, _ in together), *left]
+        for change, decision in together:
+            versions = decision.versions
+            change.end(None if versions is None else tuple(range(position, position + versions)))
+            position += len(decision.changes)
+        return fresh, left
+
+    def _check_size(self, decision: TableDecision) -> None:
+        size, most = sizes_of(decision.changes), self._log.max_bytes
+        if size > most:
+            raise fail(FailureCode.LIMIT_EXCEEDED, f"a change of {size} bytes, at most {most} can be made at once")
+
+    async def _append(self, changes: Sequence[TableChange]) -> int | None:
+        """Append a batch and read it back. Returns the position of its first record, or None if other records came
+        first, on which the changes must be decided again. Raises UNAVAILABLE if it is not known after
+        `recover_seconds` whether the batch is in the log, or will be."""
+        self._author, self._found = secrets.token_bytes(8), -1
+        before, failures = self.batches_read, 0
+        give_up = trio.current_time() + self._log.recover_seconds
+        while True:
+            try:
+                last = await self._log.append(self._author, changes)
+                await (self._fresh() if last is None else self._reached(last + 1))
+            except OperationFailed as error:
+                failures += 1
+                if not worth_retrying(error.failure) or trio.current_time() >= give_up:
+                    raise (OperationFailed(doubtful(error.failure)) if failures > 1 else error) from error
+                await trio.sleep(_PAUSES.pause(failures, random.random()))
+                last = -1
+            if self._found >= 0:
+                return self._found
+            if self.batches_read != before:
+                return None
+            if last is None:
+                self._log.begin_again()
+
+
+@asynccontextmanager
+async def open_logged_tables(changes: ChangeLog, max_bytes: int) -> AsyncIterator[LoggedTables]:
+    """Open tables on a log until the block ends. `max_bytes`: memory above which changes that need more are refused."""
+    tables = LoggedTables(changes, max_bytes)
+    async with background() as nursery:
+        nursery.start_soon(tables.run)
+        yield tables

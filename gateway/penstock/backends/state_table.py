@@ -1,0 +1,122 @@
+"""A table of the gateway's state: in the embedded store, or wherever the state is kept in its place."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+from penstock.core.back import Back
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.operations import Operation
+from penstock_codecs.table_operations import (
+    NOT_EXISTS,
+    CreateTable,
+    DeleteTable,
+    ListTable,
+    ReadTable,
+    RemoveTableKeys,
+    TableItem,
+    UpdateTable,
+    VersionedKey,
+)
+
+__all__ = ["StateTable"]
+
+R = TypeVar("R")
+
+
+class StateTable:
+    """A table that is created with its first item. A missing table counts as an empty one.
+
+    `guard` makes a condition of its own of each change, for a table that only one gateway may change.
+    """
+
+    def __init__(
+        self, state: Back, name: str, guard: Callable[[Operation[Any]], Operation[Any]] = lambda change: change
+    ) -> None:
+        self._state = state
+        self.name = name
+        self._guard = guard
+
+    async def get(self, *keys: bytes) -> list[bytes | None]:
+        """Return the values of these keys, None for each key that is missing."""
+        return [None if item is None else item.value for item in await self.entries(*keys)]
+
+    async def entries(self, *keys: bytes) -> tuple[TableItem | None, ...]:
+        """Return the items of these keys, None for each key that is missing."""
+        try:
+            return await self._state.perform(ReadTable(self.name, keys))
+        except OperationFailed as error:
+            _unless(error, FailureCode.STREAM_NOT_FOUND)
+            return (None,) * len(keys)
+
+    async def put(self, *items: tuple[bytes, bytes]) -> None:
+        """Set values, all or none, durably."""
+        await self._update(tuple(TableItem(key, value) for key, value in items))
+
+    async def replace(self, key: bytes, value: bytes, version: int) -> int | None:
+        """Set the value of a key that has this version, or NOT_EXISTS. Returns the new version, or None if the key has
+        another one."""
+        try:
+            (now,) = await self._update((TableItem(key, value, version),))
+        except OperationFailed as error:
+            _unless(error, FailureCode.TABLE_KEY_VERSION, FailureCode.TABLE_KEY_NOT_FOUND)
+            return None
+        return now
+
+    async def add(self, *items: tuple[bytes, bytes]) -> None:
+        """Set values of keys that do not exist; those that exist stay as they are."""
+        while items:
+            try:
+                await self._update(tuple(TableItem(key, value, NOT_EXISTS) for key, value in items))
+                return
+            except OperationFailed as error:
+                _unless(error, FailureCode.TABLE_KEY_VERSION)
+            found = await self.get(*(key for key, _ in items))
+            items = tuple(item for item, value in zip(items, found, strict=True) if value is None)
+
+    async def remove(self, *keys: bytes) -> None:
+        """Remove keys, all or none."""
+        try:
+            await self._state.perform(self._guard(RemoveTableKeys(self.name, tuple(map(VersionedKey, keys)))))
+        except OperationFailed as error:
+            _unless(error, FailureCode.STREAM_NOT_FOUND)
+
+    async def items(self, prefix: bytes = b"") -> AsyncIterator[tuple[bytes, bytes]]:
+        """Iterate over all items whose keys begin with `prefix`, in the order of keys."""
+        after: bytes | None = None
+        while True:
+            try:
+                page = await self._state.perform(ListTable(self.name, after=after, prefix=prefix))
+            except OperationFailed as error:
+                _unless(error, FailureCode.STREAM_NOT_FOUND)
+                return
+            for item in page.items:
+                yield item.key, item.value
+            if not page.has_more:
+                return
+            after = page.items[-1].key
+
+    async def delete(self) -> None:
+        """Delete the table."""
+        try:
+            await self._state.perform(self._guard(DeleteTable(self.name)))
+        except OperationFailed as error:
+            _unless(error, FailureCode.STREAM_NOT_FOUND)
+
+    async def _update(self, items: tuple[TableItem, ...]) -> tuple[int, ...]:
+        update: Operation[tuple[int, ...]] = self._guard(UpdateTable(self.name, items))
+        try:
+            return await self._state.perform(update)
+        except OperationFailed as error:
+            _unless(error, FailureCode.STREAM_NOT_FOUND)
+        try:
+            await self._state.perform(CreateTable(self.name))
+        except OperationFailed as error:
+            _unless(error, FailureCode.RESOURCE_ALREADY_EXISTS)
+        return await self._state.perform(update)
+
+
+def _unless(error: OperationFailed, *codes: FailureCode) -> None:
+    if error.failure.code not in codes:
+        raise error

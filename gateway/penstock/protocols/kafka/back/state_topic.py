@@ -1,0 +1,173 @@
+"""A compacted topic as the log of the gateway's state (`penstock.backends.logged_tables`).
+
+A batch must come directly behind the one that its gateway has read last. Brokers have that condition for idempotent
+producers (KIP-98): the first sequence number of a batch must follow the last one of its producer. So all gateways are
+one producer, with a fixed id, and learn its epoch and sequence from the batches that they read. Of two gateways that
+send a batch for the same place the leader stores one; it refuses the other, or takes it for a repetition and answers
+with the place of the first. Each looks for its own batch in the log, so either answer will do.
+
+A leader that has not had a batch for a day (`producer.id.expiration.ms`) forgets the producer, and takes the next batch
+whatever its number. That harms nothing: a gateway appends only once it has read the topic to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.backends.logged_tables import ChangeLog, LoggedBatch, LogNews, TableChange
+from penstock.backends.trim_points import TrimPoints
+from penstock.core.clock import Clock, wall_clock
+from penstock.protocols.kafka.back.brokers import Brokers
+from penstock.protocols.kafka.back.positions import KafkaPositions
+from penstock.protocols.kafka.back.topics import ClusterTopics
+from penstock.protocols.kafka.names import TopicPartition
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.kafka.batches import KafkaBatch, encode_batch, read_batches
+from penstock_codecs.kafka.client_errors import UNKNOWN_PRODUCER
+from penstock_codecs.kafka.record_messages import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceTopic,
+)
+from penstock_codecs.limits import MIB
+
+__all__ = ["MAX_BATCH_BYTES", "StateTopic"]
+
+MAX_BATCH_BYTES: Final = 8 * MIB
+"""`max.message.bytes` of the topic."""
+_SETTINGS: Final = {"cleanup.policy": "compact", "max.message.bytes": str(MAX_BATCH_BYTES)}
+_WISHED: Final = {"segment.bytes": str(64 * MIB), "min.cleanable.dirty.ratio": "0.2"}
+"""A gateway reads the newest segment uncompacted when it starts."""
+_POLICY: Final = "cleanup.policy"
+_PRODUCER: Final = int.from_bytes(b"penstock")
+"""The id of the producer that all gateways are; ids that clusters give out count from 0."""
+_AUTHOR: Final = b"author"
+_MOST_RECORDS: Final = 1_000_000
+"""Records in one answer, of which the smallest has some 20 bytes."""
+_TOGETHER: Final = 1 * MIB
+_SEQUENCES: Final = 1 << 31
+_ALL: Final = -1
+
+
+class StateTopic(ChangeLog):
+    """The topic of a cluster's `settings.state_topic`, which is created if it is missing."""
+
+    def __init__(self, brokers: Brokers, clock: Clock = wall_clock) -> None:
+        settings = brokers.settings
+        assert settings.state_topic is not None, "the topic is configured"
+        self.where = f"{brokers.where}, topic {settings.state_topic}"
+        self.recover_seconds = settings.recover_seconds
+        self.max_bytes = MAX_BATCH_BYTES - MIB
+        self._brokers = brokers
+        self._clock = clock
+        self._positions = KafkaPositions(brokers, TrimPoints())
+        self._topics = ClusterTopics(brokers)
+        self._partition = TopicPartition(settings.state_topic, 0, whole=True)
+        self._topic_id: bytes | None = None
+        self._next: int | None = None
+        self._epoch = self._sequence = 0
+
+    # ---- reading -----------------------------------------------------------------------------------------------------
+
+    async def read(self) -> LogNews:
+        if restarted := self._next is None:
+            await self._begin()
+        assert self._next is not None, "it has begun"
+        try:
+            found = await self._fetch(self._next, 0.0 if restarted else self._brokers.settings.poll_seconds)
+        except OperationFailed as error:
+            if error.failure.code in (FailureCode.STREAM_NOT_FOUND, FailureCode.RANGE_NOT_SATISFIABLE):
+                self._next = None  # it was deleted, or has lost records: read what there is now
+            raise
+        batches = [self._taken(batch) for batch in found if batch.producer_id == _PRODUCER]
+        if found:
+            self._next = found[-1].next_offset
+        return LogNews(batches, self._next, restarted)
+
+    async def _begin(self) -> None:
+        """Find the beginning of the topic; create it if it is missing. Raises STORAGE for one that would lose state."""
+        if not await self._topics.create_topic(self._partition, _SETTINGS, _WISHED):
+            policy = (await self._topics.settings(self._partition, [_POLICY])).get(_POLICY)
+            count = len((await self._brokers.topic(self._partition.topic)).partitions)
+            if policy != "compact" or count != 1:
+                why = f"it has cleanup.policy={policy} and {count} partitions, and needs compact and 1"
+                raise fail(FailureCode.STORAGE, f"{self.where}: {why}")
+        self._topic_id = await self._brokers.topic_id(self._partition.topic)
+        self._epoch = self._sequence = 0
+        self._next = await self._positions.beginning(self._partition)
+
+    async def _fetch(self, offset: int, wait: float) -> list[KafkaBatch]:
+        """Return the batches from an offset on; wait so many seconds for some."""
+        topic = self._partition.topic
+        with self._brokers.looking_again(self._partition):
+            topic_id = await self._brokers.topic_id(topic)
+            if topic_id != self._topic_id:
+                raise fail(FailureCode.STREAM_NOT_FOUND, f"{self.where} was created again")
+            part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=_TOGETHER)
+            request = FetchRequest(
+                max_wait_ms=int(wait * 1000),
+                min_bytes=1,
+                max_bytes=_TOGETHER,
+                topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=[part])],
+            )
+            pool = await self._brokers.leader(self._partition)
+            async with pool.use() as connection:
+                answer = await connection.call(request, FetchResponse, wait + self._brokers.request_seconds)
+            found = answer.topics[0].partitions[0]
+            self._brokers.check(self._partition, found.error_code)
+        batches = read_batches(found.records or b"", max_bytes=2 * MAX_BATCH_BYTES, max_records=_MOST_RECORDS)
+        return [batch for batch in batches if batch.next_offset > offset]
+
+    def _taken(self, batch: KafkaBatch) -> LoggedBatch:
+        """Return the records of a batch, and note its place: compaction leaves the numbers of a batch as they were."""
+        self._epoch = batch.producer_epoch
+        self._sequence = (batch.base_sequence + batch.next_offset - batch.base_offset) % _SEQUENCES
+        author = dict(batch.headers.get(0, ())).get(_AUTHOR) or b""
+        records = zip(batch.offsets, batch.keys, batch.values, strict=True)
+        return LoggedBatch(author, [(offset, TableChange(key, value)) for offset, key, value in records if key])
+
+    async def end(self) -> int:
+        return await self._brokers.retrying(lambda: self._positions.end(self._partition), patient=True)
+
+    # ---- writing -----------------------------------------------------------------------------------------------------
+
+    async def append(self, author: bytes, changes: Sequence[TableChange]) -> int | None:
+        batch = encode_batch(
+            KafkaBatch(
+                producer_id=_PRODUCER,
+                producer_epoch=self._epoch,
+                base_sequence=self._sequence,
+                keys=[change.key for change in changes],
+                values=[change.value for change in changes],
+                timestamps=[self._clock()] * len(changes),
+                offsets=range(len(changes)),
+                headers={0: ((_AUTHOR, author),)},
+            )
+        )
+        topic = self._partition.topic
+        request = ProduceRequest(
+            acks=_ALL,
+            timeout_ms=int(self._brokers.request_seconds * 1000),
+            topics=[
+                ProduceTopic(
+                    name=topic,
+                    topic_id=await self._brokers.topic_id(topic),
+                    partitions=[ProducePartition(index=0, records=batch)],
+                )
+            ],
+        )
+        answer = await self._brokers.ask_leader(self._partition, request, ProduceResponse)
+        found = answer.topics[0].partitions[0]
+        if found.error_code in UNKNOWN_PRODUCER:
+            return None
+        self._brokers.check(self._partition, found.error_code, found.error_message)
+        return None if found.base_offset < 0 else found.base_offset + len(changes) - 1
+
+    def begin_again(self) -> None:
+        self._epoch, self._sequence = self._epoch + 1, 0

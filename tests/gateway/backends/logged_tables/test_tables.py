@@ -1,0 +1,241 @@
+"""Tables on a log that several gateways share, in memory: with answers and requests that are lost, and compacted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from support.examples import examples
+from support.store import STREAM, Fails
+from support.store.shared_log import SharedLog, SharedLogEnd
+from trio.testing import MockClock
+
+from penstock.backends.logged_tables import GuardedChange, LoggedTables, open_logged_tables
+from penstock.core.back import Back
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.limits import MIB
+from penstock_codecs.operations import Capability, CheckTail
+from penstock_codecs.table_operations import (
+    ANY_VERSION,
+    NOT_EXISTS,
+    CreateTable,
+    DeleteTable,
+    GetTableInfo,
+    ListTable,
+    ReadTable,
+    ReadTableDelta,
+    RemoveTableKeys,
+    TableItem,
+    UpdateTable,
+    VersionedKey,
+)
+
+TABLE = "#table"
+
+
+@asynccontextmanager
+async def gateways(shared: SharedLog, count: int = 2, max_bytes: int = MIB) -> AsyncIterator[list[LoggedTables]]:
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(open_logged_tables(SharedLogEnd(shared), max_bytes)) for _ in range(count)
+        ]
+
+
+async def put(back: Back, key: bytes, value: bytes, version: int = ANY_VERSION) -> int:
+    (now,) = await back.perform(UpdateTable(TABLE, (TableItem(key, value, version),)))
+    return now
+
+
+async def items(back: Back, table: str = TABLE) -> dict[bytes, bytes]:
+    return {item.key: item.value for item in (await back.perform(ListTable(table))).items}
+
+
+async def test_what_is_acknowledged_is_seen_through_every_gateway(autojump_clock: MockClock) -> None:
+    async with gateways(SharedLog(), 3) as (one, two, three):
+        assert one.capabilities == {Capability.TABLES}
+        await one.perform(CreateTable(TABLE))
+        with Fails(FailureCode.RESOURCE_ALREADY_EXISTS):
+            await two.perform(CreateTable(TABLE))
+        version = await put(two, b"a", b"1", NOT_EXISTS)
+        assert await three.perform(ReadTable(TABLE, (b"a", b"b"))) == (TableItem(b"a", b"1", version), None)
+        assert await put(three, b"a", b"2", version) > version
+        with Fails(FailureCode.TABLE_KEY_VERSION):
+            await one.perform(RemoveTableKeys(TABLE, (VersionedKey(b"a", version),)))
+        await one.perform(RemoveTableKeys(TABLE, (VersionedKey(b"a"),)))
+        assert await items(two) == {}
+        await two.perform(DeleteTable(TABLE, must_be_empty=True))
+        with Fails(FailureCode.STREAM_NOT_FOUND):
+            await three.perform(GetTableInfo(TABLE))
+        with Fails(FailureCode.NOT_IMPLEMENTED, "no embedded store"):
+            await one.perform(CheckTail(STREAM))
+
+
+async def test_a_deleted_table_leaves_nothing_in_the_log(autojump_clock: MockClock) -> None:
+    shared = SharedLog()
+    async with gateways(shared) as (one, other):
+        for _ in range(2):
+            await one.perform(CreateTable(TABLE))
+            await put(one, b"a", b"1")
+            await other.perform(DeleteTable(TABLE))
+        await one.perform(CreateTable(TABLE))
+        assert await items(other) == {}
+        await put(other, b"b", b"2")
+        assert await items(one) == {b"b": b"2"}
+        shared.compact()
+        assert sum(len(batch.changes) for batch in shared.batches) == 2
+
+
+async def test_changes_of_other_keys_go_together_and_those_of_one_key_in_turn(autojump_clock: MockClock) -> None:
+    shared, wins = SharedLog(), 0
+
+    async def create(back: Back) -> None:
+        nonlocal wins
+        try:
+            await put(back, b"contested", b"", NOT_EXISTS)
+            wins += 1
+        except OperationFailed as error:
+            assert error.failure.code is FailureCode.TABLE_KEY_VERSION
+
+    async with gateways(shared) as (one, other):
+        await one.perform(CreateTable(TABLE))
+        await items(other)
+        async with trio.open_nursery() as nursery:
+            for number in range(100):
+                nursery.start_soon(put, one, b"%d" % number, b"")
+        assert len(shared.batches) < 10
+        async with trio.open_nursery() as nursery:
+            for back in (one, other) * 10:
+                nursery.start_soon(create, back)
+        assert wins == 1
+        info = await other.perform(GetTableInfo(TABLE))
+        assert info.entries == 101
+        await put(one, b"more", b"")
+        with Fails(FailureCode.OFFSET_MISMATCH):
+            await other.perform(UpdateTable(TABLE, (TableItem(b"x", b""),), info.length))
+        delta = await other.perform(ReadTableDelta(TABLE, info.length, 10))
+        assert [item.key for item in delta.items] == [b"more"]
+
+
+async def test_a_guard_is_a_key_of_any_table(autojump_clock: MockClock) -> None:
+    async with gateways(SharedLog()) as (one, other):
+        for table in (TABLE, "#other"):
+            await one.perform(CreateTable(table))
+        owned = await put(one, b"owner", b"one")
+        update = UpdateTable("#other", (TableItem(b"a", b"1"),))
+        await one.perform(GuardedChange(update, TABLE, b"owner", owned))
+        await put(other, b"owner", b"other")
+        for change in (update, DeleteTable("#other")):
+            with Fails(FailureCode.HOT_SERVER, "owner"):
+                await one.perform(GuardedChange(change, TABLE, b"owner", owned))
+        assert await items(other, "#other") == {b"a": b"1"}
+
+
+async def test_memory_and_single_changes_are_bounded(autojump_clock: MockClock) -> None:
+    async with gateways(SharedLog(), 1, max_bytes=100_000) as (back,):
+        await back.perform(CreateTable(TABLE))
+        await put(back, b"a", bytes(50_000))
+        with Fails(FailureCode.LIMIT_EXCEEDED, "at most 100000"):
+            await put(back, b"b", bytes(50_000))
+        await back.perform(RemoveTableKeys(TABLE, (VersionedKey(b"a"),)))
+        await put(back, b"b", bytes(50_000))
+    async with gateways(SharedLog(), 1, max_bytes=64 * MIB) as (back,):
+        await back.perform(CreateTable(TABLE))
+        large = tuple(TableItem(b"%d" % number, bytes(1_000_000)) for number in range(5))
+        with Fails(FailureCode.LIMIT_EXCEEDED, "at once"):
+            await back.perform(UpdateTable(TABLE, large))
+
+
+async def test_what_stays_in_doubt_is_reported_so(autojump_clock: MockClock) -> None:
+    shared = SharedLog()
+    async with gateways(shared) as (one, other):
+        await one.perform(CreateTable(TABLE))
+        shared.lossy = lambda: False
+        with Fails(FailureCode.UNAVAILABLE):
+            await put(one, b"a", b"1")
+        shared.lossy = lambda: None
+        await put(one, b"a", b"2", NOT_EXISTS)
+        assert await items(other) == {b"a": b"2"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_of_lost_requests_and_answers_each_change_is_made_once(autojump_clock: MockClock, seed: int) -> None:
+    """Three gateways add to one number, with a third of all requests or answers lost, and a compaction now and then."""
+    dice = random.Random(seed)
+    shared = SharedLog(lambda: dice.choice([None, None, None, None, True, False]))
+
+    async def add(back: Back) -> None:
+        for _ in range(20):
+            while True:
+                (item,) = await back.perform(ReadTable(TABLE, (b"sum",)))
+                number, version = (0, NOT_EXISTS) if item is None else (int(item.value), item.version)
+                try:
+                    await put(back, b"sum", b"%d" % (number + 1), version)
+                except OperationFailed as error:
+                    assert error.failure.code in (FailureCode.TABLE_KEY_VERSION, FailureCode.TABLE_KEY_NOT_FOUND)
+                else:
+                    break
+
+    async with gateways(shared, 3) as backs:
+        await backs[0].perform(CreateTable(TABLE))
+        async with trio.open_nursery() as nursery:
+            for back in backs:
+                nursery.start_soon(add, back)
+        assert await items(backs[1]) == {b"sum": b"60"}
+    shared.compact()
+    async with gateways(shared, 1) as (again,):
+        assert await items(again) == {b"sum": b"60"}
+
+
+KEYS = st.sampled_from([b"", b"a", b"ab", b"b"])
+WISHES = st.sampled_from(["any", "any", "none", "found", "outdated"])
+STEPS = st.tuples(
+    st.integers(0, 1), st.sampled_from(["put", "put", "remove"]), st.lists(st.tuples(KEYS, WISHES), max_size=3)
+)
+
+
+@examples(share=4, least=10)
+@given(st.lists(STEPS, max_size=15), st.randoms(use_true_random=False))
+def test_whatever_happens_the_tables_are_those_of_one_store(
+    history: list[tuple[int, str, list[tuple[bytes, str]]]], dice: random.Random
+) -> None:
+    trio.run(_compare, history, dice, clock=MockClock(autojump_threshold=0))
+
+
+async def _compare(history: list[tuple[int, str, list[tuple[bytes, str]]]], dice: random.Random) -> None:
+    """The model is a dict; operations alternate between two gateways, and their requests and answers may be lost."""
+    shared = SharedLog(lambda: dice.choice([None, None, True, False]))
+    model: dict[bytes, tuple[bytes, int]] = {}
+    async with gateways(shared) as backs:
+        await backs[0].perform(CreateTable(TABLE))
+        for number, (which, what, wishes) in enumerate(history):
+            wanted = [VersionedKey(key, _expected(model, key, wish)) for key, wish in wishes]
+            right = all(
+                version in (ANY_VERSION, model[key][1] if key in model else NOT_EXISTS) for key, version in wanted
+            )
+            value = b"%d" % number
+            try:
+                if what == "put":
+                    changed = UpdateTable(TABLE, tuple(TableItem(key, value, version) for key, version in wanted))
+                    versions = await backs[which].perform(changed)
+                    model.update({one.key: (value, version) for one, version in zip(wanted, versions, strict=True)})
+                else:
+                    await backs[which].perform(RemoveTableKeys(TABLE, tuple(wanted)))
+                    for key, _ in wanted:
+                        model.pop(key, None)
+            except OperationFailed as error:
+                assert error.failure.code in (FailureCode.TABLE_KEY_VERSION, FailureCode.TABLE_KEY_NOT_FOUND)
+                assert not right
+            else:
+                assert right
+            expected = [TableItem(key, *model[key]) for key in sorted(model)]
+            assert list((await backs[1 - which].perform(ListTable(TABLE))).items) == expected
+
+
+def _expected(model: dict[bytes, tuple[bytes, int]], key: bytes, wish: str) -> int:
+    found = model[key][1] if key in model else NOT_EXISTS
+    return {"any": ANY_VERSION, "none": NOT_EXISTS, "found": found, "outdated": max(found - 1, 0)}[wish]

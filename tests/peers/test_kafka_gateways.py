@@ -1,0 +1,141 @@
+"""Two gateways that have their state in a topic of Apache Kafka, and no disk: clients of each see one truth."""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from support.bridges.balanced import gateway_configuration
+from support.peers import unique
+from support.process import BASIN, GatewayProcess, running_gateway
+from support.real_backs import KafkaBroker
+from support.s2.client import S2Client
+from support.s3p.client import S3PClient
+
+pytestmark = pytest.mark.peer
+LOOPBACK = "127.0.0.1"
+KAFKA = '\n[listeners.kafka]\nbind = "127.0.0.1:{kafka_port}"\nbasin = "penstock"\nfirst_rebalance_seconds = 0\n'
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    with KafkaBroker() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def gateways(broker: KafkaBroker) -> Iterator[list[GatewayProcess]]:
+    template = gateway_configuration([broker.address]) + KAFKA
+    with running_gateway(template) as one, running_gateway(template) as other:
+        yield [one, other]
+
+
+def s2(gateway: GatewayProcess) -> S2Client:
+    return S2Client((LOOPBACK, gateway.s2_port), BASIN)
+
+
+def s3p(gateway: GatewayProcess) -> S3PClient:
+    return S3PClient((LOOPBACK, gateway.s3p_port), timeout=30)
+
+
+def test_they_have_no_files(gateways: list[GatewayProcess]) -> None:
+    s2(gateways[0]).append(unique("no-files"), "x")
+    for gateway in gateways:
+        names = {path.name for path in gateway.directory.rglob("*")}
+        assert names == {"gateway.toml", "stderr.log", "stdout.log"}
+
+
+def test_identifiers_and_a_trim_within_one_ms_are_the_same_through_both(gateways: list[GatewayProcess]) -> None:
+    stream = unique("identified")
+    with s3p(gateways[0]) as one, s3p(gateways[1]) as other:
+        assert one.create(stream) == "OK"
+        for _ in range(5):
+            one.append(stream, *(b"%d" % number for number in range(10)))
+        before = one.read(stream)
+        assert other.read(stream) == before
+        middle = before[5][0]  # the records of an append have one ms
+        assert middle.endswith(b"-5"), before
+        assert one.call("TRIM", stream, ["MIN_ID", middle]) == "OK"
+        for client in (other, one):
+            assert client.read(stream) == before[5:]
+
+
+def durable(gateway: GatewayProcess, method: str, stream: str, body: bytes = b"", **headers: str) -> int:
+    """Send a request of Durable Streams; underscores in the names of headers stand for hyphens."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    request = urllib.request.Request(gateway.durable_url + stream, body or None, named, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_a_durable_producer_goes_on_at_the_other_gateway(gateways: list[GatewayProcess]) -> None:
+    one, other = gateways
+    stream, plain = unique("durable"), {"content_type": "text/plain"}
+    assert durable(one, "PUT", stream, **plain) == 201
+    assert durable(other, "PUT", stream, **plain) == 200
+
+    def produce(gateway: GatewayProcess, number: int) -> int:
+        named = {"producer_id": "p", "producer_epoch": "0", "producer_seq": str(number)}
+        return durable(gateway, "POST", stream, b"%d," % number, **named, **plain)
+
+    for number in range(6):
+        gateway, again = (one, other) if number % 2 else (other, one)
+        assert produce(gateway, number) == 200
+        assert produce(again, number) == 204, "it is stored already"
+    for gateway in gateways:
+        with urllib.request.urlopen(gateway.durable_url + stream + "?offset=-1", timeout=60) as answer:
+            assert answer.read() == b"0,1,2,3,4,5,"
+    assert durable(other, "POST", stream, b"", stream_closed="true", **plain) in (200, 204)
+    assert durable(one, "POST", stream, b"x", **plain) == 409
+    assert s2(one).append_json(stream, {"records": [{"body": "x"}]}).status >= 400
+
+
+def test_kafka_clients_find_the_gateway_that_serves_them_and_its_successor(gateways: list[GatewayProcess]) -> None:
+    """A group goes on behind its committed offset when the gateway that coordinated it is killed."""
+    kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed (group peers)")
+    topic, group, received = unique("topic"), unique("group"), []
+    both = ",".join(f"{LOOPBACK}:{gateway.kafka_port}" for gateway in gateways)
+    producer = kafka.Producer({"bootstrap.servers": f"{LOOPBACK}:{gateways[1].kafka_port}"})
+    consumer = kafka.Consumer(
+        {
+            "bootstrap.servers": both,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 6000,
+            "topic.metadata.refresh.interval.ms": 1000,
+        }
+    )
+
+    def receive(count: int) -> None:
+        deadline = time.monotonic() + 90
+        while len(received) < count:
+            assert time.monotonic() < deadline, f"{len(received)} of {count} came"
+            message = consumer.poll(1.0)
+            if message is not None and not message.error():
+                received.append(message.value())
+        consumer.commit(asynchronous=False)
+
+    s2(gateways[0]).append(topic, "0")
+    producer.produce(topic, b"1")
+    assert producer.flush(60) == 0
+    consumer.subscribe([topic])
+    receive(2)
+    holder = next(gateway for gateway in gateways if gateway.events("lease_taken"))
+    rest = gateways[1 - gateways.index(holder)]
+    assert not rest.events("lease_taken")
+    holder.kill()
+    try:
+        s2(rest).append(topic, "2")
+        receive(3)
+        assert received == [b"0", b"1", b"2"]
+        assert rest.events("lease_taken")
+    finally:
+        consumer.close()
+        holder.start()
