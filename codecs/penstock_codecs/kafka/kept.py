@@ -1,0 +1,87 @@
+"""Batches that are stored and handed out as they came: compressed, with keys, nulls and headers.
+
+As with a broker of Kafka, only their header changes: the number of the first record and the epoch of the leader, which
+the checksum leaves out, and, with a new checksum, what the stream decides. Each was decoded when it was produced, so
+that nothing damaged is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from penstock_codecs.kafka.batches import (
+    APPEND_TIME,
+    TRANSACTIONAL,
+    KafkaBatch,
+    header_of,
+    numbered,
+    resealed,
+    whole_batches,
+)
+from penstock_codecs.kafka.compression import KafkaCompression
+from penstock_codecs.limits import MIB
+from penstock_codecs.model import RecordBatch, WireBytes
+
+__all__ = ["KAFKA_BATCHES", "MOST_KEPT", "keep", "kept_in", "leading", "place"]
+
+KAFKA_BATCHES: Final = "kafka.batches"
+"""Wire encoding: whole batches of format 2; offsets are sequence numbers."""
+MOST_KEPT: Final = 64 * MIB
+"""Most bytes of a kept batch once it is decompressed: the most that `max_batch_bytes` of a listener allows."""
+
+_KNOWN: Final = 0x07 | APPEND_TIME | TRANSACTIONAL
+"""The attributes of kept batches: also the compression."""
+
+
+def keep(batch: KafkaBatch) -> WireBytes | None:
+    """Return the bytes that a batch was read from, to be kept; None if its header is not true to its records.
+
+    A batch of a transaction, which is stored when that is committed, becomes one outside of transactions.
+    """
+    data, header = batch.data, header_of(batch.data)
+    if not batch.dense or header.attributes & ~_KNOWN or header.newest != max(batch.timestamps):
+        return None
+    if batch.transactional:
+        data = resealed(data, header._replace(attributes=header.attributes & ~TRANSACTIONAL))
+    return WireBytes(KAFKA_BATCHES, (data,))
+
+
+def place(payload: bytes, first_seq_num: int, timestamp: int | None) -> bytes:
+    """Return one batch with the number of its first record, and, unless it is None, with a timestamp for all records;
+    see `RecordEncoding`."""
+    if timestamp is not None:
+        header = header_of(payload)
+        payload = resealed(payload, header._replace(attributes=header.attributes | APPEND_TIME, newest=timestamp))
+    return numbered(payload, first_seq_num)
+
+
+def leading(pieces: Sequence[bytes], max_bytes: int, *, least: int) -> tuple[list[bytes], int]:
+    """Return the first batches in `pieces` that have at most `max_bytes` together, but at least `least` of them, and
+    how many records these have."""
+    found: list[bytes] = []
+    records = 0
+    for data in _each(pieces):
+        max_bytes -= len(data)
+        if max_bytes < 0 and len(found) >= least:
+            break
+        found.append(data)
+        records += header_of(data).records
+    return found, records
+
+
+def kept_in(records: RecordBatch, *, zstd: bool) -> Sequence[bytes] | None:
+    """Return the kept batches that records of a stream are in; None if they are in another encoding, or compressed with
+    zstd, which a client without `zstd` does not know."""
+    wire = records.wire
+    if wire is None or wire.encoding != KAFKA_BATCHES:
+        return None
+    if not zstd and any(header_of(data).attributes & 0x07 == KafkaCompression.ZSTD for data in _each(wire.pieces)):
+        return None
+    return wire.pieces
+
+
+def _each(pieces: Sequence[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
+        for start, end in whole_batches(piece):
+            yield piece[start:end]
