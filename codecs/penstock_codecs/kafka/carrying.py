@@ -69,16 +69,20 @@ def _carried(batch: KafkaBatch, skip: int) -> RecordsPart:
         for index, (key, value) in enumerate(zip(keys, values, strict=True)):
             given = batch.headers.get(skip + index, ())
             if key is not None or value is None or given:
+                if key is not None and value is not None and not given:  # as most records with a key
+                    headers[index] = (Header(KEY, key),)
+                    continue
                 headers[index] = some = to_headers(skip + index, key, value, given)
                 if len(some) > S2_MAX_RECORD_HEADERS:
                     why = f"record {skip + index} has {len(some)} headers"
                     raise fail(FailureCode.LIMIT_EXCEEDED, why, index=skip + index)
-    if max(map(len, bodies), default=0) + 8 > S2_MAX_RECORD or headers:
+    metered = metered_size(bodies, headers)
+    if metered > S2_MAX_RECORD:
         _check_sizes(bodies, headers, skip)
     timestamps: Sequence[int | None] = batch.timestamps[skip:]
     if min(batch.timestamps, default=0) < 0:
         timestamps = [None if time is None or time < 0 else time for time in timestamps]
-    return RecordsPart(skip, bodies, headers, timestamps, metered_size(bodies, headers))
+    return RecordsPart(skip, bodies, headers, timestamps, metered)
 
 
 def _check_sizes(bodies: Sequence[bytes], headers: Mapping[int, Headers], skip: int) -> None:
