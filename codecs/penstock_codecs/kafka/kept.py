@@ -23,7 +23,16 @@ from penstock_codecs.kafka.compression import KafkaCompression
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import RecordBatch, WireBytes
 
-__all__ = ["KAFKA_BATCHES", "MOST_KEPT", "keep", "kept_in", "leading", "place"]
+__all__ = [
+    "KAFKA_BATCHES",
+    "MOST_KEPT",
+    "as_producer",
+    "compression_of",
+    "keep",
+    "kept_in",
+    "leading",
+    "place",
+]
 
 KAFKA_BATCHES: Final = "kafka.batches"
 """Wire encoding: whole batches of format 2; offsets are sequence numbers."""
@@ -56,6 +65,21 @@ def place(payload: bytes, first_seq_num: int, timestamp: int | None) -> bytes:
     return numbered(payload, first_seq_num)
 
 
+def as_producer(payload: bytes, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes | None:
+    """Return one kept batch as another producer's, to be sent to a broker; None if a stream has stamped its records,
+    which brokers take from no producer."""
+    header = header_of(payload)
+    if header.attributes & APPEND_TIME:
+        return None
+    own = {"producer_id": producer_id, "producer_epoch": producer_epoch, "base_sequence": base_sequence}
+    return numbered(resealed(payload, header._replace(**own)), 0)
+
+
+def compression_of(payload: bytes) -> KafkaCompression:
+    """Return the compression of one kept batch."""
+    return KafkaCompression(header_of(payload).attributes & 0x07)
+
+
 def leading(pieces: Sequence[bytes], max_bytes: int, *, least: int) -> tuple[list[bytes], int]:
     """Return the first batches in `pieces` that have at most `max_bytes` together, but at least `least` of them, and
     how many records these have."""
@@ -76,7 +100,7 @@ def kept_in(records: RecordBatch, *, zstd: bool) -> Sequence[bytes] | None:
     wire = records.wire
     if wire is None or wire.encoding != KAFKA_BATCHES:
         return None
-    if not zstd and any(header_of(data).attributes & 0x07 == KafkaCompression.ZSTD for data in _each(wire.pieces)):
+    if not zstd and any(compression_of(data) is KafkaCompression.ZSTD for data in _each(wire.pieces)):
         return None
     return wire.pieces
 
