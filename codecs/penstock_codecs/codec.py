@@ -11,7 +11,7 @@ too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from functools import cache
 from typing import Any, Final, Literal, Protocol, TypeVar
@@ -88,13 +88,14 @@ class RecordEncoding(Struct, frozen=True):
     """An encoding of a protocol's own, in which batches of records may be stored as they came.
 
     `name` is stored with each batch, and never changes. Payloads of adjacent batches, joined, are a payload.
-    `place(payload, first_seq_num, timestamp)` returns the payload with the number of its first record set, and, unless
-    `timestamp` is None, with that timestamp for all records. `decode` returns the records of a placed payload; it
-    raises OperationFailed for a malformed one, which a front has refused before it was stored.
+    `place(payload, first_seq_num, timestamps)` returns the payload of one batch with the number of its first record and
+    these timestamps, which do not fall (None: those that it has), or None for numbers that the encoding cannot spell.
+    `decode` returns the records of a placed payload. It raises OperationFailed for a malformed one, which no front
+    appends.
     """
 
     name: str
-    place: Callable[[bytes, int, int | None], bytes]
+    place: Callable[[bytes, int, Sequence[int] | None], bytes | None]
     decode: Callable[[bytes], Columns]
 
 

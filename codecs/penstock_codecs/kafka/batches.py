@@ -30,6 +30,7 @@ from penstock_codecs.limits import MIB
 __all__ = [
     "APPEND_TIME",
     "BATCH_HEADER",
+    "LARGEST",
     "MOST_RECORDS",
     "NO_PRODUCER",
     "TRANSACTIONAL",
@@ -65,6 +66,8 @@ MOST_RECORDS: Final = 100_000
 """Most records of the batches in one request: each costs more memory than bytes."""
 MOST_BYTES: Final = 16 * MIB
 """Default of the most decompressed bytes of a batch."""
+LARGEST: Final = (1 << 63) - 1
+"""The largest offset or timestamp."""
 MOST_HEADERS: Final = 100_000
 """Most headers of the records of one batch."""
 NO_PRODUCER: Final = -1

@@ -11,13 +11,14 @@ travel as control records, which Kafka's clients skip.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
 from penstock_codecs.codec import RecordEncoding
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.kafka.batches import KafkaBatch, KafkaHeaders, encode_batch, read_batches
+from penstock_codecs.kafka.batches import LARGEST, KafkaBatch, KafkaHeaders, encode_batch, read_batches
 from penstock_codecs.kafka.kept import KAFKA_BATCHES, MOST_KEPT, keep, place
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, S2_MAX_RECORD, S2_MAX_RECORD_HEADERS
 from penstock_codecs.model import NO_HEADERS, Columns, Header, Headers, RecordBatch, WireBytes, is_command, metered_size
@@ -171,6 +172,10 @@ def encoded_records(batch: RecordBatch) -> bytes:
 
 def _encode(batch: RecordBatch) -> bytes:
     columns = batch.columns
+    if columns.timestamps[-1] > LARGEST:  # they never fall
+        number = columns.seq_nums[bisect_right(columns.timestamps, LARGEST)]
+        why = f"record {number} has a timestamp of more than 63 bits, which Kafka cannot carry"
+        raise fail(FailureCode.NOT_REPRESENTABLE, why, seq_num=number)
     if not columns.headers:
         return encode_batch(
             KafkaBatch(

@@ -11,7 +11,7 @@ from operator import lt
 from typing import Final, NamedTuple
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.kafka.batches import MOST_BYTES, KafkaBatch, KafkaHeaders, read_batches
+from penstock_codecs.kafka.batches import LARGEST, MOST_BYTES, KafkaBatch, KafkaHeaders, read_batches
 from penstock_codecs.kafka.carrying import from_headers, to_headers
 from penstock_codecs.kafka.kept import keep
 from penstock_codecs.kafka.record_messages import AbortedTransaction
@@ -20,7 +20,6 @@ from penstock_codecs.model import Columns, Headers, WireBytes, metered_size
 
 __all__ = ["FetchedRecords", "FetchedRun", "ProducedRecords", "read_fetched", "to_produced"]
 
-_LARGEST: Final = (1 << 63) - 1
 _ABORT: Final = b"\0\0\0\0"
 """The key of a control record that ends a transaction without its records: version 0, type 0."""
 
@@ -74,7 +73,9 @@ def read_fetched(
     skipped: set[int] = set()  # producers whose transaction was aborted
     found = FetchedRecords([], start)
     for batch in read_batches(data, max_bytes=max_bytes):
-        if not all(map(lt, batch.offsets, [*batch.offsets[1:], min(batch.next_offset, _LARGEST)])):
+        end = min(batch.next_offset, LARGEST)
+        dense = batch.dense and end == batch.next_offset
+        if not dense and not all(map(lt, batch.offsets, [*batch.offsets[1:], end])):
             why = f"the offsets of the batch at {batch.base_offset} do not rise up to its end, {batch.next_offset}"
             raise fail(FailureCode.BAD_FORMAT, why)
         while pending and pending[-1].first_offset < batch.next_offset:

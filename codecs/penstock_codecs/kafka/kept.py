@@ -8,14 +8,18 @@ that nothing damaged is stored.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from penstock_codecs.kafka.batches import (
     APPEND_TIME,
+    LARGEST,
     TRANSACTIONAL,
     KafkaBatch,
+    encode_batch,
     header_of,
     numbered,
+    read_batches,
     resealed,
     whole_batches,
 )
@@ -56,12 +60,17 @@ def keep(batch: KafkaBatch) -> WireBytes | None:
     return WireBytes(KAFKA_BATCHES, (data,))
 
 
-def place(payload: bytes, first_seq_num: int, timestamp: int | None) -> bytes:
-    """Return one batch with the number of its first record, and, unless it is None, with a timestamp for all records;
-    see `RecordEncoding`."""
-    if timestamp is not None:
+def place(payload: bytes, first_seq_num: int, timestamps: Sequence[int] | None) -> bytes | None:
+    """Return one batch with the number of its first record, and with these timestamps; see `RecordEncoding`. A single
+    one for all records is in the header; for others the batch is encoded again, with its compression."""
+    if first_seq_num + header_of(payload).records > LARGEST or (timestamps and timestamps[-1] > LARGEST):
+        return None
+    if timestamps is not None and timestamps[0] == timestamps[-1]:
         header = header_of(payload)
-        payload = resealed(payload, header._replace(attributes=header.attributes | APPEND_TIME, newest=timestamp))
+        payload = resealed(payload, header._replace(attributes=header.attributes | APPEND_TIME, newest=timestamps[0]))
+    elif timestamps is not None:
+        [batch] = read_batches(payload, max_bytes=MOST_KEPT)
+        payload = encode_batch(replace(batch, timestamps=timestamps, append_time=False))
     return numbered(payload, first_seq_num)
 
 

@@ -107,17 +107,13 @@ def sequence(
 
 
 def _kept(append: Append, timestamps: Sequence[int], first_seq_num: int) -> WireBytes | None:
-    """Return the records as they came, with their number; None unless they keep their timestamps, or get a single
-    one."""
+    """Return the records in the encoding in which they came; None if it is no codec's, or cannot spell their place."""
     if append.wire is None:
         return None
-    timestamp = None
-    if timestamps != append.timestamps:
-        timestamp = timestamps[0]
-        if timestamps[-1] != timestamp:
-            return None
     name, payload = append.wire.encoding, append.wire.data
-    return WireBytes(name, (encoding_named(name).place(payload, first_seq_num, timestamp),))
+    changed = None if timestamps == append.timestamps else timestamps
+    placed = encoding_named(name).place(payload, first_seq_num, changed)
+    return None if placed is None else WireBytes(name, (placed,))
 
 
 def check_bytes(append: AppendBytes, head: StreamHead, position: int) -> None:

@@ -38,7 +38,8 @@ def produced(draw: st.DrawFn) -> KafkaBatch:
     )
 
 
-def read(data: bytes) -> KafkaBatch:
+def read(data: bytes | None) -> KafkaBatch:
+    assert data is not None
     [batch] = read_batches(data)
     return batch
 
@@ -58,7 +59,7 @@ def plain(*values: bytes, at: int = 5) -> KafkaBatch:
 @given(produced(), st.integers(0, 2**62))
 def test_a_placed_batch_differs_in_its_number_alone(batch: KafkaBatch, number: int) -> None:
     came = encode_batch(batch)
-    placed = ENCODING.place(kept(batch), number, None)
+    placed = ENCODING.place(kept(batch), number, None) or b""
     assert placed[16:] == came[16:] and placed[8:12] == came[8:12]
     assert list(read(placed).offsets) == list(range(number, number + len(batch)))
 
@@ -71,7 +72,7 @@ def test_kept_batches_decode_to_the_records_that_were_appended(batches: list[Kaf
     for batch in batches:
         [part] = parts_of(read(encode_batch(batch)))
         assert part.wire is not None
-        pieces.append(ENCODING.place(part.wire.data, start + len(bodies), None))
+        pieces.append(ENCODING.place(part.wire.data, start + len(bodies), None) or b"")
         headers.update((len(bodies) + index, some) for index, some in part.headers.items())
         bodies += part.bodies
         timestamps += part.timestamps
@@ -80,12 +81,22 @@ def test_kept_batches_decode_to_the_records_that_were_appended(batches: list[Kaf
     assert columns.seq_nums == range(number, number + len(bodies))
 
 
-@examples(most=30)
-@given(produced(), st.integers(0, 2**41))
-def test_a_stamped_batch_has_one_timestamp(batch: KafkaBatch, timestamp: int) -> None:
-    placed = read(ENCODING.place(kept(batch), 7, timestamp))
-    assert placed.append_time and list(placed.timestamps) == [timestamp] * len(batch)
+@examples(most=60)
+@given(produced(), st.lists(st.integers(0, 2**41), min_size=6, max_size=6).map(sorted), st.booleans())
+def test_a_batch_gets_other_timestamps(batch: KafkaBatch, given: list[int], same: bool) -> None:
+    timestamps = [given[0]] * len(batch) if same else given[: len(batch)]
+    placed = read(ENCODING.place(kept(batch), 7, timestamps))
+    assert (placed.base_offset, placed.dense, list(placed.timestamps)) == (7, True, timestamps)
+    assert placed.append_time is (timestamps[0] == timestamps[-1])
+    assert (placed.compression, placed.producer_id) == (batch.compression, batch.producer_id)
     assert (placed.keys, placed.values, placed.headers) == (batch.keys, batch.values, batch.headers)
+
+
+def test_numbers_that_kafka_cannot_spell() -> None:
+    data = kept(plain(b"a", b"b"))
+    assert ENCODING.place(data, 2**63 - 3, [2**63 - 1] * 2) is not None
+    assert ENCODING.place(data, 2**63 - 2, None) is None
+    assert ENCODING.place(data, 0, [5, 2**63]) is None
 
 
 def test_a_batch_of_a_transaction_leaves_it() -> None:

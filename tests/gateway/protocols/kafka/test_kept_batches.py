@@ -197,7 +197,7 @@ def rows(directory: Path) -> list[tuple[str | None, bytes]]:
 
 
 async def test_the_bytes_that_came_are_stored(tmp_path: Path) -> None:
-    """All but the number of the first record and the leader's epoch. Timestamps that fall are not kept."""
+    """All but the number of the first record and the leader's epoch. Timestamps that fall are raised in it."""
     came = replace(records(b"a", b"b", key=b"k"), compression=KafkaCompression.LZ4, timestamps=[NOW - 100] * 2)
     async with opened(tmp_path) as back:
         await back.perform(append_of(came))
@@ -209,7 +209,9 @@ async def test_the_bytes_that_came_are_stored(tmp_path: Path) -> None:
     for number, (encoding, payload) in ((0, first), (2, second)):
         assert encoding == KAFKA_BATCHES
         assert payload[:8] == number.to_bytes(8, "big") and payload[16:] == data[16:]
-    assert third[0] is None
+    [raised] = read_batches(third[1])
+    assert (third[0], raised.compression) == (KAFKA_BATCHES, KafkaCompression.LZ4)
+    assert list(raised.timestamps) == [NOW - 100, NOW - 50]
 
 
 async def test_a_stream_that_stamps_its_records_keeps_stamped_batches(tmp_path: Path) -> None:
@@ -304,6 +306,16 @@ async def test_a_client_that_does_not_know_zstd_gets_other_batches(client: Clien
         found = response.topics[0].partitions[0]
         [batch] = read_batches(found.records or b"")
         assert (batch.compression, fetched(found)) == (codec, [(0, b"key", b"a")])
+
+
+async def test_timestamps_that_kafka_cannot_spell(client: Client, back: EmbeddedBack) -> None:
+    """A batch behind such a record is taken as records, and reading the record fails."""
+    await client.produce(sent(b"a"))
+    await back.perform(appending(b"late", stream=StreamRef("penstock", "t"), exact=2**63))
+    assert (await client.produce(sent(b"b"))).base_offset == 2
+    assert fetched(await client.fetch(0)) == [(0, b"key", b"a")]
+    assert (await client.fetch(1)).error_code == KafkaError.INVALID_RECORD
+    assert (await client.fetch(2)).error_code == KafkaError.INVALID_RECORD
 
 
 def lying(batch: KafkaBatch, **header: int) -> bytes:
