@@ -11,16 +11,28 @@ too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
+from functools import cache
 from typing import Any, Final, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
 from penstock_codecs.listing import Listing
+from penstock_codecs.model import Columns
 from penstock_codecs.plugins import installed
 
-__all__ = ["NEED_DATA", "PAUSED", "Codec", "CodecPlugin", "Pull", "Role", "installed_codecs"]
+__all__ = [
+    "NEED_DATA",
+    "PAUSED",
+    "Codec",
+    "CodecPlugin",
+    "Pull",
+    "RecordEncoding",
+    "Role",
+    "installed_codecs",
+    "installed_encodings",
+]
 
 Received_co = TypeVar("Received_co", covariant=True)
 Sent_contra = TypeVar("Sent_contra", contravariant=True)
@@ -72,13 +84,29 @@ class Codec(Protocol[Received_co, Sent_contra]):
         """Bytes received and not yet delivered. Bounded by the protocol's limits whatever the peer does."""
 
 
+class RecordEncoding(Struct, frozen=True):
+    """An encoding of a protocol's own, in which batches of records may be stored as they came.
+
+    `name` is stored with each batch, and never changes. Payloads of adjacent batches, joined, are a payload.
+    `place(payload, first_seq_num, timestamps)` returns the payload of one batch with the number of its first record and
+    these timestamps, which do not fall (None: those that it has), or None for numbers that the encoding cannot spell.
+    `decode` returns the records of a placed payload. It raises OperationFailed for a malformed one, which no front
+    appends.
+    """
+
+    name: str
+    place: Callable[[bytes, int, Sequence[int] | None], bytes | None]
+    decode: Callable[[bytes], Columns]
+
+
 class CodecPlugin(Struct, frozen=True):
     """The object that a distribution registers in entry-point group "penstock.codecs".
 
     `make(role, dialect)` returns a codec for one conversation with default limits; `dialects` lists the names that it
     takes, the default first. `sample` returns the bytes of a well-formed conversation as the *peer* of `role` would
     send it; the laws in `conformance` cut, mutate and truncate them. `limit` is the most bytes that the codec may ever
-    hold. `listing` returns how `penstock decode` lists the fields of messages; None: it does not.
+    hold. `listing` returns how `penstock decode` lists the fields of messages; None: it does not. `encodings`: those in
+    which the protocol's batches may be stored.
     """
 
     name: str
@@ -87,8 +115,15 @@ class CodecPlugin(Struct, frozen=True):
     sample: Callable[[Role, str], bytes]
     limit: int
     listing: Callable[[], Listing] | None = None
+    encodings: tuple[RecordEncoding, ...] = ()
 
 
 def installed_codecs() -> dict[str, CodecPlugin]:
     """Return all installed codecs by name; see `penstock_codecs.plugins.installed`."""
     return installed(ENTRY_POINT_GROUP, CodecPlugin)
+
+
+@cache
+def installed_encodings() -> dict[str, RecordEncoding]:
+    """Return the encodings of all installed codecs by name."""
+    return {one.name: one for plugin in installed_codecs().values() for one in plugin.encodings}

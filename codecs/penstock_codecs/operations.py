@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from penstock_codecs.model import NO_HEADERS, Headers, RecordId, StreamPosition, StreamRef
+from penstock_codecs.model import NO_HEADERS, Headers, RecordId, StreamPosition, StreamRef, WireBytes
 from penstock_codecs.streams import (
     BasinConfig,
     BasinConfigPatch,
@@ -78,6 +78,8 @@ class Capability(Enum):
     """Operations on bytes (`penstock_codecs.byte_operations`)."""
     TABLES = auto()
     """Operations on tables (`penstock_codecs.table_operations`)."""
+    LARGE_BATCHES = auto()
+    """Appends of more records and bytes than a batch of S2 may have."""
 
 
 class Operation(Struct, Generic[R_co], frozen=True):
@@ -130,7 +132,8 @@ class Append(Operation["Appended"], frozen=True):
     ID, one ms for the whole batch: used unchanged whatever the stream's timestamping mode, and refused with
     NON_MONOTONIC_TIMESTAMP if it is before the last record's. `metered` is the batch's metered size in bytes.
     `create_config` is the configuration layer for the new stream if the basin creates streams on append.
-    `create_if_missing` False forbids that (S3P 8.2 requires CREATE first).
+    `create_if_missing` False forbids that (S3P 8.2 requires CREATE first). `wire`: the same records in an encoding of
+    a codec (`penstock_codecs.codec.RecordEncoding`), which a back may keep instead of encoding them.
     """
 
     stream: StreamRef
@@ -143,6 +146,7 @@ class Append(Operation["Appended"], frozen=True):
     fencing_token: str | None = None
     create_config: StreamConfig | None = None
     create_if_missing: bool = True
+    wire: WireBytes | None = None
 
 
 class Appended(Struct, frozen=True):
@@ -165,7 +169,9 @@ class Read(Struct, frozen=True):
 
     `count` records and `max_bytes` metered bytes are never exceeded; `until` is an exclusive timestamp in ms; `wait`:
     seconds to follow the tail for more, restarted by every batch. None: follow for ever if there is no bound, otherwise
-    not at all. `clamp`: a start beyond the tail becomes the tail.
+    not at all. `clamp`: a start beyond the tail becomes the tail. `encoding`: batches kept in this one may be delivered
+    whole, although they have more records or bytes than a batch of S2. `paged`: the client will soon begin another read
+    where it ends this one, so that a back keeps for it what it has read, and reads nothing ahead in this one.
     """
 
     stream: StreamRef
@@ -177,6 +183,8 @@ class Read(Struct, frozen=True):
     wait: float | None = None
     create_config: StreamConfig | None = None
     create_if_missing: bool = True
+    encoding: str | None = None
+    paged: bool = False
 
     @property
     def bounded(self) -> bool:

@@ -8,7 +8,7 @@ from penstock.core.back import Back, BackWrapper
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Capability, Read
 
-__all__ = ["DecodedBack", "PartialBack"]
+__all__ = ["DecodedBack", "PartialBack", "SmallBatches"]
 
 
 class PartialBack(Back):
@@ -24,6 +24,14 @@ class PartialBack(Back):
 
     def read_session(self, read: Read) -> Any:
         raise AssertionError(read)
+
+
+class SmallBatches(BackWrapper):
+    """A back that takes batches of at most 1,000 records, as servers do."""
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return self._inner.capabilities - {Capability.LARGE_BATCHES}
 
 
 class DecodedBack(BackWrapper):

@@ -12,6 +12,7 @@ from penstock_codecs.kafka import cluster_messages as cluster
 from penstock_codecs.kafka import record_messages as records
 from penstock_codecs.kafka.apis import API_OF, API_VERSIONS, APIS, KafkaApi
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
+from penstock_codecs.kafka.carrying import ENCODING
 from penstock_codecs.kafka.conversation import (
     MAX_FRAME,
     KafkaClient,
@@ -114,4 +115,4 @@ def _sample(role: Role, _dialect: str) -> bytes:
     return data
 
 
-PLUGIN: Final = CodecPlugin("kafka", _make, (DIALECT,), _sample, MAX_FRAME + MIB)
+PLUGIN: Final = CodecPlugin("kafka", _make, (DIALECT,), _sample, MAX_FRAME + MIB, encodings=(ENCODING,))

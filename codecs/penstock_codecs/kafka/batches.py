@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import google_crc32c
 
@@ -27,7 +27,23 @@ from penstock_codecs.kafka.compression import KafkaCompression, compress, decomp
 from penstock_codecs.kafka.wire import KafkaFault, KafkaReader, varint
 from penstock_codecs.limits import MIB
 
-__all__ = ["BATCH_HEADER", "MOST_RECORDS", "NO_PRODUCER", "KafkaBatch", "KafkaHeaders", "encode_batch", "read_batches"]
+__all__ = [
+    "APPEND_TIME",
+    "BATCH_HEADER",
+    "LARGEST",
+    "MOST_RECORDS",
+    "NO_PRODUCER",
+    "TRANSACTIONAL",
+    "BatchHeader",
+    "KafkaBatch",
+    "KafkaHeaders",
+    "encode_batch",
+    "header_of",
+    "numbered",
+    "read_batches",
+    "resealed",
+    "whole_batches",
+]
 
 _HEAD: Final = struct.Struct(">qiibI")
 _BODY: Final = struct.Struct(">hiqqqhii")
@@ -37,15 +53,21 @@ _BEFORE_LENGTH: Final = 12
 _MAGIC_AT: Final = 16
 _LEAST: Final = BATCH_HEADER - _BEFORE_LENGTH
 _CODEC: Final = 0x07
-_APPEND_TIME: Final = 0x08
-_TRANSACTIONAL: Final = 0x10
+APPEND_TIME: Final = 0x08
+"""Attribute: all records have the largest timestamp."""
+TRANSACTIONAL: Final = 0x10
+"""Attribute: the batch belongs to a transaction."""
 _CONTROL: Final = 0x20
+_NULL_LENGTH: Final = 1
+"""The length -1 of a field that is null, as its variable integer."""
 _LEAST_RECORD: Final = 7
 """Bytes of an empty record: its length, attributes, two numbers, two lengths, and the number of headers."""
 MOST_RECORDS: Final = 100_000
 """Most records of the batches in one request: each costs more memory than bytes."""
 MOST_BYTES: Final = 16 * MIB
 """Default of the most decompressed bytes of a batch."""
+LARGEST: Final = (1 << 63) - 1
+"""The largest offset or timestamp."""
 MOST_HEADERS: Final = 100_000
 """Most headers of the records of one batch."""
 NO_PRODUCER: Final = -1
@@ -61,6 +83,7 @@ class KafkaBatch:
 
     `headers` maps the index of a record to its headers, for records that have any. `control`: markers of Kafka's own,
     which clients hide from programs. `append_time`: the broker has stamped all records. `size`: bytes of all of it.
+    `data`: the bytes that it was read from. Offsets that were read are a range if they have no gaps.
     """
 
     base_offset: int = 0
@@ -79,9 +102,15 @@ class KafkaBatch:
     headers: Mapping[int, KafkaHeaders] = field(default_factory=dict)
     next_offset: int = 0
     size: int = 0
+    data: bytes = field(default=b"", repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.values)
+
+    @property
+    def dense(self) -> bool:
+        """True if a batch that was read has a record for each of its offsets, in order."""
+        return isinstance(self.offsets, range) and self.next_offset == self.base_offset + len(self)
 
 
 # ---- decoding --------------------------------------------------------------------------------------------------------
@@ -93,6 +122,14 @@ def read_batches(data: bytes, *, max_bytes: int = MOST_BYTES, max_records: int =
     `max_bytes`: decompressed, and `max_records`: of all of them. Raises OperationFailed: BAD_FORMAT for damaged ones,
     LIMIT_EXCEEDED, and NOT_IMPLEMENTED for the formats 0 and 1.
     """
+    for start, end in whole_batches(data):
+        batch = _read_batch(data[start:end], start, max_bytes, max_records)
+        max_records -= len(batch)
+        yield batch
+
+
+def whole_batches(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where each whole batch begins and ends. Raises as `read_batches` for those of other formats."""
     at = 0
     while len(data) - at > _MAGIC_AT:
         size = _BEFORE_LENGTH + int.from_bytes(data[at + 8 : at + _BEFORE_LENGTH], "big", signed=True)
@@ -103,15 +140,14 @@ def read_batches(data: bytes, *, max_bytes: int = MOST_BYTES, max_records: int =
             raise _damaged(f"a batch of format {magic} and {size} bytes", at)
         if size > len(data) - at:
             return
-        batch = _read_batch(data, at, size, max_bytes, max_records)
-        max_records -= len(batch)
-        yield batch
+        yield at, at + size
         at += size
 
 
-def _read_batch(data: bytes, at: int, size: int, max_bytes: int, max_records: int) -> KafkaBatch:
-    base_offset, _, leader_epoch, _, crc = _HEAD.unpack_from(data, at)
-    body = data[at + _HEAD.size : at + size]
+def _read_batch(data: bytes, at: int, max_bytes: int, max_records: int) -> KafkaBatch:
+    """Return the batch that `data` is; `at`: its place in the message, for errors."""
+    base_offset, _, leader_epoch, _, crc = _HEAD.unpack_from(data)
+    body = data[_HEAD.size :]
     if google_crc32c.value(body) != crc:
         raise _damaged("the checksum does not match", at)
     attributes, last, base_time, newest, producer_id, producer_epoch, sequence, count = _BODY.unpack_from(body)
@@ -131,15 +167,16 @@ def _read_batch(data: bytes, at: int, size: int, max_bytes: int, max_records: in
     batch = KafkaBatch(
         base_offset=base_offset,
         compression=KafkaCompression(codec),
-        append_time=bool(attributes & _APPEND_TIME),
-        transactional=bool(attributes & _TRANSACTIONAL),
+        append_time=bool(attributes & APPEND_TIME),
+        transactional=bool(attributes & TRANSACTIONAL),
         control=bool(attributes & _CONTROL),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=sequence,
         leader_epoch=leader_epoch,
         next_offset=base_offset + last + 1,
-        size=size,
+        size=len(data),
+        data=data,
     )
     try:
         _read_records(batch, payload, count, base_time, base_offset)
@@ -151,41 +188,87 @@ def _read_batch(data: bytes, at: int, size: int, max_bytes: int, max_records: in
 
 
 def _read_records(batch: KafkaBatch, payload: bytes, count: int, base_time: int, base_offset: int) -> None:
-    reader = KafkaReader(payload)
+    """Set the columns of a batch. Numbers of one byte, as nearly all are, are read without a call: 1.2 us a record
+    instead of 4."""
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
-    timestamps: list[int] = []
-    offsets: list[int] = []
+    times: list[int] = []
+    places: list[int] = []
     headers: dict[int, KafkaHeaders] = {}
-    varint, headers_left = reader.varint, MOST_HEADERS
-    for index in range(count):
-        start = reader.at
-        end = varint() + reader.at
-        if not reader.at < end <= len(payload):
-            raise KafkaFault(f"record {index} has {end - reader.at} bytes", start)
-        reader.end = end
-        reader.at += 1  # attributes, of which none is used
-        timestamps.append(base_time + varint(64))
-        offsets.append(base_offset + varint())
-        keys.append(_nullable(reader))
-        values.append(_nullable(reader))
-        if named := varint():
-            if not 0 < named <= min(headers_left, end - reader.at):
-                raise KafkaFault(f"record {index} has {named} headers", start)
-            headers_left -= named
-            headers[index] = tuple((_name(reader), _nullable(reader)) for _ in range(named))
-        if reader.at != end:
-            raise KafkaFault(f"record {index} is followed by {end - reader.at} bytes", start)
-        reader.end = len(payload)
-    if reader.at != len(payload):
-        raise KafkaFault(f"{len(payload) - reader.at} bytes follow the last record", reader.at)
-    batch.keys, batch.values, batch.timestamps, batch.offsets, batch.headers = (
-        keys,
-        values,
-        timestamps,
-        offsets,
-        headers,
-    )
+    at, size, headers_left = 0, len(payload), MOST_HEADERS
+    try:
+        for index in range(count):
+            start, number, at = at, payload[at], at + 1
+            if number > 0x7F:
+                number, at = _longer(payload, at, number)
+            end = at + (number >> 1)
+            if number & 1 or not at < end <= size:
+                raise KafkaFault(f"record {index} has {number >> 1 ^ -(number & 1)} bytes", start)
+            at += 1  # attributes, of which none is used
+            number, at = payload[at], at + 1
+            if number > 0x7F:
+                number, at = _longer(payload, at, number, 64)
+            times.append(number)
+            number, at = payload[at], at + 1
+            if number > 0x7F:
+                number, at = _longer(payload, at, number)
+            places.append(number)
+            for column in (keys, values):
+                number, at = payload[at], at + 1
+                if number == _NULL_LENGTH:
+                    column.append(None)
+                    continue
+                if number > 0x7F:
+                    number, at = _longer(payload, at, number)
+                stop = at + (number >> 1)
+                if number & 1 or stop > end:
+                    raise _too_long(number, end, at)
+                column.append(payload[at:stop])
+                at = stop
+            number, at = payload[at], at + 1
+            if number:
+                headers[index], at = _read_headers(payload, at - 1, end, min(headers_left, end - at))
+                headers_left -= len(headers[index])
+            if at != end:
+                raise KafkaFault(f"record {index} is followed by {end - at} bytes", start)
+    except IndexError:
+        raise KafkaFault(f"they end within record {index}", size) from None
+    if at != size:
+        raise KafkaFault(f"{size - at} bytes follow the last record", at)
+    batch.keys, batch.values, batch.headers = keys, values, headers
+    batch.timestamps = [base_time + (number >> 1 ^ -(number & 1)) for number in times]
+    batch.offsets = range(base_offset, base_offset + count)
+    if places != list(range(0, 2 * count, 2)):
+        batch.offsets = [base_offset + (number >> 1 ^ -(number & 1)) for number in places]
+
+
+def _longer(data: bytes, at: int, first: int, bits: int = 32) -> tuple[int, int]:
+    """Return a variable integer of more than one byte, not unfolded, and the place behind it; `first`: its first byte.
+
+    Raises KafkaFault, and IndexError at the end of the data.
+    """
+    second = data[at]
+    if second < 0x80:
+        return first & 0x7F | second << 7, at + 1
+    reader = KafkaReader(data, at - 1)
+    return reader.uvarint(bits), reader.at
+
+
+def _too_long(number: int, end: int, at: int) -> KafkaFault:
+    length = number >> 1 ^ -(number & 1)
+    if length < 0:
+        return KafkaFault(f"length {length}", at)
+    return KafkaFault(f"a field of {length} bytes, of which only {max(end - at, 0)} are there", at)
+
+
+def _read_headers(data: bytes, at: int, end: int, most: int) -> tuple[KafkaHeaders, int]:
+    """Return the headers of a record, at most `most`, and the place behind them."""
+    reader = KafkaReader(data, at)
+    reader.end = end
+    count = reader.varint()
+    if not 0 < count <= most:
+        raise KafkaFault(f"a record has {count} headers", at)
+    return tuple((_name(reader), _nullable(reader)) for _ in range(count)), reader.at
 
 
 def _nullable(reader: KafkaReader) -> bytes | None:
@@ -208,6 +291,40 @@ def _damaged(why: str, at: int) -> OperationFailed:
     return fail(FailureCode.BAD_FORMAT, f"the batch at byte {at}: {why}")
 
 
+# ---- headers ---------------------------------------------------------------------------------------------------------
+
+
+class BatchHeader(NamedTuple):
+    """The part of a batch's header that its checksum covers. `last`: offset of the last record, from the base."""
+
+    attributes: int
+    last: int
+    base_time: int
+    newest: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records: int
+
+
+def header_of(batch: bytes) -> BatchHeader:
+    """Return the header of a whole batch."""
+    return BatchHeader._make(_BODY.unpack_from(batch, _HEAD.size))
+
+
+def numbered(batch: bytes, base_offset: int) -> bytes:
+    """Return a batch with another base offset, and without an epoch of its leader."""
+    _, length, _, magic, crc = _HEAD.unpack_from(batch)
+    return _HEAD.pack(base_offset, length, -1, magic, crc) + batch[_HEAD.size :]
+
+
+def resealed(batch: bytes, header: BatchHeader) -> bytes:
+    """Return a batch with another header, and its checksum."""
+    body = _BODY.pack(*header) + batch[BATCH_HEADER:]
+    checksum: int = google_crc32c.value(body)
+    return batch[: _HEAD.size - 4] + checksum.to_bytes(4, "big") + body
+
+
 # ---- encoding --------------------------------------------------------------------------------------------------------
 
 
@@ -217,7 +334,7 @@ def encode_batch(batch: KafkaBatch) -> bytes:
     base_offset, base_time = batch.base_offset, batch.timestamps[0] if batch.timestamps else -1
     payload = b"".join(_records(batch, base_offset, base_time))
     attributes = int(batch.compression)
-    attributes |= _APPEND_TIME * batch.append_time | _TRANSACTIONAL * batch.transactional | _CONTROL * batch.control
+    attributes |= APPEND_TIME * batch.append_time | TRANSACTIONAL * batch.transactional | _CONTROL * batch.control
     body = _BODY.pack(
         attributes,
         max(batch.next_offset, batch.offsets[-1] + 1 if batch.offsets else 0) - base_offset - 1,

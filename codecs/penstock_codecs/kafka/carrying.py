@@ -11,16 +11,19 @@ travel as control records, which Kafka's clients skip.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
+from penstock_codecs.codec import RecordEncoding
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.kafka.batches import KafkaBatch, KafkaHeaders, encode_batch
+from penstock_codecs.kafka.batches import LARGEST, KafkaBatch, KafkaHeaders, encode_batch, read_batches
+from penstock_codecs.kafka.kept import KAFKA_BATCHES, MOST_KEPT, keep, place
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, S2_MAX_RECORD, S2_MAX_RECORD_HEADERS
-from penstock_codecs.model import Header, Headers, RecordBatch, is_command, metered_size
+from penstock_codecs.model import NO_HEADERS, Columns, Header, Headers, RecordBatch, WireBytes, is_command, metered_size
 
-__all__ = ["KEY", "NULL", "RecordsPart", "encoded_records", "from_headers", "parts_of", "to_headers"]
+__all__ = ["ENCODING", "KEY", "NULL", "RecordsPart", "encoded_records", "from_headers", "parts_of", "to_headers"]
 
 KEY: Final = b"kafka-key"
 NULL: Final = b"kafka-null"
@@ -30,58 +33,85 @@ _CONTROL_KEY: Final = b"\0\0\xff\xff"
 
 
 class RecordsPart(NamedTuple):
-    """Consecutive records of a batch that one append takes. `first`: the index of the first one in the batch."""
+    """Consecutive records of a batch that one append takes. `first`: the index of the first one in the batch. `wire`:
+    the batch itself, if the part is all of it and it can be kept."""
 
     first: int
     bodies: list[bytes]
-    headers: dict[int, Headers]
-    timestamps: list[int | None]
+    headers: Mapping[int, Headers]
+    timestamps: Sequence[int | None]
     metered: int
+    wire: WireBytes | None = None
 
 
 # ---- appended --------------------------------------------------------------------------------------------------------
 
 
-def parts_of(batch: KafkaBatch, skip: int = 0) -> list[RecordsPart]:
-    """Return the records of a batch from index `skip` on, in parts that one append can take.
+def parts_of(batch: KafkaBatch, skip: int = 0, *, whole: bool = False) -> list[RecordsPart]:
+    """Return the records of a batch from index `skip` on, in parts that one append can take; `whole`: in one part.
 
     Raises NOT_REPRESENTABLE or LIMIT_EXCEEDED for a record that streams cannot carry; `index` in the details.
     """
+    records = _carried(batch, skip)
+    if not records.bodies:
+        return []
+    if not whole and (len(records.bodies) > S2_MAX_BATCH_RECORDS or records.metered > S2_MAX_BATCH_BYTES):
+        return [_part(records, first, stop) for first, stop in pairwise((0, *_stops(records)))]
+    return [records if skip or not batch.data else records._replace(wire=keep(batch))]
+
+
+def _carried(batch: KafkaBatch, skip: int) -> RecordsPart:
+    """Return the records from index `skip` on, in one part."""
+    values = batch.values[skip:]
+    keys = batch.keys[skip:]
+    bodies = [value or b"" for value in values]
     headers: dict[int, Headers] = {}
-    bodies = [b"" if value is None else value for value in batch.values]
-    parts: list[RecordsPart] = []
-    first, total = skip, 0
-    for index in range(skip, len(batch)):
-        size = 8 + len(bodies[index])
-        key, value = batch.keys[index], batch.values[index]
-        if key is not None or value is None or index in batch.headers:
-            headers[index] = some = to_headers(index, key, value, batch.headers.get(index, ()))
-            size = metered_size((bodies[index],), {0: some})
-            if len(some) > S2_MAX_RECORD_HEADERS:
-                raise fail(FailureCode.LIMIT_EXCEEDED, f"record {index} has {len(some)} headers", index=index)
-        if size > S2_MAX_RECORD:
-            why = f"record {index} has {size} bytes with its headers, at most {S2_MAX_RECORD} are allowed"
-            raise fail(FailureCode.LIMIT_EXCEEDED, why, index=index)
+    if batch.headers or keys.count(None) < len(keys) or None in values:
+        for index, (key, value) in enumerate(zip(keys, values, strict=True)):
+            given = batch.headers.get(skip + index, ())
+            if key is not None or value is None or given:
+                if key is not None and value is not None and not given:  # as most records with a key
+                    headers[index] = (Header(KEY, key),)
+                    continue
+                headers[index] = some = to_headers(skip + index, key, value, given)
+                if len(some) > S2_MAX_RECORD_HEADERS:
+                    why = f"record {skip + index} has {len(some)} headers"
+                    raise fail(FailureCode.LIMIT_EXCEEDED, why, index=skip + index)
+    metered = metered_size(bodies, headers)
+    if metered > S2_MAX_RECORD:
+        _check_sizes(bodies, headers, skip)
+    timestamps: Sequence[int | None] = batch.timestamps[skip:]
+    if min(batch.timestamps, default=0) < 0:
+        timestamps = [None if time is None or time < 0 else time for time in timestamps]
+    return RecordsPart(skip, bodies, headers, timestamps, metered)
+
+
+def _check_sizes(bodies: Sequence[bytes], headers: Mapping[int, Headers], skip: int) -> None:
+    for index, body in enumerate(bodies):
+        if len(body) + 8 > S2_MAX_RECORD or index in headers:
+            size = metered_size((body,), {0: headers.get(index, ())})
+            if size > S2_MAX_RECORD:
+                why = f"record {skip + index} has {size} bytes with its headers, at most {S2_MAX_RECORD} are allowed"
+                raise fail(FailureCode.LIMIT_EXCEEDED, why, index=skip + index)
+
+
+def _stops(records: RecordsPart) -> Iterator[int]:
+    """Yield the index behind each part that is within the limits of a batch."""
+    first = total = 0
+    for index, body in enumerate(records.bodies):
+        size = metered_size((body,), {0: records.headers[index]} if index in records.headers else NO_HEADERS)
         if index - first == S2_MAX_BATCH_RECORDS or total + size > S2_MAX_BATCH_BYTES:
-            parts.append(_part(batch, bodies, headers, first, index, total))
-            first, total, headers = index, 0, {index: headers[index]} if index in headers else {}
+            yield index
+            first, total = index, 0
         total += size
-    if first < len(batch):
-        parts.append(_part(batch, bodies, headers, first, len(batch), total))
-    return parts
+    yield len(records.bodies)
 
 
-def _part(
-    batch: KafkaBatch, bodies: list[bytes], headers: Mapping[int, Headers], first: int, stop: int, total: int
-) -> RecordsPart:
-    """Return the records from `first` up to `stop`; `headers` are of no others."""
-    return RecordsPart(
-        first,
-        bodies[first:stop],
-        {index - first: some for index, some in headers.items() if index < stop},
-        [time if time >= 0 else None for time in batch.timestamps[first:stop]],
-        total,
-    )
+def _part(records: RecordsPart, first: int, stop: int) -> RecordsPart:
+    bodies = records.bodies[first:stop]
+    headers = {index - first: some for index, some in records.headers.items() if first <= index < stop}
+    timestamps = records.timestamps[first:stop]
+    return RecordsPart(records.first + first, bodies, headers, timestamps, metered_size(bodies, headers))
 
 
 def to_headers(index: int, key: bytes | None, value: bytes | None, headers: KafkaHeaders) -> Headers:
@@ -106,6 +136,29 @@ def _refusal(index: int, why: str) -> OperationFailed:
     return fail(FailureCode.NOT_REPRESENTABLE, f"record {index} {why}", index=index)
 
 
+# ---- kept ------------------------------------------------------------------------------------------------------------
+
+
+def _decode(payload: bytes) -> Columns:
+    """Return the records of kept batches; see `RecordEncoding`."""
+    first: int | None = None
+    bodies: list[bytes] = []
+    timestamps: list[int] = []
+    headers: dict[int, Headers] = {}
+    for batch in read_batches(payload, max_bytes=MOST_KEPT):
+        records = _carried(batch, 0)
+        headers.update((len(bodies) + index, some) for index, some in records.headers.items())
+        bodies += records.bodies
+        timestamps += batch.timestamps
+        first = batch.base_offset if first is None else first
+    if first is None:
+        raise fail(FailureCode.BAD_FORMAT, "there is no whole batch")
+    return Columns(range(first, first + len(bodies)), timestamps, bodies, headers)
+
+
+ENCODING: Final = RecordEncoding(KAFKA_BATCHES, place, _decode)
+
+
 # ---- read ------------------------------------------------------------------------------------------------------------
 
 
@@ -119,6 +172,10 @@ def encoded_records(batch: RecordBatch) -> bytes:
 
 def _encode(batch: RecordBatch) -> bytes:
     columns = batch.columns
+    if columns.timestamps[-1] > LARGEST:  # they never fall
+        number = columns.seq_nums[bisect_right(columns.timestamps, LARGEST)]
+        why = f"record {number} has a timestamp of more than 63 bits, which Kafka cannot carry"
+        raise fail(FailureCode.NOT_REPRESENTABLE, why, seq_num=number)
     if not columns.headers:
         return encode_batch(
             KafkaBatch(

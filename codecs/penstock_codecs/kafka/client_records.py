@@ -11,15 +11,15 @@ from operator import lt
 from typing import Final, NamedTuple
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.kafka.batches import MOST_BYTES, KafkaBatch, KafkaHeaders, read_batches
+from penstock_codecs.kafka.batches import LARGEST, MOST_BYTES, KafkaBatch, KafkaHeaders, read_batches
 from penstock_codecs.kafka.carrying import from_headers, to_headers
+from penstock_codecs.kafka.kept import keep
 from penstock_codecs.kafka.record_messages import AbortedTransaction
 from penstock_codecs.limits import S2_MAX_RECORD
-from penstock_codecs.model import Columns, Headers, metered_size
+from penstock_codecs.model import Columns, Headers, WireBytes, metered_size
 
-__all__ = ["FetchedRecords", "ProducedRecords", "read_fetched", "to_produced"]
+__all__ = ["FetchedRecords", "FetchedRun", "ProducedRecords", "read_fetched", "to_produced"]
 
-_LARGEST: Final = (1 << 63) - 1
 _ABORT: Final = b"\0\0\0\0"
 """The key of a control record that ends a transaction without its records: version 0, type 0."""
 
@@ -32,11 +32,19 @@ class ProducedRecords(NamedTuple):
     headers: dict[int, KafkaHeaders]
 
 
-class FetchedRecords(NamedTuple):
-    """Records of one answer. `runs`: without a gap between their numbers, in order. `next_offset`: the offset to read
-    on from; it is behind what was left out."""
+class FetchedRun(NamedTuple):
+    """Records without a gap between their numbers. `kept`: the batch that they came in, if they are all of it and it
+    can be handed out as it is."""
 
-    runs: list[Columns]
+    columns: Columns
+    kept: WireBytes | None = None
+
+
+class FetchedRecords(NamedTuple):
+    """Records of one answer. `runs`: in order. `next_offset`: the offset to read on from; it is behind what was left
+    out."""
+
+    runs: list[FetchedRun]
     next_offset: int
 
 
@@ -65,7 +73,9 @@ def read_fetched(
     skipped: set[int] = set()  # producers whose transaction was aborted
     found = FetchedRecords([], start)
     for batch in read_batches(data, max_bytes=max_bytes):
-        if not all(map(lt, batch.offsets, [*batch.offsets[1:], min(batch.next_offset, _LARGEST)])):
+        end = min(batch.next_offset, LARGEST)
+        dense = batch.dense and end == batch.next_offset
+        if not dense and not all(map(lt, batch.offsets, [*batch.offsets[1:], end])):
             why = f"the offsets of the batch at {batch.base_offset} do not rise up to its end, {batch.next_offset}"
             raise fail(FailureCode.BAD_FORMAT, why)
         while pending and pending[-1].first_offset < batch.next_offset:
@@ -84,9 +94,10 @@ def read_fetched(
     return found
 
 
-def _add(runs: list[Columns], batch: KafkaBatch, start: int) -> None:
+def _add(runs: list[FetchedRun], batch: KafkaBatch, start: int) -> None:
     """Add the records of a batch from offset `start` on: all of them, or none if one cannot be carried."""
     offsets = batch.offsets
+    kept = keep(batch) if batch.base_offset >= start and len(batch) else None
     first = next((index for index, offset in enumerate(offsets) if offset >= start), len(batch))
     headers = _headers(batch, first)
     while first < len(batch):
@@ -96,14 +107,13 @@ def _add(runs: list[Columns], batch: KafkaBatch, start: int) -> None:
             stop = len(batch)
         while stop < len(batch) and offsets[stop] - stop == distance:
             stop += 1
-        runs.append(
-            Columns(
-                offsets[first:stop],
-                batch.timestamps[first:stop],
-                [value or b"" for value in batch.values[first:stop]],
-                {index - first: some for index, some in headers.items() if first <= index < stop},
-            )
+        columns = Columns(
+            offsets[first:stop],
+            batch.timestamps[first:stop],
+            [value or b"" for value in batch.values[first:stop]],
+            {index - first: some for index, some in headers.items() if first <= index < stop},
         )
+        runs.append(FetchedRun(columns, kept))
         first = stop
 
 

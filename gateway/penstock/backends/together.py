@@ -104,6 +104,10 @@ class GroupingWriter(ABC, Generic[P, R]):
         Raises NOT_REPRESENTABLE for records that the stream cannot hold, LIMIT_EXCEEDED for too large an append.
         """
 
+    def alone(self, part: P) -> bool:  # noqa: ARG002
+        """Return whether an append is sent without others."""
+        return False
+
     @abstractmethod
     async def store(self, appends: Sequence[QueuedAppend[P, R]]) -> None:
         """Make one request for these appends, and set their results. Raises OperationFailed:
@@ -158,7 +162,11 @@ class GroupingWriter(ABC, Generic[P, R]):
         """Take the appends for the next request from the queue."""
         taken = [self._queue.popleft()]
         size = taken[0].size
-        while self._queue and (size := size + self._queue[0].size) <= self._together:
+        while (
+            self._queue
+            and not (self.alone(taken[0].part) or self.alone(self._queue[0].part))
+            and (size := size + self._queue[0].size) <= self._together
+        ):
             taken.append(self._queue.popleft())
         return taken
 

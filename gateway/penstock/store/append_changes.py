@@ -11,14 +11,15 @@ from penstock.store.heads import StoredStream
 from penstock.store.sequencer import Sequenced, SequencedBatch
 from penstock.store.tail_cache import TailCaches
 from penstock.store.u64 import to_sql
+from penstock_codecs.s2.protobuf import S2_RECORDS
 
 __all__ = ["BatchesChange"]
 
 _INSERT_BATCH: Final = """
 INSERT INTO batches
   (stream, first_seq, last_seq, first_ts, first_id_seq, last_ts, last_id_seq, count, metered,
-   first_offset, end_offset, layout, arrived_at, payload)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+   first_offset, end_offset, layout, arrived_at, payload, encoding)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
@@ -90,4 +91,5 @@ def _insertion(stream: int, part: SequencedBatch, now: int) -> Statement:
         int(span.layout),  # for any type but int, sqlite3 searches for an adapter: 3 us
         now,
         row.payload,
+        None if row.encoding == S2_RECORDS else row.encoding,
     )

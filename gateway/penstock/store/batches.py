@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from functools import cache, partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from penstock_codecs.byte_layout import Layout, bodies_of, starts_of, to_bytes
+from penstock_codecs.byte_layout import BYTES, Layout, bodies_of, starts_of, to_bytes
+from penstock_codecs.codec import RecordEncoding, installed_encodings
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import KIB
 from penstock_codecs.model import (
@@ -35,6 +37,7 @@ __all__ = [
     "broken",
     "bytes_of",
     "decode_stored",
+    "encoding_named",
     "index_of",
     "index_of_id",
     "join",
@@ -51,7 +54,7 @@ class BatchRow(NamedTuple):
     """The stored row of one append, except for its place in the stream's bytes, which is a `ByteSpan`.
 
     The payload is the bytes themselves if the layout `is_exact` (then all records have one timestamp), else the
-    records in S2's encoding: the form that most of its readers want.
+    records in `encoding`: S2's, the form that most of its readers want, or that of a codec, in which they came.
     """
 
     last_seq: int
@@ -60,6 +63,7 @@ class BatchRow(NamedTuple):
     first_id: RecordId
     layout: Layout
     payload: bytes
+    encoding: str = S2_RECORDS
 
     @property
     def first_seq(self) -> int:
@@ -76,31 +80,36 @@ class ByteSpan(NamedTuple):
 
 
 def batch_of_rows(rows: Sequence[BatchRow], tail: StreamPosition | None = None) -> RecordBatch:
-    """Join adjacent rows into one batch. S2 records are not decoded, since joined payloads are a payload."""
+    """Join adjacent rows into one batch. Rows of one encoding are not decoded, since joined payloads are a payload."""
     first_id, metered = rows[0].first_id, sum(row.metered for row in rows)
-    if any(row.layout.is_exact for row in rows):
+    encoding = rows[0].encoding
+    if any(row.layout.is_exact or row.encoding != encoding for row in rows):
         columns = [
-            _columns(some) if layout.is_exact else decode_stored(_together(some))
-            for layout, some in ((layout, list(some)) for layout, some in groupby(rows, attrgetter("layout")))
+            _columns(some) if layout.is_exact else decode_stored(_together(some), encoding)
+            for (layout, encoding), some in (
+                (key, list(some)) for key, some in groupby(rows, attrgetter("layout", "encoding"))
+            )
         ]
         return RecordBatch(_joined(columns), first_id=first_id, tail=tail, metered=metered)
     count = sum(row.records for row in rows)
-    return batch_of_payloads([row.payload for row in rows], rows[0].first_seq, count, metered, first_id, tail)
+    payloads = [row.payload for row in rows]
+    return batch_of_payloads(payloads, encoding, rows[0].first_seq, count, metered, first_id, tail)
 
 
 def batch_of_payloads(
     payloads: list[bytes],
+    encoding: str,
     first_seq_num: int,
     count: int,
     metered: int,
     first_id: RecordId | None,
     tail: StreamPosition | None = None,
 ) -> RecordBatch:
-    """Return adjacent payloads in S2's encoding as one batch, which is not decoded yet."""
+    """Return adjacent payloads in one encoding as one batch, which is not decoded yet."""
     large = sum(map(len, payloads)) >= _LARGE * len(payloads)
     return RecordBatch.from_wire(
-        WireBytes(S2_RECORDS, tuple(payloads) if large else (b"".join(payloads),)),
-        decode_stored,
+        WireBytes(encoding, tuple(payloads) if large else (b"".join(payloads),)),
+        decode_stored if encoding == S2_RECORDS else partial(decode_stored, encoding=encoding),
         count=count,
         first_seq_num=first_seq_num,
         metered=metered,
@@ -112,22 +121,33 @@ def batch_of_payloads(
 def join(batches: Sequence[RecordBatch], tail: StreamPosition | None) -> RecordBatch:
     """Join adjacent batches of the store into one, with another tail."""
     first, metered = batches[0], sum(batch.metered for batch in batches)
-    wires = [batch.wire.data for batch in batches if batch.wire is not None and batch.wire.encoding == S2_RECORDS]
-    if len(wires) < len(batches):
+    encodings = {None if batch.wire is None else batch.wire.encoding for batch in batches}
+    encoding = encodings.pop()
+    if encodings or encoding in (None, BYTES):
         columns = _joined([batch.columns for batch in batches])
         return RecordBatch(columns, first_id=first.first_id, tail=tail, metered=metered)
     count = sum(batch.count for batch in batches)
-    return batch_of_payloads(wires, first.first_seq_num, count, metered, first.first_id, tail)
+    payloads = [batch.wire.data for batch in batches if batch.wire is not None]
+    return batch_of_payloads(payloads, encoding, first.first_seq_num, count, metered, first.first_id, tail)
 
 
 def _together(rows: Sequence[BatchRow]) -> bytes:
     return rows[0].payload if len(rows) == 1 else b"".join([row.payload for row in rows])
 
 
-def decode_stored(payload: bytes) -> Columns:
-    """Decode stored records in S2's encoding. Raises OperationFailed(STORAGE) if they are malformed."""
+@cache
+def encoding_named(name: str) -> RecordEncoding:
+    """Return the encoding of a codec. Raises OperationFailed(STORAGE) if no installed codec has it."""
+    found = installed_encodings().get(name)
+    if found is None:
+        raise fail(FailureCode.STORAGE, f"records are stored in encoding {name}, which no installed codec has")
+    return found
+
+
+def decode_stored(payload: bytes, encoding: str = S2_RECORDS) -> Columns:
+    """Decode stored records. Raises OperationFailed(STORAGE) if they are malformed."""
     try:
-        return decode_records(payload)
+        return decode_records(payload) if encoding == S2_RECORDS else encoding_named(encoding).decode(payload)
     except OperationFailed as error:  # the fault of the store, not of a client
         raise broken(error.failure.message) from error
 
@@ -147,9 +167,9 @@ def _columns(rows: Sequence[BatchRow]) -> Columns:
     return Columns(range(first, first + len(bodies)), timestamps, bodies)
 
 
-def bytes_of(payload: bytes, layout: Layout) -> bytes:
+def bytes_of(payload: bytes, layout: Layout, encoding: str) -> bytes:
     """Return the bytes of a stored batch."""
-    return payload if layout.is_exact else to_bytes(decode_stored(payload), layout)
+    return payload if layout.is_exact else to_bytes(decode_stored(payload, encoding), layout)
 
 
 def _joined(columns: Sequence[Columns]) -> Columns:

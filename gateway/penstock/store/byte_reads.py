@@ -28,7 +28,7 @@ from penstock_codecs.byte_rendering import RefusedRecord, Rendered, RenderedSlic
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import NO_HEADERS, Columns, RecordBatch, RecordId, metered_size
-from penstock_codecs.s2.protobuf import decode_bodies
+from penstock_codecs.s2.protobuf import S2_RECORDS, decode_bodies
 
 __all__ = ["ByteReads", "RowCursor", "read_rows"]
 
@@ -43,7 +43,8 @@ MOST_METERED: Final = 8 * MIB
 
 # A row that ends at the offset is needed only if its last records may be without bytes; see `all_have_bytes`.
 _ROWS: Final = f"""
-SELECT last_seq, count, metered, first_offset, end_offset, layout, payload FROM batches INDEXED BY batches_by_seq
+SELECT last_seq, count, metered, first_offset, end_offset, layout, encoding, payload FROM batches
+INDEXED BY batches_by_seq
 WHERE stream = ?1 AND last_seq >= ?3
   AND NOT (end_offset = ?2 AND first_offset < ?2 AND (
     layout & {int(Layout.RAW | Layout.SENT)} != 0 OR (layout = 0 AND end_offset - first_offset = metered)))
@@ -83,8 +84,8 @@ def _chosen(db: sqlite3.Connection, stream: int, after: RowCursor, max_bytes: in
         return
     records = size = 0
     parameters = (stream, after.offset, to_sql(number))
-    for last, count, metered, first, end_offset, layout, payload in db.execute(_ROWS, parameters):
-        row = BatchRow(from_sql(last), count, metered, NO_ID, Layout(layout), payload)
+    for last, count, metered, first, end_offset, layout, encoding, payload in db.execute(_ROWS, parameters):
+        row = BatchRow(from_sql(last), count, metered, NO_ID, Layout(layout), payload, encoding or S2_RECORDS)
         if row.last_seq >= end:
             break
         yield _ByteRow(row, first, end_offset)
@@ -95,11 +96,12 @@ def _chosen(db: sqlite3.Connection, stream: int, after: RowCursor, max_bytes: in
 
 
 def _pieces(rows: list[_ByteRow]) -> Iterator[list[_ByteRow]]:
-    """Group adjacent rows of one layout, up to PIECE_BYTES: joined bytes are copied once more for the reader."""
+    """Group adjacent rows of one layout and encoding, up to PIECE_BYTES: joined bytes are copied once more."""
     piece: list[_ByteRow] = []
     size = 0
     for row in rows:
-        if piece and (size >= PIECE_BYTES or row.row.layout != piece[0].row.layout):
+        kinds = {(one.row.layout, one.row.encoding) for one in (row, *piece[:1])}
+        if piece and (size >= PIECE_BYTES or len(kinds) > 1):
             yield piece
             piece, size = [], 0
         piece.append(row)
@@ -109,7 +111,7 @@ def _pieces(rows: list[_ByteRow]) -> Iterator[list[_ByteRow]]:
 
 
 def _rendered(rows: list[_ByteRow]) -> Rendered:
-    """Render adjacent rows of one layout: their joined payloads are a payload in every layout."""
+    """Render adjacent rows of one layout and encoding: their joined payloads are a payload."""
     layout, first_offset = rows[0].row.layout, rows[0].first_offset
     if layout.is_exact:
         payloads = [row.payload for row, _, _ in rows]
@@ -127,6 +129,8 @@ def _columns(batch: RecordBatch) -> Columns:
     Headers are metered, so there are none if the bodies alone have the metered size.
     """
     assert batch.wire is not None
+    if batch.wire.encoding != S2_RECORDS:
+        return batch.columns
     try:
         bodies = decode_bodies(batch.wire.data)
     except OperationFailed:

@@ -117,7 +117,7 @@ class RecordCipher:
             body if index in commands else self._sealed(body, append.headers.get(index, ()))
             for index, body in enumerate(append.bodies)
         ]
-        return replace(append, bodies=bodies, headers=commands)
+        return replace(append, bodies=bodies, headers=commands, wire=None)
 
     def opened(self, batch: RecordBatch) -> RecordBatch:
         """Return the batch with its records decrypted.

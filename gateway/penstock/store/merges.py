@@ -33,10 +33,13 @@ from penstock_codecs.byte_layout import Layout, Run, runs_of
 from penstock_codecs.byte_operations import Attribute, Merge, Merged
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
+from penstock_codecs.s2.protobuf import S2_RECORDS
 
 __all__ = ["StoreMerges"]
 
-_ALL: Final = "SELECT payload, layout FROM batches INDEXED BY batches_by_seq WHERE stream = ? ORDER BY last_seq"
+_ALL: Final = (
+    "SELECT payload, layout, encoding FROM batches INDEXED BY batches_by_seq WHERE stream = ? ORDER BY last_seq"
+)
 _RECORD_BYTES: Final = 64
 """Approximate memory of a record besides its bytes, as for appends."""
 
@@ -154,5 +157,6 @@ class StoreMerges:
 
 
 def _runs(db: sqlite3.Connection, stream: int, length: int, envelopes: Layout) -> list[Run] | None:
-    data = b"".join([bytes_of(payload, Layout(layout)) for payload, layout in db.execute(_ALL, (stream,))])
+    rows = db.execute(_ALL, (stream,))
+    data = b"".join([bytes_of(payload, Layout(layout), encoding or S2_RECORDS) for payload, layout, encoding in rows])
     return runs_of(data, envelopes) if len(data) == length else None

@@ -30,7 +30,8 @@ __all__ = ["at_tail", "find_byte", "find_position", "first_offset", "is_beyond",
 Found = FromSeqNum | FromTimestamp | FromRecordId | FromByteOffset
 
 _COLUMNS: Final = """
-SELECT last_seq, count, metered, first_ts, first_id_seq, layout, payload, first_offset, end_offset FROM batches
+SELECT last_seq, count, metered, first_ts, first_id_seq, layout, encoding, payload, first_offset, end_offset
+FROM batches
 """
 # Two rows: an offset at the end of a row belongs to its last records if they are without bytes, else to the next row.
 _FROM: Final = f"{_COLUMNS} INDEXED BY batches_by_seq WHERE stream = ? AND last_seq >= ? ORDER BY last_seq LIMIT 2"
@@ -144,5 +145,6 @@ def _find_byte(db: sqlite3.Connection, stream: int, offset: int) -> int | None:
 
 
 def _stored(row: tuple[Any, ...]) -> tuple[RecordBatch, ByteSpan]:
-    stored = row_from_sql(row[:7])
-    return batch_of_rows([stored]), ByteSpan(row[7], row[8], stored.layout)
+    *stored, first, end = row
+    found = row_from_sql(tuple(stored))
+    return batch_of_rows([found]), ByteSpan(first, end, found.layout)

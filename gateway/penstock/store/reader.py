@@ -20,6 +20,7 @@ from penstock.store.u64 import from_sql, to_sql
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.limits import MIB, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import RecordBatch, RecordId
+from penstock_codecs.s2.protobuf import S2_RECORDS
 
 __all__ = ["READ_BYTES", "ReaderThreads", "read_batches", "row_from_sql"]
 
@@ -29,11 +30,13 @@ READ_BYTES: Final = 4 * MIB
 """Metered bytes after which a read in a thread takes up no further batch."""
 
 _ROWS: Final = """
-SELECT last_seq, count, metered, first_ts, first_id_seq, layout, payload FROM batches INDEXED BY batches_by_seq
+SELECT last_seq, count, metered, first_ts, first_id_seq, layout, encoding, payload
+FROM batches INDEXED BY batches_by_seq
 WHERE stream = ? AND last_seq >= ? ORDER BY last_seq LIMIT ?
 """
 _LAYOUT: Final = 5
-"""Place of the layout in such a row."""
+"""Place of the layout in such a row, before that of the encoding."""
+_ENCODING: Final = 6
 _EXACT: Final = int(Layout.RAW | Layout.SENT)
 
 
@@ -73,10 +76,10 @@ class ReaderThreads:
 
 
 def row_from_sql(row: tuple[Any, ...]) -> BatchRow:
-    """Convert columns last_seq, count, metered, first_ts, first_id_seq, layout, payload of table `batches`."""
-    last_seq, count, metered, first_ts, first_id_seq, layout, payload = row
+    """Convert columns of table `batches`, from last_seq to payload as in `_ROWS`."""
+    last_seq, count, metered, first_ts, first_id_seq, layout, encoding, payload = row
     first_id = RecordId(from_sql(first_ts), from_sql(first_id_seq))
-    return BatchRow(from_sql(last_seq), count, metered, first_id, Layout(layout), payload)
+    return BatchRow(from_sql(last_seq), count, metered, first_id, Layout(layout), payload, encoding or S2_RECORDS)
 
 
 def read_batches(
@@ -85,7 +88,8 @@ def read_batches(
     """Return the stored records from the beginning of `span` on, as up to `most` consecutive batches of whole rows.
 
     A batch has as many rows as its limits and those of the read (`max_records`, `max_bytes`) allow, but at least one.
-    It ends before a row that would not fit if it were like the one before it, so that hardly a payload is read in vain.
+    It ends before a row that would not fit if it were like the one before it, so that hardly a payload is read in vain,
+    and before one of another encoding.
     No batch begins after READ_BYTES. A row that begins before `span` is cut, and alone in its batch; rows that begin
     after it are left out, since they are not published yet. If rows were purged meanwhile, the first batch begins
     later.
@@ -115,7 +119,8 @@ def _batches(
         first = from_sql(last_seq) - count + 1
         if first >= span.stop:
             break
-        if rows and (records + count > most_records or size + metered > most_bytes):
+        full = records + count > most_records or size + metered > most_bytes
+        if rows and (full or row[_ENCODING] != rows[0][_ENCODING]):
             yield _batch(rows, records, size)
             rows, records, size = [], 0, 0
         rows.append(row)
@@ -132,6 +137,6 @@ def _batch(rows: list[tuple[Any, ...]], records: int, metered: int) -> RecordBat
     """Return adjacent rows as one batch. Objects for the rows are made only if some hold bytes: 1 us a row."""
     if any(row[_LAYOUT] & _EXACT for row in rows):
         return batch_of_rows([row_from_sql(row) for row in rows])
-    last_seq, count, _, first_ts, first_id_seq = rows[0][:_LAYOUT]
-    first_id = RecordId(from_sql(first_ts), from_sql(first_id_seq))
-    return batch_of_payloads([row[-1] for row in rows], from_sql(last_seq) - count + 1, records, metered, first_id)
+    last_seq, count, _, first_ts, first_id_seq, _, encoding, _ = rows[0]
+    first, first_id = from_sql(last_seq) - count + 1, RecordId(from_sql(first_ts), from_sql(first_id_seq))
+    return batch_of_payloads([row[-1] for row in rows], encoding or S2_RECORDS, first, records, metered, first_id)

@@ -246,7 +246,7 @@ class StoreReadSession(ReadSession):
         self._bounds = _Bounds(
             U64_MAX if read.count is None else read.count, U64_MAX if read.max_bytes is None else read.max_bytes
         )
-        self._pages = read.count is not None and read.count <= S2_MAX_BATCH_RECORDS
+        self._pages = read.paged or (read.count is not None and read.count <= S2_MAX_BATCH_RECORDS)
         self._until = read.until
         self._waits = read.wait is None or read.wait > 0 if not read.bounded else bool(read.wait)
         self._deadline: float | None = None
@@ -344,7 +344,7 @@ class StoreReadSession(ReadSession):
         batch = whole
         if self._cipher is not None:
             batch = self._cipher.opened(whole.part(0, min(whole.count, self._bounds.count, S2_MAX_BATCH_RECORDS)))
-        limited = _limited(batch)
+        limited = batch if batch.wire is not None and batch.wire.encoding == self._read.encoding else _limited(batch)
         delivered = self._bounds.cut(limited)
         if delivered is None or delivered.count < limited.count:
             self._ended = True
@@ -413,7 +413,7 @@ class StoreReadSession(ReadSession):
 
     def _read_ahead(self) -> None:
         """Start reading the next batches while those before them are sent to the client."""
-        if self._fetch is not None or self._ended:
+        if self._fetch is not None or self._ended or self._read.paged:
             return
         position = self._ready[-1].next_seq_num if self._ready else self._position
         oldest = self._stream.recent.first_seq_num

@@ -165,7 +165,13 @@ CREATE TABLE usage (              -- what was done (penstock.store.usage)
 ) WITHOUT ROWID;
 """
 
-_MIGRATIONS: Final = (_TABLES, _RESOLVED_CONFIGS, _ONE_INDEX, _CIPHERS, _USAGE)
+_ENCODINGS: Final = """
+-- the encoding of a payload that is neither bytes nor `records` of protobuf s2.v1.ReadBatch: a codec's own, in which
+-- the records came
+ALTER TABLE batches ADD COLUMN encoding TEXT;
+"""
+
+_MIGRATIONS: Final = (_TABLES, _RESOLVED_CONFIGS, _ONE_INDEX, _CIPHERS, _USAGE, _ENCODINGS)
 """Entry n migrates a file from version n to n + 1. Released entries never change; new ones are added."""
 
 _OPTIONS: Final[Any] = {"isolation_level": None, "check_same_thread": False, "timeout": 10.0}

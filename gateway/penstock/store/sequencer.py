@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from penstock.store.batches import BatchRow, ByteSpan
+from penstock.store.batches import BatchRow, ByteSpan, encoding_named
 from penstock.store.heads import StreamHead
 from penstock_codecs.byte_layout import BYTES, Layout, Run, byte_length, to_bytes
 from penstock_codecs.byte_operations import AppendBytes, WriterPosition
@@ -101,8 +101,19 @@ def sequence(
     _check_conditions(append.match_seq_num, append.fencing_token, head)
     timestamps = _timestamps(append, head, config, arrived_at)
     columns = Columns(_numbers(append.bodies, head), timestamps, append.bodies, append.headers)
-    part, after = _part(columns, append.metered, _layout_of(columns, envelopes), head, arrived_at)
+    layout, kept = _layout_of(columns, envelopes), _kept(append, timestamps, head.next_seq)
+    part, after = _part(columns, append.metered, layout, head, arrived_at, kept=kept)
     return Sequenced((part,), _apply(commands, after, head.next_seq) if commands else after)
+
+
+def _kept(append: Append, timestamps: Sequence[int], first_seq_num: int) -> WireBytes | None:
+    """Return the records in the encoding in which they came; None if it is no codec's, or cannot spell their place."""
+    if append.wire is None:
+        return None
+    name, payload = append.wire.encoding, append.wire.data
+    changed = None if timestamps == append.timestamps else timestamps
+    placed = encoding_named(name).place(payload, first_seq_num, changed)
+    return None if placed is None else WireBytes(name, (placed,))
 
 
 def check_bytes(append: AppendBytes, head: StreamHead, position: int) -> None:
@@ -151,9 +162,16 @@ def _numbers(bodies: Sequence[bytes], head: StreamHead) -> range:
 
 
 def _part(
-    columns: Columns, metered: int, layout: Layout, head: StreamHead, arrived_at: int, data: bytes | None = None
+    columns: Columns,
+    metered: int,
+    layout: Layout,
+    head: StreamHead,
+    arrived_at: int,
+    data: bytes | None = None,
+    kept: WireBytes | None = None,
 ) -> tuple[SequencedBatch, StreamHead]:
     """Append records to `head`; return them as a part, and the head after them. `data`: their bytes, if available.
+    `kept`: the records in the encoding of a codec, to be stored in it.
 
     Measured per event of 100 B: using given bytes takes 0.01 us, rendering them 0.06 us.
     """
@@ -164,8 +182,8 @@ def _part(
     if layout.is_exact:
         wire = WireBytes(BYTES, (to_bytes(columns, layout) if data is None else data,))
     else:
-        wire = WireBytes(S2_RECORDS, (encode_records(columns),))
-    row = BatchRow(last_seq, count, metered, first_id, layout, wire.data)
+        wire = kept or WireBytes(S2_RECORDS, (encode_records(columns),))
+    row = BatchRow(last_seq, count, metered, first_id, layout, wire.data, S2_RECORDS if kept is None else kept.encoding)
     span = ByteSpan(head.next_offset, head.next_offset + length, layout)
     batch = RecordBatch(columns, first_id=first_id, metered=metered)
     batch.wire = wire
@@ -232,6 +250,10 @@ def _timestamps(append: Append, head: StreamHead, config: StreamConfig, arrived_
 
 def _raised(given: Sequence[int | None], last: int, cap: int, arrived_at: int) -> list[int]:
     """Return the clients' timestamps, lowered to `cap` and then raised so that they never decrease."""
+    if None not in given:
+        risen = [last, *(timestamp for timestamp in given if timestamp is not None), cap]
+        if risen == sorted(risen):  # as nearly always
+            return risen[1:-1]
     timestamps = []
     for timestamp in given:
         wanted = arrived_at if timestamp is None else min(timestamp, cap)

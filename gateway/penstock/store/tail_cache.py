@@ -56,6 +56,10 @@ class _Cached:
         return self._rendered
 
 
+def _encoding(batch: RecordBatch) -> str | None:
+    return None if batch.wire is None else batch.wire.encoding
+
+
 def _first_seq_num(cached: _Cached) -> int:
     return cached.batch.first_seq_num
 
@@ -187,7 +191,7 @@ class TailCache:
             batch = cached.batch
             count += batch.count
             metered += batch.metered
-            if count > S2_MAX_BATCH_RECORDS or metered > S2_MAX_BATCH_BYTES:
+            if count > S2_MAX_BATCH_RECORDS or metered > S2_MAX_BATCH_BYTES or _encoding(batch) != _encoding(first):
                 break
             some.append(batch)
         return join(some, tail)

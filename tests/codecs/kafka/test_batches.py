@@ -77,7 +77,7 @@ def test_batches_are_read_as_they_were_written(given_batches: list[KafkaBatch], 
     found = list(read_batches(data + one_record(b"x" * 100)[:rest]))
     assert [encode_batch(batch) for batch in found] == [encode_batch(batch) for batch in given_batches]
     for batch, before in zip(found, given_batches, strict=True):
-        columns = (batch.keys, batch.values, batch.headers, batch.offsets, batch.next_offset)
+        columns = (batch.keys, batch.values, batch.headers, list(batch.offsets), batch.next_offset)
         assert columns == (before.keys, before.values, before.headers, before.offsets, before.next_offset)
         assert list(batch.timestamps) == list(before.timestamps)
 

@@ -13,9 +13,10 @@ from penstock_codecs.kafka.batches import BATCH_HEADER, KafkaBatch, encode_batch
 from penstock_codecs.kafka.carrying import KEY, NULL
 from penstock_codecs.kafka.client_errors import broker_failure
 from penstock_codecs.kafka.client_records import read_fetched, to_produced
+from penstock_codecs.kafka.kept import KAFKA_BATCHES
 from penstock_codecs.kafka.record_messages import AbortedTransaction
 from penstock_codecs.limits import MIB
-from penstock_codecs.model import Header, Headers
+from penstock_codecs.model import Header, Headers, WireBytes
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=3).map(str.encode)
 HEADERS = st.lists(st.builds(Header, NAMES, st.binary(max_size=3)), max_size=2).map(tuple)
@@ -32,7 +33,8 @@ def data(first: int, *values: bytes, producer: int = -1, **options: object) -> b
 
 
 def fetched(content: bytes, start: int = 0, *aborted: AbortedTransaction) -> tuple[dict[int, bytes], int]:
-    runs, after = read_fetched(content, start, aborted)
+    found, after = read_fetched(content, start, aborted)
+    runs = [run.columns for run in found]
     for run in runs:
         assert list(run.seq_nums) == list(range(run.seq_nums[0], run.seq_nums[0] + len(run.bodies)))
     return {n: body for run in runs for n, body in zip(run.seq_nums, run.bodies, strict=True)}, after
@@ -58,7 +60,8 @@ def test_records_come_back_as_they_were_produced(records: list[tuple[bytes, Head
         offsets=range(base, base + count),
     )
     runs, after = read_fetched(encode_batch(sent), base)
-    [run] = runs
+    [(run, kept)] = runs
+    assert kept == WireBytes(KAFKA_BATCHES, (encode_batch(sent),))
     assert (run.bodies, run.headers, after) == (bodies, headers, base + count)
 
 
@@ -66,7 +69,7 @@ def test_a_null_value_is_named() -> None:
     runs, _ = read_fetched(
         encode_batch(KafkaBatch(keys=[None], values=[None], timestamps=[1], offsets=[0])), 0, max_bytes=MIB
     )
-    assert runs[0].headers == {0: (Header(NULL, b"value"),)}
+    assert runs[0].columns.headers == {0: (Header(NULL, b"value"),)}
 
 
 def test_compaction_leaves_gaps() -> None:
@@ -118,8 +121,22 @@ def test_transactions() -> None:
 def test_a_broker_that_stamps() -> None:
     """Its time is that of the batch; the records keep what their producer said."""
     batch = KafkaBatch(append_time=True, keys=[None] * 2, values=[b"a", b"b"], timestamps=[3, 9], offsets=[0, 1])
-    [run], _ = read_fetched(encode_batch(batch), 0)
+    [(run, _)], _ = read_fetched(encode_batch(batch), 0)
     assert list(run.timestamps) == [9, 9]
+
+
+@pytest.mark.parametrize(
+    ("content", "start"),
+    [
+        (data(0, b"a", b"b"), 1),
+        (data(0, b"a", b"b", offsets=[0, 2]), 0),
+        (data(0, b"a", b"b", next_offset=4), 0),
+    ],
+    ids=["cut", "gap", "end"],
+)
+def test_batches_that_are_not_handed_out_as_they_are(content: bytes, start: int) -> None:
+    runs, _ = read_fetched(content, start)
+    assert runs and all(run.kept is None for run in runs)
 
 
 @pytest.mark.parametrize("record", [{"headers": {1: ((b"", b"x"),)}}, {"values": [b"a", b"x" * MIB]}])

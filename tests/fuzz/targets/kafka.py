@@ -17,10 +17,12 @@ from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.kafka import PLUGIN, KafkaClient, KafkaRequest, KafkaServer
 from penstock_codecs.kafka.apis import APIS
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch, read_batches
+from penstock_codecs.kafka.carrying import ENCODING, parts_of
 from penstock_codecs.kafka.client_records import read_fetched
 from penstock_codecs.kafka.cluster_messages import ApiVersionsRequest
 from penstock_codecs.kafka.compression import KafkaCompression
 from penstock_codecs.kafka.conversation import encode_request, encode_response, read_request, read_response
+from penstock_codecs.kafka.kept import keep
 from penstock_codecs.kafka.sasl import ScramClient, ScramServer, plain_credentials, plain_message
 from penstock_codecs.kafka.wire import KafkaFault
 
@@ -131,10 +133,26 @@ def _check_batches(said: bytes) -> None:
     for batch in read_batches(said, max_bytes=MOST_BYTES, max_records=MOST_ITEMS):
         assert len(batch.values) == len(batch.keys) == len(batch.offsets) <= MOST_ITEMS
         assert sum(len(value or b"") for value in batch.values) <= MOST_BYTES
+        _check_kept(batch)
     start = int.from_bytes(said[:8], "big", signed=True)
     found = read_fetched(said, start, max_bytes=MOST_BYTES)
-    numbers = [number for run in found.runs for number in run.seq_nums]
+    numbers = [number for run in found.runs for number in run.columns.seq_nums]
     assert all(start <= number < found.next_offset for number in numbers), found
+
+
+def _check_kept(batch: KafkaBatch) -> None:
+    """Check that a batch which can be kept holds the records that an append of it has, wherever it is placed."""
+    wire = keep(batch) if len(batch) else None
+    if wire is None:
+        return
+    [part] = parts_of(batch, whole=True)
+    for timestamps in (None, [7] * len(batch), list(range(len(batch)))):
+        placed = ENCODING.place(wire.data, 5, timestamps)
+        assert placed is not None
+        columns = ENCODING.decode(placed)
+        assert (columns.bodies, columns.headers) == (part.bodies, part.headers)
+        assert list(columns.timestamps) == list(timestamps or batch.timestamps)
+        assert columns.seq_nums == range(5, 5 + len(batch))
 
 
 def _check_topics(said: bytes) -> None:

@@ -101,7 +101,7 @@ async def position_of(back: Back, stream: StreamRef, writer: Attribute) -> int:
 def append_plain(stream: StreamRef, part: RecordsPart) -> Append:
     """Return the operation that appends records."""
     timestamps = None if all(time is None for time in part.timestamps) else part.timestamps
-    return Append(stream, part.bodies, part.metered, part.headers, timestamps, create_if_missing=False)
+    return Append(stream, part.bodies, part.metered, part.headers, timestamps, create_if_missing=False, wire=part.wire)
 
 
 async def append_as(back: Back, stream: StreamRef, part: RecordsPart, writer: WriterPosition) -> Appended:
@@ -116,6 +116,7 @@ async def append_as(back: Back, stream: StreamRef, part: RecordsPart, writer: Wr
                 plain.headers,
                 plain.timestamps,
                 create_if_missing=False,
+                wire=part.wire,
                 writer=writer,
             )
         )

@@ -134,7 +134,7 @@ class _S2Back(BackKind[S2BackTable]):
         credentials(name, table)
 
     def side(self, table: S2BackTable) -> BackSide:
-        able = frozenset(Capability) - {Capability.TABLES}
+        able = frozenset(Capability) - {Capability.TABLES, Capability.LARGE_BATCHES}
         return BackSide(kind=self.kind, capabilities=able, delivery=table.delivery, passes="S2S")
 
     def describe(self, table: S2BackTable | S2SseBackTable) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.backs import DecodedBack
+from support.backs import DecodedBack, SmallBatches
 from support.kafka.front import Client, Connect, fetched, records, serving
 from support.s3p.front import store_with_basin
 
@@ -197,7 +197,7 @@ async def test_producers_are_known_after_a_restart(tmp_path: Path) -> None:
         assert (await client.produce(records(b"c", producer=9, sequence=2))).base_offset == 2
 
 
-class _Dies(DecodedBack):
+class _Dies(SmallBatches):
     """A back that fails each append by a writer after the first `left`, as if the gateway had stopped there."""
 
     left = 1

@@ -70,6 +70,7 @@ CAPABILITIES: Final = frozenset(
         Capability.TRIM,
         Capability.FOLLOW,
         Capability.LOCATE,
+        Capability.LARGE_BATCHES,
     }
 )
 

@@ -24,7 +24,7 @@ from penstock.protocols.kafka.back.positions import COMMITTED, KafkaPositions
 from penstock.protocols.kafka.names import TopicPartition
 from penstock.store.batches import index_of_id
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.kafka.client_records import FetchedRecords, read_fetched
+from penstock_codecs.kafka.client_records import FetchedRecords, FetchedRun, read_fetched
 from penstock_codecs.kafka.record_messages import (
     FetchPartition,
     FetchPartitionResult,
@@ -33,7 +33,7 @@ from penstock_codecs.kafka.record_messages import (
     FetchTopic,
 )
 from penstock_codecs.limits import MIB, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
-from penstock_codecs.model import Columns, RecordBatch, RecordId, StreamPosition
+from penstock_codecs.model import RecordBatch, RecordId, StreamPosition
 from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Read
 
 __all__ = ["KafkaReadSession", "open_kafka_read", "read_timestamps"]
@@ -254,17 +254,22 @@ class KafkaReadSession(ReadSession):
         if not batches:
             self._position = self._asked_from
 
-    def _risen(self, records: FetchedRecords) -> list[Columns]:
+    def _risen(self, records: FetchedRecords) -> list[FetchedRun]:
         """Return the runs with timestamps that never fall: those of other producers may, and get that of the record
         before them, as far as the read has seen it."""
-        for run in records.runs:
+        runs: list[FetchedRun] = []
+        for run, kept in records.runs:
             rising = list(accumulate(run.timestamps, max, initial=self._timestamp or 0))[1:]
+            runs.append(FetchedRun(run, kept if rising == run.timestamps else None))
             run.timestamps, self._timestamp = rising, rising[-1]
-        return records.runs
+        return runs
 
-    async def _batch(self, run: Columns) -> RecordBatch:
+    async def _batch(self, fetched: FetchedRun) -> RecordBatch:
+        run = fetched.columns
         if not self._identifies:
-            return RecordBatch(run)
+            batch = RecordBatch(run)
+            batch.wire = fetched.kept
+            return batch
         offset, timestamp = run.seq_nums[0], run.timestamps[0]
         known = self._first_of
         if known is None or known[0] != timestamp:
@@ -293,7 +298,8 @@ class KafkaReadSession(ReadSession):
         if part is None:
             self._position = batch.next_seq_num
             return None
-        if part.count > S2_MAX_BATCH_RECORDS or part.metered > S2_MAX_BATCH_BYTES:
+        whole = part.wire is not None and part.wire.encoding == self._read.encoding
+        if not whole and (part.count > S2_MAX_BATCH_RECORDS or part.metered > S2_MAX_BATCH_BYTES):
             self._ended = False
             stop = first + max(min(S2_MAX_BATCH_RECORDS, part.fitting(S2_MAX_BATCH_BYTES)), 1)
             part = batch.part(first, stop)

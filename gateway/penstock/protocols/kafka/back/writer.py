@@ -23,6 +23,8 @@ from penstock.protocols.kafka.names import TopicPartition
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka.batches import BATCH_HEADER, NO_PRODUCER, KafkaBatch, KafkaHeaders, encode_batch
 from penstock_codecs.kafka.client_records import ProducedRecords, to_produced
+from penstock_codecs.kafka.compression import KafkaCompression
+from penstock_codecs.kafka.kept import KAFKA_BATCHES, as_producer, compression_of
 from penstock_codecs.kafka.record_messages import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -32,7 +34,7 @@ from penstock_codecs.kafka.record_messages import (
     ProduceResponse,
     ProduceTopic,
 )
-from penstock_codecs.limits import MIB
+from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import StreamPosition
 from penstock_codecs.operations import Append, Appended
 
@@ -43,11 +45,26 @@ _ALL: Final = -1
 _PER_RECORD: Final = 24
 """Most bytes of a record beside its body and headers."""
 _SEQUENCES: Final = 1 << 31
+_ALONE: Final = 16 * KIB
+"""Least bytes of a client's batch that is passed on as it came while others wait: a request costs as much as encoding
+as many bytes."""
 
 
-class KafkaWriter(GroupingWriter[ProducedRecords, Appended]):
+_Queued = QueuedAppend[ProducedRecords | None, Appended]
+
+
+def _kept(append: Append) -> bytes | None:
+    """Return the batch that a client of Kafka sent."""
+    wire = append.wire
+    return wire.data if wire is not None and wire.encoding == KAFKA_BATCHES else None
+
+
+class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
     """The writer of one partition. `by_arrival`: the leader stamps its records (LogAppendTime); otherwise the writer
-    does, with the client's timestamps where they neither fall nor lie in the future."""
+    does, with the client's timestamps where they neither fall nor lie in the future.
+
+    A batch that a client of Kafka sent is passed on as it came, with this writer as its producer, if it keeps its
+    timestamps and is sent alone. Small ones that wait are sent together; their part is not None."""
 
     patient = True
 
@@ -81,7 +98,7 @@ class KafkaWriter(GroupingWriter[ProducedRecords, Appended]):
         self._last: int | None = None  # the newest timestamp, unless the leader stamps
         self._sent: tuple[object, list[int]] | None = None  # the request in progress, with its timestamps
 
-    def encode(self, append: Append) -> tuple[ProducedRecords, int]:
+    def encode(self, append: Append) -> tuple[ProducedRecords | None, int]:
         """Return the columns of an append; see `GroupingWriter.encode`. Raises NOT_IMPLEMENTED for what Kafka lacks."""
         for given, what in (
             (append.match_seq_num, "condition on the next number (match_seq_num)"),
@@ -91,13 +108,17 @@ class KafkaWriter(GroupingWriter[ProducedRecords, Appended]):
             if given is not None:
                 raise fail(FailureCode.NOT_IMPLEMENTED, f"{self._brokers.where}: Kafka knows no {what}")
         size = BATCH_HEADER + append.metered + _PER_RECORD * len(append.bodies)
-        return to_produced(append.bodies, append.headers), size
+        alone = _kept(append) is not None and size >= _ALONE
+        return None if alone else to_produced(append.bodies, append.headers), size
+
+    def alone(self, part: ProducedRecords | None) -> bool:
+        return part is None
 
     def begin_again(self) -> None:
         """Be another producer; see `GroupingWriter.begin_again`."""
         self._producer, self._sequence, self._sent = None, 0, None
 
-    async def store(self, appends: Sequence[QueuedAppend[ProducedRecords, Appended]]) -> None:
+    async def store(self, appends: Sequence[_Queued]) -> None:
         """Produce one batch; see `GroupingWriter.store`."""
         if self._idempotent and self._producer is None:
             self._producer = await self._new_producer()
@@ -124,7 +145,7 @@ class KafkaWriter(GroupingWriter[ProducedRecords, Appended]):
         self._brokers.check(self.partition, answer.error_code)
         return answer.producer_id, answer.producer_epoch
 
-    async def _stamps(self, appends: Sequence[QueuedAppend[ProducedRecords, Appended]]) -> list[int]:
+    async def _stamps(self, appends: Sequence[_Queued]) -> list[int]:
         """Return the timestamps of all records."""
         now = self._clock()
         if self._by_arrival:
@@ -138,20 +159,28 @@ class KafkaWriter(GroupingWriter[ProducedRecords, Appended]):
                 stamps.append(last)
         return stamps
 
-    def _batch(self, appends: Sequence[QueuedAppend[ProducedRecords, Appended]], timestamps: list[int]) -> bytes:
+    def _batch(self, appends: Sequence[_Queued], timestamps: list[int]) -> bytes:
+        producer_id, epoch = self._producer or (NO_PRODUCER, -1)
+        sequence = self._sequence if self._producer else -1
+        kept = _kept(appends[0].append) if len(appends) == 1 else None
+        if kept is not None and (self._by_arrival or timestamps == appends[0].append.timestamps):
+            passed = as_producer(kept, producer_id, epoch, sequence)
+            if passed is not None:
+                return passed
         keys: list[bytes | None] = []
         values: list[bytes | None] = []
         headers: dict[int, KafkaHeaders] = {}
         for one in appends:
-            headers.update((len(values) + index, some) for index, some in one.part.headers.items())
-            keys += one.part.keys
-            values += one.part.values
-        producer_id, epoch = self._producer or (NO_PRODUCER, -1)
+            part = one.part or to_produced(one.append.bodies, one.append.headers)
+            headers.update((len(values) + index, some) for index, some in part.headers.items())
+            keys += part.keys
+            values += part.values
         return encode_batch(
             KafkaBatch(
+                compression=KafkaCompression.NONE if kept is None else compression_of(kept),
                 producer_id=producer_id,
                 producer_epoch=epoch,
-                base_sequence=self._sequence if self._producer else -1,
+                base_sequence=sequence,
                 keys=keys,
                 values=values,
                 timestamps=timestamps,
@@ -185,9 +214,7 @@ class KafkaWriter(GroupingWriter[ProducedRecords, Appended]):
             raise OperationFailed(doubtful(error.failure)) from error
         return stamps if len(stamps) == count else [self._clock()] * count  # they were trimmed already
 
-    def _acknowledge(
-        self, appends: Sequence[QueuedAppend[ProducedRecords, Appended]], timestamps: list[int], offset: int
-    ) -> None:
+    def _acknowledge(self, appends: Sequence[_Queued], timestamps: list[int], offset: int) -> None:
         """Set the results. A duplicate of a batch that the leader has forgotten the place of has none."""
         if offset < 0:
             why = f"{self._brokers.where}: the batch was stored before, and its offsets are not known"

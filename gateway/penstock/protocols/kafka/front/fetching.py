@@ -23,6 +23,7 @@ from penstock.protocols.kafka.topic_ids import TopicIds, TopicKey
 from penstock.protocols.kafka.topics import KafkaTopics
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka.carrying import encoded_records
+from penstock_codecs.kafka.kept import KAFKA_BATCHES, kept_in, leading
 from penstock_codecs.kafka.record_messages import (
     FetchPartition,
     FetchPartitionResult,
@@ -41,6 +42,8 @@ _FOLLOW_SECONDS: Final = 3600.0
 """Time for which reads follow a stream; the wait ends them before."""
 _IDS: Final = 13
 """The first version of Fetch that names topics by their ids."""
+_ZSTD: Final = 10
+"""The first version of Fetch whose clients know zstd (KIP-110)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,9 +60,11 @@ class _Reading:
 
 
 class _Fetch:
-    """One request in progress. `left`: bytes that the response may still have. `names`: of its topics."""
+    """One request in progress. `left`: bytes that the response may still have. `names`: of its topics. `zstd`: the
+    client knows batches compressed with it."""
 
-    def __init__(self, request: FetchRequest, most: int) -> None:
+    def __init__(self, request: FetchRequest, most: int, *, zstd: bool) -> None:
+        self.zstd = zstd
         self.readings: list[_Reading] = []
         self.left = max(1, min(request.max_bytes, most))
         self.wanted = min(request.min_bytes, self.left)
@@ -80,6 +85,10 @@ class _Fetch:
         if batch.first_seq_num > reading.next_offset:
             raise fail(FailureCode.RANGE_NOT_SATISFIABLE, f"the records before {batch.first_seq_num} are gone")
         room = min(reading.limit - reading.size, self.left)
+        if (kept := kept_in(batch, zstd=self.zstd)) is not None:
+            pieces, count = leading(kept, room, least=0 if self.size else 1)
+            self._add(reading, batch, pieces, count, sum(map(len, pieces)))
+            return
         count = batch.fitting(room)
         if not count and not self.size:
             count = 1
@@ -97,11 +106,15 @@ class _Fetch:
             count = refused - some.first_seq_num
             some = batch.part(0, count)
             data = encoded_records(some)
-        reading.pieces.append(data)
-        reading.next_offset = some.next_seq_num
-        reading.size += some.metered
-        self.size += some.metered
-        self.left -= some.metered
+        self._add(reading, batch, [data], count, some.metered)
+
+    def _add(self, reading: _Reading, batch: RecordBatch, pieces: list[bytes], count: int, size: int) -> None:
+        """Add the first `count` records of a batch, which are `pieces` and count for `size` bytes."""
+        reading.pieces += pieces
+        reading.next_offset = batch.first_seq_num + count
+        reading.size += size
+        self.size += size
+        self.left -= size
         if count < batch.count:
             reading.limit = reading.size
 
@@ -141,7 +154,7 @@ class FetchHandlers:
             call.refusals += 1
             return FetchResponse(error_code=refusal.code, topics=[])
         await call.link.quota.answer_room()
-        fetch = _Fetch(request, self._settings.max_fetch_bytes)
+        fetch = _Fetch(request, self._settings.max_fetch_bytes, zstd=call.version >= _ZSTD)
         seconds = max(0, min(request.max_wait_ms, self._settings.max_fetch_wait_ms)) / 1000
         wanted = fetched.wanted if session is None else session.wanted()
         async with AsyncExitStack() as reads:
@@ -163,7 +176,10 @@ class FetchHandlers:
         fetch.readings.append(reading)
 
         async def open_session(stream: StreamRef) -> ReadSession:
-            read = Read(stream, FromSeqNum(reading.next_offset), wait=_FOLLOW_SECONDS, create_if_missing=False)
+            start = FromSeqNum(reading.next_offset)
+            read = Read(
+                stream, start, wait=_FOLLOW_SECONDS, create_if_missing=False, encoding=KAFKA_BATCHES, paged=True
+            )
             return await sessions.enter_async_context(self._back.read_session(read))
 
         try:

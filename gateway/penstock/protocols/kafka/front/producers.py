@@ -29,6 +29,7 @@ from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import NO_PRODUCER, KafkaBatch
 from penstock_codecs.kafka.carrying import RecordsPart, parts_of
 from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import Capability
 
 __all__ = ["Producers", "new_producer_id"]
 
@@ -58,13 +59,18 @@ class Producers:
         self._back = back
         self._known: OrderedDict[tuple[StreamRef, int], _Producer] = OrderedDict()
 
+    @property
+    def _whole(self) -> bool:
+        """True if the back takes batches of any size; others get them in parts."""
+        return Capability.LARGE_BATCHES in self._back.capabilities
+
     async def append(self, stream: StreamRef, batch: KafkaBatch) -> int:
         """Append a batch; return the offset of its first record, -1 if it is not known.
 
         Raises OperationFailed, and KafkaRefusal for a batch out of order, of an epoch that is over, or stored already.
         """
         if batch.producer_id == NO_PRODUCER:
-            return await self._append_plain(stream, parts_of(batch))
+            return await self._append_plain(stream, parts_of(batch, whole=self._whole))
         if batch.base_sequence < 0 or batch.producer_epoch < 0:
             why = f"producer {batch.producer_id} has epoch {batch.producer_epoch}, sequence {batch.base_sequence}"
             raise KafkaRefusal(KafkaError.INVALID_RECORD, why)
@@ -109,7 +115,7 @@ class Producers:
     ) -> int:
         """Append the records from index `skip` on, the first of which has this position."""
         first = -1
-        for part in parts_of(batch, skip):
+        for part in parts_of(batch, skip, whole=self._whole):
             last = position + part.first - skip + len(part.bodies) - 1
             appended = await append_as(self._back, stream, part, WriterPosition(writer, last, sequence.position))
             sequence.position = last

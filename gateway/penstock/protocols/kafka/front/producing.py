@@ -146,6 +146,8 @@ class ProduceHandlers:
                 raise KafkaRefusal(KafkaError.INVALID_RECORD, "clients do not write control records")
             if not len(batch):
                 raise fail(FailureCode.INVALID, "a batch has at least one record")
+            if not batch.dense:
+                raise KafkaRefusal(KafkaError.INVALID_RECORD, "the offsets of a batch are not 0, 1, 2 and so on")
             if batch.transactional != (transactional_id is not None):
                 raise KafkaRefusal(KafkaError.INVALID_TXN_STATE, "batch and request disagree on a transaction")
         if transactional_id is None:

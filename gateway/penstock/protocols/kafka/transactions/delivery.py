@@ -23,6 +23,7 @@ from penstock_codecs.byte_operations import WriterPosition
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.kafka.batches import read_batches
 from penstock_codecs.kafka.carrying import parts_of
+from penstock_codecs.operations import Capability
 
 __all__ = ["deliver"]
 
@@ -46,6 +47,7 @@ _LOST: Final = frozenset(
 async def deliver(back: Back, pending: TransactionBatches, producer: ProducerState, to: TxnPartition) -> None:
     """Append the pending records of a partition that are not in its stream yet. Raises OperationFailed; it may then be
     called again."""
+    whole = Capability.LARGE_BATCHES in back.capabilities
     writer = uuid5(_WRITERS, str(producer.record.producer_id)).bytes
     base = producer.record.serial << _SERIAL_SHIFT
     place = producer.places.setdefault(GroupPartition(to.topic, to.partition), PendingPlace())
@@ -56,7 +58,7 @@ async def deliver(back: Back, pending: TransactionBatches, producer: ProducerSta
             async for data in batches:
                 for batch in read_batches(data, max_bytes=MOST_BATCH):
                     skip = min(max(0, there - index), len(batch))
-                    for part in parts_of(batch, skip):
+                    for part in parts_of(batch, skip, whole=whole):
                         end = index + part.first + len(part.bodies)
                         await append_as(back, to.ref, part, WriterPosition(writer, base + end))
                         place.delivered = end

@@ -147,7 +147,7 @@ class Trimming:
 
 
 R = TypeVar("R")
-_CAPABILITIES: Final = frozenset(Capability) - {Capability.BYTES, Capability.TABLES}
+_CAPABILITIES: Final = frozenset(Capability) - {Capability.BYTES, Capability.TABLES, Capability.LARGE_BATCHES}
 
 
 class S2Back(Back):

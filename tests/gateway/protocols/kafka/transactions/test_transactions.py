@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 import trio
+from support.backs import SmallBatches
 from support.kafka.front import Client, fetched, records
 from support.kafka.group_front import GroupClient, GroupFront, running
 from support.store import BASIN, Wall
 
-from penstock.core.back import Back, BackWrapper
+from penstock.core.back import Back
 from penstock.core.permissions import APPEND, Permission
 from penstock.protocols.kafka.transactions.limits import TransactionLimits
 from penstock_codecs.byte_operations import AppendAs
@@ -269,7 +270,7 @@ async def test_a_transaction_goes_on_after_a_restart(tmp_path: Path) -> None:
         assert (await client.committed()).committed_offset == 3
 
 
-class FailsAt(BackWrapper):
+class FailsAt(SmallBatches):
     """A back whose appends fail from the one with this number on, until `mended`."""
 
     def __init__(self, inner: Back, number: int, *, stored: bool) -> None:

@@ -1,0 +1,120 @@
+"""Batches that are stored and handed out as they came: compressed, with keys, nulls and headers.
+
+As with a broker of Kafka, only their header changes: the number of the first record and the epoch of the leader, which
+the checksum leaves out, and, with a new checksum, what the stream decides. Each was decoded when it was produced, so
+that nothing damaged is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from penstock_codecs.kafka.batches import (
+    APPEND_TIME,
+    LARGEST,
+    TRANSACTIONAL,
+    KafkaBatch,
+    encode_batch,
+    header_of,
+    numbered,
+    read_batches,
+    resealed,
+    whole_batches,
+)
+from penstock_codecs.kafka.compression import KafkaCompression
+from penstock_codecs.limits import MIB
+from penstock_codecs.model import RecordBatch, WireBytes
+
+__all__ = [
+    "KAFKA_BATCHES",
+    "MOST_KEPT",
+    "as_producer",
+    "compression_of",
+    "keep",
+    "kept_in",
+    "leading",
+    "place",
+]
+
+KAFKA_BATCHES: Final = "kafka.batches"
+"""Wire encoding: whole batches of format 2; offsets are sequence numbers."""
+MOST_KEPT: Final = 64 * MIB
+"""Most bytes of a kept batch once it is decompressed: the most that `max_batch_bytes` of a listener allows."""
+
+_KNOWN: Final = 0x07 | APPEND_TIME | TRANSACTIONAL
+"""The attributes of kept batches: also the compression."""
+
+
+def keep(batch: KafkaBatch) -> WireBytes | None:
+    """Return the bytes that a batch was read from, to be kept; None if its header is not true to its records.
+
+    A batch of a transaction, which is stored when that is committed, becomes one outside of transactions.
+    """
+    data, header = batch.data, header_of(batch.data)
+    if not batch.dense or header.attributes & ~_KNOWN or header.newest != max(batch.timestamps):
+        return None
+    if batch.transactional:
+        data = resealed(data, header._replace(attributes=header.attributes & ~TRANSACTIONAL))
+    return WireBytes(KAFKA_BATCHES, (data,))
+
+
+def place(payload: bytes, first_seq_num: int, timestamps: Sequence[int] | None) -> bytes | None:
+    """Return one batch with the number of its first record, and with these timestamps; see `RecordEncoding`. A single
+    one for all records is in the header; for others the batch is encoded again, with its compression."""
+    if first_seq_num + header_of(payload).records > LARGEST or (timestamps and timestamps[-1] > LARGEST):
+        return None
+    if timestamps is not None and timestamps[0] == timestamps[-1]:
+        header = header_of(payload)
+        payload = resealed(payload, header._replace(attributes=header.attributes | APPEND_TIME, newest=timestamps[0]))
+    elif timestamps is not None:
+        [batch] = read_batches(payload, max_bytes=MOST_KEPT)
+        payload = encode_batch(replace(batch, timestamps=timestamps, append_time=False))
+    return numbered(payload, first_seq_num)
+
+
+def as_producer(payload: bytes, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes | None:
+    """Return one kept batch as another producer's, to be sent to a broker; None if a stream has stamped its records,
+    which brokers take from no producer."""
+    header = header_of(payload)
+    if header.attributes & APPEND_TIME:
+        return None
+    own = {"producer_id": producer_id, "producer_epoch": producer_epoch, "base_sequence": base_sequence}
+    return numbered(resealed(payload, header._replace(**own)), 0)
+
+
+def compression_of(payload: bytes) -> KafkaCompression:
+    """Return the compression of one kept batch."""
+    return KafkaCompression(header_of(payload).attributes & 0x07)
+
+
+def leading(pieces: Sequence[bytes], max_bytes: int, *, least: int) -> tuple[list[bytes], int]:
+    """Return the first batches in `pieces` that have at most `max_bytes` together, but at least `least` of them, and
+    how many records these have."""
+    found: list[bytes] = []
+    records = 0
+    for data in _each(pieces):
+        max_bytes -= len(data)
+        if max_bytes < 0 and len(found) >= least:
+            break
+        found.append(data)
+        records += header_of(data).records
+    return found, records
+
+
+def kept_in(records: RecordBatch, *, zstd: bool) -> Sequence[bytes] | None:
+    """Return the kept batches that records of a stream are in; None if they are in another encoding, or compressed with
+    zstd, which a client without `zstd` does not know."""
+    wire = records.wire
+    if wire is None or wire.encoding != KAFKA_BATCHES:
+        return None
+    if not zstd and any(compression_of(data) is KafkaCompression.ZSTD for data in _each(wire.pieces)):
+        return None
+    return wire.pieces
+
+
+def _each(pieces: Sequence[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
+        for start, end in whole_batches(piece):
+            yield piece[start:end]

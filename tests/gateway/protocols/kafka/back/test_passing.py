@@ -1,0 +1,94 @@
+"""A client of Kafka, the gateway, and a cluster: batches pass as they came, with the gateway as their producer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import trio
+from support.kafka.front import fetched, records, serving
+from support.s3p.front import BASIN
+
+from penstock_codecs.kafka.batches import BATCH_HEADER, KafkaBatch, encode_batch, header_of, read_batches
+from penstock_codecs.kafka.compression import KafkaCompression
+from penstock_codecs.kafka.record_messages import ProduceRequest
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import CreateStream
+from penstock_codecs.streams import StreamConfig, TimestampingMode
+
+CREATE = CreateStream(StreamRef(BASIN, "t"), StreamConfig(timestamping_mode=TimestampingMode.CLIENT_PREFER))
+"""Creates a topic whose records keep the timestamps of their producers."""
+
+
+def sent(*values: bytes, codec: KafkaCompression = KafkaCompression.NONE, at: int = 1_600_000_000_000) -> KafkaBatch:
+    """A batch of an idempotent producer."""
+    count = len(values)
+    return replace(records(*values, key=b"k", producer=5, sequence=0), compression=codec, timestamps=[at] * count)
+
+
+def produced(cluster: Any) -> list[bytes]:
+    """The batches that the gateway has sent."""
+    requests = [one for one in cluster.requests if isinstance(one, ProduceRequest)]
+    return [one.topics[0].partitions[0].records or b"" for one in requests]
+
+
+@pytest.mark.parametrize("codec", KafkaCompression)
+async def test_a_batch_passes_both_ways(cluster: Any, codec: KafkaCompression) -> None:
+    batch = sent(b"a" * 100, b"b" * 100, codec=codec)
+    came = encode_batch(batch)
+    async with cluster.back() as back, serving(back) as (connect, _):
+        await back.perform(CREATE)
+        client = connect()
+        assert (await client.produce(batch)).base_offset == 0
+        found = (await client.fetch(0)).records or b""
+    [passed] = produced(cluster)
+    for data in (passed, found):
+        assert data[BATCH_HEADER:] == came[BATCH_HEADER:]
+    header, other = header_of(came), header_of(passed)
+    assert other == header._replace(
+        producer_id=other.producer_id, producer_epoch=other.producer_epoch, base_sequence=other.base_sequence
+    )
+    assert other.producer_id not in (header.producer_id, -1), "the gateway is the producer"
+    assert passed[17:] == found[17:], "and the reader gets what the cluster has"
+
+
+async def test_a_large_batch_passes_in_one_piece(cluster: Any) -> None:
+    values = [b"%d" % number for number in range(3000)]
+    async with cluster.back() as back, serving(back) as (connect, _):
+        await back.perform(CREATE)
+        client = connect()
+        await client.produce(sent(*values, codec=KafkaCompression.GZIP))
+        found = await client.fetch(0)
+        assert [value for *_, value in fetched(found)] == values
+        assert len(list(read_batches(found.records or b""))) == 1
+    assert len(produced(cluster)) == 1
+
+
+async def test_timestamps_that_fall_are_raised_and_the_compression_stays(cluster: Any) -> None:
+    values = [b"x" * 1000] * 20
+    async with cluster.back() as back, serving(back) as (connect, _):
+        await back.perform(CREATE)
+        client = connect()
+        await client.produce(sent(b"first", at=1_600_000_000_005))
+        await client.produce(replace(sent(*values, codec=KafkaCompression.LZ4), base_sequence=1))
+    [batch] = read_batches(produced(cluster)[1])
+    assert set(batch.timestamps) == {1_600_000_000_005}
+    assert (batch.compression, batch.values) == (KafkaCompression.LZ4, values)
+
+
+async def test_small_batches_that_wait_are_sent_together_and_large_ones_alone(cluster: Any) -> None:
+    small, large = b"s", b"x" * 20_000
+    async with cluster.back() as back, serving(back) as (connect, _):
+        await back.perform(CREATE)
+        clients = [connect() for _ in range(6)]
+        async with trio.open_nursery() as nursery:
+            for number, client in enumerate(clients):
+                value = large if number in (3, 4) else small
+                nursery.start_soon(client.produce, replace(sent(value), producer_id=100 + number))
+        there = fetched(await clients[0].fetch(0))
+    assert sorted(value for *_, value in there) == sorted([small] * 4 + [large] * 2)
+    sizes = [len(batch) for data in produced(cluster) for batch in read_batches(data)]
+    assert sum(sizes) == 6 and len(sizes) < 6
+    alone = [batch.values for data in produced(cluster) for batch in read_batches(data) if large in batch.values]
+    assert alone == [[large], [large]]
