@@ -28,6 +28,7 @@ from penstock_codecs.streams import (
 __all__ = [
     "EPOCH",
     "MS",
+    "PARTIAL_LISTING",
     "BasinConfigShape",
     "BasinPageShape",
     "CreateBasinShape",
@@ -139,11 +140,17 @@ class StreamInfoShape(InfoShape):
     cipher: Cipher | None = None
 
 
+PARTIAL_LISTING: Final = "penstock-partial"
+"""Header with which a client of a gateway asks for the basins of those backs that can be asked: the answer has the
+others as `failed`, with the reasons. Other servers ignore it."""
+
+
 class BasinPageShape(msgspec.Struct):
-    """A listing of basins."""
+    """A listing of basins. `failed`: see `PARTIAL_LISTING`."""
 
     basins: list[InfoShape]
     has_more: bool
+    failed: dict[str, str] = {}
 
 
 class StreamPageShape(msgspec.Struct):

@@ -131,9 +131,10 @@ def encode_stream_info(info: StreamInfo) -> bytes:
 
 
 def encode_basin_page(page: Page[BasinInfo], location: str) -> bytes:
-    """Encode a listing of basins."""
+    """Encode a listing of basins. S2 has no word for those that are missing: it has an extra key, `failed`."""
     basins = [_spell_basin_info(info, location) for info in page.items]
-    return orjson.dumps({"basins": basins, "has_more": page.has_more})
+    failed = {"failed": dict(page.failed)} if page.failed else {}
+    return orjson.dumps({"basins": basins, "has_more": page.has_more, **failed})
 
 
 def encode_stream_page(page: Page[StreamInfo]) -> bytes:

@@ -144,7 +144,7 @@ def decode_remote_stream_info(body: bytes) -> StreamInfo:
 def decode_remote_basin_page(body: bytes) -> Page[BasinInfo]:
     """Decode a listing of basins."""
     page = decode_answer(basin_page_decoder, body)
-    return Page([_to_basin_info(info) for info in page.basins], page.has_more)
+    return Page([_to_basin_info(info) for info in page.basins], page.has_more, page.failed)
 
 
 def decode_remote_stream_page(body: bytes) -> Page[StreamInfo]:

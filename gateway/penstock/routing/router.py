@@ -179,9 +179,11 @@ def _basins_of(
             return Page([], has_more=False)
         prefix = operation.prefix if same else ""
         try:
-            return await holder.target.back.perform(ListBasins(prefix, start_after, limit))
+            page = await holder.target.back.perform(ListBasins(prefix, start_after, limit, operation.partial))
         except OperationFailed as error:
             return _without(operation, holder, error, failed)
+        failed.update(page.failed)
+        return page
 
     def shown(name: str) -> str | None:
         asked = name if route is None else route.rewriting.basin_back(name)

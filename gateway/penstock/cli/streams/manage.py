@@ -31,10 +31,10 @@ def streams_command(name: str, as_lines: bool, **said: Any) -> None:
     """
 
     async def work(back: Back, found: Name) -> None:
-        from penstock_codecs.failures import OperationFailed
+        from penstock_codecs.failures import FailureCode, OperationFailed, fail
 
-        failed: list[OperationFailed] = []
-        async with aclosing(_basins(back, found)) as basins:
+        failed: dict[str, str] = {}
+        async with aclosing(_basins(back, found, failed)) as basins:
             async for basin in basins:
                 try:
                     async with aclosing(_streams(back, basin, found.stream)) as streams:
@@ -43,10 +43,11 @@ def streams_command(name: str, as_lines: bool, **said: Any) -> None:
                 except OperationFailed as error:
                     if found.basin:
                         raise
-                    failed.append(error)
-                    click.echo(f"basin {basin}: its streams are missing", err=True)
-        if failed:
-            raise failed[0]
+                    failed[f"basin {basin}"] = error.failure.message
+        for missing in failed:
+            click.echo(f"{missing}: its streams are missing", err=True)
+        for reason in failed.values():
+            raise fail(FailureCode.UNAVAILABLE, reason)
 
     on_server(f"{name}/" if name and "/" not in name else name, said, work)
 
@@ -139,7 +140,8 @@ def _config(retention: str | None) -> StreamConfig:
     return StreamConfig(retention=Retention(int(seconds)))
 
 
-async def _basins(back: Back, found: Name) -> AsyncGenerator[str, None]:
+async def _basins(back: Back, found: Name, failed: dict[str, str]) -> AsyncGenerator[str, None]:
+    """Yield the names of basins. Adds the backs whose basins are missing to `failed`, each with the reason."""
     from penstock_codecs.operations import ListBasins
 
     if found.basin:
@@ -147,7 +149,8 @@ async def _basins(back: Back, found: Name) -> AsyncGenerator[str, None]:
         return
     last, more = "", True
     while more:
-        page = await back.perform(ListBasins(start_after=last))
+        page = await back.perform(ListBasins(start_after=last, partial=True))
+        failed |= {f"back {name}": reason for name, reason in page.failed.items()}
         for info in page.items:
             yield info.name
             last = info.name

@@ -165,6 +165,15 @@ kind = "kafka"
 address = "127.0.0.1:{port}"
 basin = "far-basin-1"
 
+[[store.basins]]
+name = "far-basin-1"
+"""
+FAR_WITH_BASINS = """
+[backs.far]
+kind = "s2"
+address = "127.0.0.1:{port}"
+"""
+ROUTES = """
 [[routes]]
 name = "far"
 basin = "far-basin-1"
@@ -175,10 +184,10 @@ name = "near"
 """
 
 
-def test_streams_beside_a_back_that_is_down(penstock: Run) -> None:
+@pytest.mark.parametrize(("far", "missing"), [(FAR, b"basin far-basin-1"), (FAR_WITH_BASINS, b"back far")])
+def test_streams_beside_a_back_that_is_down(penstock: Run, far: str, missing: bytes) -> None:
     [port] = free_ports(1)
-    far = FAR.format(port=port) + '[[store.basins]]\nname = "far-basin-1"\n'
-    with running_gateway(CONFIG + far) as running:
+    with running_gateway(CONFIG + far.format(port=port) + ROUTES) as running:
         create_stream(running.s2_port, BASIN, "near")
         answer = json.loads(call(running.management_port, "GET", "/streams"))
         assert [one["stream"] for one in answer["streams"]] == [f"{BASIN}/near"]
@@ -186,7 +195,7 @@ def test_streams_beside_a_back_that_is_down(penstock: Run) -> None:
         assert failed["back"] == "far" and str(port) in failed["reason"]
         listed = penstock("streams", f"s2://127.0.0.1:{running.s2_port}")
     assert (listed.code, listed.out) == (1, f"{BASIN}/near\n".encode())
-    assert b"basin far-basin-1: its streams are missing\n" in listed.err and b"back far" in listed.err
+    assert missing + b": its streams are missing\n" in listed.err and b"back far at" in listed.err
 
 
 def test_a_server_of_durable_streams(penstock: Run, gateway: GatewayProcess) -> None:

@@ -25,6 +25,7 @@ from penstock_codecs.operations import (
     ReconfigureStream,
 )
 from penstock_codecs.s2 import json_config, json_config_client
+from penstock_codecs.s2.config_shapes import PARTIAL_LISTING
 from penstock_codecs.s2.names import encode_path_segment
 from penstock_codecs.streams import BasinConfig, BasinInfo, StreamConfig, StreamInfo
 
@@ -72,8 +73,9 @@ class ControlPlane:
         self._configs.forget_all()
 
     async def list_basins(self, operation: ListBasins) -> Page[BasinInfo]:
-        """List basins (GET on basins)."""
-        answer = await self._calls.json("GET", _BASINS, None, query=_listing(operation))
+        """List basins (GET on basins), of a gateway also a part of them."""
+        headers = [(PARTIAL_LISTING, "true")] if operation.partial else []
+        answer = await self._calls.json("GET", _BASINS, None, headers=headers, query=_listing(operation))
         return answer.read(json_config_client.decode_remote_basin_page)
 
     async def create_stream(self, operation: CreateStream) -> Provisioned[StreamInfo]:

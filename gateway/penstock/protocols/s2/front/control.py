@@ -25,6 +25,7 @@ from penstock_codecs.operations import (
     ReconfigureStream,
 )
 from penstock_codecs.s2 import json_config as spelled
+from penstock_codecs.s2.config_shapes import PARTIAL_LISTING
 from penstock_codecs.s2.locations import decode_location, encode_location, encode_locations
 from penstock_codecs.s2.media import Media
 from penstock_codecs.s2.names import validate_request_token
@@ -43,7 +44,8 @@ class ControlEndpoints:
     async def list_basins(self, call: S2Call) -> None:
         """GET /v1/basins"""
         await call.exchange.room()
-        page = await self._back.perform(ListBasins(*listing(call.query(), S2_MAX_BASIN_NAME)))
+        partial = call.request.header(PARTIAL_LISTING) is not None
+        page = await self._back.perform(ListBasins(*listing(call.query(), S2_MAX_BASIN_NAME), partial))
         await call.respond(200, spelled.encode_basin_page(page, call.settings.location), JSON)
 
     async def create_basin(self, call: S2Call) -> None:

@@ -110,7 +110,7 @@ _closes("short_body", "A body without all its fields ends the connection.", _SET
 
 
 @_CASES.case("1.1")
-async def surplusbytes_of(session: SegmentTestSession) -> None:
+async def surplus_bytes(session: SegmentTestSession) -> None:
     """Bytes behind the last field are ignored."""
     line, segment = await session.segment()
     await line.send(resized(GetStreamSegmentInfo(7, segment), 5))
