@@ -13,6 +13,8 @@ S2 = "[listeners.s2]\n"
 SEGMENT = "[listeners.segment]\n"
 FAR = S2 + "[backs.far]\nkind = 's2'\naddress = 'a:1'\n"
 PRAVEGA = S2 + "[backs.far]\nkind = 'segment'\n"
+STATE = S2 + "[backs.far]\nkind = 'kafka'\naddress = 'a:1'\nstate_topic = 'state'\n"
+TO_FAR = "[[routes]]\nname = 'x'\nback = 'far'\n"
 ROUTE = FAR + "[[routes]]\nname = 'x'\n"
 
 
@@ -139,6 +141,22 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
             S2 + "[backs.embedded]\nkind = 's2'\naddress = 'a:1'",
             "the name is reserved for the embedded store",
         ),
+        (
+            STATE + "[[routes]]\nname = 'x'\nback = 'embedded'",
+            "route x: back far keeps the gateway's state, so there is no",
+        ),
+        (STATE, "back far keeps the gateway's state, so there is no embedded store: give [[routes]]"),
+        (STATE + TO_FAR + "[[store.basins]]\nname = 'basin-one'", "store.basins: back far keeps the gateway's state"),
+        (STATE + TO_FAR + "[access]", "access without file: back far keeps the gateway's state"),
+        (
+            STATE + TO_FAR + "[listeners.segment]\n[listeners.controller]",
+            "listeners.controller: back far keeps the gateway's state",
+        ),
+        (
+            STATE + TO_FAR + "[backs.near]\nkind = 'kafka'\naddress = 'b:1'\nstate_topic = 's'",
+            "backs far and near: one of them can keep the gateway's state, not both",
+        ),
+        (STATE.replace("'state'", "'a/b'"), "state_topic: 'a/b' is not the name of a topic"),
         (S2 + "[backs.'a b']\nkind = 's2'\naddress = 'a:1'", "[backs]: 'a b' is not a name"),
         (ROUTE + "back = 'fra'", "route x: back: fra is unknown; did you mean far?"),
         (ROUTE + "mirror = 'y'", "route x: mirror: y is unknown; there is embedded, far"),
