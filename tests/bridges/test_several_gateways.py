@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.peer,
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    # Clients of the tests leave their sockets to the garbage collector where a gateway ends in the middle of an exchange.
+    # Clients of the tests leave their sockets to the garbage collector where a gateway ends in mid-exchange.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 COMPARED = ("S2S", "SSE", "S3P", "segment released")

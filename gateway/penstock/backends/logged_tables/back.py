@@ -125,8 +125,14 @@ class LoggedTables(Back):
         self._queue: deque[_Change] = deque()
         self._some = trio.Event()
         self._look, self._asked = _Look(), trio.Event()
-        self.trouble: str | None = None
-        """Why the log cannot be read now; None if it can."""
+        self._failing: tuple[float, str] | None = None  # since when, and why, the log cannot be read
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the log has not been read for `recover_seconds`; None if it has."""
+        if self._failing is None or trio.current_time() - self._failing[0] < self._log.recover_seconds:
+            return None
+        return self._failing[1]
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -198,12 +204,13 @@ class LoggedTables(Back):
                 news = await self._log.read()
             except OperationFailed as error:
                 failures += 1
-                if self.trouble is None:
+                since = trio.current_time() if self._failing is None else self._failing[0]
+                if self._failing is None:
                     log.warning("state_not_read", reason=str(error.failure))
-                self.trouble = f"state cannot be read: {error.failure.message}"
+                self._failing = since, f"the gateway's state cannot be read: {error.failure.message}"
                 await trio.sleep(_PAUSES.pause(failures, random.random()))
                 continue
-            failures, self.trouble = 0, None
+            failures, self._failing = 0, None
             if news.restarted:
                 self._state, self._end, self._loaded = TableState(self._max_bytes), 0, False
             for batch in news.batches:
@@ -221,7 +228,11 @@ class LoggedTables(Back):
             while self._end < end:
                 await self._news.park()
             return
-        why = self.trouble or f"it was read up to {self._end} of {end} in {self._log.recover_seconds:g} s"
+        why = (
+            self._failing[1]
+            if self._failing
+            else f"it was read up to {self._end} of {end} in {self._log.recover_seconds:g} s"
+        )
         raise fail(FailureCode.HOT_SERVER, f"{self._log.where}: {why}")
 
     async def _look_for_end(self) -> None:
