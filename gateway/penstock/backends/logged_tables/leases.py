@@ -15,9 +15,9 @@ import msgspec
 import structlog
 import trio
 
+from penstock.backends.kept_table import KeptTable
 from penstock.backends.logged_tables.back import LoggedTables
 from penstock.backends.logged_tables.state import GuardedChange
-from penstock.backends.state_table import StateTable
 from penstock.core.back import Back, BackWrapper
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.operations import Operation
@@ -48,7 +48,7 @@ class Lease:
 
     def __init__(self, state: LoggedTables, name: str, about: Callable[[], str]) -> None:
         self._state = state
-        self._table = StateTable(state, "#leases")
+        self._table = KeptTable(state, "#leases")
         self._about = about
         self._name = name
         self._key, self._beat = f"holder/{name}".encode(), f"beat/{name}".encode()

@@ -16,21 +16,12 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from penstock.backends.kept_table import KeptTable
 from penstock.core.back import Back
 from penstock.core.marks import Mark
 from penstock.core.segment_names import INTERNAL_TABLES
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import U64_MAX, StreamRef
-from penstock_codecs.table_operations import (
-    CreateTable,
-    DeleteTable,
-    ListTable,
-    ReadTable,
-    RemoveTableKeys,
-    TableItem,
-    UpdateTable,
-    VersionedKey,
-)
 
 __all__ = ["Ends", "IndexTable", "index_name"]
 
@@ -57,20 +48,14 @@ class IndexTable:
     """The table of one index, created when first written to. All methods raise OperationFailed(STORAGE)."""
 
     def __init__(self, state: Back, name: str) -> None:
-        self._state = state
-        self._name = name
+        self._table = KeptTable(state, name)
 
     async def ends(self) -> Ends | None:
         """Return the end and the first record, or None if there is no table."""
-        try:
-            (item,) = await self._state.perform(ReadTable(self._name, (_ENDS_KEY,)))
-        except OperationFailed as error:
-            if error.failure.code is FailureCode.STREAM_NOT_FOUND:
-                return None
-            raise
-        if item is None:
+        (value,) = await self._table.get(_ENDS_KEY)
+        if value is None:
             return None
-        numbers = _ENDS.unpack(item.value)
+        numbers = _ENDS.unpack(value)
         return Ends(Mark(*numbers[:4]), Mark(*numbers[4:]))
 
     async def coarse(self) -> list[Mark]:
@@ -82,58 +67,27 @@ class IndexTable:
         return await self._list(b"m", behind + 1, U64_MAX if end is None else end - 1)
 
     async def _list(self, kind: bytes, first: int, last: int) -> list[Mark]:
-        found: list[Mark] = []
-        after: bytes | None = None
-        while True:
-            page = await self._state.perform(
-                ListTable(
-                    self._name,
-                    after=after,
-                    first=kind + _SEQ_NUM.pack(first),
-                    last=kind + _SEQ_NUM.pack(last),
-                    count=_PAGE,
-                )
-            )
-            found += [Mark(*_SEQ_NUM.unpack(item.key[1:]), *_MARK.unpack(item.value)) for item in page.items]
-            if not page.has_more:
-                return found
-            after = page.items[-1].key
+        items = self._table.items(first=kind + _SEQ_NUM.pack(first), last=kind + _SEQ_NUM.pack(last))
+        return [Mark(*_SEQ_NUM.unpack(key[1:]), *_MARK.unpack(value)) async for key, value in items]
 
     async def write(self, ends: Ends, marks: Sequence[Mark], coarse: Collection[int]) -> None:
         """Write the ends and marks, all or none; `coarse`: sequence numbers of the marks that are always in memory."""
         items = [
-            TableItem((b"c" if mark.seq_num in coarse else b"m") + _SEQ_NUM.pack(mark.seq_num), _MARK.pack(*mark[1:]))
+            ((b"c" if mark.seq_num in coarse else b"m") + _SEQ_NUM.pack(mark.seq_num), _MARK.pack(*mark[1:]))
             for mark in marks
         ]
-        items.append(TableItem(_ENDS_KEY, _ENDS.pack(*ends.end, *ends.first)))
-        update = UpdateTable(self._name, tuple(items))
-        try:
-            await self._state.perform(update)
-        except OperationFailed as error:
-            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
-                raise
-            await self._state.perform(CreateTable(self._name))
-            await self._state.perform(update)
+        await self._table.put(*items, (_ENDS_KEY, _ENDS.pack(*ends.end, *ends.first)))
 
     async def remove_before(self, seq_num: int, coarse: int) -> None:
         """Remove the marks before `seq_num`, and those that are always in memory before `coarse`."""
         for kind, end in ((b"m", seq_num), (b"c", coarse)):
-            while end:
-                try:
-                    page = await self._state.perform(
-                        ListTable(self._name, first=kind, last=kind + _SEQ_NUM.pack(end - 1), count=_PAGE)
-                    )
-                except OperationFailed as error:
-                    if error.failure.code is FailureCode.STREAM_NOT_FOUND:
-                        return  # the table was deleted meanwhile
-                    raise
-                if page.items:
-                    keys = tuple(VersionedKey(item.key) for item in page.items)
-                    await self._state.perform(RemoveTableKeys(self._name, keys))
-                if not page.has_more:
-                    break
+            if not end:
+                continue
+            keys = [key async for key, _ in self._table.items(first=kind, last=kind + _SEQ_NUM.pack(end - 1))]
+            for at in range(0, len(keys), _PAGE):
+                await self._table.remove(*keys[at : at + _PAGE])
 
     async def delete(self) -> None:
         """Delete the table, if it exists."""
         with suppress(OperationFailed):
-            await self._state.perform(DeleteTable(self._name))
+            await self._table.delete()

@@ -12,12 +12,14 @@ import msgspec
 import structlog
 import trio
 
+from penstock.backends.kept_table import KeptTable
 from penstock.core.back import Back
+from penstock.core.segment_names import INTERNAL_TABLES
 from penstock.routing.mirror.attributes import Attributes
 from penstock.routing.mirror.mirror import Mirror
 from penstock.routing.mirror.settings import MirrorSettings
 from penstock.routing.mirror.sides import Sides
-from penstock.routing.mirror.state import MirroredStream, MirrorTable, StateTable
+from penstock.routing.mirror.state import MirroredStream, StateTable
 from penstock.routing.target import Target, TargetHolder
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
@@ -94,7 +96,7 @@ class MirroredRoute:
         self._holder = holder
         self._settings = settings or MirrorSettings()
         self._belongs = belongs
-        self._kept = MirrorTable(store, "routes")
+        self._kept = KeptTable(store, f"{INTERNAL_TABLES}routes")
         self._states = StateTable(store, route)
         self._attributes = Attributes()
         self._mirror = self._new_mirror()
@@ -107,7 +109,7 @@ class MirroredRoute:
     async def open(self) -> None:
         """Find out which back is the primary, after cut-overs of earlier runs, and put it into the holder. Call this
         before clients are served. Raises OperationFailed if the store fails."""
-        kept = await self._kept.get(self.route)
+        (kept,) = await self._kept.get(self.route.encode())
         if kept is not None:
             words = msgspec.json.decode(kept, type=_Kept)
             if (words.primary, words.secondary) == (self.secondary, self.primary):
@@ -259,7 +261,7 @@ class MirroredRoute:
         try:
             undone = [*await self._carry_attributes(deadline), *await self._give_configurations(deadline)]
             kept = _Kept(self.secondary, self.primary)
-            await self._kept.put(self.route, msgspec.json.encode(kept))
+            await self._kept.put((self.route.encode(), msgspec.json.encode(kept)))
             self._sides = self._sides[1], self._sides[0]
         finally:
             self._begin_mirror()

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
+from penstock.backends.kept_table import KeptTable
 from penstock.core.back import Back
 from penstock.core.segment_names import INTERNAL_TABLES
 from penstock.routing.mirror.hashing import NO_RECORDS
-from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Operation
-from penstock_codecs.table_operations import (
-    CreateTable,
-    ListTable,
-    ReadTable,
-    RemoveTableKeys,
-    TableItem,
-    UpdateTable,
-    VersionedKey,
-)
 
-__all__ = ["CAUSES", "MirrorDifference", "MirrorTable", "MirroredStream", "StateTable"]
-
-R = TypeVar("R")
+__all__ = ["CAUSES", "MirrorDifference", "MirroredStream", "StateTable"]
 
 CAUSES: Final = ("missing", "extra", "body", "headers", "timestamp", "order", "refused")
 """Causes of differences. On the secondary, a record was lost ("missing"), was never on the primary ("extra"), has
@@ -134,66 +121,30 @@ class MirroredStream(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-class MirrorTable:
-    """A table of the embedded store with text keys, created on first use."""
-
-    def __init__(self, store: Back, name: str) -> None:
-        self._store = store
-        self._name = f"{INTERNAL_TABLES}{name}"
-
-    async def get(self, key: str) -> bytes | None:
-        """Return the value of a key, or None if it is missing."""
-        [item] = await self._perform(ReadTable(self._name, (key.encode(),)))
-        return None if item is None else item.value
-
-    async def put(self, key: str, value: bytes) -> None:
-        """Set a key."""
-        await self._perform(UpdateTable(self._name, (TableItem(key.encode(), value),)))
-
-    async def remove(self, key: str) -> None:
-        """Remove a key, if it exists."""
-        await self._perform(RemoveTableKeys(self._name, (VersionedKey(key.encode()),)))
-
-    async def page(self, after: str, count: int) -> tuple[list[tuple[str, bytes]], bool]:
-        """Return at most `count` keys and values after `after`, in order of keys; and whether there are more."""
-        found = await self._perform(ListTable(self._name, after=after.encode() or None, count=count))
-        return [(item.key.decode(), item.value) for item in found.items], found.has_more
-
-    async def _perform(self, operation: Operation[R]) -> R:
-        try:
-            return await self._store.perform(operation)
-        except OperationFailed as error:
-            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
-                raise
-        with suppress(OperationFailed):  # another task has created it meanwhile
-            await self._store.perform(CreateTable(self._name))
-        return await self._store.perform(operation)
-
-
 class StateTable:
     """The saved states of a route's streams."""
 
     def __init__(self, store: Back, route: str) -> None:
-        self._table = MirrorTable(store, f"mirror/{route}")
+        self._table = KeptTable(store, f"{INTERNAL_TABLES}mirror/{route}")
 
     async def load(self, stream: StreamRef) -> MirroredStream | None:
         """Return the saved state of a stream, or None."""
-        value = await self._table.get(str(stream))
+        (value,) = await self._table.get(str(stream).encode())
         return None if value is None else _decode(value)
 
     async def save(self, stream: StreamRef, state: MirroredStream) -> None:
         """Save the state of a stream."""
-        await self._table.put(str(stream), msgspec.json.encode(state))
+        await self._table.put((str(stream).encode(), msgspec.json.encode(state)))
 
     async def forget(self, stream: StreamRef) -> None:
         """Remove the state of a stream that is gone."""
-        await self._table.remove(str(stream))
+        await self._table.remove(str(stream).encode())
 
     async def page(self, after: str = "", count: int = _PAGE) -> tuple[list[tuple[StreamRef, MirroredStream]], bool]:
         """Return at most `count` streams and states after `after` (`basin/stream`), in order of names; and whether
         there are more."""
-        found, more = await self._table.page(after, count)
-        return [(StreamRef(*key.split("/", 1)), _decode(value)) for key, value in found], more
+        found, more = await self._table.page(after.encode(), count)
+        return [(StreamRef(*key.decode().split("/", 1)), _decode(value)) for key, value in found], more
 
     async def visit(self, what: Callable[[StreamRef, MirroredStream], Awaitable[None]]) -> None:
         """Call `what` for each stream and state, including or not those that are added meanwhile."""

@@ -20,12 +20,12 @@ from penstock_codecs.table_operations import (
     VersionedKey,
 )
 
-__all__ = ["StateTable"]
+__all__ = ["KeptTable"]
 
 R = TypeVar("R")
 
 
-class StateTable:
+class KeptTable:
     """A table that is created with its first item. A missing table counts as an empty one.
 
     `guard` makes a condition of its own of each change, for a table that only one gateway may change.
@@ -82,12 +82,16 @@ class StateTable:
         except OperationFailed as error:
             _unless(error, FailureCode.STREAM_NOT_FOUND)
 
-    async def items(self, prefix: bytes = b"") -> AsyncIterator[tuple[bytes, bytes]]:
-        """Iterate over all items whose keys begin with `prefix`, in the order of keys."""
+    async def items(
+        self, prefix: bytes = b"", *, first: bytes | None = None, last: bytes | None = None
+    ) -> AsyncIterator[tuple[bytes, bytes]]:
+        """Iterate over all items whose keys begin with `prefix` and are within `first` and `last`, in their order."""
         after: bytes | None = None
         while True:
             try:
-                page = await self._state.perform(ListTable(self.name, after=after, prefix=prefix))
+                page = await self._state.perform(
+                    ListTable(self.name, after=after, first=first, last=last, prefix=prefix)
+                )
             except OperationFailed as error:
                 _unless(error, FailureCode.STREAM_NOT_FOUND)
                 return
@@ -96,6 +100,15 @@ class StateTable:
             if not page.has_more:
                 return
             after = page.items[-1].key
+
+    async def page(self, after: bytes, count: int) -> tuple[list[tuple[bytes, bytes]], bool]:
+        """Return at most `count` keys and values after `after`, in the order of keys, and whether there are more."""
+        try:
+            page = await self._state.perform(ListTable(self.name, after=after or None, count=count))
+        except OperationFailed as error:
+            _unless(error, FailureCode.STREAM_NOT_FOUND)
+            return [], False
+        return [(item.key, item.value) for item in page.items], page.has_more
 
     async def delete(self) -> None:
         """Delete the table."""
