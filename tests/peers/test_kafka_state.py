@@ -57,7 +57,7 @@ def broker() -> Iterator[KafkaBroker]:
 
 @asynccontextmanager
 async def state_in(addresses: Sequence[Address], topic: str, seconds: float = 30.0) -> AsyncIterator[LoggedTables]:
-    """What one gateway has of the state in a topic."""
+    """Open one gateway's view of the state in a topic."""
     settings = KafkaBackSettings(
         names=KafkaNames("penstock"), state_topic=topic, recover_seconds=seconds, max_fetch_bytes=MAX_BATCH_BYTES
     )
@@ -78,7 +78,7 @@ async def value_of(back: Back, key: bytes = KEY) -> tuple[int, int]:
 
 
 async def count_up(back: Back, times: int) -> int:
-    """Add 1 to the counter so many times, each time on the condition that nobody else did. Returns the conflicts."""
+    """Add 1 to the counter so many times, each time on the condition that no other gateway did. Returns the conflicts."""
     conflicts = 0
     while times:
         number, version = await value_of(back)
@@ -215,7 +215,7 @@ async def test_a_broker_that_is_killed_loses_no_change_and_makes_none_twice() ->
 
 
 async def _count_alone(back: Back, key: bytes, times: int) -> None:
-    """Add 1 so many times to a counter that nobody else changes; what fails in doubt is looked at before it goes on."""
+    """Add 1 so many times to a counter that no other gateway changes; what fails in doubt is looked at before it goes on."""
     for number in range(1, times + 1):
         while True:
             before, version = await value_of(back, key)

@@ -121,7 +121,7 @@ class EmbeddedBack(Back):
 
     @property
     def trouble(self) -> str | None:
-        """Why the store cannot serve new clients now; None if it can."""
+        """The reason that the store cannot serve new clients now; None if it can."""
         return self.store.trouble
 
     @property

@@ -32,7 +32,7 @@ class TrimPoint(NamedTuple):
 
 
 class TrimPoints:
-    """Last cut of each stream. `state` is the embedded store, or None to store nothing; `name` is the back's."""
+    """Last cut of each stream. `state` keeps them, None: nothing does; `name` is the back's."""
 
     def __init__(self, state: Back | None = None, name: str = "") -> None:
         self._table = None if state is None else KeptTable(state, f"#cuts/{name}")

@@ -39,7 +39,7 @@ class SharedLog:
 
 
 class SharedLogEnd(ChangeLog):
-    """What one gateway has of the log. A request takes `seconds`."""
+    """One gateway's end of the log. A request takes `seconds`."""
 
     where = "the shared log"
     recover_seconds = 30.0

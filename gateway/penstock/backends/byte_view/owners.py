@@ -1,4 +1,4 @@
-"""Which of several gateways with the same state does what only one can do for a stream: its byte operations.
+"""Ownership of streams among several gateways with the same state: byte operations on a stream are its owner's alone.
 
 The key of a stream's owner has the id of a gateway, or nothing if none needs the stream any more. A gateway that needs
 a stream of another's writes its own id beside it; the owner sees that, ends what it has begun and gives the stream up.

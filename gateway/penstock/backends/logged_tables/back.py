@@ -119,7 +119,7 @@ class LoggedTables(Back):
         self._end = -1  # the log was never read
         self._news = trio.lowlevel.ParkingLot()
         self.batches_read = 0
-        """How many batches have been read so far."""
+        """Number of batches that have been read so far."""
         self._loaded = False  # the log was read to its end
         self._author, self._found = b"", -1  # of the batch in flight, and its position once it was read
         self._queue: deque[_Change] = deque()
@@ -129,7 +129,7 @@ class LoggedTables(Back):
 
     @property
     def trouble(self) -> str | None:
-        """Why the log has not been read for `recover_seconds`; None if it has."""
+        """The reason that the log has not been read for `recover_seconds`; None if it has been."""
         if self._failing is None or trio.current_time() - self._failing[0] < self._log.recover_seconds:
             return None
         return self._failing[1]

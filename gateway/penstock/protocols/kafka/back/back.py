@@ -109,7 +109,7 @@ class KafkaAppendSession(GroupingSession[Appended], AppendSession):
 
 
 class KafkaBack(Back):
-    """`Back` of a cluster. Made by `open_kafka`. `state`: the embedded store, for creation times and trims."""
+    """`Back` of a cluster. Made by `open_kafka`. `state` keeps creation times and trims."""
 
     def __init__(self, brokers: Brokers, state: Back, clock: Clock, nursery: trio.Nursery) -> None:
         self._brokers = brokers
