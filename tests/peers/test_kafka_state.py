@@ -78,7 +78,7 @@ async def value_of(back: Back, key: bytes = KEY) -> tuple[int, int]:
 
 
 async def count_up(back: Back, times: int) -> int:
-    """Add 1 to the counter so many times, each time on the condition that no other gateway did. Returns the conflicts."""
+    """Add 1 to the counter so many times, each time if no other gateway did meanwhile; return the conflicts."""
     conflicts = 0
     while times:
         number, version = await value_of(back)
@@ -215,7 +215,7 @@ async def test_a_broker_that_is_killed_loses_no_change_and_makes_none_twice() ->
 
 
 async def _count_alone(back: Back, key: bytes, times: int) -> None:
-    """Add 1 so many times to a counter that no other gateway changes; what fails in doubt is looked at before it goes on."""
+    """Add 1 so many times to a counter that no other gateway changes; after a doubt, look before going on."""
     for number in range(1, times + 1):
         while True:
             before, version = await value_of(back, key)
