@@ -31,7 +31,7 @@ __all__ = [
     "RecordEncoding",
     "Role",
     "installed_codecs",
-    "installed_encodings",
+    "installed_encoding",
 ]
 
 Received_co = TypeVar("Received_co", covariant=True)
@@ -87,7 +87,9 @@ class Codec(Protocol[Received_co, Sent_contra]):
 class RecordEncoding(Struct, frozen=True):
     """An encoding of a protocol's own, in which batches of records may be stored as they came.
 
-    `name` is stored with each batch, and never changes. Payloads of adjacent batches, joined, are a payload.
+    `name` is the codec's, a dot, and more; it is stored with each batch, and never changes. Payloads of adjacent
+    batches, joined, are a payload.
+
     `place(payload, first_seq_num, timestamps)` returns the payload of one batch with the number of its first record and
     these timestamps, which do not fall (None: those that it has), or None for numbers that the encoding cannot spell.
     `decode` returns the records of a placed payload. It raises OperationFailed for a malformed one, which no front
@@ -124,6 +126,8 @@ def installed_codecs() -> dict[str, CodecPlugin]:
 
 
 @cache
-def installed_encodings() -> dict[str, RecordEncoding]:
-    """Return the encodings of all installed codecs by name."""
-    return {one.name: one for plugin in installed_codecs().values() for one in plugin.encodings}
+def installed_encoding(name: str) -> RecordEncoding | None:
+    """Return the encoding of this name; None if no installed codec has it. Other codecs are not loaded."""
+    plugin = name.partition(".")[0]
+    found = installed(ENTRY_POINT_GROUP, CodecPlugin, only=plugin).get(plugin)
+    return None if found is None else next((one for one in found.encodings if one.name == name), None)

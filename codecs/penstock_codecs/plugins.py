@@ -16,14 +16,17 @@ __all__ = ["installed"]
 P = TypeVar("P")
 
 
-def installed(group: str, kind: type[P]) -> dict[str, P]:
+def installed(group: str, kind: type[P], *, only: str | None = None) -> dict[str, P]:
     """Return all installed plug-ins of an entry-point group by name, in alphabetical order; `kind` is their type.
+    `only`: the name of a single one, without loading others.
 
     Raises TypeError, naming the entry point, if one is not of that type, and ValueError if two installed distributions
     use one name.
     """
     found: dict[str, P] = {}
     for entry in _entries(group):
+        if only not in (None, entry.name):
+            continue
         if entry.name in found:
             raise ValueError(f"two installed distributions register {entry.name!r} in {group}")
         plugin = entry.load()

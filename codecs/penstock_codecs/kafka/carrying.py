@@ -69,10 +69,9 @@ def _carried(batch: KafkaBatch, skip: int) -> RecordsPart:
     if batch.headers or keys.count(None) < len(keys) or None in values:
         for index, (key, value) in enumerate(zip(keys, values, strict=True)):
             given = batch.headers.get(skip + index, ())
-            if key is not None or value is None or given:
-                if key is not None and value is not None and not given:  # as most records with a key
-                    headers[index] = (Header(KEY, key),)
-                    continue
+            if key is not None and value is not None and not given:  # as most records with a key
+                headers[index] = (Header(KEY, key),)
+            elif key is not None or value is None or given:
                 headers[index] = some = to_headers(skip + index, key, value, given)
                 if len(some) > S2_MAX_RECORD_HEADERS:
                     why = f"record {skip + index} has {len(some)} headers"
@@ -142,6 +141,7 @@ def _refusal(index: int, why: str) -> OperationFailed:
 def _decode(payload: bytes) -> Columns:
     """Return the records of kept batches; see `RecordEncoding`."""
     first: int | None = None
+    size = 0
     bodies: list[bytes] = []
     timestamps: list[int] = []
     headers: dict[int, Headers] = {}
@@ -151,8 +151,9 @@ def _decode(payload: bytes) -> Columns:
         bodies += records.bodies
         timestamps += batch.timestamps
         first = batch.base_offset if first is None else first
-    if first is None:
-        raise fail(FailureCode.BAD_FORMAT, "there is no whole batch")
+        size += batch.size
+    if first is None or size != len(payload):
+        raise fail(FailureCode.BAD_FORMAT, f"{len(payload)} bytes hold {size} bytes of whole batches")
     return Columns(range(first, first + len(bodies)), timestamps, bodies, headers)
 
 

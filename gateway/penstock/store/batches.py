@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 from penstock_codecs.byte_layout import BYTES, Layout, bodies_of, starts_of, to_bytes
-from penstock_codecs.codec import RecordEncoding, installed_encodings
+from penstock_codecs.codec import RecordEncoding, installed_encoding
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import KIB
 from penstock_codecs.model import (
@@ -84,12 +84,7 @@ def batch_of_rows(rows: Sequence[BatchRow], tail: StreamPosition | None = None) 
     first_id, metered = rows[0].first_id, sum(row.metered for row in rows)
     encoding = rows[0].encoding
     if any(row.layout.is_exact or row.encoding != encoding for row in rows):
-        columns = [
-            _columns(some) if layout.is_exact else decode_stored(_together(some), encoding)
-            for (layout, encoding), some in (
-                (key, list(some)) for key, some in groupby(rows, attrgetter("layout", "encoding"))
-            )
-        ]
+        columns = [_decoded(list(some)) for _, some in groupby(rows, attrgetter("layout", "encoding"))]
         return RecordBatch(_joined(columns), first_id=first_id, tail=tail, metered=metered)
     count = sum(row.records for row in rows)
     payloads = [row.payload for row in rows]
@@ -131,14 +126,18 @@ def join(batches: Sequence[RecordBatch], tail: StreamPosition | None) -> RecordB
     return batch_of_payloads(payloads, encoding, first.first_seq_num, count, metered, first.first_id, tail)
 
 
+def _decoded(rows: Sequence[BatchRow]) -> Columns:
+    """Return the columns of adjacent rows of one layout and encoding."""
+    return _columns(rows) if rows[0].layout.is_exact else decode_stored(_together(rows), rows[0].encoding)
+
+
 def _together(rows: Sequence[BatchRow]) -> bytes:
     return rows[0].payload if len(rows) == 1 else b"".join([row.payload for row in rows])
 
 
-@cache
 def encoding_named(name: str) -> RecordEncoding:
     """Return the encoding of a codec. Raises OperationFailed(STORAGE) if no installed codec has it."""
-    found = installed_encodings().get(name)
+    found = installed_encoding(name)
     if found is None:
         raise fail(FailureCode.STORAGE, f"records are stored in encoding {name}, which no installed codec has")
     return found

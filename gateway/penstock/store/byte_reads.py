@@ -100,14 +100,17 @@ def _pieces(rows: list[_ByteRow]) -> Iterator[list[_ByteRow]]:
     piece: list[_ByteRow] = []
     size = 0
     for row in rows:
-        kinds = {(one.row.layout, one.row.encoding) for one in (row, *piece[:1])}
-        if piece and (size >= PIECE_BYTES or len(kinds) > 1):
+        if piece and (size >= PIECE_BYTES or _kind(row) != _kind(piece[0])):
             yield piece
             piece, size = [], 0
         piece.append(row)
         size += row.row.metered
     if piece:
         yield piece
+
+
+def _kind(row: _ByteRow) -> tuple[Layout, str]:
+    return row.row.layout, row.row.encoding
 
 
 def _rendered(rows: list[_ByteRow]) -> Rendered:

@@ -37,9 +37,9 @@ from penstock_codecs.s2.protobuf import S2_RECORDS
 
 __all__ = ["StoreMerges"]
 
-_ALL: Final = (
-    "SELECT payload, layout, encoding FROM batches INDEXED BY batches_by_seq WHERE stream = ? ORDER BY last_seq"
-)
+_ALL: Final = """
+SELECT payload, layout, encoding FROM batches INDEXED BY batches_by_seq WHERE stream = ? ORDER BY last_seq
+"""
 _RECORD_BYTES: Final = 64
 """Approximate memory of a record besides its bytes, as for appends."""
 

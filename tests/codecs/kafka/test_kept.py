@@ -9,15 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 
-from penstock_codecs.codec import installed_encodings
+from penstock_codecs.codec import installed_encoding
 from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.kafka import PLUGIN
 from penstock_codecs.kafka.batches import BATCH_HEADER, KafkaBatch, encode_batch, header_of, read_batches, resealed
 from penstock_codecs.kafka.carrying import parts_of
 from penstock_codecs.kafka.compression import KafkaCompression
 from penstock_codecs.kafka.kept import KAFKA_BATCHES, keep, kept_in, leading
 from penstock_codecs.model import RecordBatch, WireBytes
 
-ENCODING = installed_encodings()[KAFKA_BATCHES]
+ENCODING = PLUGIN.encodings[0]
 NULLABLE = st.none() | st.binary(max_size=9)
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=3).map(str.encode)
 
@@ -143,7 +144,15 @@ def test_zstd_is_kept_from_clients_that_do_not_know_it() -> None:
         assert kept_in(records, zstd=False) == (None if codec is KafkaCompression.ZSTD else wire.pieces)
 
 
-@pytest.mark.parametrize("payload", [b"", b"x" * BATCH_HEADER, encode_batch(plain(b"a"))[:-1]])
+def test_the_encoding_is_found_by_its_name() -> None:
+    assert installed_encoding(KAFKA_BATCHES) is ENCODING and ENCODING.name == KAFKA_BATCHES
+    assert installed_encoding("kafka.other") is installed_encoding("other.batches") is None
+
+
+ONE = encode_batch(plain(b"a"))
+
+
+@pytest.mark.parametrize("payload", [b"", b"x" * BATCH_HEADER, ONE[:-1], ONE + b"x"])
 def test_a_damaged_payload_is_refused(payload: bytes) -> None:
     with pytest.raises(OperationFailed) as refused:
         ENCODING.decode(payload)
