@@ -1,4 +1,4 @@
-"""How a message with faults is sent."""
+"""Sending of messages with faults."""
 
 from __future__ import annotations
 
