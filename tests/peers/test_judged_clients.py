@@ -77,7 +77,7 @@ BODIES = [b"record %d" % number for number in range(12)]
 
 
 def again(attempt: Callable[[], T], *failures: type[Exception]) -> T:
-    """Return what an attempt does that succeeds, as users of clients write it that do not try again by themselves."""
+    """Repeat an attempt until it succeeds, as users must whose client does not; return its result."""
     for _ in range(20):
         with suppress(*failures):
             return attempt()
@@ -164,10 +164,9 @@ def by_redis_py(gateway: GatewayProcess) -> list[bytes]:
     return found
 
 
-UNKIND = (
-    "[[faults]]"
-    + next(one.text for one in blocks_of("conform.md") if one.language == "toml").partition("[[faults]]")[2]
-)
+[CONFIGURATION] = [block.text for block in blocks_of("conform.md") if block.language == "toml"]
+UNKIND = CONFIGURATION[CONFIGURATION.index("[[faults]]") :]
+"""The faults of docs/conform.md."""
 
 
 @pytest.mark.slow
