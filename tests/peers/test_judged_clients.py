@@ -5,19 +5,27 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import s2_sdk as s2
 from click.testing import CliRunner
+from s2_sdk._exceptions import AppendIndefiniteFailureError
 from support.bridges.client_fronts import DurableFront, KafkaFront
-from support.bridges.fronts import Front, Record
+from support.bridges.fronts import LOOPBACK, Front, Record
 from support.peers import finish
-from support.process import BASIN, running_gateway
+from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
 from support.s2.sdk import connector
+from support.s3p.client import encode
+from support.walking import blocks_of
 
 from penstock.cli import main
+
+T = TypeVar("T")
 
 RECORDS = [Record(b"first"), Record(b"x" * 70_000), *(Record(b"record %d" % number) for number in range(50))]
 
@@ -61,6 +69,120 @@ def test_the_python_client_of_s2(tmp_path: Path) -> None:
     found = judged(tmp_path)
     assert (found["s2", "client"]["violations"], found["s2", "server"]["violations"]) == ([], [])
     assert found["s2", "client"]["messages"]["AppendInput"] == 1
+
+
+# ---- before a server that misbehaves ---------------------------------------------------------------------------------
+
+BODIES = [b"record %d" % number for number in range(12)]
+
+
+def again(attempt: Callable[[], T], *failures: type[Exception]) -> T:
+    """Repeat an attempt until it succeeds, as users must whose client does not; return its result."""
+    for _ in range(20):
+        with suppress(*failures):
+            return attempt()
+    raise AssertionError("it never succeeds")
+
+
+def by_s2_sdk(gateway: GatewayProcess) -> list[bytes]:
+    """Each append says where it must stand, so that one whose acknowledgement is lost is not stored twice."""
+
+    async def append(stream: s2.S2Stream) -> None:
+        while (first := (await stream.check_tail()).seq_num) < len(BODIES):
+            with suppress(s2.SeqNumMismatchError, AppendIndefiniteFailureError):
+                async with stream.append_session() as session:
+                    for number in range(first, len(BODIES)):
+                        await session.submit(s2.AppendInput([s2.Record(BODIES[number])], match_seq_num=number))
+
+    async def append_and_read() -> list[bytes]:
+        async with connector(gateway.s2_port)() as client:
+            stream = client.basin(BASIN).stream("unkind")
+            await append(stream)
+            limit = s2.ReadLimit(count=len(BODIES))
+            async with stream.read_session(start=s2.SeqNum(0), limit=limit) as batches:
+                return [record.body async for batch in batches for record in batch.records]
+
+    return finish(append_and_read())
+
+
+def by_librdkafka(gateway: GatewayProcess) -> list[bytes]:
+    """Its idempotent producer and its consumer go on by themselves."""
+    front = KafkaFront(gateway, "unkind")
+    front.create()
+    for body in BODIES:
+        front.append([Record(body)])
+    found = [one.record.body for one in front.read(front.start())]
+    front.close()
+    return found
+
+
+def by_durable_streams(gateway: GatewayProcess) -> list[bytes]:
+    """Each append has a sequence number, so that one that was stored is refused when it is repeated."""
+    client = pytest.importorskip("durable_streams", reason="durable-streams is not installed (group peers)")
+    failures = (client.DurableStreamError, pytest.importorskip("httpx").HTTPError)
+    url = gateway.durable_url + "unkind"
+    stream = again(lambda: client.DurableStream.create(url, content_type="application/octet-stream"), *failures)
+
+    def append(number: int) -> None:
+        with suppress(client.SeqConflictError):
+            stream.append(BODIES[number], seq=f"{number:09d}")
+
+    for number in range(len(BODIES)):
+        again(partial(append, number), *failures)
+    stream.close()
+
+    def read() -> bytes:
+        with client.stream(url, offset="-1", live=False) as answer:
+            return bytes(answer.read_bytes())
+
+    return [again(read, *failures)]
+
+
+def by_redis_py(gateway: GatewayProcess) -> list[bytes]:
+    """Its user asks what is stored before an append, and again after one that failed."""
+    redis = pytest.importorskip("redis", reason="redis is not installed (group peers)")
+    connection = redis.connection.Connection(
+        host=LOOPBACK, port=gateway.s3p_port, protocol=2, driver_info=None, socket_timeout=10
+    )
+
+    def ask(*arguments: object) -> Any:
+        connection.send_packed_command([encode(arguments)])
+        return connection.read_response()
+
+    def asked(*arguments: object) -> Any:
+        return again(partial(ask, *arguments), redis.RedisError)
+
+    asked("CREATE", "unkind", [])
+    for number, body in enumerate(BODIES):
+        while not asked("READ", "unkind", ["MIN_ID", f"{number}-0"]):
+            with suppress(redis.RedisError):
+                ask("APPEND", "unkind", ["ID", number], [body])
+    found: list[bytes] = []
+    while page := asked("READ", "unkind", ["COUNT", 2, "MIN_ID", f"{len(found)}-0"]):
+        found += page[1::2]
+    connection.disconnect()
+    return found
+
+
+[CONFIGURATION] = [block.text for block in blocks_of("conform.md") if block.language == "toml"]
+UNKIND = CONFIGURATION[CONFIGURATION.index("[[faults]]") :]
+"""The faults of docs/conform.md."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", [by_s2_sdk, by_librdkafka, by_durable_streams, by_redis_py])
+def test_a_client_before_a_server_that_misbehaves(
+    client: Callable[[GatewayProcess], list[bytes]], tmp_path: Path
+) -> None:
+    """It delivers what it has appended, once, and breaks no clause: with the faults of docs/conform.md."""
+    with running_gateway(f"{CONFIG}\n{UNKIND}", arguments=("--record", str(tmp_path))) as gateway:
+        delivered = client(gateway)
+        gateway.terminate()
+        fired = {event["rule"] for event in gateway.events("fault_injected")}
+    assert b"".join(delivered) == b"".join(BODIES)
+    assert fired == {"in-pieces", "not-now", "lost-answer", "restless"}
+    (found,) = (one for (_, sender), one in judged(tmp_path).items() if sender == "client")
+    assert found["violations"] == [] and sum(found["messages"].values()) > len(BODIES)
 
 
 def test_a_client_that_is_wrong(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What all tables of planted faults are made of: edits of the bytes that a client or a server sends."""
+"""The parts of which all tables of planted faults are made: edits of the bytes that a client or a server sends."""
 
 from __future__ import annotations
 

@@ -35,6 +35,7 @@ def _fault(table: FaultTable) -> Fault:
         jitter=table.jitter_ms / 1000,
         cut_after=table.cut_after_bytes,
         bytes_per_second=table.bytes_per_second,
+        piece_bytes=table.piece_bytes,
         records=table.records,
         code=FailureCode(table.code),
         message=table.message or f"injected by fault {table.name}",

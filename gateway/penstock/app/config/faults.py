@@ -38,6 +38,7 @@ _OF_ACTIONS: Final = {
     "jitter_ms": ("delay",),
     "cut_after_bytes": ("cut",),
     "bytes_per_second": ("throttle",),
+    "piece_bytes": ("throttle",),
     "records": ("terminal",),
     "code": ("error", "terminal"),
     "message": ("error", "terminal"),
@@ -118,6 +119,14 @@ class FaultTable(Table, frozen=True, kw_only=True):
         ),
     ] = 3
     bytes_per_second: Annotated[int, key("For throttle: rate in bytes per second.", least=1)] = 1024
+    piece_bytes: Annotated[
+        int,
+        key(
+            "For throttle: bytes of an outgoing message that are sent at a time, such as 1 for clients that must take "
+            "it however it is cut; 0: a twentieth of bytes_per_second.",
+            least=0,
+        ),
+    ] = 0
     records: Annotated[
         int, key("For terminal: records that the session carries before it ends (docs/faults.md).", least=0)
     ] = 100

@@ -291,9 +291,11 @@ class FaultyBack(BackWrapper):
     async def _perform(self, operation: Operation[R]) -> R:
         stream = getattr(operation, "stream", None) or getattr(operation, "target", None)
         about = self._about(_KINDS.get(type(operation), MessageKind.CONTROL), stream)
-        due = DueMessages(self._faults, about)
-        DUE.set(due)
-        due.only()
+        due = DUE.get()  # if a front asks for more before it answers an append, the answer remains that to the append
+        if due is None or about.kind is not MessageKind.CONTROL or not due.owes_records:
+            due = DueMessages(self._faults, about)
+            DUE.set(due)
+            due.only()
         copies = await arrival(self._faults, about, _size(operation))
         if copies == 0:
             due.only(dropped=True)

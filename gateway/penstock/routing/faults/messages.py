@@ -16,7 +16,7 @@ from typing import Final
 import trio
 
 from penstock.net.cutting import cut_connection
-from penstock.routing.faults.rule import Action, FaultDirection, MessageSubject
+from penstock.routing.faults.rule import Action, FaultDirection, MessageKind, MessageSubject
 from penstock.routing.faults.rules import Faults
 from penstock_codecs.http import Buffer
 
@@ -47,11 +47,13 @@ _PIECES_PER_SECOND: Final = 20
 @dataclass(frozen=True, slots=True)
 class MessageFaults:
     """The faults of one message. `copies`: times it is sent; 0 drops it. `cut_after`: bytes after which the connection
-    is cut. `bytes_per_second`: its rate; None sends it at full speed."""
+    is cut. `bytes_per_second`: its rate; None sends it at full speed. `piece_bytes`: sent at a time at that rate; 0 for
+    what the rate gives in a twentieth of a second."""
 
     copies: int = 1
     cut_after: int | None = None
     bytes_per_second: int | None = None
+    piece_bytes: int = 0
 
 
 class DueMessages:
@@ -61,6 +63,11 @@ class DueMessages:
         self._faults = faults
         self._about = about
         self._owed: deque[bool] = deque()
+
+    @property
+    def owes_records(self) -> bool:
+        """True if the answer to an append or a read is still to be sent: a front may ask for more before that."""
+        return bool(self._owed) and self._about.kind is not MessageKind.CONTROL
 
     def owe(self, *, dropped: bool = False) -> None:
         """Announce one more message. `dropped`: do not send it, whatever the rules say."""
@@ -79,7 +86,7 @@ class DueMessages:
                 return MessageFaults(copies=0)
         elif not answer:
             return None
-        copies, cut_after, rate = 1, None, None
+        copies, cut_after, rate, piece = 1, None, None, 0
         for rule in self._faults.firing(self._about, FaultDirection.OUT, actions):
             fault = rule.fault
             if fault.action is Action.DROP:
@@ -89,10 +96,10 @@ class DueMessages:
             elif fault.action is Action.CUT:
                 cut_after = fault.cut_after
             else:
-                rate = fault.bytes_per_second
+                rate, piece = fault.bytes_per_second, fault.piece_bytes
         if (copies, cut_after, rate) == (1, None, None):
             return None
-        return MessageFaults(copies, cut_after, rate)
+        return MessageFaults(copies, cut_after, rate, piece)
 
 
 DUE: ContextVar[DueMessages | None] = ContextVar("penstock.faults.due", default=None)
@@ -130,7 +137,7 @@ async def _send(said: MessageFaults, data: bytes, send: Callable[[bytes], Awaita
     if rate is None:
         await send(data)
         return
-    size = max(1, rate // _PIECES_PER_SECOND)
+    size = said.piece_bytes or max(1, rate // _PIECES_PER_SECOND)
     for at in range(0, len(data), size):
         piece = data[at : at + size]
         await send(piece)

@@ -77,7 +77,8 @@ class Fault:
 
     The rule skips the first `after` messages, then fires on every `every`th with `probability`, at most `times` times
     (0: no limit). `delay` and `jitter` are in seconds, `cut_after` in bytes of the message; `bytes_per_second` is the
-    rate of throttled messages, `records` the number of records before a terminal.
+    rate of throttled messages, `piece_bytes` how much of one is sent at a time (0: a twentieth of the rate), `records`
+    the number of records before a terminal.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Fault:
     jitter: float = 0.0
     cut_after: int = 0
     bytes_per_second: int = 1
+    piece_bytes: int = 0
     records: int = 0
     code: FailureCode = FailureCode.UNAVAILABLE
     message: str = ""

@@ -10,10 +10,12 @@ from support.backs import PartialBack
 from support.faults import with_faults
 from support.process import GatewayProcess
 from support.s3p.client import S3PClient
+from support.store import appending
 
 from penstock.net.cutting import CUT_CONNECTION
 from penstock.routing.faults.back import FaultyBack
-from penstock.routing.faults.rule import Action, Fault, FaultDirection
+from penstock.routing.faults.messages import ON_ONE_ANSWER, MessageFaults, due_message
+from penstock.routing.faults.rule import Action, Fault, FaultDirection, MessageKind
 from penstock.routing.faults.rules import Faults
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
@@ -40,6 +42,18 @@ class Inner(PartialBack):
 
     def passthrough(self, *_: object) -> Any:
         return "a passage"
+
+
+async def test_an_append_has_one_answer_whatever_its_front_asks_afterwards() -> None:
+    """Its faults are those of the append; the next request has its own."""
+    lost = Fault(name="lost", action=Action.DROP, direction=FaultDirection.OUT, kinds=frozenset({MessageKind.APPEND}))
+    back = both(Inner(), Faults([lost]))
+    CUT_CONNECTION.set(lambda: None)
+    await back.perform(appending(b"x"))
+    await back.perform(CheckTail(STREAM))
+    assert due_message(ON_ONE_ANSWER, answer=True) == MessageFaults(copies=0)
+    await back.perform(CheckTail(STREAM))
+    assert due_message(ON_ONE_ANSWER, answer=True) is None
 
 
 def both(inner: Inner, faults: Faults) -> FaultyBack:
