@@ -52,11 +52,15 @@ class Lease:
         self._about = about
         self._name = name
         self._key, self._beat = f"holder/{name}".encode(), f"beat/{name}".encode()
+        self._heard = 0.0  # the time of the last beat of another holder
         self.held = False
         """True while this gateway does the duty."""
 
     def holder(self) -> str | None:
-        """Return the description of the gateway that has the lease, None if none has it."""
+        """Return the description of another gateway that has the lease, None if none has it, or if it may be dead:
+        clients that are sent to one that is may not ask again for long."""
+        if trio.current_time() - self._heard > PATIENCE / 2:
+            return None
         try:
             item = self._read(self._key)
         except OperationFailed:
@@ -98,11 +102,13 @@ class Lease:
             found, beat = await self._table.entries(self._key, self._beat)
             holder = _Holder("") if found is None else msgspec.json.decode(found.value, type=_Holder)
             if holder.gateway:
+                self._heard = trio.current_time()
                 with trio.move_on_after(PATIENCE) as patience:
                     while self._read(self._key) == found:
                         await self._state.news()
                         if (now := self._read(self._beat)) != beat:
-                            beat, patience.deadline = now, trio.current_time() + PATIENCE
+                            beat, self._heard = now, trio.current_time()
+                            patience.deadline = self._heard + PATIENCE
                 if not patience.cancelled_caught:
                     continue
             version = await self._table.replace(self._key, mine, NOT_EXISTS if found is None else found.version)
