@@ -204,8 +204,9 @@ async def test_records_that_come_before_the_newest_timestamp(cluster: Any) -> No
         await fill(back, 10, 20)
         cluster.answers.append(end_of_before(0))
         async with back.read_session(Read(STREAM, FromSeqNum(0))) as session:
-            batch = await session.next()
-            assert isinstance(batch, RecordBatch) and list(batch.columns.timestamps) == [10, 20]
+            for timestamp in (10, 20):
+                batch = await session.next()
+                assert isinstance(batch, RecordBatch) and list(batch.columns.timestamps) == [timestamp]
             assert await session.next() == Following((2, 20))
 
 
