@@ -364,7 +364,7 @@ def _segment(dialect: Dialect) -> Open:
 
 
 class _DurableWay:
-    """What clients of Durable Streams call: the back, and requests for what it has not."""
+    """The back of Durable Streams, with the requests that it does not make itself."""
 
     def __init__(self, native: Native, requests: DurableRequests) -> None:
         self.native = native
@@ -454,7 +454,7 @@ async def _durable(dice: random.Random, _clock: Clock, state: Back) -> AsyncIter
 
 
 class _KafkaWay:
-    """What clients of Kafka call: the back, and the brokers for what it has not."""
+    """The back of Kafka, with the requests that it does not make itself."""
 
     def __init__(self, back: Back, brokers: Brokers) -> None:
         self.perform = back.perform

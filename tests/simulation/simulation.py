@@ -36,6 +36,7 @@ from penstock.app.server import serve
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Back
 from penstock.core.errors import CannotStart, StoreFailed
+from penstock.net.upstream import Watch
 from penstock.store.schema import FILE_NAME
 from penstock_codecs.failures import OperationFailed
 
@@ -182,7 +183,7 @@ class Simulation:
         stores: list[EmbeddedBack] = []
 
         @asynccontextmanager
-        async def open_store(config: Config) -> AsyncIterator[Back]:
+        async def open_store(config: Config, _watch: Watch) -> AsyncIterator[Back]:
             async with self._store(settings, is_last, config) as back:
                 stores.append(back)
                 try:

@@ -24,6 +24,7 @@ from penstock.core.errors import CannotStart
 from penstock.net.accepting import Listener, accept_connections, open_sockets
 from penstock.net.limits import CONNECTION_QUOTA, Limiter
 from penstock.net.listeners import ListenerServer
+from penstock.net.upstream import Watch
 from penstock.observe.taps.connections import Connections
 from penstock.observe.taps.tapped import TappedStream
 from penstock.protocols.s2.config import S2Listener
@@ -65,7 +66,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Front], list[str]]:
         story: list[str] = []
 
         @asynccontextmanager
-        async def open_store(_config: Config) -> AsyncIterator[object]:
+        async def open_store(_config: Config, _watch: Watch) -> AsyncIterator[object]:
             story.append("opened")
             try:
                 yield object()
