@@ -169,7 +169,6 @@ UNKIND = CONFIGURATION[CONFIGURATION.index("[[faults]]") :]
 """The faults of docs/conform.md."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("client", [by_s2_sdk, by_librdkafka, by_durable_streams, by_redis_py])
 def test_a_client_before_a_server_that_misbehaves(
     client: Callable[[GatewayProcess], list[bytes]], tmp_path: Path

@@ -96,7 +96,6 @@ def test_a_durable_producer_goes_on_at_the_other_gateway(gateways: list[GatewayP
     assert s2(one).append_json(stream, {"records": [{"body": "x"}]}).status >= 400
 
 
-@pytest.mark.slow
 def test_kafka_clients_find_the_gateway_that_serves_them_and_its_successor(gateways: list[GatewayProcess]) -> None:
     """A group goes on behind its committed offset when the gateway that coordinated it is killed."""
     kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed (group peers)")

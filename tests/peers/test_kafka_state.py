@@ -152,7 +152,6 @@ async def test_a_topic_that_would_lose_state_is_refused(
         assert back.trouble is not None and why in back.trouble
 
 
-@pytest.mark.slow
 async def test_compaction_keeps_the_state_and_a_gateway_goes_on_behind_it(broker: KafkaBroker) -> None:
     topic = unique("compacted")
     created(broker, topic, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.001")
@@ -187,7 +186,6 @@ def _records(broker: KafkaBroker, topic: str) -> int:
     return sum(map(len, read_batches(answer.topics[0].partitions[0].records or b"")))
 
 
-@pytest.mark.slow
 async def test_a_broker_that_is_killed_loses_no_change_and_makes_none_twice() -> None:
     topic, each = unique("killed"), 150
     with KafkaCluster() as cluster:

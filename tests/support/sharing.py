@@ -41,7 +41,8 @@ SLOW = {
         "guides": "guides",
         "hostile": "attacks half_messages idle words",
         "peers": "delegation_tokens durable_streams_back encryption faults_others faults_s2_sdk "
-        "foreign_pages_in_browser go kafka kafka_back kafka_positions kafka_sasl kafka_tools kafka_topic_ids "
+        "foreign_pages_in_browser go judged_clients kafka kafka_back kafka_gateways kafka_positions kafka_sasl "
+        "kafka_state kafka_tools kafka_topic_ids "
         "kafka_transactions "
         "mcp_document mcp_sdk node page_in_browser pravega_java pravega_java_admin pravega_java_again "
         "pravega_java_autoscaling "
@@ -61,7 +62,7 @@ SLOW = {
         "pipeline/running": "cluster",
         "pipeline/sink": "exactly_once real_gateway sink_spark",
         "pipeline/source": "spark",
-        "shipping": "light_environment under_systemd wheel",
+        "shipping": "helm light_environment under_systemd wheel",
     }.items()
     for name in names.split()
 }
