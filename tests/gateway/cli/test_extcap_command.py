@@ -147,7 +147,7 @@ def test_a_slow_reader_loses_a_connection_and_is_told(gateway: GatewayProcess) -
         until(lambda: listeners(gateway) == 1)
         with S3PClient(("127.0.0.1", gateway.s3p_port)) as client:
             client.create("much")
-            for _ in range(64):
+            for _ in range(128):  # more than all buffers between the gateway and the reader
                 client.append("much", bytes(MIB // 2))
         capture, lost = CaptureReader(), list[Lost]()
         while not lost:
