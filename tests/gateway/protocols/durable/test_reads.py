@@ -3,29 +3,56 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from support.backs import DecodedBack
 from support.durable import CLOSE, JSON, TEXT, Service, changed, events, ref
 from support.http.client import Answer
 from support.store import appending, fence
 from trio.testing import MockClock
 
+from penstock.core.back import Back, Following, ReadSession, ReadSessionWrapper
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_codecs.byte_operations import Seal
 from penstock_codecs.durable import spell_offset
 from penstock_codecs.http import End
-from penstock_codecs.model import Header
-from penstock_codecs.operations import FromSeqNum, Trim
+from penstock_codecs.model import Header, RecordBatch, StreamPosition
+from penstock_codecs.operations import FromSeqNum, Read, Trim
 
 NAMED = {0: (Header(b"name", b"value"),)}
 
 
-async def test_a_long_stream_comes_in_parts(service: Service) -> None:
+class Untold(ReadSessionWrapper):
+    """A read that does not know the tail before it has reached it."""
+
+    _position = StreamPosition(0, 0)
+
+    async def next(self) -> RecordBatch | Following | None:
+        event = await super().next()
+        if isinstance(event, RecordBatch):
+            event.tail, self._position = None, StreamPosition(event.next_seq_num, 0)
+        return event
+
+    def tail(self) -> StreamPosition:
+        return self._position
+
+
+class UntoldBack(DecodedBack):
+    @asynccontextmanager
+    async def read_session(self, read: Read) -> AsyncIterator[ReadSession]:
+        async with super().read_session(read) as session:
+            yield Untold(session)
+
+
+@pytest.mark.parametrize("wrapped", [lambda back: back, UntoldBack], ids=["tail told", "tail not told"])
+async def test_a_long_stream_comes_in_parts(service: Service, wrapped: Callable[[Back], Back]) -> None:
     await service.ask("PUT", "a", TEXT)
     for number in range(10):
         await service.ask("POST", "a", TEXT, body=b"%d" % number * 100)
-    small = Service(service.back, service.wall, changed(max_read_bytes=250))
+    small = Service(service.back, service.wall, changed(max_read_bytes=250), wrapped(service.back))
     whole, offset, parts = b"", "-1", 0
     while True:
         answer = await small.ask("GET", "a", query=f"?offset={offset}")

@@ -101,6 +101,7 @@ class Reads:
         messages, refusal = is_json(stream.meta.content_type), None
         bodies: list[bytes] = []
         next_seq = start
+        last: RecordBatch | None = None
         read = read_from(stream, start, max_bytes=self._settings.max_read_bytes, wait=waits)
         try:
             async with self._back.read_session(read) as session:
@@ -111,6 +112,7 @@ class Reads:
                                 break
                             await exchange.room(False)
                             continue
+                        last = event
                         check_kept(request, next_seq, event)
                         some, next_seq, refusal = take(event, stream.ref, self._settings.loss, messages=messages)
                         bodies += some
@@ -119,7 +121,7 @@ class Reads:
                 if drained.cancelled_caught and not bodies and waits:
                     raise OperationFailed(SHUTTING_DOWN)
                 tail = max(session.tail().seq_num, next_seq)
-            if bodies and tail == next_seq:  # a server may not tell its tail in a read that the bound ended
+            if last is not None and last.tail is None:  # the bound ended the read while it was catching up
                 tail = max(await tail_of(self._back, stream), next_seq)
         except OperationFailed as error:
             if error.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE:

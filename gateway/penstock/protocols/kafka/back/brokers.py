@@ -30,12 +30,27 @@ from penstock_codecs.kafka.cluster_messages import (
     MetadataResponse,
     MetadataTopic,
 )
+from penstock_codecs.kafka.record_messages import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ProducePartition,
+    ProducePartitionResult,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceTopic,
+)
+from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
 
 __all__ = ["Brokers"]
 
 M = TypeVar("M", bound=KafkaMessage)
 T = TypeVar("T")
+_ALL: Final = -1
+"""The acknowledgement of all replicas in sync."""
+_TOGETHER: Final = 1 * MIB
+"""Bytes that a broker is asked for at once; it sends one batch at least."""
 _ENDLESS: Final = 1_000_000
 _MISSING: Final = 3
 _GRACE_SECONDS: Final = 5.0
@@ -218,6 +233,34 @@ class Brokers:
             pool = await self.leader(partition)
             async with pool.use() as connection:
                 return await connection.call(message, kind, self.request_seconds)
+
+    async def fetch_request(
+        self, partition: TopicPartition, topic_id: bytes | None, offset: int, wait: float, isolation_level: int
+    ) -> FetchRequest:
+        """Return a request for the records of one partition from an offset on, for which the leader waits so many
+        seconds. Raises STREAM_NOT_FOUND if the topic has another id than `topic_id`: it was created again."""
+        now = await self.topic_id(partition.topic)
+        if topic_id not in (None, now):
+            raise fail(FailureCode.STREAM_NOT_FOUND, f"{self.where}: topic {partition.topic} was created again")
+        part = FetchPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=_TOGETHER)
+        return FetchRequest(
+            max_wait_ms=int(wait * 1000),
+            min_bytes=1,
+            max_bytes=_TOGETHER,
+            isolation_level=isolation_level,
+            topics=[FetchTopic(topic=partition.topic, topic_id=now, partitions=[part])],
+        )
+
+    async def produce(self, partition: TopicPartition, batch: bytes) -> ProducePartitionResult:
+        """Ask a partition's leader once to store a batch on all replicas. Returns its answer, maybe an error."""
+        topic = ProduceTopic(
+            name=partition.topic,
+            topic_id=await self.topic_id(partition.topic),
+            partitions=[ProducePartition(index=partition.partition, records=batch)],
+        )
+        request = ProduceRequest(acks=_ALL, timeout_ms=int(self.request_seconds * 1000), topics=[topic])
+        answer = await self.ask_leader(partition, request, ProduceResponse)
+        return answer.topics[0].partitions[0]
 
     @contextmanager
     def looking_again(self, partition: TopicPartition) -> Iterator[None]:

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import accumulate
-from typing import Final
 
 import trio
 
@@ -26,20 +25,15 @@ from penstock.store.batches import index_of_id
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka.client_records import FetchedRecords, FetchedRun, read_fetched
 from penstock_codecs.kafka.record_messages import (
-    FetchPartition,
     FetchPartitionResult,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
 )
-from penstock_codecs.limits import MIB, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import RecordBatch, RecordId, StreamPosition
 from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Read
 
 __all__ = ["KafkaReadSession", "open_kafka_read", "read_timestamps"]
-
-_TOGETHER: Final = 1 * MIB
-"""Bytes that a broker is asked for at once; it sends one batch at least."""
 
 
 @asynccontextmanager
@@ -209,21 +203,9 @@ class KafkaReadSession(ReadSession):
 
     async def _request(self, wait: float) -> FetchRequest:
         """Return the next request. Raises STREAM_NOT_FOUND if the topic was created again since the read has begun."""
-        topic = self._partition.topic
-        topic_id = await self._brokers.topic_id(topic)
-        if self._topic_id not in (None, topic_id):
-            raise fail(FailureCode.STREAM_NOT_FOUND, f"{self._brokers.where}: topic {topic} was created again")
-        self._topic_id = topic_id
-        part = FetchPartition(
-            partition=self._partition.partition, fetch_offset=self._asked_from, partition_max_bytes=_TOGETHER
-        )
-        return FetchRequest(
-            max_wait_ms=int(wait * 1000),
-            min_bytes=1,
-            max_bytes=_TOGETHER,
-            isolation_level=COMMITTED,
-            topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=[part])],
-        )
+        request = await self._brokers.fetch_request(self._partition, self._topic_id, self._asked_from, wait, COMMITTED)
+        self._topic_id = request.topics[0].topic_id
+        return request
 
     async def _out_of_range(self) -> None:
         """Go on at the first record that is left. Raises STREAM_NOT_FOUND if the partition ends before."""

@@ -26,14 +26,7 @@ from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch, read_batches
 from penstock_codecs.kafka.client_errors import UNKNOWN_PRODUCER
 from penstock_codecs.kafka.record_messages import (
-    FetchPartition,
-    FetchRequest,
     FetchResponse,
-    FetchTopic,
-    ProducePartition,
-    ProduceRequest,
-    ProduceResponse,
-    ProduceTopic,
 )
 from penstock_codecs.limits import MIB
 
@@ -50,9 +43,9 @@ _PRODUCER: Final = int.from_bytes(b"penstock")
 _AUTHOR: Final = b"author"
 _MOST_RECORDS: Final = 1_000_000
 """Records in one answer, of which the smallest has some 20 bytes."""
-_TOGETHER: Final = 1 * MIB
 _SEQUENCES: Final = 1 << 31
-_ALL: Final = -1
+_UNCOMMITTED: Final = 0
+"""The isolation level: all records, since the gateways' producer has no transactions."""
 
 
 class StateTopic(ChangeLog):
@@ -104,18 +97,8 @@ class StateTopic(ChangeLog):
 
     async def _fetch(self, offset: int, wait: float) -> list[KafkaBatch]:
         """Return the batches from an offset on; wait so many seconds for some."""
-        topic = self._partition.topic
         with self._brokers.looking_again(self._partition):
-            topic_id = await self._brokers.topic_id(topic)
-            if topic_id != self._topic_id:
-                raise fail(FailureCode.STREAM_NOT_FOUND, f"{self.where} was created again")
-            part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=_TOGETHER)
-            request = FetchRequest(
-                max_wait_ms=int(wait * 1000),
-                min_bytes=1,
-                max_bytes=_TOGETHER,
-                topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=[part])],
-            )
+            request = await self._brokers.fetch_request(self._partition, self._topic_id, offset, wait, _UNCOMMITTED)
             pool = await self._brokers.leader(self._partition)
             async with pool.use() as connection:
                 answer = await connection.call(request, FetchResponse, wait + self._brokers.request_seconds)
@@ -150,20 +133,7 @@ class StateTopic(ChangeLog):
                 headers={0: ((_AUTHOR, author),)},
             )
         )
-        topic = self._partition.topic
-        request = ProduceRequest(
-            acks=_ALL,
-            timeout_ms=int(self._brokers.request_seconds * 1000),
-            topics=[
-                ProduceTopic(
-                    name=topic,
-                    topic_id=await self._brokers.topic_id(topic),
-                    partitions=[ProducePartition(index=0, records=batch)],
-                )
-            ],
-        )
-        answer = await self._brokers.ask_leader(self._partition, request, ProduceResponse)
-        found = answer.topics[0].partitions[0]
+        found = await self._brokers.produce(self._partition, batch)
         if found.error_code in UNKNOWN_PRODUCER:
             return None
         self._brokers.check(self._partition, found.error_code, found.error_message)

@@ -28,11 +28,7 @@ from penstock_codecs.kafka.kept import KAFKA_BATCHES, as_producer, compression_o
 from penstock_codecs.kafka.record_messages import (
     InitProducerIdRequest,
     InitProducerIdResponse,
-    ProducePartition,
     ProducePartitionResult,
-    ProduceRequest,
-    ProduceResponse,
-    ProduceTopic,
 )
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import StreamPosition
@@ -40,8 +36,6 @@ from penstock_codecs.operations import Append, Appended
 
 __all__ = ["KafkaWriter"]
 
-_ALL: Final = -1
-"""The acknowledgement of all replicas in sync."""
 _PER_RECORD: Final = 24
 """Most bytes of a record beside its body and headers."""
 _SEQUENCES: Final = 1 << 31
@@ -190,14 +184,7 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
         )
 
     async def _produce(self, batch: bytes) -> ProducePartitionResult:
-        part, topic = ProducePartition(index=self.partition.partition, records=batch), self.partition.topic
-        request = ProduceRequest(
-            acks=_ALL,
-            timeout_ms=int(self._brokers.request_seconds * 1000),
-            topics=[ProduceTopic(name=topic, topic_id=await self._brokers.topic_id(topic), partitions=[part])],
-        )
-        answer = await self._brokers.ask_leader(self.partition, request, ProduceResponse)
-        found = answer.topics[0].partitions[0]
+        found = await self._brokers.produce(self.partition, batch)
         self._brokers.check(self.partition, found.error_code, found.error_message)
         return found
 

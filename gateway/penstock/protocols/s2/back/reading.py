@@ -81,6 +81,7 @@ class RemoteReadSession(ReadSession):
         self._tail = StreamPosition(0, 0)
         self._following = False
         self._caught_up = False  # and not yet reported
+        self._catching_up = False  # the last batch had no tail: the server has more, and does not say how much
         self._begun = False
         self._ended = False
         self._held: RecordBatch | None = None
@@ -99,7 +100,11 @@ class RemoteReadSession(ReadSession):
     def behind(self) -> bool:
         if self._ended or not (self._left_count and self._left_bytes):
             return False
-        return self._held is not None or (self._position is not None and self._position < self._tail.seq_num)
+        return (
+            self._held is not None
+            or self._catching_up
+            or (self._position is not None and self._position < self._tail.seq_num)
+        )
 
     def tail(self) -> StreamPosition:
         return self._tail
@@ -140,7 +145,7 @@ class RemoteReadSession(ReadSession):
         elif isinstance(event, StreamPosition):
             self._saw_tail(event)
         elif event is SourceEvent.BEAT and self._waits and not self._following:
-            self._caught_up = True
+            self._caught_up, self._catching_up = True, False
         return event is not SourceEvent.END
 
     def _arm(self) -> None:
@@ -150,6 +155,7 @@ class RemoteReadSession(ReadSession):
     def _saw_tail(self, tail: StreamPosition) -> None:
         """Note that the server has sent everything before `tail`."""
         self._tail = max(self._tail, tail)
+        self._catching_up = False
         if self._position is None:
             self._position = tail.seq_num
         if self._waits and not self._following and tail.seq_num <= self._position:
@@ -181,7 +187,7 @@ class RemoteReadSession(ReadSession):
         """Advance past a batch."""
         self._position = batch.next_seq_num
         if batch.tail is None:
-            self._following = False
+            self._following, self._catching_up = False, True
             self._tail = max(self._tail, StreamPosition(batch.next_seq_num, batch.columns.timestamps[-1]))
         else:
             self._saw_tail(batch.tail)

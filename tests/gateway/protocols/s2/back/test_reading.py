@@ -128,6 +128,20 @@ async def test_it_follows_and_says_so_once(source: str, autojump_clock: Clock) -
         assert server.far.dials == 1
 
 
+async def test_it_is_behind_until_the_server_tells_its_tail(autojump_clock: Clock) -> None:
+    """A batch without a tail has more behind it, although the read does not know how much."""
+    async with model_server() as server, source_of(server, "s2s") as back:
+        server.back.make(STREAM)
+        for _ in range(3):
+            server.back.append(appending(bytes(700_000)))
+        async with back.read_session(Read(STREAM, FromSeqNum(0))) as session:
+            behind = []
+            while isinstance(event := await session.next(), RecordBatch):
+                behind.append((event.next_seq_num, session.behind()))
+            assert isinstance(event, Following) and not session.behind()
+            assert behind[0] == (1, True) and behind[-1][0] == 3
+
+
 async def bodies_of(session: ReadSession) -> list[bytes]:
     batch = await session.next()
     assert isinstance(batch, RecordBatch), batch
