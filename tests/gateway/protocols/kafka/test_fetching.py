@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 import trio
+from msgspec.structs import replace
+from support.backs import DecodedBack
 from support.kafka.front import Client, Connect, fetched, fetching, records, serving
 
 from penstock.backends.embedded import EmbeddedBack
+from penstock.core.back import Following, ReadSession, ReadSessionWrapper
+from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import read_batches
 from penstock_codecs.kafka.record_messages import (
@@ -26,8 +33,8 @@ from penstock_codecs.kafka.record_messages import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from penstock_codecs.model import Header, StreamRef, metered_size
-from penstock_codecs.operations import Append, CreateStream, DeleteStream, FromSeqNum, Trim
+from penstock_codecs.model import Header, RecordBatch, StreamRef, metered_size
+from penstock_codecs.operations import Append, CreateStream, DeleteStream, FromSeqNum, Read, Trim
 
 T = StreamRef("penstock", "t")
 HEAD = b"\0" * 100
@@ -158,6 +165,36 @@ async def test_a_record_that_kafka_cannot_carry_stops_its_reader(client: Client,
     await back.perform(Append(T, [b"b"], 100, {0: (Header(b"\xff", b""),)}))
     assert fetched(await client.fetch()) == [(0, None, b"a")]
     assert (await client.fetch(1)).error_code == KafkaError.INVALID_RECORD
+
+
+class _FailingRead(ReadSessionWrapper):
+    """A read that delivers one batch, and then fails."""
+
+    begun = False
+
+    async def next(self) -> RecordBatch | Following | None:
+        if self.begun:
+            raise fail(FailureCode.STORAGE, "the disk cannot be read")
+        self.begun = True
+        return await super().next()
+
+
+class _FailingBack(DecodedBack):
+    """A back whose reads fail behind their first record."""
+
+    @asynccontextmanager
+    async def read_session(self, read: Read) -> AsyncIterator[ReadSession]:
+        async with super().read_session(replace(read, count=1)) as session:
+            yield _FailingRead(session)
+
+
+async def test_a_client_is_not_told_that_it_is_at_the_end_where_a_read_fails(back: EmbeddedBack) -> None:
+    """Clients that read up to the high watermark would leave out the records behind it."""
+    await back.perform(CreateStream(T))
+    await back.perform(appended(b"a", b"b", b"c"))
+    async with serving(_FailingBack(back)) as (connect, _):
+        found = await connect().fetch()
+    assert (fetched(found), found.high_watermark, found.last_stable_offset) == ([(0, None, b"a")], 3, 3)
 
 
 async def test_a_waiting_request_holds_back_those_behind_it(client: Client, connect: Connect, clock: object) -> None:

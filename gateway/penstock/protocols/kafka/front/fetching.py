@@ -48,12 +48,14 @@ _ZSTD: Final = 10
 
 @dataclass(slots=True, eq=False)
 class _Reading:
-    """The read of one partition. `limit`: bytes that it may deliver. `next_offset`: the record that comes next."""
+    """The read of one partition. `limit`: bytes that it may deliver. `next_offset`: the record that comes next. `tail`:
+    of the partition, as far as the read knew it when it failed."""
 
     result: FetchPartitionResult
     next_offset: int
     limit: int
     session: ReadSession | None = None
+    tail: int = 0
     pieces: list[bytes] = field(default_factory=list)
     size: int = 0
     failed: bool = False
@@ -226,17 +228,20 @@ class FetchHandlers:
                     nursery.start_soon(follow, reading)
 
     def _fail(self, reading: _Reading, error: OperationFailed, call: KafkaCall) -> None:
-        """End the read of a partition. A failure behind records is left to the next request, which meets it again."""
+        """End the read of a partition. A failure behind records is left to the next request, which meets it again: the
+        client still learns the tail, or it would take the last of these records for the end of the partition."""
         if not reading.size:
             reading.result.error_code = call.refused(error.failure)
             reading.failed = True
             log.info("fetch_refused", code=error.failure.code.value, reason=error.failure.message)
+        if reading.session is not None:
+            reading.tail = reading.session.tail().seq_num
         reading.session = None
 
     def _finish(self, reading: _Reading) -> None:
         result = reading.result
         if result.error_code:
             return
-        tail = reading.next_offset if reading.session is None else reading.session.tail().seq_num
+        tail = reading.tail if reading.session is None else reading.session.tail().seq_num
         result.high_watermark = result.last_stable_offset = max(tail, reading.next_offset)
         result.records = b"".join(reading.pieces)
