@@ -24,7 +24,7 @@ from penstock.protocols.segment.front.reads import ConnectionReads
 from penstock.protocols.segment.front.replies import NO_OFFSET, NO_REQUEST_ID, RequestFields
 from penstock.protocols.segment.front.settings import SegmentSettings
 from penstock.protocols.segment.front.tables import TABLE_HANDLERS
-from penstock.protocols.segment.front.writers import ConnectionAppends
+from penstock.protocols.segment.front.writers import ConnectionAppends, FrontWriters
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError
 from penstock_codecs.features import Feature
 from penstock_codecs.limits import SEGMENT_VERSIONS
@@ -61,12 +61,14 @@ class ClientConnection:
     def __init__(
         self,
         desk: RequestContext,
+        writers: FrontWriters,
         link: SegmentLink,
         settings: SegmentSettings,
         draining: Draining,
         on_dropped: Callable[[Counter[Feature]], None],
     ) -> None:
         self._desk = desk
+        self._writers = writers
         self._link = link
         self._greetings = 0
         self._begun_at = trio.current_time()
@@ -99,16 +101,19 @@ class ClientConnection:
         long.
         """
         async with trio.open_nursery() as nursery:
-            self._appends = ConnectionAppends(self._desk, self._link, nursery)
+            self._appends = ConnectionAppends(self._desk, self._writers, self._link, nursery)
             self._reads = ConnectionReads(
                 self._desk, self._link, nursery, self._settings, self._draining, self._on_dropped
             )
             self._link.begin(nursery)
-            if await self._take_requests():
-                self._reads.end()
-                await self._reads.settled()
-            await self._appends.settled()
-            await self._link.flush()
+            try:
+                if await self._take_requests():
+                    self._reads.end()
+                    await self._reads.settled()
+                await self._appends.settled()
+                await self._link.flush()
+            finally:
+                self._appends.end()
             nursery.cancel_scope.cancel()
         await self._link.close()
 

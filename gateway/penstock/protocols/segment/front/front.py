@@ -15,6 +15,7 @@ from penstock.protocols.segment.front.connection import ClientConnection
 from penstock.protocols.segment.front.link import SegmentLink
 from penstock.protocols.segment.front.settings import SegmentSettings
 from penstock.protocols.segment.front.streams import FrontStreams
+from penstock.protocols.segment.front.writers import FrontWriters
 from penstock_codecs.features import Feature
 from penstock_codecs.operations import Capability
 
@@ -36,6 +37,7 @@ class SegmentFront:
         self._settings = settings or SegmentSettings()
         streams = FrontStreams(back, self._settings.names, numbered=self._settings.numbered)
         self._desk = RequestContext(back, streams)
+        self._writers: FrontWriters = {}
         self._draining = Draining()
         self.dropped: Counter[Feature] = Counter()
 
@@ -50,7 +52,9 @@ class SegmentFront:
         """Serve one connection until it ends, and close it. Never raises for errors of a client or the back."""
         link = SegmentLink(stream, self._settings, self._draining)
         try:
-            await ClientConnection(self._desk, link, self._settings, self._draining, self.dropped.update).run()
+            await ClientConnection(
+                self._desk, self._writers, link, self._settings, self._draining, self.dropped.update
+            ).run()
         except* (trio.BrokenResourceError, trio.ClosedResourceError) as lost:
             log.debug("connection_lost", reason=type(lost.exceptions[0]).__name__)
         except* TooSlow:

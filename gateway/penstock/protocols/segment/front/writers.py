@@ -8,8 +8,10 @@ After the first append that is not applied none of this writer is, until it is s
 writer's position in the store above the missing one, which could then never be sent again.
 
 Each append names the last number of this writer stored before it. A client whose connection was lost sets its writer up
-on another and sends again what was not acknowledged, perhaps in other blocks. Appends from the first connection may
-still be processed after that; then those from one of the two are refused, else events would be stored twice.
+on another and sends again what was not acknowledged, perhaps in other blocks. Setting it up waits for what is in flight
+on the first connection, and takes the writer from it: appends that are received there later are refused. Those that
+another process before the same store still processes may be stored after that; then appends from one of the two
+connections are refused, else events would be stored twice.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Appended
 from penstock_codecs.segment.released import ConditionalCheckFailed
 
-__all__ = ["BytesInFlight", "ClientWriter", "ConnectionAppends", "WriterContext"]
+__all__ = ["BytesInFlight", "ClientWriter", "ConnectionAppends", "FrontWriters", "WriterContext"]
 
 log = structlog.get_logger()
 
@@ -47,6 +49,10 @@ APPEND_COST: Final = 512
 """Approximate memory in bytes that an append in flight takes beside its data."""
 _ORDINARY: Final = frozenset({FailureCode.STREAM_NOT_FOUND, FailureCode.STREAM_SEALED})
 """Failures too common to be logged."""
+_TAKEN: Final = Failure(FailureCode.STALE_WRITER_POSITION, "the writer was set up on another connection")
+
+FrontWriters = dict[tuple[StreamRef, UUID], "ClientWriter"]
+"""The writers of all connections of a front, each where it was set up last."""
 
 
 class BytesInFlight:
@@ -80,6 +86,7 @@ class WriterContext:
     link: SegmentLink
     nursery: trio.Nursery
     in_flight: BytesInFlight
+    writers: FrontWriters
 
 
 class _Sent(NamedTuple):
@@ -106,6 +113,7 @@ class ClientWriter:
         self._alone = False  # a conditional append is in flight
         self._idle = trio.lowlevel.ParkingLot()
         self._failure: Failure | None = None
+        self._taken = False  # by another connection
 
     async def append(self, data: bytes, number: int, request_id: int, expected: int | None = None) -> None:
         """Take the next append; returns once its place in the stream is fixed, or earlier if it is conditional.
@@ -117,8 +125,8 @@ class ClientWriter:
         conditional = expected is not None or not data
         if conditional or self._alone:
             await self.settled()
-        if self._failure is not None:
-            self._refuse([sent], self._failure)
+        if self._failure is not None or self._taken:
+            self._refuse([sent], self._failure or _TAKEN)
         elif conditional:
             self._alone = True
             self._outlet.nursery.start_soon(self._append_alone, sent, data, expected)
@@ -129,6 +137,21 @@ class ClientWriter:
         """Wait until all appends taken so far are answered."""
         while self._sent or self._alone:
             await self._idle.park()
+
+    async def take(self) -> None:
+        """Refuse all appends from now on, and wait until those taken so far are answered: another connection has the
+        writer."""
+        self._taken = True
+        await self.settled()
+
+    def end(self) -> None:
+        """End with the connection; what is in flight is not answered."""
+        key = (self._stream, self._id)
+        if self._outlet.writers.get(key) is self:
+            del self._outlet.writers[key]
+        self._sent.clear()
+        self._alone = False
+        self._idle.unpark_all()
 
     # ---- in a session --------------------------------------------------------------------------------------------
 
@@ -164,12 +187,12 @@ class ClientWriter:
         """Acknowledge all these appends with one reply."""
         done = list(islice(self._sent, len(appended)))
         self._say_appended(done[-1], appended[-1].offset)
-        await self._link.room()
         for _ in done:
             self._sent.popleft()
-        self._outlet.in_flight.leave(sum(sent.size for sent in done))
         if not self._sent:
             self._idle.unpark_all()
+        await self._link.room()
+        self._outlet.in_flight.leave(sum(sent.size for sent in done))
 
     async def _check(self) -> None:
         """Raise STREAM_NOT_FOUND if the stream was replaced since the writer was set up.
@@ -197,10 +220,10 @@ class ClientWriter:
                 self._refuse([sent], error.failure)
                 return
             self._link.send(ConditionalCheckFailed(self._id, sent.number, sent.request_id))
-        await self._link.room()
         self._alone = False
-        self._outlet.in_flight.leave(sent.size)
         self._idle.unpark_all()
+        await self._link.room()
+        self._outlet.in_flight.leave(sent.size)
 
     async def _append_nothing(self, sent: _Sent, expected: int | None) -> int:
         """Check the conditions of an empty append, as byte streams may send it; there is nothing to store.
@@ -248,29 +271,33 @@ class ConnectionAppends:
     The codec bounds the number of writers, and refuses appends by writers that are not set up.
     """
 
-    def __init__(self, desk: RequestContext, link: SegmentLink, nursery: trio.Nursery) -> None:
-        self._outlet = WriterContext(desk.back, desk.streams, link, nursery, BytesInFlight())
+    def __init__(self, desk: RequestContext, writers: FrontWriters, link: SegmentLink, nursery: trio.Nursery) -> None:
+        self._outlet = WriterContext(desk.back, desk.streams, link, nursery, BytesInFlight(), writers)
         self._writers: dict[UUID, ClientWriter] = {}
 
     async def set_up(self, writer_id: UUID, asked: RequestFields) -> None:
         """Set a writer up and reply with its last position.
 
-        Waits until all that it sent before on this connection is answered.
+        Waits until all that it sent before, on this connection or another, is answered.
         """
         before = self._writers.pop(writer_id, None)
         if before is not None:
             await before.settled()
+            before.end()
         link = self._outlet.link
         try:
             stream, level = await link.carried_out(partial(self._look_up, writer_id, asked), idempotent=True)
         except OperationFailed as error:
             link.refuse(error.failure, asked)
             return
-        self._writers[writer_id] = ClientWriter(self._outlet, writer_id, asked.segment, stream, level)
+        writer = ClientWriter(self._outlet, writer_id, asked.segment, stream, level)
+        self._writers[writer_id] = self._outlet.writers[stream, writer_id] = writer
         link.send(link.replies.append_setup(asked, writer_id, level))
 
     async def _look_up(self, writer_id: UUID, asked: RequestFields) -> tuple[StreamRef, int]:
         stream = await self._outlet.streams.find(asked.segment)
+        if (elsewhere := self._outlet.writers.get((stream, writer_id))) is not None:
+            await elsewhere.take()
         return stream, await self._outlet.back.perform(GetAttribute(stream, writer_id.bytes))
 
     async def append(
@@ -293,3 +320,8 @@ class ConnectionAppends:
         """Wait until all appends taken so far are answered."""
         for writer in self._writers.values():
             await writer.settled()
+
+    def end(self) -> None:
+        """End all writers with the connection."""
+        for writer in self._writers.values():
+            writer.end()

@@ -117,20 +117,43 @@ async def test_what_comes_late_on_a_connection_that_was_given_up(
     await client.append(writer, 1, b"1")
     again = await connect()
     await again.expect(released.AppendSetup, released.SetupAppend(1, writer, SEGMENT))
-    await client.append(writer, 2, b"2")
     if conditional:
-        await again.send(released.ConditionalBlockEnd(writer, 3, 18, join_events([b"2", b"3"]), 7))
+        await client.send(released.ConditionalBlockEnd(writer, 2, 9, join_events([b"2"]), 8))
     else:
-        await again.send(*append_messages(writer, [b"2", b"3"], 3, 7))
-    assert await again.reply() == released.InvalidEventNumber(writer, 7, "", 3)
-    assert await again.ended()
-    third = await connect()
-    reply = await third.expect(released.AppendSetup, released.SetupAppend(1, writer, SEGMENT))
-    assert reply.last_event_number == 2
-    await third.append(writer, 3, b"3")
-    await client.send(*append_messages(writer, [b"3", b"4"], 4, 8))
-    assert await client.reply() == released.InvalidEventNumber(writer, 8, "", 4)
-    assert await third.content() == join_events([b"1", b"2", b"3"])
+        await client.send(*append_messages(writer, [b"2"], 2, 8))
+    assert await client.reply() == released.InvalidEventNumber(writer, 8, "", 2)
+    assert await client.ended()
+    assert (await again.append(writer, 3, b"2", b"3")).previous_event_number == 1
+    assert await again.content() == join_events([b"1", b"2", b"3"])
+
+
+async def test_setting_up_on_another_connection_waits_for_what_is_in_flight(
+    connect: Connect, client: Client, clock: MockClock, back: WatchedBack
+) -> None:
+    """Else the writer would be told too low a number, and be refused what it sends again."""
+    writer, back.gate = await client.writer(), trio.Event()
+    await client.send(*append_messages(writer, [b"1"], 1, 1))
+    again = await connect()
+    await again.send(released.SetupAppend(2, writer, SEGMENT))
+    with trio.move_on_after(1):
+        assert await again.reply() is None, "nothing is answered yet"
+    back.gate.set()
+    assert await again.reply() == released.AppendSetup(2, SEGMENT, writer, 1)
+
+
+async def test_a_connection_that_is_lost_gives_its_writers_free(
+    connect: Connect, client: Client, clock: MockClock, back: WatchedBack
+) -> None:
+    writer, back.gate = await client.writer(), trio.Event()
+    await client.send(*append_messages(writer, [b"1"], 1, 1))
+    again = await connect()
+    await again.send(released.SetupAppend(2, writer, SEGMENT))
+    await trio.sleep(1)
+    await client.stream.aclose()
+    back.gate.set()
+    setup = await again.reply()
+    assert isinstance(setup, released.AppendSetup)
+    await again.append(writer, 2, b"2")
 
 
 async def test_a_segment_that_was_made_again(client: Client, clock: MockClock, back: WatchedBack) -> None:
