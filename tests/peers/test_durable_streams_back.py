@@ -24,6 +24,8 @@ from penstock_codecs.durable import RECORDS_TYPE
 from penstock_proto import s2_pb2
 
 pytestmark = pytest.mark.peer
+PATIENCE = 60
+"""Seconds to wait for an answer: else a slow machine makes the client or the gateway send again."""
 SERVERS = {"reference": lambda: DurableReference(durable=True), "penstock": lambda: SecondPenstock("durable")}
 
 
@@ -35,7 +37,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[BackServer]:
 
 @pytest.fixture(scope="module")
 def gateway(server: BackServer) -> Iterator[GatewayProcess]:
-    patient = replace(SECOND["durable"], more="request_seconds = 60")  # else a slow machine makes clients send again
+    patient = replace(SECOND["durable"], more=f"request_seconds = {PATIENCE}")
     with running_gateway(patient.configuration(server.address)) as process:
         yield process
 
@@ -76,7 +78,7 @@ def test_s2_sdk_appends_and_reads(server: BackServer, gateway: GatewayProcess) -
         return found
 
     async def append() -> list[s2.SequencedRecord]:
-        async with connector(gateway.s2_port)() as client:
+        async with connector(gateway.s2_port, PATIENCE)() as client:
             basin = client.basin(BASIN)
             await basin.create_stream(name)
             stream = basin.stream(name)
@@ -86,15 +88,15 @@ def test_s2_sdk_appends_and_reads(server: BackServer, gateway: GatewayProcess) -
             return await read(stream, 0)
 
     async def again() -> list[s2.SequencedRecord]:
-        async with connector(gateway.s2_port)() as client:
+        async with connector(gateway.s2_port, PATIENCE)() as client:
             return await read(client.basin(BASIN).stream(name), 77)
 
-    found = finish(append())
+    found = finish(append(), PATIENCE)
     assert [(one.seq_num, one.body, one.headers) for one in found] == [
         (n, record.body, record.headers) for n, record in enumerate(sent)
     ]
     gateway.restart(kill=True)
-    assert finish(again()) == found[77:]
+    assert finish(again(), PATIENCE) == found[77:]
     headers, content = at_server(server, name)
     assert headers["content-type"] == RECORDS_TYPE
     while headers["stream-up-to-date"] is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
 
 import pytest
 import s2_sdk as s2
@@ -17,13 +18,15 @@ Connect = Callable[..., AbstractAsyncContextManager[s2.S2]]
 EVERY_COMPRESSION = pytest.mark.parametrize("compression", list(Compression), ids=lambda c: c.value)
 
 
-def connector(port: int) -> Connect:
-    """Opens clients of the gateway at this port."""
+def connector(port: int, seconds: float = 5) -> Connect:
+    """Opens clients of the gateway at this port, which wait so many seconds for an answer before they ask again."""
     origin = f"http://127.0.0.1:{port}"
+    timeout = s2.Timeout(request=timedelta(seconds=seconds))
 
     @asynccontextmanager
     async def connect(compression: Compression = Compression.NONE) -> AsyncIterator[s2.S2]:
-        async with s2.S2("a-token", endpoints=s2.Endpoints(origin, origin), compression=compression) as client:
+        endpoints = s2.Endpoints(origin, origin)
+        async with s2.S2("a-token", endpoints=endpoints, timeout=timeout, compression=compression) as client:
             yield client
 
     return connect

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -20,7 +21,7 @@ from penstock_codecs.byte_operations import Seal
 from penstock_codecs.durable import spell_offset
 from penstock_codecs.http import End
 from penstock_codecs.model import Header, RecordBatch, StreamPosition
-from penstock_codecs.operations import FromSeqNum, Read, Trim
+from penstock_codecs.operations import CheckTail, FromSeqNum, Read, Trim
 
 NAMED = {0: (Header(b"name", b"value"),)}
 
@@ -45,6 +46,25 @@ class UntoldBack(DecodedBack):
     async def read_session(self, read: Read) -> AsyncIterator[ReadSession]:
         async with super().read_session(read) as session:
             yield Untold(session)
+
+
+class OvertakenBack(DecodedBack):
+    """A back to whose streams another client appends before the tail is told."""
+
+    async def perform(self, operation: Any) -> Any:
+        if isinstance(operation, CheckTail):
+            await super().perform(appending(b"late", stream=operation.stream))
+        return await super().perform(operation)
+
+
+async def test_a_read_at_the_tail_is_up_to_date_whatever_comes_behind_it(service: Service) -> None:
+    """Else an answer would neither go on nor be up to date."""
+    await service.ask("PUT", "a", TEXT)
+    overtaken = Service(service.back, service.wall, changed(), OvertakenBack(service.back))
+    answer = await overtaken.ask("GET", "a", query="?offset=-1")
+    position = answer.headers["stream-next-offset"], answer.headers.get("stream-up-to-date")
+    assert position in {(spell_offset(0), "true"), (spell_offset(1), "true")}, answer
+    assert await service.read("a") == b"late"
 
 
 @pytest.mark.parametrize("wrapped", [lambda back: back, UntoldBack], ids=["tail told", "tail not told"])

@@ -67,6 +67,7 @@ class ContentCursor:
     async def take(self, max_records: int, max_bytes: int, wait: float) -> TakenRecords:
         """Return the next records; if there are none, wait up to `wait` seconds for the first."""
         until = trio.current_time() + wait
+        earlier = self._answer is not None  # what the server said in it of the tail may be old
         while True:
             with self._requests.checked():
                 taken = self._reader.take(max_records, max_bytes)
@@ -76,6 +77,9 @@ class ContentCursor:
                     await self._end_answer()
                 return taken
             caught_up = await self._more(max(until - trio.current_time(), 0.0))
+            if caught_up and earlier and not self.closed:
+                earlier = False
+                continue
             if caught_up and (self.closed or until <= trio.current_time()):
                 if self.closed and self._reader.buffered:
                     raise broke(

@@ -74,7 +74,9 @@ class Reads:
         waits = self._settings.long_poll_seconds if polls and not stream.closed else 0.0
         found = await self._found(stream, request, start, waits, exchange)
         if waits and not found.bodies:
-            stream = await self._catalog.find(stream.ref)  # it may have been closed meanwhile
+            stream = await self._catalog.find(stream.ref)  # it may have been closed meanwhile, after an append
+            if stream.closed:
+                found = found._replace(tail=await tail_of(self._back, stream))
         caught_up = found.next_seq >= found.tail
         headers = position_headers(stream, found.next_seq, caught_up=caught_up)
         if polls and not (stream.closed and caught_up):
@@ -126,9 +128,9 @@ class Reads:
         except OperationFailed as error:
             if error.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE:
                 raise
-            tail = await tail_of(self._back, stream)
-            if start > tail:
+            if start > await tail_of(self._back, stream):
                 raise fail(FailureCode.INVALID, f"offset {spell_offset(start)} is beyond the end") from None
+            tail = start  # when it was read: there may be more by now
         if refusal is not None and not bodies and next_seq == start:
             raise refusal
         return _Found(bodies, next_seq, tail if refusal is None else next_seq + 1)

@@ -28,7 +28,8 @@ READ_BYTES = 110_000
 class Server:
     """The server. `requests`: methods and URLs. `lost`: how many of the next POSTs are carried out, and their answers
     lost with the connection. `before`: the same, but the POSTs do not arrive. `forgetful`: added to the names of
-    producers, so that they are new ones. `while_lost`: called when an answer is lost."""
+    producers, so that they are new ones. `while_lost`: called when an answer is lost. `held`: answers to GETs end only
+    after this event."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -37,6 +38,7 @@ class Server:
         self.before = 0
         self.forgetful = ""
         self.while_lost: Callable[[], object] = bool
+        self.held: trio.Event | None = None
         self.far: Far
 
     async def serve(self, stream: trio.abc.Stream) -> None:
@@ -52,6 +54,8 @@ class Server:
                 self.lost -= 1
                 self.while_lost()
                 exchange = Unheard(exchange, stream)
+            if request.method == "GET" and self.held is not None:
+                exchange = Held(exchange, self.held)
             if self.forgetful:
                 exchange = Renamed(exchange, self.forgetful)
             await self.service.front.handle(exchange)
@@ -101,6 +105,20 @@ class Unheard(Relayed):
 
     async def respond(self, *_arguments: object) -> None:
         await _lose(self._stream)
+
+
+class Held(Relayed):
+    """One whose answer ends after an event."""
+
+    def __init__(self, exchange: Exchange, until: trio.Event) -> None:
+        super().__init__(exchange)
+        self._until = until
+
+    async def respond(self, status: int, headers: Any, body: bytes = b"", *_more: object) -> None:
+        await self._exchange.start(status, headers)
+        await self._exchange.send([body])
+        await self._until.wait()
+        await self._exchange.finish()
 
 
 class Renamed(Relayed):

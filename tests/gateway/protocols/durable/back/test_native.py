@@ -10,6 +10,7 @@ from support.durable import CLOSE, JSON, TEXT
 from support.store import BASIN, Fails, acknowledged, appending, bodies, command, records
 from trio.testing import MockClock
 
+from penstock.core.marks import Mark
 from penstock_codecs.durable import RECORDS_TYPE, RecordContent
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import Header, StreamRef
@@ -165,6 +166,20 @@ async def test_following_waits_by_long_polls(server: Any, clock: MockClock) -> N
         assert (found.first_seq_num, found.columns.bodies) == (1, [b"later"])
     polls = [request for request in server.requests if "live=long-poll" in request]
     assert 5 <= len(polls) <= 8  # of 20 s, the server's own time
+
+
+async def test_the_end_of_an_old_answer_is_not_the_tail(server: Any, clock: MockClock) -> None:
+    """It was the tail when the server began to answer."""
+    async with server.native() as native:
+        await native.create(STREAM)
+        await server.service.ask("POST", "orders", OURS, body=RecordContent().encode([b"a"], {}))
+        bounds = {"max_records": 10, "max_bytes": 1000, "wait": 0.0}
+        server.held = trio.Event()
+        first = await native.scan(STREAM, Mark(0, 0, 0, 0), **bounds)
+        assert (first.bodies, first.at_tail) == ([b"a"], False)
+        server.held.set()
+        await server.service.ask("POST", "orders", OURS, body=RecordContent().encode([b"b"], {}))
+        assert (await native.scan(STREAM, Mark(1, 0, 0, first.offsets[-1]), **bounds)).bodies == [b"b"]
 
 
 async def test_a_closed_stream_is_sealed(server: Any) -> None:
