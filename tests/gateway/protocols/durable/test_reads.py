@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 import trio
+from msgspec.structs import replace
 from support.backs import DecodedBack
 from support.durable import CLOSE, JSON, TEXT, Service, changed, events, ref
 from support.http.client import Answer
@@ -21,7 +21,7 @@ from penstock_codecs.byte_operations import Seal
 from penstock_codecs.durable import spell_offset
 from penstock_codecs.http import End
 from penstock_codecs.model import Header, RecordBatch, StreamPosition
-from penstock_codecs.operations import CheckTail, FromSeqNum, Read, Trim
+from penstock_codecs.operations import FromSeqNum, FromTailOffset, Read, Trim
 
 NAMED = {0: (Header(b"name", b"value"),)}
 
@@ -48,23 +48,35 @@ class UntoldBack(DecodedBack):
             yield Untold(session)
 
 
-class OvertakenBack(DecodedBack):
-    """A back to whose streams another client appends before the tail is told."""
+class _Overtaken(ReadSessionWrapper):
+    """A read whose tail moves on while nothing is there."""
 
-    async def perform(self, operation: Any) -> Any:
-        if isinstance(operation, CheckTail):
-            await super().perform(appending(b"late", stream=operation.stream))
-        return await super().perform(operation)
+    def tail(self) -> StreamPosition:
+        return StreamPosition(super().tail().seq_num + 1, 0)
 
 
-async def test_a_read_at_the_tail_is_up_to_date_whatever_comes_behind_it(service: Service) -> None:
-    """Else an answer would neither go on nor be up to date."""
+class _MovingBack(DecodedBack):
+    @asynccontextmanager
+    async def read_session(self, read: Read) -> AsyncIterator[ReadSession]:
+        async with super().read_session(replace(read, start=FromTailOffset(0), wait=None)) as session:
+            yield _Overtaken(session)
+
+
+async def test_the_tail_is_that_of_the_read(service: Service) -> None:
     await service.ask("PUT", "a", TEXT)
-    overtaken = Service(service.back, service.wall, changed(), OvertakenBack(service.back))
-    answer = await overtaken.ask("GET", "a", query="?offset=-1")
-    position = answer.headers["stream-next-offset"], answer.headers.get("stream-up-to-date")
-    assert position in {(spell_offset(0), "true"), (spell_offset(1), "true")}, answer
-    assert await service.read("a") == b"late"
+    moving = Service(service.back, service.wall, changed(), _MovingBack(service.back))
+    answer = await moving.ask("GET", "a", query="?offset=-1")
+    assert (answer.headers["stream-next-offset"], answer.headers["stream-up-to-date"]) == (spell_offset(0), "true")
+
+
+async def test_a_stream_without_any_record_left(service: Service) -> None:
+    await service.ask("PUT", "a", TEXT)
+    for number in range(3):
+        await service.ask("POST", "a", TEXT, body=b"%d" % number)
+    await service.back.perform(Trim(ref("a"), FromSeqNum(3)))
+    answer = await service.ask("GET", "a", query="?offset=-1")
+    assert (answer.headers["stream-next-offset"], answer.headers["stream-up-to-date"]) == (spell_offset(3), "true")
+    assert (await service.ask("GET", "a", query=f"?offset={spell_offset(1)}")).status == 410
 
 
 @pytest.mark.parametrize("wrapped", [lambda back: back, UntoldBack], ids=["tail told", "tail not told"])

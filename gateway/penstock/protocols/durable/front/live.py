@@ -120,7 +120,7 @@ class _Follower:
                 with self._gate.watched(_LOOK_SECONDS):
                     event = await following.next()
             if isinstance(event, RecordBatch):
-                check_kept(self._request, self._next_seq, event)
+                check_kept(self._request, self._next_seq, event.first_seq_num)
                 await self._send(event)
             elif event is None:
                 self._changes = self._gate.changes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.core.back import Back, Following
 from penstock.core.clock import Clock
@@ -28,6 +28,10 @@ from penstock_codecs.model import RecordBatch
 from penstock_codecs.operations import CheckTail, FromSeqNum, Read
 
 __all__ = ["ReadAnswer", "Reads", "check_kept", "cursor_of", "position_headers", "read_from", "tail_of"]
+
+
+_TOLD_SECONDS: Final = 1.0
+"""Time within which a read that follows its stream says where it begins."""
 
 
 class ReadAnswer(NamedTuple):
@@ -76,7 +80,7 @@ class Reads:
         if waits and not found.bodies:
             stream = await self._catalog.find(stream.ref)  # it may have been closed meanwhile, after an append
             if stream.closed:
-                found = found._replace(tail=await tail_of(self._back, stream))
+                found = await self._found(stream, request, start, 0.0, exchange)
         caught_up = found.next_seq >= found.tail
         headers = position_headers(stream, found.next_seq, caught_up=caught_up)
         if polls and not (stream.closed and caught_up):
@@ -99,38 +103,60 @@ class Reads:
     async def _found(
         self, stream: KnownStream, request: ReadRequest, start: int, waits: float, exchange: Exchange
     ) -> _Found:
-        """Read up to the tail or the bound; if there is nothing, wait so many seconds for the first record."""
+        """Read up to the tail or the bound; if there is nothing, wait so many seconds for the first record.
+
+        The tail of a read without records is where it was then, though there may be more by now: an answer goes on or
+        is up to date.
+        """
+        found = await self._read_once(stream, request, start, waits, waits, exchange)
+        return (
+            found
+            or await self._read_once(stream, request, start, waits, _TOLD_SECONDS, exchange)
+            or _Found([], start, start)
+        )
+
+    async def _read_once(
+        self, stream: KnownStream, request: ReadRequest, start: int, waits: float, follows: float, exchange: Exchange
+    ) -> _Found | None:
+        """As `_found`. `follows`: seconds for which the read follows the stream. None if all records from the start on
+        are gone, and a read that does not follow has no way to tell where the stream goes on."""
         messages, refusal = is_json(stream.meta.content_type), None
         bodies: list[bytes] = []
-        next_seq = start
+        next_seq, at_tail = start, False
         last: RecordBatch | None = None
-        read = read_from(stream, start, max_bytes=self._settings.max_read_bytes, wait=waits)
+        read = read_from(stream, start, max_bytes=self._settings.max_read_bytes, wait=follows)
         try:
             async with self._back.read_session(read) as session:
                 with self._catalog.gate(stream.ref).watched(waits or math.inf), self._draining.interrupts() as drained:
                     while refusal is None and (event := await session.next()) is not None:
                         if isinstance(event, Following):
+                            if last is None:
+                                next_seq, at_tail = max(event.tail.seq_num, start), True
+                                check_kept(request, start, next_seq)
                             if bodies or not waits:
                                 break
                             await exchange.room(False)
                             continue
                         last = event
-                        check_kept(request, next_seq, event)
+                        check_kept(request, next_seq, event.first_seq_num)
                         some, next_seq, refusal = take(event, stream.ref, self._settings.loss, messages=messages)
                         bodies += some
                         if waits and not session.behind():
                             break
-                if drained.cancelled_caught and not bodies and waits:
+                if drained.cancelled_caught and not bodies:
                     raise OperationFailed(SHUTTING_DOWN)
-                tail = max(session.tail().seq_num, next_seq)
+                if last is None and not at_tail and session.tail().seq_num > start:
+                    return None
+                tail = next_seq if last is None else max(session.tail().seq_num, next_seq)
             if last is not None and last.tail is None:  # the bound ended the read while it was catching up
                 tail = max(await tail_of(self._back, stream), next_seq)
         except OperationFailed as error:
             if error.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE:
                 raise
-            if start > await tail_of(self._back, stream):
+            tail = next_seq = error.failure.details["tail"]["seq_num"]  # type: ignore[index]
+            if start > tail:
                 raise fail(FailureCode.INVALID, f"offset {spell_offset(start)} is beyond the end") from None
-            tail = start  # when it was read: there may be more by now
+            check_kept(request, start, tail)
         if refusal is not None and not bodies and next_seq == start:
             raise refusal
         return _Found(bodies, next_seq, tail if refusal is None else next_seq + 1)
@@ -146,12 +172,11 @@ def read_from(stream: KnownStream, start: int, *, max_bytes: int | None, wait: f
     return Read(stream.ref, FromSeqNum(start), max_bytes=max_bytes, wait=wait, create_if_missing=False)
 
 
-def check_kept(request: ReadRequest, start: int, batch: RecordBatch) -> None:
-    """Raise OFFSET_TRUNCATED if a batch does not begin at the sequence number where the client has come to; a client
-    that asked for the beginning begins with what is left."""
-    if batch.first_seq_num > start and isinstance(request.start, int):
-        first = spell_offset(batch.first_seq_num)
-        raise fail(FailureCode.OFFSET_TRUNCATED, f"the data before offset {first} is gone")
+def check_kept(request: ReadRequest, start: int, found: int) -> None:
+    """Raise OFFSET_TRUNCATED if what was found does not begin at the sequence number where the client has come to; a
+    client that asked for the beginning begins with what is left."""
+    if found > start and isinstance(request.start, int):
+        raise fail(FailureCode.OFFSET_TRUNCATED, f"the data before offset {spell_offset(found)} is gone")
 
 
 def cursor_of(request: ReadRequest, now: int) -> int:

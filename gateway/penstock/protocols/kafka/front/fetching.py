@@ -192,12 +192,12 @@ class FetchHandlers:
             reading.session = await self._topics.on(fetch.names[topic], partition.partition, open_session)
             while fetch.may_go_on(reading):
                 event = await reading.session.next()
-                if not isinstance(event, RecordBatch):
-                    break
-                fetch.take(reading, event)
-            tail = reading.session.tail().seq_num
-            if not reading.size and reading.next_offset < tail and fetch.may_go_on(reading):
-                raise fail(FailureCode.RANGE_NOT_SATISFIABLE, f"the records before {tail} are gone")
+                if isinstance(event, RecordBatch):
+                    fetch.take(reading, event)
+                    continue
+                if event is not None and not reading.size and reading.next_offset < (tail := event.tail.seq_num):
+                    raise fail(FailureCode.RANGE_NOT_SATISFIABLE, f"the records before {tail} are gone")
+                break
         except KafkaRefusal as refusal:
             call.refusals += 1
             result.error_code, reading.failed = refusal.code, True
