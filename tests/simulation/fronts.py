@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import trio
 from simulation.checker import Call, Done, Lost
-from simulation.histories import BASIN, FAILED, Client, Follower, Talks
+from simulation.histories import BASIN, FAILED, LOGS, Client, Follower, Talks
 
 from penstock.core.back import Back
 from penstock.core.delivery import Delivery
@@ -24,6 +24,7 @@ from penstock.core.native import Native
 from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
 from penstock.net.upstream import Upstream, UpstreamSettings
 from penstock.protocols.durable.back import DurableBackSettings, open_durable
+from penstock.protocols.durable.back.offsets import OffsetTable
 from penstock.protocols.durable.back.requests import DurableRequests
 from penstock.protocols.durable.names import DurableNames
 from penstock.protocols.kafka.back import KafkaBackSettings, open_kafka
@@ -39,7 +40,7 @@ from penstock.protocols.s3p.names import s3p_names
 from penstock.protocols.segment.back import SegmentBackSettings, open_segment
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, Truncate
 from penstock_codecs.compression import Compression
-from penstock_codecs.durable import AppendRequest
+from penstock_codecs.durable import AppendRequest, spell_offset
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
 from penstock_codecs.kafka.record_messages import (
@@ -443,6 +444,9 @@ async def _durable(dice: random.Random, _clock: Clock, state: Back) -> AsyncIter
     names = DurableNames("/v1/stream/", BASIN)
     settings = DurableBackSettings(names=names, http=http, recover_seconds=RECOVER_SECONDS)
     upstream = Upstream(_server("durable", f"durable-{dice.getrandbits(64):x}"))  # its positions are its own
+    with suppress(OperationFailed):  # a disk may fail
+        for log in LOGS:  # as if this client had created them: else it cannot notice that a beginning is gone
+            await (await OffsetTable(state, upstream.settings.name).open(log, 1)).note(0, spell_offset(0))
     async with (
         open_durable(upstream, state, settings) as native,
         HttpClient(upstream, HttpClientSettings(version=http)) as client,
