@@ -118,9 +118,10 @@ def test_a_suite_names_each_case_once_with_its_clause(protocol: str) -> None:
 KNOWN = {
     "durable": {"events-of-what-is-there"},
     "s3p": {"command-names-of-any-case", "trim-keeps-the-last-id"},
+    "segment": {"message-within-a-block", "seal-ends-a-waiting-read", "reads-out-of-range"},
+    "pravega": {"unknown-transaction"},
 }
-"""Deviations of real servers that must be found (S3P fact sheet, 2; events of Durable Streams are followed by one
-position for several of them)."""
+"""The deviations of real servers (docs/conform.md says what they do instead)."""
 
 
 @pytest.mark.slow
@@ -132,5 +133,5 @@ def test_real_servers(protocol: str) -> None:
         results = run(f"{protocol}://{Address(*address)}")
         found = failures(results)
         print(json.dumps(found, indent=1))
-        assert KNOWN.get(protocol, set()) <= found.keys()
-        assert len(found) < len(results) / 2
+        assert found.keys() == KNOWN.get(protocol, set())
+        assert len(results) > 20
