@@ -295,8 +295,9 @@ class DeleteBasin(Operation[None], frozen=True):
 
 
 class ListBasins(Operation[Page[BasinInfo]], frozen=True):
-    """List the basins whose names begin with `prefix` and come after `start_after`, at most `limit`. `partial`: if one
-    of several servers fails, list those of the others."""
+    """List the basins whose names begin with `prefix` and come after `start_after`, at most `limit`. `partial`: for an
+    overview: if one of several servers fails, list those of the others; and list basins that a server without
+    configurable basins has streams in, such as Pravega's scopes."""
 
     prefix: str = ""
     start_after: str = ""

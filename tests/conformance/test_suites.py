@@ -11,7 +11,6 @@ from click.testing import CliRunner
 from support.captures.commands import two_conversations
 from support.process import BASIN, CONFIG, GatewayProcess
 from support.real_backs import REAL_SERVERS
-from support.walking import Walk, blocks_of
 
 from penstock.cli import main
 from penstock.core.address import Address
@@ -73,7 +72,9 @@ PAGE = (Path(__file__).parents[2] / "docs" / "conform.md").read_text()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", re.findall(r"```sh\n(.*?)```", PAGE.partition("```toml")[0], re.DOTALL))
+@pytest.mark.parametrize(
+    "block", re.findall(r"```sh\n(.*?)```", PAGE.partition("## Hold a client to it before")[0], re.DOTALL)
+)
 def test_the_commands_of_the_page(block: str, gateway: GatewayProcess, tmp_path: Path) -> None:
     ports = {"7500": gateway.s3p_port, "12345": gateway.segment_port, "8080": gateway.s2_port}
     if "recordings/" in block:
@@ -90,17 +91,6 @@ def test_the_commands_of_the_page(block: str, gateway: GatewayProcess, tmp_path:
         assert {json.loads(line)["clause"] for line in result.output.splitlines()} == {"append-session"}
     else:
         assert re.search(r"^ +all +\d+ +0 +\d+$", result.output, re.MULTILINE), result.output
-
-
-@pytest.mark.slow
-def test_the_page_before_a_server_that_misbehaves(tmp_path: Path) -> None:
-    with Walk(tmp_path) as walk:
-        config, serve, client, conform = [block.text for block in blocks_of("conform.md")][-4:]
-        walk.write("unkind.toml", config)
-        walk.serve(serve)
-        assert walk.run(client).splitlines()[-20:] == list(map(str, range(1, 21)))
-        walk.stop()
-        assert walk.run(conform).startswith("pass: s2, client: ")
 
 
 @pytest.mark.parametrize("arguments", [["lines://x"], ["pravega://127.0.0.1:1"], ["s3p://127.0.0.1:1"]])
@@ -128,9 +118,10 @@ def test_a_suite_names_each_case_once_with_its_clause(protocol: str) -> None:
 KNOWN = {
     "durable": {"events-of-what-is-there"},
     "s3p": {"command-names-of-any-case", "trim-keeps-the-last-id"},
+    "segment": {"message-within-a-block", "seal-ends-a-waiting-read", "reads-out-of-range"},
+    "pravega": {"unknown-transaction"},
 }
-"""Deviations of real servers that must be found (S3P fact sheet, 2; events of Durable Streams are followed by one
-position for several of them)."""
+"""The deviations of real servers (docs/conform.md says what they do instead)."""
 
 
 @pytest.mark.slow
@@ -142,5 +133,5 @@ def test_real_servers(protocol: str) -> None:
         results = run(f"{protocol}://{Address(*address)}")
         found = failures(results)
         print(json.dumps(found, indent=1))
-        assert KNOWN.get(protocol, set()) <= found.keys()
-        assert len(found) < len(results) / 2
+        assert found.keys() == KNOWN.get(protocol, set())
+        assert len(results) > 20

@@ -25,7 +25,7 @@ SLOW = {
         "gateway/app/management": "captures closing readiness",
         "gateway/app/reload": "backs document process tls",
         "gateway/app/systemd": "activation",
-        "gateway/cli": "banner doctor extcap_command gateway_commands looking_document output",
+        "gateway/cli": "banner conform_command doctor extcap_command gateway_commands looking_document output",
         "gateway/net/circuits": "circuits",
         "gateway/net/http": "memory pressure",
         "gateway/net/http/client": "hostile",

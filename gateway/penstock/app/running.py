@@ -18,6 +18,7 @@ from penstock.core.address import Address
 from penstock.core.errors import CannotReload
 from penstock.observe.levels import set_level
 from penstock.observe.metrics.families import DRAINING, READY, RELOADED_SECONDS, RELOADS
+from penstock.routing.faults.rules import Faults
 
 __all__ = ["RunningGateway"]
 
@@ -51,6 +52,11 @@ class RunningGateway:
     def config(self) -> Config:
         """The configuration in force."""
         return self._reloader.config
+
+    @property
+    def faults(self) -> Faults:
+        """The rules of fault injection in force, with their counters."""
+        return self._parts.faults
 
     @property
     def controls(self) -> Controls:

@@ -29,7 +29,7 @@ from penstock_codecs.byte_operations import (
 )
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append, Appended, Capability, CreateBasin, Operation, Read
+from penstock_codecs.operations import Append, Appended, Capability, CreateBasin, ListBasins, Operation, Read
 from penstock_codecs.streams import StreamConfig
 
 __all__ = ["BytesAndTables", "Combined"]
@@ -47,6 +47,7 @@ _DIRECT: Final[frozenset[type[Operation[Any]]]] = frozenset(
         GetAttribute,
         UpdateAttribute,
         CreateBasin,
+        ListBasins,
         table_operations.CreateTable,
         table_operations.DeleteTable,
         table_operations.UpdateTable,

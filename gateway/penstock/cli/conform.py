@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
@@ -23,18 +24,40 @@ if TYPE_CHECKING:
 __all__ = ["conform_command"]
 
 _FAILED: Final = 1
+_COMMAND: Final = "penstock.command"
 
 
 class _CannotTest(click.ClickException):
     exit_code = 2
 
 
-@click.command("conform")
-@click.argument("target", metavar="URL|CAPTURE")
+class _BeforeCommand(click.Command):
+    """A command whose arguments behind `--` are another command, in the context's `meta`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take away the other command, and parse the rest."""
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_COMMAND] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+@click.command("conform", cls=_BeforeCommand)
+@click.argument("target", metavar="URL|CAPTURE|[PROTOCOL] -- COMMAND...", required=False)
 @click.option("--only", multiple=True, metavar="CLAUSE", help="Only this clause, with its subclauses, or this case.")
 @click.option("--list", "listing", is_flag=True, help="List the cases, without a server.")
 @click.option(
     "--sender", type=click.Choice(["client", "server"]), help="Of a capture, judge only this side of each connection."
+)
+@click.option(
+    "--fault", "faults", multiple=True, metavar="NAME", help="Before COMMAND, only this fault; all by default."
+)
+@click.option(
+    "--record",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keep the recording of COMMAND's connections in this directory.",
 )
 @side_option("Of a capture, connections of clients (front), connections to servers (back), or both.")
 @json_lines_option("case, when it is done, or for each side of a protocol in a capture")
@@ -54,11 +77,15 @@ class _CannotTest(click.ClickException):
     metavar="SECONDS",
     help="Time within which the server must answer.",
 )
+@click.pass_context
 def conform_command(
-    target: str,
+    context: click.Context,
+    target: str | None,
     only: Sequence[str],
     listing: bool,
     sender: str | None,
+    faults: Sequence[str],
+    record: Path | None,
     side: str | None,
     as_lines: bool,
     token: str | None,
@@ -66,11 +93,21 @@ def conform_command(
     patience: float,
 ) -> None:
     """Run the conformance cases of a protocol against the server at URL, and print a table by clause of its
-    specification. Or print the clauses that clients and servers broke in CAPTURE, a recording or another capture.
+    specification. Or print the clauses that clients and servers broke in CAPTURE, a recording or another capture. Or
+    run COMMAND before a gateway that misbehaves within its protocols, and print what its clients did; they find it in
+    the variables that `penstock mock run --help` lists. PROTOCOL, such as s2, is the only one to judge.
 
     The cases make streams with names of their own, beside which the server may hold others, and delete them. Exits with
-    0 if nothing failed, with 1 if anything did, with 2 if the server cannot be tested.
+    0 if nothing failed, with 1 if anything did, with 2 if the server cannot be tested. If no client of COMMAND broke a
+    clause, exits as COMMAND does.
     """
+    command = context.meta.get(_COMMAND)
+    if command is not None:
+        _run_client(target, command, faults, record, as_lines)
+    if faults or record is not None:
+        raise click.UsageError("--fault and --record are for a command, behind --")
+    if target is None:
+        raise click.UsageError("missing URL, CAPTURE, or -- COMMAND")
     if "://" not in target:
         _judge(Path(target), sender, side, as_lines)
         return
@@ -168,6 +205,13 @@ def _counts(results: Sequence[CaseResult]) -> list[int]:
 
 def _judge(path: Path, sender: str | None, side: str | None, as_lines: bool) -> None:
     """Judge what a capture has. Exits with 1 if a clause was broken."""
+    found = _judgements(path, sender, side)
+    _print_judgements(found, as_lines)
+    if any(one.violations for one in found):
+        sys.exit(_FAILED)
+
+
+def _judgements(path: Path, sender: str | None, side: str | None) -> list[Judgement]:
     from penstock.recorder.captures.judging import judged
     from penstock_analysis.capture import Sender
     from penstock_analysis.dialogue.dialogues import Dialogues
@@ -175,14 +219,15 @@ def _judge(path: Path, sender: str | None, side: str | None, as_lines: bool) -> 
     with opened_captures([path], "Judging", False, side) as events:
         dialogues = Dialogues()
         heard = chain(chain.from_iterable(map(dialogues.receive, events)), dialogues.end())
-        found = judged(heard, None if sender is None else Sender(sender))
+        return judged(heard, None if sender is None else Sender(sender))
+
+
+def _print_judgements(found: Sequence[Judgement], as_lines: bool) -> None:
     if as_lines:
         for one in found:
             print_json(one.as_line())
     else:
         print_lines(*chain.from_iterable(map(_judgement, found)) if found else ["Nothing was recorded."])
-    if any(one.violations for one in found):
-        sys.exit(_FAILED)
 
 
 def _judgement(one: Judgement) -> Iterator[str]:
@@ -196,3 +241,53 @@ def _judgement(one: Judgement) -> Iterator[str]:
         yield f"    {times} on connection {first.conversation.number} at byte {first.offset}: {first.rule}"
     if one.others:
         yield f"  {one.others} problems break no clause (penstock show --kind problem)"
+
+
+# ---- clients ---------------------------------------------------------------------------------------------------------
+
+
+def _run_client(
+    protocol: str | None, command: Sequence[str], faults: Sequence[str], record: Path | None, as_lines: bool
+) -> NoReturn:
+    """Run a command before a gateway with faults, print what its clients did, and exit."""
+    import trio
+
+    from penstock.core.errors import CannotStart
+    from penstock.observe import configure_logging
+    from penstock.protocols.plugin import listener_kinds
+    from penstock.tools.conform_run import chosen_faults, run_before_faults
+    from penstock.tools.mock_run.run import CommandNotRun
+
+    if protocol is not None and protocol not in listener_kinds():
+        raise click.UsageError(f"{protocol!r} is no protocol: choose from {', '.join(listener_kinds())}")
+    if not command:
+        raise click.UsageError("missing COMMAND behind --")
+    try:
+        rules = chosen_faults(faults)
+    except ValueError as error:
+        raise click.UsageError(f"--fault: {error}") from None
+    configure_logging("error", "auto")
+    with tempfile.TemporaryDirectory(prefix="penstock-") as temporary:
+        directory = record or Path(temporary)
+        try:
+            code, fired = trio.run(run_before_faults, command, rules, directory)
+        except CommandNotRun as error:
+            click.echo(f"Error: {error}", err=True)
+            sys.exit(error.code)
+        except CannotStart as error:
+            raise _CannotTest(str(error)) from None
+        found = [one for one in _judgements(directory, "client", "front") if protocol in (None, one.protocol)]
+    if as_lines:
+        for rule in rules:
+            print_json({"fault": rule.name, "count": fired[rule.name], "what": rule.in_words})
+    else:
+        wide = max(len(rule.name) for rule in rules)
+        print_lines(
+            f"{'fault':<{wide}}  times",
+            *(f"{rule.name:<{wide}}  {fired[rule.name]:>5}" for rule in rules),
+            "",
+        )
+    _print_judgements(found, as_lines)
+    if not found:
+        raise _CannotTest("COMMAND sent nothing; its clients must use the variables of penstock mock run --help")
+    sys.exit(_FAILED if any(one.violations for one in found) else code)

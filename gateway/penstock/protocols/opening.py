@@ -82,9 +82,10 @@ class ListenerContext:
         """
         return FaultyBack(back, self.faults, label, in_sessions=in_sessions, throttled_whole=throttled_whole)
 
-    def http_server(self, front: HttpFront, settings: HttpSettings) -> HttpServer:
-        """Return the server of a front's HTTP connections, with the configured faults."""
-        return HttpServer(settings, FaultyFront(front, self.faults))
+    def http_server(self, front: HttpFront, settings: HttpSettings, *, own_bodies: bool = True) -> HttpServer:
+        """Return the server of a front's HTTP connections, with the configured faults. `own_bodies`: the bodies of
+        answers are the protocol's messages; False: they may be a user's data, to which no fault adds anything."""
+        return HttpServer(settings, FaultyFront(front, self.faults, own_bodies))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,10 +158,11 @@ def _basin(view: View, basin: str, changes: bool = False) -> _Place:
 
 
 async def list_basins(view: View, operation: ListBasins) -> Page[BasinInfo]:
-    """List the basins of all backs that have basins, and those that the embedded store keeps for the others."""
+    """List the basins of all backs that have basins, and those that the embedded store keeps for the others. For an
+    overview (`partial`), also those in which the others have streams."""
     failed: dict[str, str] = {}
-    parts = [_basins_of(view, operation, route.holder, route, failed) for route in view.routes()]
-    parts.append(_basins_of(view, operation, view.embedded, None, failed))
+    parts = [_basins_of(view, operation, view.embedded, None, failed)]
+    parts += [_basins_of(view, operation, route.holder, route, failed) for route in view.routes()]
     page = await merged_page(parts, operation.prefix, operation.start_after, operation.limit)
     return replace(page, failed=failed)
 
@@ -175,12 +176,14 @@ def _basins_of(
     able = route is None or Capability.BASINS in holder.target.capabilities
 
     async def fetch(start_after: str, limit: int) -> Page[BasinInfo]:
-        if not able:
+        if not (able or operation.partial):
             return Page([], has_more=False)
         prefix = operation.prefix if same else ""
         try:
             page = await holder.target.back.perform(ListBasins(prefix, start_after, limit, operation.partial))
         except OperationFailed as error:
+            if not able and error.failure.code is FailureCode.NOT_IMPLEMENTED:
+                return Page([], has_more=False)
             return _without(operation, holder, error, failed)
         failed.update(page.failed)
         return page
@@ -193,6 +196,8 @@ def _basins_of(
             found = _basin(view, asked)
         except OperationFailed:
             return None
+        if not able:  # nothing but names of streams: the store keeps the basin itself
+            return asked if found.route is None else None
         return asked if (found.holder.target.back, found.there) == (holder.target.back, name) else None
 
     return BackListing(fetch, operation.start_after if same else "", shown, ordered=same)

@@ -126,6 +126,22 @@ async def test_basins_of_backs_that_have_none_are_kept_here(here: EmbeddedBack, 
     assert await names(there, ListBasins()) == []
 
 
+async def test_an_overview_has_basins_of_streams_of_backs_that_have_no_basins(
+    here: EmbeddedBack, there: EmbeddedBack
+) -> None:
+    far = Without(there, Capability.BASINS)
+    view = routed(here, far, RouteTable(name="all", back="far")).for_listener("s2")
+    await view.perform(CreateBasin("telemetry", AUTO))
+    await made(there, "telemetry")
+    await made(there, "traces")
+    assert await names(view, ListBasins()) == ["telemetry"]
+    assert await names(view, ListBasins(partial=True)) == ["telemetry", "traces"]
+    down = routed(here, Failing(far), RouteTable(name="all", back="far")).for_listener("s2")
+    assert await names(down, ListBasins()) == ["telemetry"]
+    page = await down.perform(ListBasins(partial=True))
+    assert ([one.name for one in page.items], page.failed) == (["telemetry"], {"far": "it is down"})
+
+
 async def test_a_basin_of_which_only_some_streams_are_taken_stays_as_it_is(
     here: EmbeddedBack, there: EmbeddedBack
 ) -> None:

@@ -37,6 +37,7 @@ _OF_ACTIONS: Final = {
     "delay_ms": ("delay",),
     "jitter_ms": ("delay",),
     "cut_after_bytes": ("cut",),
+    "cut_places": ("cut",),
     "bytes_per_second": ("throttle",),
     "piece_bytes": ("throttle",),
     "records": ("terminal",),
@@ -45,7 +46,7 @@ _OF_ACTIONS: Final = {
 }
 """The actions that each key applies to."""
 _USUAL: Final = {"delay": "in", "error": "in"}
-_ONLY_OUT: Final = "terminal"
+_ONLY_OUT: Final = ("terminal", "unknown")
 
 
 class FaultTable(Table, frozen=True, kw_only=True):
@@ -54,12 +55,13 @@ class FaultTable(Table, frozen=True, kw_only=True):
 
     name: Annotated[str, key("Name of the rule in logs, metrics and `penstock check`.", example="slow-acks")]
     action: Annotated[
-        Literal["delay", "drop", "duplicate", "cut", "throttle", "error", "terminal"],
+        Literal["delay", "drop", "duplicate", "cut", "throttle", "error", "terminal", "unknown"],
         key(
             'Effect on the message. "delay": the message waits, and so do those behind it; "drop": it is never '
             'sent, or never processed; "duplicate": it is sent or processed twice; "cut": the connection is closed '
             'in the middle of it; "throttle": it is transferred at a limited rate; "error": it fails; "terminal": '
-            "the session ends with an error.",
+            'the session ends with an error; "unknown": a whole answer over HTTP has a header and, if it is an object '
+            "of JSON or a message of protobuf, a field that its specification does not have.",
             example="delay",
         ),
     ]
@@ -118,6 +120,14 @@ class FaultTable(Table, frozen=True, kw_only=True):
             least=0,
         ),
     ] = 3
+    cut_places: Annotated[
+        int,
+        key(
+            "For cut: number of places in an outgoing message, instead of cut_after_bytes: the first message is cut at "
+            "the first of them, which is its beginning, the next one at the next, and so on to the last; 0: none.",
+            least=0,
+        ),
+    ] = 0
     bytes_per_second: Annotated[int, key("For throttle: rate in bytes per second.", least=1)] = 1024
     piece_bytes: Annotated[
         int,
@@ -144,8 +154,8 @@ class FaultTable(Table, frozen=True, kw_only=True):
         for one, actions in _OF_ACTIONS.items():
             if self.action not in actions and getattr(self, one) != defaults[one]:
                 raise ValueError(f"{one}: applies to {' and '.join(actions)}, not to {self.action}")
-        if self.action == _ONLY_OUT and self.direction == "in":
-            raise ValueError(f"direction: {_ONLY_OUT} is always out")
+        if self.action in _ONLY_OUT and self.direction == "in":
+            raise ValueError(f"direction: {self.action} is always out")
         self.pattern()
 
     @property
@@ -163,6 +173,12 @@ class FaultTable(Table, frozen=True, kw_only=True):
     def in_words(self) -> str:
         """A plain description of the fault, the messages it affects, and its frequency."""
         return f"{self.name}: {_DONE[self.action].format(self=self)}; {self._where}; {self._when}"
+
+    @property
+    def _cut(self) -> str:
+        if self.cut_places:
+            return f"at one place after the other of {self.cut_places}"
+        return f"after {self.cut_after_bytes} bytes"
 
     @property
     def _where(self) -> str:
@@ -188,8 +204,9 @@ _DONE: Final = {
     "delay": "delayed by {self.delay_ms:g} ms, and up to {self.jitter_ms:g} ms more at random",
     "drop": "dropped",
     "duplicate": "duplicated",
-    "cut": "the connection is cut after {self.cut_after_bytes} bytes",
+    "cut": "the connection is cut {self._cut}",
     "throttle": "throttled to {self.bytes_per_second} bytes per second",
     "error": "fails with {self.code}",
     "terminal": "ends with {self.code} after {self.records} records",
+    "unknown": "has a header and a field that are unknown",
 }

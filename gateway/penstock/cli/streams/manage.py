@@ -11,6 +11,7 @@ import click
 
 from penstock.cli.output import json_lines_option, print_lines
 from penstock.cli.streams.common import on_server, position, server_options
+from penstock.core.config_fields import DEFAULT_BASIN
 
 if TYPE_CHECKING:
     from penstock.core.back import Back
@@ -27,10 +28,12 @@ __all__ = ["create_command", "delete_command", "streams_command", "trim_command"
 def streams_command(name: str, as_lines: bool, **said: Any) -> None:
     """List the streams of a server, of one basin, or with names that begin with PREFIX.
 
-    BASIN may be a URL such as s2://HOST:PORT/BASIN. Servers of S3P and of segments have no listing.
+    BASIN may be a URL such as s2://HOST:PORT/BASIN. Servers of S3P, of Durable Streams, and segment stores without a
+    controller cannot list their streams.
     """
 
     async def work(back: Back, found: Name) -> None:
+        from penstock.tools.target.configuring import TARGET_BACK
         from penstock_codecs.failures import FailureCode, OperationFailed, fail
 
         failed: dict[str, str] = {}
@@ -44,7 +47,7 @@ def streams_command(name: str, as_lines: bool, **said: Any) -> None:
                     if found.basin:
                         raise
                     failed[f"basin {basin}"] = error.failure.message
-        for missing in failed:
+        for missing in failed.keys() - {f"back {TARGET_BACK}"}:
             click.echo(f"{missing}: its streams are missing", err=True)
         for reason in failed.values():
             raise fail(FailureCode.UNAVAILABLE, reason)
@@ -155,6 +158,20 @@ async def _basins(back: Back, found: Name, failed: dict[str, str]) -> AsyncGener
             yield info.name
             last = info.name
         more = page.has_more
+    if not (last or failed):
+        await _check_listing(back)
+
+
+async def _check_listing(back: Back) -> None:
+    """Raise OperationFailed if the server cannot list streams, which a server without basins may also be unable to."""
+    from penstock_codecs.failures import FailureCode, OperationFailed
+    from penstock_codecs.operations import ListStreams
+
+    try:
+        await back.perform(ListStreams(DEFAULT_BASIN, limit=1))
+    except OperationFailed as error:
+        if error.failure.code is not FailureCode.BASIN_NOT_FOUND:
+            raise
 
 
 async def _streams(back: Back, basin: str, prefix: str) -> AsyncGenerator[StreamInfo, None]:

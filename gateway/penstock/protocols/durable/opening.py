@@ -39,7 +39,7 @@ def open_listener(context: ListenerContext, label: str, table: DurableListener) 
     settings, http = durable_settings(table, clients, context.drain_seconds), http_settings(table.limits)
     back, own = context.back(label, tokens=True), context.back(label)
     front = DurableFront(context.faulty(back, label, in_sessions=True), own, settings)
-    server = context.http_server(front, http)
+    server = context.http_server(front, http, own_bodies=False)
     return OpenListener(server.serve, server.begin_drain, back, (settings, http), front.run, refuse_http)
 
 

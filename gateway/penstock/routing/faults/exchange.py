@@ -9,6 +9,7 @@ from penstock.net.cutting import cut_connection, silence
 from penstock.net.http.exchange import Exchange, HeaderList, Request
 from penstock.routing.faults.messages import ON_ONE_ANSWER, MessageFaults, due_message, send_faulty
 from penstock.routing.faults.rules import Faults
+from penstock.routing.faults.unknown import with_unknown
 from penstock_codecs.http import Buffer
 
 __all__ = ["FaultyFront"]
@@ -21,15 +22,16 @@ class _Front(Protocol):
 
 
 class FaultyFront:
-    """An HTTP front whose answers have faults while there are rules."""
+    """An HTTP front whose answers have faults while there are rules. `own_bodies`: see `with_unknown`."""
 
-    def __init__(self, inner: _Front, faults: Faults) -> None:
+    def __init__(self, inner: _Front, faults: Faults, own_bodies: bool = True) -> None:
         self._inner = inner
         self._faults = faults
+        self._own_bodies = own_bodies
 
     def handle(self, exchange: Exchange) -> Coroutine[Any, Any, None]:
         """Answer one request."""
-        return self._inner.handle(_FaultyExchange(exchange) if self._faults.active else exchange)
+        return self._inner.handle(_FaultyExchange(exchange, self._own_bodies) if self._faults.active else exchange)
 
     def drain(self) -> None:
         """Tell the wrapped front that the gateway is about to stop."""
@@ -39,8 +41,9 @@ class FaultyFront:
 class _FaultyExchange:
     """An `Exchange` with faults in its answer."""
 
-    def __init__(self, inner: Exchange) -> None:
+    def __init__(self, inner: Exchange, own_bodies: bool) -> None:
         self._inner = inner
+        self._own_bodies = own_bodies
 
     @property
     def request(self) -> Request:
@@ -67,12 +70,17 @@ class _FaultyExchange:
             await self._inner.respond(status, headers, body, trailers)
         elif not said.copies:
             await silence()
+        elif said.unknown and not said.in_transfer:
+            headers, body = with_unknown(headers, body, self._own_bodies)
+            await self._inner.respond(status, headers, body, trailers)
         else:
+            if said.unknown:
+                headers, body = with_unknown(headers, body, self._own_bodies)
             await self._respond(said, status, [*headers, ("content-length", str(len(body)))], body)
 
     async def _respond(self, said: MessageFaults, status: int, headers: HeaderList, body: bytes) -> None:
         """Send a whole answer slowly, or only its beginning."""
-        if said.cut_after == 0:
+        if said.cut_in(len(body)) == 0:
             await cut_connection()
         await self._inner.start(status, headers)
         await send_faulty(said, [body], self._send_one, self._inner.written)

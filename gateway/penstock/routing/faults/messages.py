@@ -33,8 +33,8 @@ __all__ = [
 
 ON_MESSAGES: Final = frozenset({Action.DROP, Action.DUPLICATE, Action.CUT, Action.THROTTLE})
 """Actions applied to an encoded message; the others are applied before (`penstock.routing.faults.arriving`)."""
-ON_ONE_ANSWER: Final = ON_MESSAGES - {Action.DUPLICATE}
-"""The same for HTTP, where a request has exactly one answer."""
+ON_ONE_ANSWER: Final = ON_MESSAGES - {Action.DUPLICATE} | {Action.UNKNOWN}
+"""The same for a whole answer over HTTP, of which a request has exactly one."""
 ON_WHOLE_MESSAGES: Final = ON_MESSAGES - {Action.THROTTLE}
 """The same where several tasks write to a connection, and none may wait within a message: answers are throttled before
 (`MessageSubject.throttled_whole`)."""
@@ -47,13 +47,32 @@ _PIECES_PER_SECOND: Final = 20
 @dataclass(frozen=True, slots=True)
 class MessageFaults:
     """The faults of one message. `copies`: times it is sent; 0 drops it. `cut_after`: bytes after which the connection
-    is cut. `bytes_per_second`: its rate; None sends it at full speed. `piece_bytes`: sent at a time at that rate; 0 for
-    what the rate gives in a twentieth of a second."""
+    is cut. `cut_place`: the place of the cut instead, counted from 0, and the number of places. `bytes_per_second`: its
+    rate; None sends it at full speed. `piece_bytes`: sent at a time at that rate; 0 for what the rate gives in a
+    twentieth of a second. `unknown`: it also has a header and a field that no client knows."""
 
     copies: int = 1
     cut_after: int | None = None
+    cut_place: tuple[int, int] | None = None
     bytes_per_second: int | None = None
     piece_bytes: int = 0
+    unknown: bool = False
+
+    @property
+    def in_transfer(self) -> bool:
+        """True if the message is cut or throttled."""
+        return self.cut_after is not None or self.bytes_per_second is not None
+
+    def cut_in(self, size: int) -> int | None:
+        """Return the bytes of a message of `size` bytes after which the connection is cut; None to send all of it.
+
+        Places are spread evenly. A message with fewer bytes than places has one before each byte.
+        """
+        if self.cut_place is None:
+            return self.cut_after
+        place, places = self.cut_place
+        places = min(places, size)
+        return place * size // places if place < places else None
 
 
 class DueMessages:
@@ -86,7 +105,7 @@ class DueMessages:
                 return MessageFaults(copies=0)
         elif not answer:
             return None
-        copies, cut_after, rate, piece = 1, None, None, 0
+        copies, cut_after, place, rate, piece, unknown = 1, None, None, None, 0, False
         for rule in self._faults.firing(self._about, FaultDirection.OUT, actions):
             fault = rule.fault
             if fault.action is Action.DROP:
@@ -94,12 +113,14 @@ class DueMessages:
             elif fault.action is Action.DUPLICATE:
                 copies += 1
             elif fault.action is Action.CUT:
-                cut_after = fault.cut_after
+                cut_after, place = fault.cut_after, (rule.fired - 1, fault.cut_places) if fault.cut_places else None
+            elif fault.action is Action.UNKNOWN:
+                unknown = True
             else:
                 rate, piece = fault.bytes_per_second, fault.piece_bytes
-        if (copies, cut_after, rate) == (1, None, None):
+        if (copies, cut_after, rate, unknown) == (1, None, None, False):
             return None
-        return MessageFaults(copies, cut_after, rate, piece)
+        return MessageFaults(copies, cut_after, place, rate, piece, unknown)
 
 
 DUE: ContextVar[DueMessages | None] = ContextVar("penstock.faults.due", default=None)
@@ -122,8 +143,9 @@ async def send_faulty(
     """Send one message with the faults in `said`. `send` sends a part of it, `written` waits until all parts sent so
     far are written out."""
     message = b"".join(pieces)
-    if said.cut_after is not None:
-        if start := message[: said.cut_after]:
+    cut_after = said.cut_in(len(message))
+    if cut_after is not None:
+        if start := message[:cut_after]:
             await _send(said, start, send)
         with trio.move_on_after(_WRITTEN_SECONDS):
             await written()

@@ -32,6 +32,7 @@ class Action(Enum):
     THROTTLE = "throttle"
     ERROR = "error"
     TERMINAL = "terminal"
+    UNKNOWN = "unknown"
 
 
 class FaultDirection(Enum):
@@ -76,7 +77,8 @@ class Fault:
     one.
 
     The rule skips the first `after` messages, then fires on every `every`th with `probability`, at most `times` times
-    (0: no limit). `delay` and `jitter` are in seconds, `cut_after` in bytes of the message; `bytes_per_second` is the
+    (0: no limit). `delay` and `jitter` are in seconds, `cut_after` in bytes of the message; `cut_places` replaces it if
+    it is not 0: the nth message is cut at the nth of so many places in it. `bytes_per_second` is the
     rate of throttled messages, `piece_bytes` how much of one is sent at a time (0: a twentieth of the rate), `records`
     the number of records before a terminal.
     """
@@ -97,6 +99,7 @@ class Fault:
     delay: float = 0.0
     jitter: float = 0.0
     cut_after: int = 0
+    cut_places: int = 0
     bytes_per_second: int = 1
     piece_bytes: int = 0
     records: int = 0

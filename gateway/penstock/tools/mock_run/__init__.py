@@ -12,6 +12,7 @@ that no exchange answers are *misses*.
     commands    live requests of other protocols
     origins     the servers that answer misses, and the recordings of what they answered
     fork        recorded streams in an embedded store, to be appended to
+    gateway     a gateway in the command's process
     servers     all mock servers of a run
     report      what was asked
 

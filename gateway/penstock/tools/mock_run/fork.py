@@ -7,19 +7,14 @@ their positions.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-import msgspec
-import trio
-
 from penstock.app.bootstrap import open_store
-from penstock.app.config import Config, DrainTable, Listeners, Management, StoreTable
+from penstock.app.config import Config
 from penstock.app.host import HostServices, OpenEmbedded
-from penstock.app.server import RunningGateway, serve
 from penstock.core.address import Address
 from penstock.core.back import Back
 from penstock.core.config_fields import DEFAULT_BASIN, check_basin, check_stream
@@ -28,6 +23,7 @@ from penstock.net.listeners import MANAGEMENT
 from penstock.net.upstream import Watch
 from penstock.protocols.plugin import listener_kinds
 from penstock.tools.comparing.fields import unwrapped_record
+from penstock.tools.mock_run.gateway import open_gateway
 from penstock_analysis.capture import CaptureEvent
 from penstock_analysis.dialogue import Message, SeenRecord
 from penstock_analysis.dialogue.dialogues import Dialogues
@@ -182,19 +178,9 @@ def open_fork(records: ForkedRecords) -> AbstractAsyncContextManager[Mapping[str
 
 @asynccontextmanager
 async def _gateway(streams: Mapping[StreamRef, tuple[int, list[_Seed]]]) -> AsyncIterator[Mapping[str, Address]]:
-    with tempfile.TemporaryDirectory(prefix="penstock-fork-") as directory:
-        tables = {name: [{"bind": "127.0.0.1:0"}] for name in listener_kinds()}
-        config = Config(
-            listeners=msgspec.convert(tables, Listeners),
-            management=Management(enabled=False),
-            store=StoreTable(directory=directory),
-            drain=DrainTable(grace_seconds=0.0, deadline_seconds=0.0),
-        )
-        services = HostServices(open_embedded=_seeded(streams))
-        async with trio.open_nursery() as nursery:
-            running: RunningGateway = await nursery.start(serve, config, services)
-            yield {name: running.addresses[f"listeners.{name}"][0] for name in listener_kinds()}
-            nursery.cancel_scope.cancel()
+    services = HostServices(open_embedded=_seeded(streams))
+    async with open_gateway(services=services) as (_, addresses):
+        yield addresses
 
 
 def _seeded(

@@ -28,7 +28,7 @@ from penstock.tools.mock_run.report import MockRunReport
 from penstock.tools.mock_run.servers import open_mock_servers
 from penstock.tools.mock_run.state import MockRunState
 
-__all__ = ["CommandNotRun", "MockRunSettings", "run_with_mocks"]
+__all__ = ["CommandNotRun", "MockRunSettings", "run_command", "run_with_mocks"]
 
 
 class CommandNotRun(CannotStart):
@@ -74,8 +74,7 @@ async def run_with_mocks(settings: MockRunSettings, command: Sequence[str]) -> t
                 state.forks = {kind: _fork(address) for kind, address in addresses.items()}
             state.begin_test(settings.test)
             clients, control = await stack.enter_async_context(open_mock_servers(state))
-            environment = os.environ | client_environment(clients, os.environ) | {MOCK_URL: f"http://{control}"}
-            code = await _run(command, environment)
+            code = await run_command(command, clients, {MOCK_URL: f"http://{control}"})
             report = state.report_now()
         return code, report
 
@@ -115,7 +114,15 @@ def _fork(address: Address) -> Upstream:
     return Upstream(UpstreamSettings(name="fork", host=address.host, port=address.port, request_seconds=math.inf))
 
 
-async def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+async def run_command(
+    command: Sequence[str], servers: Mapping[str, Address], variables: Mapping[str, str] | None = None
+) -> int:
+    """Run a command with the environment of this process, `variables`, and those by which known clients find `servers`,
+    by kind of listener. Return its exit code, 128 + n for signal n.
+
+    SIGTERM is passed on to the command; SIGINT reaches it from the terminal. Raises CommandNotRun.
+    """
+    environment = os.environ | client_environment(servers, os.environ) | dict(variables or {})
     # Before the command starts, since it may be told to end at once.
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         try:

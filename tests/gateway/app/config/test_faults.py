@@ -22,6 +22,8 @@ def faults(text: str) -> str:
         ('action = "delay"\ncode = "other"', "code: applies to error and terminal"),
         ('action = "error"\ncode = "seq_num_mismatch"', "seq_num_mismatch"),
         ('action = "terminal"\ndirection = "in"', "terminal is always out"),
+        ('action = "unknown"\ndirection = "in"', "unknown is always out"),
+        ('action = "drop"\ncut_places = 5', "cut_places: applies to cut, not to drop"),
         ('action = "drop"\nprobability = 1.5', "probability"),
         ('action = "drop"\nlisteners = ["s3p"]', "fault one: listeners: s3p is unknown"),
         ('action = "drop"\nroutes = ["main"]', "fault one: routes: main is unknown"),
@@ -51,6 +53,18 @@ def test_check_says_what_is_done_on_purpose() -> None:
 def test_check_says_how_often() -> None:
     said = " ".join(report(parse_config(faults('action = "drop"\nevery = 3\ntimes = 2')), "it").split())
     assert "all messages to clients; applied to one of every 3 messages, at most 2 times" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('action = "cut"', "the connection is cut after 3 bytes"),
+        ('action = "cut"\ncut_places = 8', "the connection is cut at one place after the other of 8"),
+        ('action = "unknown"', "one: has a header and a field that are unknown; all messages to clients"),
+    ],
+)
+def test_check_says_what_happens(text: str, words: str) -> None:
+    assert words in " ".join(report(parse_config(faults(text)), "it").split())
 
 
 def test_without_faults_nothing_is_said_of_them() -> None:

@@ -159,6 +159,45 @@ def test_every_protocol(penstock: Run, gateway: GatewayProcess, kind: str, url: 
     assert penstock("read", f"every{kind}").code == 1
 
 
+PLACES = {
+    "s2": "s2://127.0.0.1:{}/penstock",
+    "s3p": "s3p://127.0.0.1:{}",
+    "durable": "durable://127.0.0.1:{}",
+    "kafka": "kafka://127.0.0.1:{}",
+    "pravega": "pravega://127.0.0.1:{}/penstock",
+    "segment": "segment://127.0.0.1:{}/penstock",
+}
+WORDS = (["append"], ["read"], ["follow"], ["create"], ["delete", "--yes"], ["trim", "--before", "1"])
+LISTED = ("s2://127.0.0.1:{}", PLACES["s2"], PLACES["kafka"], "pravega://127.0.0.1:{}", PLACES["pravega"])
+"""Servers whose protocols can list streams."""
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        *((f"{place}/down", words) for place in PLACES.values() for words in WORDS),
+        *((place, ["streams"]) for place in LISTED),
+    ],
+)
+def test_a_server_that_is_down(penstock: Run, url: str, words: list[str]) -> None:
+    """The command names it in one line, and fails."""
+    [port] = free_ports(1)
+    result = penstock(words[0], url.format(port), *words[1:], said=b"a\n")
+    error = f"Error: 127.0.0.1:{port}: cannot connect: connection refused\n"
+    last = result.err.decode().splitlines(keepends=True)[-1]
+    assert (result.code, result.out, last) == (1, b"", error)
+
+
+def test_the_streams_of_all_scopes(penstock: Run, gateway: GatewayProcess) -> None:
+    """Also those of scopes that cannot be basins; without any scope there are none."""
+    server = f"pravega://127.0.0.1:{gateway.controller_port}"
+    for stream in ("telemetry/1", "Tiny/2"):
+        penstock("create", f"{server}/{stream}")
+    listed = penstock("streams", server)
+    assert (listed.code, listed.err) == (0, b"")
+    assert {b"telemetry/1", b"penstock/Tiny/2"} <= set(listed.out.splitlines())
+
+
 FAR = """
 [backs.far]
 kind = "kafka"
@@ -263,7 +302,9 @@ def test_following_until_interrupted(penstock: Run, gateway: GatewayProcess) -> 
         (["create", "first", "--retention", "soon"], 2, "--retention"),
         (["create", "s2://127.0.0.1:1"], 2, "the name of a stream or basin is missing"),
         (["trim", "first", "--before", "-1"], 2, "--before: '-1'"),
-        (["streams", "s3p://127.0.0.1:1"], 1, "S3P"),
+        (["streams", "s3p://127.0.0.1:1"], 1, "127.0.0.1:1: S3P cannot list streams"),
+        (["streams", "durable://127.0.0.1:1"], 1, "127.0.0.1:1: Durable Streams cannot list streams"),
+        (["streams", "segment://127.0.0.1:1"], 1, "127.0.0.1:1: streams can be listed where a controller is"),
     ],
 )
 def test_errors(penstock: Run, words: list[str], code: int, error: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.app.bootstrap import fault_settings
 from penstock.app.config import FaultTable
+from penstock.routing.faults.messages import ON_MESSAGES, DueMessages
 from penstock.routing.faults.rule import Action, Fault, FaultDirection, MessageKind, MessageSubject, Rule
 from penstock.routing.faults.rules import Faults
 from penstock_codecs.model import StreamRef
@@ -40,6 +41,22 @@ def fired(one: Fault, messages: int) -> list[int]:
 )
 def test_counting(keys: dict[str, Any], expected: list[int]) -> None:
     assert fired(fault(**keys), 6) == expected
+
+
+def test_a_rule_cuts_as_many_messages_as_it_has_places() -> None:
+    """Or fewer, if it says so."""
+    assert fired(fault(action="cut", cut_places=3), 6) == [0, 1, 2]
+    assert fired(fault(action="cut", cut_places=3, every=2, times=2), 6) == [1, 3]
+
+
+def test_each_message_is_cut_at_the_next_place() -> None:
+    faults = Faults([fault(action="cut", cut_places=2)])
+    due = DueMessages(faults, ABOUT)
+    found = []
+    for _ in range(3):
+        due.owe()
+        found.append(due.take(ON_MESSAGES, answer=False))
+    assert [None if one is None else one.cut_in(10) for one in found] == [0, 5, None]
 
 
 def test_lots_are_drawn_by_the_seed_and_the_name() -> None:
@@ -101,6 +118,7 @@ def test_directions_that_are_not_given() -> None:
         "throttle": "out",
         "error": "in",
         "terminal": "out",
+        "unknown": "out",
     }
     assert fault(action="error", direction="out").direction is FaultDirection.OUT
 

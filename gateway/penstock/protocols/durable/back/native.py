@@ -183,7 +183,8 @@ class DurableNative(Native):
 
     async def list_streams(self, operation: ListStreams) -> Page[StreamInfo]:
         """Raise NOT_IMPLEMENTED: the protocol cannot list streams."""
-        raise fail(FailureCode.NOT_IMPLEMENTED, f"Durable Streams cannot list streams, as of basin {operation.basin}")
+        message = f"{self._requests.upstream.where}: Durable Streams cannot list streams, as of basin {operation.basin}"
+        raise fail(FailureCode.NOT_IMPLEMENTED, message)
 
     def _lacks(self, stream: StreamRef, what: str) -> OperationFailed:
         return fail(FailureCode.NOT_IMPLEMENTED, f"Durable Streams, which stream {stream} is behind, has {what}")

@@ -159,7 +159,8 @@ class S3PNative(Native):
 
     async def list_streams(self, operation: ListStreams) -> Page[StreamInfo]:
         """Raise NOT_IMPLEMENTED: S3P cannot list streams."""
-        raise fail(FailureCode.NOT_IMPLEMENTED, f"S3P cannot list streams, as of basin {operation.basin}")
+        where = self._pool.upstream.settings.where
+        raise fail(FailureCode.NOT_IMPLEMENTED, f"{where}: S3P cannot list streams, as of basin {operation.basin}")
 
     def append_session(self, stream: StreamRef) -> AbstractAsyncContextManager[NativeAppendSession]:
         """Open a session; see `Native.append_session`. It has its own connection while appends are in flight."""

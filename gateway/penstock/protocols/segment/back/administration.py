@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -13,9 +14,9 @@ from penstock.protocols.segment.back.stores import SegmentStores
 from penstock_codecs.byte_operations import SegmentInfo
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import ListStreams, Page
+from penstock_codecs.operations import ListBasins, ListStreams, Page
 from penstock_codecs.segment import Dialect, released
-from penstock_codecs.streams import StreamInfo
+from penstock_codecs.streams import BasinInfo, StreamInfo
 
 __all__ = ["SegmentAdministration"]
 
@@ -182,15 +183,37 @@ class SegmentAdministration:
 
     # ---- listing -----------------------------------------------------------------------------------------------------
 
+    async def list_basins(self, operation: ListBasins) -> Page[BasinInfo]:
+        """List the basins that hold streams of the controller's scopes, by name. Raises NOT_IMPLEMENTED without a
+        controller."""
+        self._require_controller()
+        names = sorted({basin for _, basin in await self._scopes()})
+        fitting = [name for name in names if name.startswith(operation.prefix) and name > operation.start_after]
+        items = [BasinInfo(name=name, created_at=0) for name in fitting[: operation.limit]]
+        return Page(items, has_more=len(fitting) > operation.limit)
+
     async def list_streams(self, operation: ListStreams) -> Page[StreamInfo]:
         """List a basin's streams by name. Raises NOT_IMPLEMENTED without a controller."""
-        if self._stores.controller is None:
-            where = self.settings.upstream.where
-            raise fail(FailureCode.NOT_IMPLEMENTED, f"{where}: streams can be listed where a controller is configured")
+        self._require_controller()
         names = sorted(await self._names_in(operation.basin))
         fitting = [name for name in names if name.startswith(operation.prefix) and name > operation.start_after]
         items = [StreamInfo(name=name, created_at=0) for name in fitting[: operation.limit]]
         return Page(items, has_more=len(fitting) > operation.limit)
+
+    def _require_controller(self) -> None:
+        """Raise NOT_IMPLEMENTED without a controller."""
+        if self._stores.controller is None:
+            where = self.settings.upstream.where
+            raise fail(FailureCode.NOT_IMPLEMENTED, f"{where}: streams can be listed where a controller is configured")
+
+    async def _scopes(self) -> list[tuple[str, str]]:
+        """Return the controller's scopes, without its internal ones, each with the basin that holds its streams."""
+        found = []
+        for scope in await self._controller.scopes():
+            if not scope.startswith(_INTERNAL):
+                with suppress(OperationFailed):  # a name that is no basin's and no stream's
+                    found.append((scope, self.settings.names.basin_of(scope)[0]))
+        return found
 
     async def _names_in(self, basin: str) -> list[str]:
         """Return the streams of a basin's scope.
@@ -199,17 +222,14 @@ class SegmentAdministration:
         """
         names = self.settings.names
         found: list[str] = []
-        for scope in await self._controller.scopes():
-            if scope.startswith(_INTERNAL):
+        for scope, holder in await self._scopes():
+            if holder != basin:
                 continue
             try:
-                holder, _ = names.basin_of(scope)
-                if holder != basin:
-                    continue
                 streams = await self._controller.streams(scope)
             except OperationFailed as error:
                 if error.failure.code in (FailureCode.BASIN_NOT_FOUND, FailureCode.NOT_REPRESENTABLE):
-                    continue  # deleted meanwhile, or in no basin
+                    continue  # deleted meanwhile
                 raise
             found += [
                 names.to_stream(SegmentName(scope, stream)).stream

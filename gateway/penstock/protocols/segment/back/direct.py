@@ -38,6 +38,7 @@ from penstock_codecs.operations import (
     CreateBasin,
     CreateStream,
     DeleteStream,
+    ListBasins,
     Operation,
     Provisioned,
     ProvisionResult,
@@ -58,7 +59,7 @@ class SegmentDirect:
     store knows no sequence numbers, so the positions are all zero; `offset` is None where the store acknowledged the
     append together with later ones, and where it could not be found after a lost connection. `ReadBytes` refuses
     nothing, because the bytes of a segment were appended as bytes. A basin is created with its
-    first stream.
+    first stream, and listed if a scope belongs to it.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class SegmentDirect:
             CreateBasin: self._create_basin,
             CreateStream: self._create,
             DeleteStream: self._delete,
+            ListBasins: administration.list_basins,
         }
         if not self._draft:
             self._handlers |= {Merge: self._merge, UpdateAttribute: self._update_attribute}

@@ -155,11 +155,13 @@ class SegmentLink:
         """Send a message with an injected fault: dropped, duplicated, or cut, after which nothing more is sent."""
         if self._cut:
             return
-        for _ in range(said.copies if said.cut_after is None else 0):
-            self._transport.put(pieces)
-        if said.cut_after is not None:
+        message = b"".join(pieces)
+        cut_after = said.cut_in(len(message))
+        for _ in range(said.copies if cut_after is None else 0):
+            self._transport.put([message])
+        if cut_after is not None:
             self._cut = True
-            self._transport.put([b"".join(pieces)[: said.cut_after]])
+            self._transport.put([message[:cut_after]])
             self._transport.write_now()
             cut_off()
 

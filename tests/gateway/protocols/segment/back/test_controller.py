@@ -26,7 +26,7 @@ from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_codecs.byte_operations import ReadBytes
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import ListStreams
+from penstock_codecs.operations import ListBasins, ListStreams
 from penstock_codecs.segment import Dialect
 
 
@@ -67,6 +67,10 @@ async def test_create_list_and_delete(kept: EmbeddedBack, managed: ControllerFro
             assert await native.create(STREAM)
         page = await native.list_streams(ListStreams("penstock", start_after="Tiny/one"))
         assert [item.name for item in page.items] == ["Tiny/two"]
+        basins = await back.direct.perform(ListBasins(limit=1))
+        assert ([item.name for item in basins.items], basins.has_more) == (["penstock"], True)
+        basins = await back.direct.perform(ListBasins(start_after="penstock"))
+        assert ([item.name for item in basins.items], basins.has_more) == ([STREAM.basin], False)
         assert set(wires.dialled) == {CONTROLLER.port, STORE.port}
         assert back.breaker.state.value == "closed"
 
