@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 from support.bridges.balanced import gateway_configuration
+from support.captures.traffic import until
+from support.management import ask
 from support.peers import unique
 from support.process import BASIN, GatewayProcess, running_gateway
 from support.real_backs import KafkaBroker
@@ -31,6 +33,18 @@ def gateways(broker: KafkaBroker) -> Iterator[list[GatewayProcess]]:
     template = gateway_configuration([broker.address]) + KAFKA
     with running_gateway(template) as one, running_gateway(template) as other:
         yield [one, other]
+
+
+def test_a_gateway_that_was_there_before_the_broker_is_ready_once_it_comes() -> None:
+    broker = KafkaBroker()
+    with GatewayProcess(gateway_configuration([broker.address])) as gateway:
+        until(lambda: gateway.events("waiting_for_state"))
+        assert ask(gateway.management_port, "/ready")[0] == 503
+        with broker:
+            until(lambda: ask(gateway.management_port, "/ready")[0] == 200, 60)
+            assert gateway.events("state_reached")
+            s2(gateway).append(unique("late"), "x")
+        assert gateway.terminate() == 0
 
 
 def s2(gateway: GatewayProcess) -> S2Client:
