@@ -19,7 +19,6 @@ from support.s3p.client import S3PClient
 
 pytestmark = pytest.mark.peer
 LOOPBACK = "127.0.0.1"
-KAFKA = '\n[listeners.kafka]\nbind = "127.0.0.1:{kafka_port}"\nbasin = "penstock"\nfirst_rebalance_seconds = 0\n'
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +29,8 @@ def broker() -> Iterator[KafkaBroker]:
 
 @pytest.fixture(scope="module")
 def gateways(broker: KafkaBroker) -> Iterator[list[GatewayProcess]]:
-    template = gateway_configuration([broker.address]) + KAFKA
+    template = gateway_configuration([broker.address])
+    template = template.replace("[listeners.kafka]\n", "[listeners.kafka]\nfirst_rebalance_seconds = 0\n")
     with running_gateway(template) as one, running_gateway(template) as other:
         yield [one, other]
 
@@ -123,7 +123,7 @@ def test_kafka_clients_find_the_gateway_that_serves_them_and_its_successor(gatew
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "session.timeout.ms": 6000,
-            "topic.metadata.refresh.interval.ms": 1000,
+            "topic.metadata.refresh.interval.ms": 5000,
         }
     )
 

@@ -22,7 +22,7 @@ __all__ = ["Block", "Walk", "blocks_of", "ports_for_usual", "with_ports"]
 ROOT: Final = Path(__file__).parents[2]
 PORTS: Final = (
     *(8080, 8081, 8082, 8090, 8091, 7500, 7501, 7600, 9090, 9092, 12345, 12346, 4437, 4441),
-    *(9094, 9095, 9096, 9600, 9601),
+    *(9094, 9095, 9096, 9097, 9600, 9601),
 )
 """Those that documents and shipped configurations name; each stands for a free one."""
 _ASKS: Final = re.compile(
