@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from brokers import BROKER, FETCH, MEMBERS, PRODUCE, BrokerBench
+from brokers import BROKER, FETCH, MEMBERS, PRODUCE
 from duties import (
     ACK,
     ALWAYS,
@@ -39,6 +39,7 @@ from duties import (
     Row,
     Scale,
 )
+from gateways import GATEWAYS, ONE, GatewaysBench
 from kafka_client import KAFKA
 from recordings import RECORD_APPEND, RECORD_READ, RECORDED
 from relays import DIRECT, PENSTOCK, RELAY_ACK, RELAY_READ
@@ -49,7 +50,8 @@ from tables import CAPTURE, LOOP, SINK, SMALL_RUN, SOURCE, SPARK
 
 RESULTS = Path(__file__).parent / "results"
 SEGMENT, RELAY, RECORD, SMALL, PIPELINE = "segment", "relay", "record", "small", "pipeline"
-DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT, RELAY, RECORD, SMALL, PIPELINE, KAFKA)
+SEVERAL = "gateways"
+DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT, RELAY, RECORD, SMALL, PIPELINE, KAFKA, SEVERAL)
 
 SMALL_SIZE = 1024
 """Bytes of the largest records that the pipeline and Kafka are measured with."""
@@ -79,7 +81,7 @@ def arguments() -> argparse.Namespace:
 
 
 def cases(
-    bench: BrokerBench, duties: Sequence[str], *, smallest: bool, middle: bool, small: bool
+    bench: GatewaysBench, duties: Sequence[str], *, smallest: bool, middle: bool, small: bool
 ) -> list[Callable[[int, int], Iterator[Row]]]:
     """Return what to measure, in the order of DUTIES.
 
@@ -99,7 +101,7 @@ def cases(
     return [one for duty in DUTIES if duty in duties for one in known.get(duty, ())]
 
 
-def small_things(bench: BrokerBench, scale: Scale, directory: Path) -> Iterator[Iterator[Row]]:
+def small_things(bench: GatewaysBench, scale: Scale, directory: Path) -> Iterator[Iterator[Row]]:
     """Return what to measure of streams, requests, followers, and the start."""
     for streams in scale.streams:
         yield bench.spread_appends(SMALL_THINGS_SIZE, streams)
@@ -120,7 +122,7 @@ def measure(
         for size in scale.sizes:
             directory = scratch / str(size)
             directory.mkdir()
-            with BrokerBench(scale, directory, client, say, gateway) as bench:
+            with GatewaysBench(scale, directory, client, say, gateway) as bench:
                 middle = sorted(scale.sizes)[len(scale.sizes) // 2]
                 smallest = size == min(scale.sizes)
                 for duty in cases(bench, duties, smallest=smallest, middle=size == middle, small=size <= SMALL_SIZE):
@@ -134,6 +136,9 @@ def measure(
                 if KAFKA in duties and size <= SMALL_SIZE:
                     rows += bench.kafka(size)
                     say(f"{KAFKA}, {size_name(size)}")
+                if SEVERAL in duties and size <= SMALL_SIZE:
+                    rows += bench.gateways(size)
+                    say(f"{SEVERAL}, {size_name(size)}")
             shutil.rmtree(directory)
     return rows
 
@@ -393,6 +398,11 @@ def report(rows: Sequence[Row], seconds: float) -> str:
         (PRODUCE, "Kafka's producers, acks of all replicas", lambda: rate_table(rows, PRODUCE, BROKER)),
         (FETCH, "Kafka's consumers, from the first record to the last", lambda: rate_table(rows, FETCH, BROKER)),
         (MEMBERS, "Members of consumer groups that wait", lambda: idle_table(rows, MEMBERS)),
+        (
+            GATEWAYS,
+            "Several gateways before one broker of Kafka",
+            lambda: rate_table(rows, GATEWAYS, ONE, whose="gateways'"),
+        ),
     )
     spark = (
         (SOURCE, "Streams as tables of Spark, one core"),

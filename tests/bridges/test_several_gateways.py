@@ -56,20 +56,15 @@ def patient(task: Callable[[Load], None]) -> Callable[[Load], None]:
 
 @contextmanager
 def loaded(gateways: Balanced) -> Iterator[list[Load]]:
-    """Writers of the protocols that the balancer has, which are not Kafka and Durable Streams, each on a stream of its
-    own, and followers of each stream."""
+    """Writers of all protocols, each on a stream of its own, and followers of each stream."""
     loads, threads, stopping = [], [], threading.Event()
     for name, write in WRITERS.items():
-        if name.replace("-", " ") not in FRONTS:
-            continue
         load = Load(gateways, name, unique(name), stopping=stopping)  # type: ignore[arg-type]
-        front = FRONTS[name.replace("-", " ")](gateways, load.stream)  # type: ignore[arg-type]
+        front = FRONTS.get(name.replace("-", " "), FRONTS["protobuf"])(gateways, load.stream)  # type: ignore[arg-type]
         front.create()
         front.close()
         threads.append(load.run(patient(write)))
         for follower, follow in FOLLOWERS.items():
-            if follower not in FRONTS:
-                continue
             one = load.followers[follower] = Load(gateways, follower, load.stream, stopping=stopping)  # type: ignore[arg-type]
             threads.append(one.run(patient(follow)))
         loads.append(load)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 from support.bridges.balanced import gateway_configuration
+from support.captures.traffic import until
+from support.management import ask
 from support.peers import unique
 from support.process import BASIN, GatewayProcess, running_gateway
 from support.real_backs import KafkaBroker
@@ -17,7 +19,6 @@ from support.s3p.client import S3PClient
 
 pytestmark = pytest.mark.peer
 LOOPBACK = "127.0.0.1"
-KAFKA = '\n[listeners.kafka]\nbind = "127.0.0.1:{kafka_port}"\nbasin = "penstock"\nfirst_rebalance_seconds = 0\n'
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +29,22 @@ def broker() -> Iterator[KafkaBroker]:
 
 @pytest.fixture(scope="module")
 def gateways(broker: KafkaBroker) -> Iterator[list[GatewayProcess]]:
-    template = gateway_configuration([broker.address]) + KAFKA
+    template = gateway_configuration([broker.address])
+    template = template.replace("[listeners.kafka]\n", "[listeners.kafka]\nfirst_rebalance_seconds = 0\n")
     with running_gateway(template) as one, running_gateway(template) as other:
         yield [one, other]
+
+
+def test_a_gateway_that_was_there_before_the_broker_is_ready_once_it_comes() -> None:
+    broker = KafkaBroker()
+    with GatewayProcess(gateway_configuration([broker.address])) as gateway:
+        until(lambda: gateway.events("waiting_for_state"))
+        assert ask(gateway.management_port, "/ready")[0] == 503
+        with broker:
+            until(lambda: ask(gateway.management_port, "/ready")[0] == 200, 60)
+            assert gateway.events("state_reached")
+            s2(gateway).append(unique("late"), "x")
+        assert gateway.terminate() == 0
 
 
 def s2(gateway: GatewayProcess) -> S2Client:
@@ -109,7 +123,7 @@ def test_kafka_clients_find_the_gateway_that_serves_them_and_its_successor(gatew
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "session.timeout.ms": 6000,
-            "topic.metadata.refresh.interval.ms": 1000,
+            "topic.metadata.refresh.interval.ms": 5000,
         }
     )
 

@@ -15,7 +15,7 @@ from penstock.app.config import parse_config
 
 pytestmark = pytest.mark.skipif(not helm_program().exists(), reason="helm is not installed: `make peers`")
 CHART: Final = ROOT / "config" / "helm" / "penstock"
-DEPLOYMENT: Final = ROOT / "config" / "kubernetes" / "deployment.yaml"
+MANIFESTS: Final = ROOT / "config" / "kubernetes"
 RELEASES: Final = ("1.30", "1.37")
 EVERYTHING: Final = {
     "config": {"text": '[listeners.s2]\nbind = "0.0.0.0:8080"\n# {{ "quoted" }}\n'},
@@ -36,6 +36,7 @@ LEAST: Final = {
     "persistence": {"enabled": False},
     "networkPolicy": {"enabled": False},
 }
+STATELESS: Final = yaml.safe_load((CHART.parent / "gateways-kafka.yaml").read_text())
 CLOSED: Final = {
     "config": {"secretName": "mine"},
     "persistence": {"existingClaim": "disk"},
@@ -60,7 +61,9 @@ def rendered(tmp_path: Path, values: dict[str, Any]) -> dict[tuple[str, str], di
     return objects
 
 
-@pytest.mark.parametrize("values", [EVERYTHING, LEAST, CLOSED], ids=["everything", "least", "closed"])
+@pytest.mark.parametrize(
+    "values", [EVERYTHING, LEAST, CLOSED, STATELESS], ids=["everything", "least", "closed", "stateless"]
+)
 def test_kubernetes_takes_them(values: dict[str, Any], tmp_path: Path) -> None:
     """Schemas of an older and of a new Kubernetes, strict. A ServiceMonitor is none of its own."""
     judge = pytest.importorskip("kubernetes_validate", reason="`pip install kubernetes-validate`")
@@ -86,6 +89,13 @@ def test_what_there_is(tmp_path: Path) -> None:
         ("Service", "orders"),
         ("Service", "orders-management"),
     ]
+    assert sorted(rendered(tmp_path, STATELESS)) == [
+        ("Deployment", "orders"),
+        ("NetworkPolicy", "orders"),
+        ("PodDisruptionBudget", "orders"),
+        ("Service", "orders"),
+        ("Service", "orders-management"),
+    ]
 
 
 def test_the_configuration_arrives_as_it_is(tmp_path: Path) -> None:
@@ -94,11 +104,17 @@ def test_the_configuration_arrives_as_it_is(tmp_path: Path) -> None:
     parse_config(text)
 
 
-def test_the_pod_is_that_of_the_manifest(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("manifest", "values"),
+    [("deployment", {"config": {"secretName": "penstock"}}), ("gateways-kafka", STATELESS)],
+    ids=["one", "stateless"],
+)
+def test_the_pod_is_that_of_the_manifest(manifest: str, values: dict[str, Any], tmp_path: Path) -> None:
     """Security, probes, resources and volumes, but for names."""
-    (deployment,) = (one for one in yaml.safe_load_all(DEPLOYMENT.read_text()) if one["kind"] == "Deployment")
+    text = (MANIFESTS / f"{manifest}.yaml").read_text()
+    (deployment,) = (one for one in yaml.safe_load_all(text) if one["kind"] == "Deployment")
     wanted = deployment["spec"]
-    found = rendered(tmp_path, {"config": {"secretName": "penstock"}})["Deployment", "orders"]["spec"]
+    found = rendered(tmp_path, values)["Deployment", "orders"]["spec"]
     assert (found["replicas"], found["strategy"]) == (wanted["replicas"], wanted["strategy"])
     (container,), (model,) = found["template"]["spec"].pop("containers"), wanted["template"]["spec"].pop("containers")
     assert container == {**model, "imagePullPolicy": "IfNotPresent"}
@@ -141,6 +157,8 @@ def test_objects_find_each_other(tmp_path: Path) -> None:
         ({}, "give the gateway's configuration"),
         ({"config": {"txt": "x"}}, "txt"),
         ({**LEAST, "replicas": 2}, "replicas"),
+        ({**STATELESS, "stateless": False}, "replicas"),
+        ({**STATELESS, "replicas": 0}, "replicas"),
         ({**LEAST, "ports": {"s2": "8080"}}, "s2"),
         ({**LEAST, "ports": {"management": 9601}}, "management"),
         ({**LEAST, "persistence": {"size": "much"}}, "size"),

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -200,11 +201,13 @@ def test_each_configuration_is_served(environment: Path, tmp_path: Path) -> None
         place.mkdir()
         text = file.read_text().replace('"../data', f'"{place}/data')
         arguments = ["serve", "--config", "/etc/penstock/gateway.toml"]
+        management = tomllib.loads(text).get("management", {}).get("bind", "127.0.0.1:9600")
         if "[management]" not in text:
-            arguments += ["--management", "127.0.0.1:9600"]
+            arguments += ["--management", management]
+        port = int(management.rpartition(":")[2])
         with (
             serving(arguments, text, place / "data", python=environment / "bin" / "python") as served,
-            urllib.request.urlopen(f"http://127.0.0.1:{served.ports[9600]}/live") as answer,
+            urllib.request.urlopen(f"http://127.0.0.1:{served.ports[port]}/live") as answer,
         ):
             assert answer.status == 200
 

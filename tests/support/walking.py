@@ -20,7 +20,10 @@ from support.ports import free_ports
 __all__ = ["Block", "Walk", "blocks_of", "ports_for_usual", "with_ports"]
 
 ROOT: Final = Path(__file__).parents[2]
-PORTS: Final = (8080, 8081, 8082, 8090, 8091, 7500, 7600, 9090, 12345, 9600, 9601)
+PORTS: Final = (
+    *(8080, 8081, 8082, 8090, 8091, 7500, 7501, 7600, 9090, 9092, 12345, 12346, 4437, 4441),
+    *(9094, 9095, 9096, 9097, 9600, 9601),
+)
 """Those that documents and shipped configurations name; each stands for a free one."""
 _ASKS: Final = re.compile(
     r"\bpenstock (backs|connections|drain|log-level|recordings|reload|routes|tail|record (start|stop|list))\b(?!`)"

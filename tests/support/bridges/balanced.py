@@ -22,7 +22,7 @@ __all__ = ["GATEWAYS", "Balanced", "balanced"]
 
 CONFIGURATION: Final = Path(__file__).parents[3] / "config"
 GATEWAYS: Final = 3
-_LISTENERS: Final = ("s2", "s3p", "segment", "durable")
+_LISTENERS: Final = ("s2", "s3p", "segment", "durable", "kafka")
 
 
 @dataclass
@@ -34,6 +34,7 @@ class Balanced:
     s3p_port: int
     segment_port: int
     durable_port: int
+    kafka_port: int
 
     @property
     def durable_url(self) -> str:

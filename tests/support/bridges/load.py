@@ -30,6 +30,7 @@ from support.segment.client import DraftSocket, ReleasedSocket
 
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import read_batches
+from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataResponse
 from penstock_codecs.kafka.record_messages import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from penstock_codecs.segment import join_events
 from penstock_proto import s2_pb2 as pb
@@ -259,8 +260,11 @@ def by_draft(load: Load) -> None:
 
 
 def kafka(load: Load) -> KafkaSocket:
-    """Connect to the gateway's Kafka."""
-    return KafkaSocket((LOOPBACK, load.gateway.kafka_port), seconds=SECONDS)
+    """Connect to the gateway that serves Kafka's clients: of several, any one names it."""
+    with KafkaSocket((LOOPBACK, load.gateway.kafka_port), seconds=SECONDS) as client:
+        found = client.call(MetadataRequest(topics=[]), MetadataResponse)
+    [broker] = [one for one in found.brokers if one.node_id == found.controller_id]
+    return KafkaSocket((broker.host, broker.port), seconds=SECONDS)
 
 
 def kafka_error(code: int) -> Lost:

@@ -12,6 +12,7 @@ import trio.testing
 from support.backs import DecodedBack
 from support.kafka.plain import BY_NAME
 
+from penstock.backends.logged_tables import Lease
 from penstock.core.back import Back
 from penstock.protocols.kafka.front import KafkaFront, KafkaSettings
 from penstock_codecs.codec import NEED_DATA, PAUSED
@@ -147,9 +148,11 @@ Connect = Callable[[], Client]
 
 
 @asynccontextmanager
-async def serving(back: Back, settings: KafkaSettings | None = None) -> AsyncIterator[tuple[Connect, KafkaFront]]:
-    """Serve connections in memory until the block ends."""
-    front = KafkaFront(back, settings)
+async def serving(
+    back: Back, settings: KafkaSettings | None = None, lease: Lease | None = None
+) -> AsyncIterator[tuple[Connect, KafkaFront]]:
+    """Serve connections in memory until the block ends; nothing runs the front's duties."""
+    front = KafkaFront(back, settings, lease=lease)
     async with trio.open_nursery() as nursery:
 
         def connect() -> Client:

@@ -120,19 +120,21 @@ class LoggedTables(Back):
         self._news = trio.lowlevel.ParkingLot()
         self.batches_read = 0
         """Number of batches that have been read so far."""
-        self._loaded = False  # the log was read to its end
+        self._loaded = False  # the log was read to an end that it had
         self._author, self._found = b"", -1  # of the batch in flight, and its position once it was read
         self._queue: deque[_Change] = deque()
         self._some = trio.Event()
         self._look, self._asked = _Look(), trio.Event()
-        self._failing: tuple[float, str] | None = None  # since when, and why, the log cannot be read
+        self._failing: tuple[float, Failure] | None = None  # since when, and why, the log cannot be read
 
     @property
     def trouble(self) -> str | None:
-        """The reason that the log has not been read for `recover_seconds`; None if it has been."""
-        if self._failing is None or trio.current_time() - self._failing[0] < self._log.recover_seconds:
+        """The reason not to be ready: the log was not yet read to its end, or not at all for `recover_seconds`."""
+        if self._failing is None:
+            return None if self._loaded else f"the gateway's state is being read from {self._log.where}"
+        if self._loaded and trio.current_time() - self._failing[0] < self._log.recover_seconds:
             return None
-        return self._failing[1]
+        return f"the gateway's state cannot be read from {self._log.where}"
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -204,15 +206,18 @@ class LoggedTables(Back):
                 news = await self._log.read()
             except OperationFailed as error:
                 failures += 1
-                since = trio.current_time() if self._failing is None else self._failing[0]
-                if self._failing is None:
-                    log.warning("state_not_read", reason=str(error.failure))
-                self._failing = since, f"the gateway's state cannot be read: {error.failure.message}"
+                since, before = self._failing or (trio.current_time(), None)
+                if before is None or before.code is not error.failure.code:
+                    log.warning("waiting_for_state", where=self._log.where, reason=str(error.failure))
+                self._failing = since, error.failure
                 await trio.sleep(_PAUSES.pause(failures, random.random()))
                 continue
+            if self._failing is not None:
+                log.info("state_reached", where=self._log.where)
             failures, self._failing = 0, None
             if news.restarted:
                 self._state, self._end, self._loaded = TableState(self._max_bytes), 0, False
+                self._asked.set()  # look for the end now: the gateway is ready once it has read so far
             for batch in news.batches:
                 self.batches_read += 1
                 for position, change in batch.changes:
@@ -229,7 +234,7 @@ class LoggedTables(Back):
                 await self._news.park()
             return
         why = (
-            self._failing[1]
+            f"the gateway's state cannot be read: {self._failing[1].message}"
             if self._failing
             else f"it was read up to {self._end} of {end} in {self._log.recover_seconds:g} s"
         )
@@ -244,7 +249,12 @@ class LoggedTables(Back):
                 await self._reached(await self._log.end())
             except OperationFailed as error:
                 look.failure = error.failure
+            else:
+                self._loaded = True
             look.over.set()
+            if not self._loaded:
+                await trio.sleep(_PAUSES.pause(1, random.random()))
+                self._asked.set()
 
     async def _fresh(self) -> None:
         """Wait until everything has been read that was acknowledged to any gateway before the call."""
@@ -253,7 +263,6 @@ class LoggedTables(Back):
         await look.over.wait()
         if look.failure is not None:
             raise OperationFailed(look.failure)
-        self._loaded = True
 
     # ---- changes -----------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+from support.bridges.balanced import gateway_configuration
 from support.captures.traffic import until
 from support.management import ask
 from support.peers import call
+from support.ports import free_ports
 from support.process import BASIN, CONFIG, GatewayProcess
 from support.real_backs import SecondPenstock
 from support.s2.client import S2Client
@@ -79,4 +81,19 @@ def test_a_full_disk_is_a_reason_until_there_is_room(tmp_path: Path) -> None:
         filler.unlink()
         until(lambda: ask(gateway.management_port, "/ready")[0] == 200)
         assert append(gateway, 100_000)
+        assert gateway.terminate() == 0
+
+
+def test_a_gateway_waits_for_the_server_that_has_its_state() -> None:
+    """It is live and not ready, says what it waits for, and SIGTERM ends it."""
+    with GatewayProcess(gateway_configuration([("127.0.0.1", free_ports(1)[0])])) as gateway:
+        until(lambda: gateway.events("waiting_for_state"))
+        unread = "the gateway's state cannot be read from back cluster, topic penstock-state"
+        status, told = ask(gateway.management_port, "/ready")
+        assert (status, told["ready"]) == (503, False)
+        assert unread in told["reasons"]
+        assert ask(gateway.management_port, "/live")[0] == 200
+        (event,) = gateway.events("waiting_for_state")
+        assert event["where"] == "back cluster, topic penstock-state"
+        assert "connection refused" in event["reason"]
         assert gateway.terminate() == 0

@@ -10,14 +10,15 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 from support.examples import examples
 from support.store import STREAM, Fails
 from support.store.shared_log import SharedLog, SharedLogEnd
 from trio.testing import MockClock
 
-from penstock.backends.logged_tables import GuardedChange, LoggedTables, open_logged_tables
+from penstock.backends.logged_tables import GuardedChange, LoggedTables, LogNews, open_logged_tables
 from penstock.core.back import Back
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
 from penstock_codecs.operations import Capability, CheckTail
 from penstock_codecs.table_operations import (
@@ -160,6 +161,52 @@ async def test_what_stays_in_doubt_is_reported_so(autojump_clock: MockClock) -> 
         shared.lossy = lambda: None
         await put(one, b"a", b"2", NOT_EXISTS)
         assert await items(other) == {b"a": b"2"}
+
+
+class Unreachable(SharedLogEnd):
+    """An end of the log that cannot be read while `why` is set."""
+
+    def __init__(self, shared: SharedLog, why: FailureCode | None) -> None:
+        super().__init__(shared)
+        self.why = why
+
+    async def read(self) -> LogNews:
+        if self.why is not None:
+            raise fail(self.why, "at 192.0.2.1: no")
+        with trio.move_on_after(1):
+            return await super().read()
+        return LogNews((), await self.end())
+
+
+async def test_a_gateway_waits_for_its_state_and_says_so(autojump_clock: MockClock) -> None:
+    """Before its state was read once it is in trouble at once, and later after `recover_seconds`."""
+    shared = SharedLog()
+    async with gateways(shared) as (other, _):
+        await other.perform(CreateTable(TABLE))
+        await put(other, b"a", b"1")
+    end = Unreachable(shared, FailureCode.HOT_SERVER)
+    with capture_logs() as lines:
+        async with open_logged_tables(end, MIB) as back:
+            assert back.trouble == "the gateway's state is being read from the shared log"
+            for _ in range(3):
+                await trio.sleep(20)
+                assert back.trouble == "the gateway's state cannot be read from the shared log"
+            with Fails(FailureCode.HOT_SERVER, "the gateway's state cannot be read: at 192.0.2.1"):
+                await items(back)
+            end.why = FailureCode.STORAGE
+            await trio.sleep(20)
+            end.why = None
+            await trio.sleep(5)
+            assert back.trouble is None, "without a question of any client"
+            assert await items(back) == {b"a": b"1"}
+            end.why = FailureCode.HOT_SERVER
+            await trio.sleep(20)
+            assert back.trouble is None
+            await trio.sleep(20)
+            assert back.trouble == "the gateway's state cannot be read from the shared log"
+    told = [(line["event"], line["where"], line.get("reason")) for line in lines]
+    waiting = [("waiting_for_state", end.where, f"{why}: at 192.0.2.1: no") for why in ("hot_server", "storage")]
+    assert told == [*waiting, ("state_reached", end.where, None), waiting[0]]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -20,13 +20,20 @@ NODE_ID: Final = 1
 
 @dataclass(slots=True)
 class KafkaCall:
-    """A request, the connection that it came on, and the address that the client is to connect to. `refusals`: how many
-    of its parts failed."""
+    """A request, the connection that it came on, and the address that the client is to connect to. `others`: addresses
+    of gateways that can only tell that one. `refusals`: how many of its parts failed."""
 
     request: KafkaRequest
     link: KafkaLink
     address: Address
+    others: tuple[Address, ...] = ()
     refusals: int = 0
+
+    @property
+    def brokers(self) -> list[tuple[int, Address]]:
+        """The gateways as brokers, by node id. The first one serves all clients; a client that knows that one alone
+        would not find its successor."""
+        return list(enumerate((self.address, *self.others), NODE_ID))
 
     @property
     def version(self) -> int:

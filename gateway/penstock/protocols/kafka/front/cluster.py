@@ -70,8 +70,8 @@ class ClusterHandlers:
         else:
             creates = request.allow_auto_topic_creation
             topics = [await self._asked(one, creates, call) for one in request.topics]
-        broker = MetadataBroker(node_id=NODE_ID, host=call.address.host, port=call.address.port)
-        return MetadataResponse(brokers=[broker], cluster_id=CLUSTER_ID, controller_id=NODE_ID, topics=topics)
+        brokers = [MetadataBroker(node_id=node, host=one.host, port=one.port) for node, one in call.brokers]
+        return MetadataResponse(brokers=brokers, cluster_id=CLUSTER_ID, controller_id=NODE_ID, topics=topics)
 
     async def _asked(self, topic: MetadataRequestTopic, creates: bool, call: KafkaCall) -> MetadataTopic:
         if topic.name is not None:
@@ -102,8 +102,8 @@ class ClusterHandlers:
             return DescribeClusterResponse(
                 error_code=KafkaError.INVALID_REQUEST, error_message=why, cluster_id=CLUSTER_ID, brokers=[]
             )
-        broker = ClusterBroker(broker_id=NODE_ID, host=call.address.host, port=call.address.port)
-        return DescribeClusterResponse(cluster_id=CLUSTER_ID, controller_id=NODE_ID, brokers=[broker])
+        brokers = [ClusterBroker(broker_id=node, host=one.host, port=one.port) for node, one in call.brokers]
+        return DescribeClusterResponse(cluster_id=CLUSTER_ID, controller_id=NODE_ID, brokers=brokers)
 
 
 def _topic(name: str, count: int, topic_id: bytes) -> MetadataTopic:

@@ -7,6 +7,7 @@ are handled one after the other, and so answered in order, as Kafka does.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import structlog
@@ -45,7 +46,7 @@ from penstock_codecs.kafka.cluster_messages import (
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
-from penstock_codecs.kafka.group_messages import FindCoordinatorRequest
+from penstock_codecs.kafka.group_messages import FindCoordinatorRequest, ListGroupsRequest, ListGroupsResponse
 
 __all__ = ["KafkaFront"]
 
@@ -56,6 +57,8 @@ ABOUT_CLUSTER: Final = (
     *(MetadataRequest, DescribeClusterRequest, FindCoordinatorRequest),
 )
 """Requests that a gateway answers although another one serves the clients: they say which."""
+ASKED_OF_ALL: Final[Mapping[type[KafkaMessage], KafkaMessage]] = {ListGroupsRequest: ListGroupsResponse()}
+"""Answers to requests that tools send to all brokers: a gateway that serves no clients has no groups."""
 
 
 class KafkaFront:
@@ -162,10 +165,13 @@ class KafkaFront:
                     raise RemoteProtocolError(Failure(FailureCode.NOT_IMPLEMENTED, f"{request.api.name} is not there"))
                 self._sasl.check(request.message, link.login)
                 address = self._leader(own)
+                if address != own and (nothing := ASKED_OF_ALL.get(type(request.message))) is not None:
+                    await link.send(request, nothing)
+                    continue
                 if address is None or (address != own and not isinstance(request.message, ABOUT_CLUSTER)):
                     why = "another gateway serves this listener's clients, or none does yet"
                     raise RemoteProtocolError(Failure(FailureCode.HOT_SERVER, why))
-                call = KafkaCall(request, link, address)
+                call = KafkaCall(request, link, address, () if address == own else (own,))
                 response = await handler(request.message, call)
                 if call.refusals and not link.quota.authenticated:
                     await link.quota.rest_in_turn()
