@@ -38,6 +38,8 @@ MAX_REPLY_BYTES: Final = 64 * MIB
 class _Conversation(Generic[Received]):
     """Shared base of both roles: bytes in, messages out, and the end of the conversation."""
 
+    __slots__ = ("_failure", "_finished", "_number", "_parser", "_source", "_starved")
+
     _message: str  # name of the peer's messages
     _gone: FailureCode  # failure if the peer goes away within one
 
@@ -102,13 +104,15 @@ class S3PServer(_Conversation[Command]):
     itself (`error_reply(failure)`), unless the peer just went away (CLIENT_HANGUP).
     """
 
+    __slots__ = ("_unanswered",)
+
     _message = "command"
     _gone = FailureCode.CLIENT_HANGUP
 
     def __init__(self, limits: S3PLimits = DEFAULT_LIMITS) -> None:
         source = InputBuffer()
         super().__init__(source, parse_commands(source, limits))
-        self._unanswered: deque[Command] = deque()
+        self._unanswered: list[Command] = []  # an empty deque takes 600 bytes
 
     def next_event(self) -> Command | Pull:
         """Return the next command, NEED_DATA, or PAUSED once the peer has finished. Raises RemoteProtocolError."""
@@ -135,7 +139,7 @@ class S3PServer(_Conversation[Command]):
             raise LocalProtocolError(f"{type(event).__name__} answers no command")
         data = encode_reply(event)
         if self._unanswered:
-            self._unanswered.popleft()
+            del self._unanswered[0]
         if isinstance(event, ErrorReply) and event.fatal:
             self._unanswered.clear()
             self._finish()
@@ -147,6 +151,8 @@ class S3PClient(_Conversation[Reply]):
 
     `observer`: replies are accepted without a command having been sent, as when reading a capture from its middle.
     """
+
+    __slots__ = ("_expected",)
 
     _message = "reply"
     _gone = FailureCode.UNAVAILABLE

@@ -9,11 +9,11 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 import msgspec
 
-from penstock_codecs.toml.hints import Tables, choices, named_values, tables_in
+from penstock_codecs.toml.hints import Tables, choices, hints_of, named_values, tables_in
 
 __all__ = ["TomlError", "decode_toml", "parse_toml"]
 
@@ -66,7 +66,7 @@ def _problems(struct: type[msgspec.Struct], table: Any, path: str) -> Iterator[s
     if not isinstance(table, dict):
         yield f"at {path}: expected a table, got {_kind(table)}"
         return
-    hints = get_type_hints(struct, include_extras=True)
+    hints = hints_of(struct)
     found = False
     gone: Mapping[str, str] = getattr(struct, "keys_removed", {})
     for problem in _members(hints, table, path, struct.__struct_config__.tag_field, gone):
@@ -80,7 +80,7 @@ def _problems(struct: type[msgspec.Struct], table: Any, path: str) -> Iterator[s
 
 
 def _members(
-    hints: dict[str, Any], table: dict[str, Any], path: str, tag: str | None, gone: Mapping[str, str]
+    hints: Mapping[str, Any], table: dict[str, Any], path: str, tag: str | None, gone: Mapping[str, str]
 ) -> Iterator[str]:
     """Yield the faults of a table's keys. `gone`: keys that earlier versions had, each with what takes their place."""
     for key, value in table.items():
@@ -133,9 +133,9 @@ def _named_problems(tables: Tables, value: Any, at: str) -> Iterator[str]:
 
 def _problems_of_kind(tables: Tables, kind: str, table: dict[str, Any], where: str) -> Iterator[str]:
     """Yield faults as `_problems`; tell a key that only other kinds have from one that none has."""
-    own = get_type_hints(tables.kinds[kind])
+    own = hints_of(tables.kinds[kind])
     others = {
-        key: [other for other, struct in tables.kinds.items() if key in get_type_hints(struct)]
+        key: [other for other, struct in tables.kinds.items() if key in hints_of(struct)]
         for key in table
         if key not in own and key != tables.tag
     }
@@ -146,7 +146,7 @@ def _problems_of_kind(tables: Tables, kind: str, table: dict[str, Any], where: s
         yield from _problems(tables.kinds[kind], table, where)
 
 
-def _suggestion(key: str, hints: dict[str, Any]) -> str:
+def _suggestion(key: str, hints: Mapping[str, Any]) -> str:
     near = difflib.get_close_matches(key, hints, n=1)
     return f"; did you mean {near[0]}?" if near else f"; the keys here are {', '.join(hints)}"
 

@@ -17,7 +17,7 @@ import trio
 from penstock.app.config import Config
 from penstock.app.config.advice import advice
 from penstock.app.host import HostServices
-from penstock.app.memory import prepare_memory
+from penstock.app.memory import collect_new_cycles, keep_freed_memory
 from penstock.app.reload import watch_file
 from penstock.app.server import RunningGateway, serve
 from penstock.app.systemd import Notifier, activated
@@ -38,7 +38,7 @@ def run(path: Path | None, flags: dict[str, Any]) -> None:
     """
     config = configured(path, **flags)
     configure_logging(config.log.level, config.log.format)
-    prepare_memory()
+    keep_freed_memory()
     for remark in advice(config):
         if remark.insecure:
             log.warning("insecure", reason=remark.text)
@@ -80,6 +80,7 @@ async def serve_until_signalled(config: Config, surroundings: HostServices, path
                 nursery.cancel_scope.cancel()
 
             running: RunningGateway = await nursery.start(serve_then_stop)
+            collect_new_cycles()
             nursery.start_soon(_drain_when, signalled, running)
             nursery.start_soon(reloads.run, running)
             nursery.start_soon(surroundings.notifier.watchdog)

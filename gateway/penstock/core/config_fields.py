@@ -1,7 +1,5 @@
 """Building blocks of the configuration's structs: keys with their descriptions, and shared checks."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, get_args
 
 import msgspec

@@ -70,6 +70,27 @@ class Transport:
     `patience`: seconds in which the peer must accept `least` bytes, or all that wait if they are fewer.
     """
 
+    __slots__ = (
+        "_fd",
+        "_given_up",
+        "_least",
+        "_lost",
+        "_moved",
+        "_nursery",
+        "_parts",
+        "_patience",
+        "_read_size",
+        "_reads",
+        "_senders",
+        "_source",
+        "_stream",
+        "_tap",
+        "_waiting",
+        "_writing",
+        "pending",
+        "written",
+    )
+
     def __init__(self, stream: trio.abc.Stream, read_size: int, patience: float = math.inf, *, least: int = 1) -> None:
         self._stream = stream
         self._read_size = read_size
@@ -386,6 +407,21 @@ class FrontTransport(Transport):
     interrupt a message that has begun.
     """
 
+    __slots__ = (
+        "_draining",
+        "_finishes",
+        "_idle",
+        "_listening",
+        "_pace",
+        "_pauses",
+        "_received",
+        "_unsent",
+        "finished",
+        "message_taken",
+        "quota",
+        "stopped",
+    )
+
     def __init__(
         self,
         stream: trio.abc.Stream,
@@ -453,7 +489,7 @@ class FrontTransport(Transport):
         size = -1
         with trio.move_on_after(seconds) if finishes else self._draining.interrupts(seconds) as self._listening:
             await quota.room()
-            size = await self.take(feed)
+            size = self._taken_in(await self.receive(), feed)
         self._listening = None
         if size < 0:
             if trio.current_time() >= deadline:
@@ -468,7 +504,9 @@ class FrontTransport(Transport):
 
     async def take(self, feed: Callable[[Buffer], object]) -> int:
         """Receive bytes and pass them to `feed`, which copies them. Returns their number, 0 at the end."""
-        data = await self.receive()
+        return self._taken_in(await self.receive(), feed)
+
+    def _taken_in(self, data: Buffer, feed: Callable[[Buffer], object]) -> int:
         size = len(data)
         feed(data)
         self.finished = not size

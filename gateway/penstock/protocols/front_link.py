@@ -57,6 +57,8 @@ class FrontLink(Generic[M]):
     time-outs, in seconds.
     """
 
+    __slots__ = ("_draining", "_gathers", "_incoming", "_transport", "quota")
+
     def __init__(
         self,
         stream: trio.abc.Stream,

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from penstock.backends.byte_view import BytesSettings, SourceBacks, open_bytes_on_records
 from penstock.backends.logged_tables import Lease, LoggedTables
-from penstock.backends.sequence_numbering import IndexedBack, IndexedSettings, open_indexed
 from penstock.core.address import Address
 from penstock.core.back import Back, SwappableBack
 from penstock.core.identity import NO_IDENTITIES, Identities
@@ -30,6 +28,9 @@ from penstock.routing.faults.rules import Faults
 from penstock.routing.router import Router
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.model import StreamRef
+
+if TYPE_CHECKING:
+    from penstock.backends.sequence_numbering import IndexedBack, IndexedSettings
 
 __all__ = ["BackContext", "ListenerContext", "OpenListener", "numbering_settings"]
 
@@ -102,23 +103,29 @@ class BackContext:
 
     def numbered(self, native: Native, name: str, table: NumberedBackTable) -> AbstractAsyncContextManager[IndexedBack]:
         """Return a back that numbers the records of a server, and keeps the numbers in the embedded store."""
+        from penstock.backends.sequence_numbering import open_indexed
+
         return open_indexed(native, name, self.embedded, numbering_settings(table))
 
     def with_bytes(self, records: Back, name: str) -> AbstractAsyncContextManager[Back]:
         """Return a back that adds operations on bytes, kept in the embedded store, to a back of records. `name`: that
         of the back. Sources of merges that are internal to the gateway are in the embedded store."""
+        from penstock.backends.byte_view import BytesSettings, open_bytes_on_records
+
         settings = BytesSettings(envelopes=self.envelopes)
         return open_bytes_on_records(records, name, self.embedded, settings, _Sources(self.embedded))
 
 
 def numbering_settings(table: NumberedBackTable) -> IndexedSettings:
     """Return the settings for numbering a server's records."""
+    from penstock.backends.sequence_numbering import IndexedSettings
+
     return IndexedSettings(
         create_streams=table.create_streams, exclusive=table.exclusive, recover_seconds=table.recover_seconds
     )
 
 
-class _Sources(SourceBacks):
+class _Sources:
     """Keeps transactions in the embedded store, for servers that have none."""
 
     def __init__(self, embedded: Back) -> None:

@@ -3,8 +3,6 @@
 Each protocol's own tables are in its folder, in `config.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce

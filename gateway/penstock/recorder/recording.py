@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextvars import Context
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
@@ -15,8 +15,10 @@ from penstock.recorder.pacing import REST_SECONDS, Pacing
 from penstock.recorder.queue import EventQueue
 from penstock.recorder.status import RecordingState, RecordingStatus
 from penstock_analysis.capture import CaptureEvent
-from penstock_analysis.redaction.redactor import Redactor
 from penstock_analysis.redaction.rules import RedactionRules
+
+if TYPE_CHECKING:
+    from penstock_analysis.redaction.redactor import Redactor
 
 __all__ = ["Outlet", "RecordingSink"]
 
@@ -27,6 +29,12 @@ _DROPS_SECONDS: Final = 1.0
 
 _COOLDOWN_SECONDS: Final = 30.0
 """Seconds without a drop after which a file is ended early, so that dropped conversations may be recorded again."""
+
+
+def _redactor(rules: RedactionRules | None) -> Redactor | None:
+    from penstock_analysis.redaction.redactor import Redactor  # with the first recording, since it imports much
+
+    return Redactor(rules) if rules else None
 
 
 class Outlet(Protocol):
@@ -83,7 +91,7 @@ class RecordingSink:
         self._outlet = outlet
         self._queue = queue
         self._rules = rules
-        self._redactor = Redactor(rules) if rules else None
+        self._redactor = _redactor(rules)
         self._flush_seconds = flush_seconds
         self._retry_seconds = retry_seconds
         self._retry_at = 0.0
@@ -284,7 +292,7 @@ class RecordingSink:
         self._outlet.abandon()
         dropped = self._queue.suspend()
         self._drops_logged = self._queue.drops.conversations  # the log line below reports them
-        self._redactor = Redactor(self._rules) if self._rules else None
+        self._redactor = _redactor(self._rules)
         self._state = RecordingState.SUSPENDED
         self._retry_at = time.monotonic() + self._retry_seconds
         self._last_error = _said(error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -25,7 +25,6 @@ from penstock.observe.metrics.meters import meter
 from penstock.observe.taps.tap import note_use
 from penstock.routing.internal import owner_of, renamed
 from penstock.routing.listing import BackListing, merged_page
-from penstock.routing.mirror.route import MirroredRoute
 from penstock.routing.observed import ObservedBack
 from penstock.routing.route import Decision, Route
 from penstock.routing.sessions import RoutedPassthrough, append_session, in_clients_words, read_session
@@ -56,6 +55,9 @@ from penstock_codecs.operations import (
 from penstock_codecs.streams import BasinInfo, StreamConfig, StreamInfo
 from penstock_codecs.table_operations import GetTableInfo, ListTable, ReadTable, ReadTableDelta
 from penstock_codecs.usage_operations import GetStorage, GetUsage, ListActiveBasins
+
+if TYPE_CHECKING:
+    from penstock.routing.mirror.route import MirroredRoute
 
 __all__ = ["EMBEDDED", "Router", "View", "about_basin", "carry_out", "list_basins", "list_streams"]
 

@@ -11,7 +11,7 @@ from support.captures.dialogues import CLIENT, SERVER, Said, conversation, cut_u
 
 from penstock_analysis.capture import Chunk, Closed, Lost, Opened
 from penstock_analysis.dialogue import Message, Problem
-from penstock_analysis.dialogue.http import HttpDialogue
+from penstock_analysis.dialogue.http.dialogue import HttpDialogue
 from penstock_codecs.codec import Role
 from penstock_codecs.failures import RemoteProtocolError
 from penstock_codecs.http import End, Http1Connection, HttpHeaders, RequestHead, ResponseHead

@@ -22,7 +22,7 @@ from support.s2.whole_api import STREAM, by_side, talk
 
 from penstock_analysis.capture import Noted, Sender
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem
-from penstock_analysis.dialogue.http import HttpDialogue
+from penstock_analysis.dialogue.http.dialogue import HttpDialogue
 from penstock_codecs.http import PREFACE
 
 GET = [(":method", "GET"), (":scheme", "http"), (":authority", "b.localhost"), (":path", "/x")]

@@ -33,7 +33,7 @@ from support.s2.frames import encode_frame
 
 from penstock_analysis.capture import Closed, Conversation, Sender
 from penstock_analysis.dialogue import Message, Problem
-from penstock_analysis.dialogue.http import HttpDialogue
+from penstock_analysis.dialogue.http.dialogue import HttpDialogue
 from penstock_codecs.grpc import frame
 from penstock_codecs.http import PREFACE
 from penstock_proto import pravega_controller_pb2 as pravega

@@ -13,7 +13,7 @@ from support.captures.recording import read_file
 
 from penstock_analysis.capture import CaptureEvent, Conversation
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
-from penstock_analysis.dialogue.http import HttpDialogue
+from penstock_analysis.dialogue.http.dialogue import HttpDialogue
 
 RECORDINGS = Path(__file__).parent / "recordings"
 CURL = [(b"first", ()), (b"second", ((b"a", b"b"),))]

@@ -15,7 +15,7 @@ from support.s2.whole_api import talk
 
 from penstock_analysis.capture import Chunk, Lost, Opened, Sender
 from penstock_analysis.dialogue import Message, Problem
-from penstock_analysis.dialogue.http import HttpDialogue
+from penstock_analysis.dialogue.http.dialogue import HttpDialogue
 from penstock_codecs.http import PREFACE
 
 SENDERS = st.sampled_from([CLIENT, SERVER])

@@ -27,7 +27,8 @@ from support.http.messages import (
 from support.s2.frames import encode_frame
 
 from penstock_analysis.capture import Noted, Opened
-from penstock_analysis.dialogue.http import HttpDialogue, appends
+from penstock_analysis.dialogue.http import appends
+from penstock_analysis.dialogue.http.dialogue import HttpDialogue
 from penstock_codecs.http import PREFACE
 from penstock_proto import s2_pb2 as pb
 

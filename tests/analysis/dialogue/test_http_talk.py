@@ -12,7 +12,7 @@ from support.captures.dialogues import CLIENT, SERVER, STEP_NS, Said, conversati
 from support.s2.whole_api import STREAM, Talk, by_side, talk
 
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
-from penstock_analysis.dialogue.http import HttpDialogue
+from penstock_analysis.dialogue.http.dialogue import HttpDialogue
 
 BOTH = pytest.mark.parametrize("alpn", ["http/1.1", "h2"])
 _TIMES = {"start_ns", "end_ns", "answers", "conversation", "records", "event"}

@@ -7,7 +7,7 @@ from support.captures.dialogues import CLIENT, conversation, hear, parts
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Joined, Opened
 from penstock_analysis.dialogue import Message
-from penstock_analysis.dialogue.http import HttpDialogue
+from penstock_analysis.dialogue.http.dialogue import HttpDialogue
 from penstock_codecs.codec import Role
 from penstock_codecs.http import Body, Data, End, HttpCodec, Received, RequestHead, ResponseHead, connection
 

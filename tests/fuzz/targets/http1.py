@@ -9,7 +9,7 @@ from fuzz.laws import chosen, cuts
 from support.captures.dialogues import CLIENT, conversation, events, hear, parts
 from support.http.story import answer_204, no_answer, plain, said, tells_the_same
 
-from penstock_analysis.dialogue.http import HttpDialogue
+from penstock_analysis.dialogue.http.dialogue import HttpDialogue
 from penstock_codecs.codec import NEED_DATA, Pull, Role
 from penstock_codecs.failures import RemoteProtocolError
 from penstock_codecs.http import Body, Data, End, Http1Connection, HttpLimits, RequestHead

@@ -22,15 +22,15 @@ from penstock.net.http.client.settings import HttpVersion
 from penstock.net.upstream import CredentialsMode, UpstreamSettings
 from penstock.protocols.opening import numbering_settings
 from penstock.protocols.s2.back.settings import BasinStyle, S2BackSettings
+from penstock.protocols.s2.back_opening import credentials, s2_back_settings
 from penstock.protocols.s2.config import S2BackTable, S2SseBackTable
-from penstock.protocols.s2.opening import credentials, s2_back_settings
 from penstock.protocols.s3p.back import S3PBackSettings
+from penstock.protocols.s3p.back_opening import s3p_back_settings
 from penstock.protocols.s3p.config import S3PBackLimits, S3PBackLoss, S3PBackTable
 from penstock.protocols.s3p.names import BasinInName, FixedBasin
-from penstock.protocols.s3p.opening import s3p_back_settings
 from penstock.protocols.segment.back import SegmentBackSettings
+from penstock.protocols.segment.back_opening import segment_back_settings
 from penstock.protocols.segment.config import SegmentBackLoss, SegmentBackTable, SegmentListener, SegmentLoss
-from penstock.protocols.segment.opening import segment_back_settings
 from penstock.protocols.upstreams import upstream_settings
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_codecs.byte_layout import Layout

@@ -15,7 +15,7 @@ from penstock.net.http.exchange import Request
 from penstock.observe.taps.connections import Connections
 from penstock_analysis.capture import CaptureEvent, Joined, Opened, Sender
 from penstock_analysis.dialogue import Message, Problem
-from penstock_analysis.dialogue.http import HttpDialogue
+from penstock_analysis.dialogue.http.dialogue import HttpDialogue
 from penstock_analysis.redaction.redactor import Redactor
 from penstock_analysis.redaction.rules import RedactionRules
 from penstock_codecs.http import RequestHead

@@ -14,7 +14,3 @@ Kinds of messages, by layer; each message's `event` is the codec's own:
 | sse | `batch`, `ping`, `error`, `done`, or an event's own name |
 | grpc | the method's name for a request, the message's for an answer |
 """
-
-from penstock_analysis.dialogue.http.dialogue import HttpDialogue
-
-__all__ = ["HttpDialogue"]

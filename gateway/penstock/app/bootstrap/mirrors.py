@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
 from penstock.app.config import EMBEDDED, RouteTable
 from penstock.core.errors import CannotStart
-from penstock.routing.mirror.route import MirroredRoute
 from penstock.routing.mirror.settings import MirrorSettings, OnRefused
 from penstock.routing.route import Route
 from penstock.routing.target import Target
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
+
+if TYPE_CHECKING:
+    from penstock.routing.mirror.route import MirroredRoute
 
 __all__ = ["Mirrors", "mirror_settings", "mirrored_route", "open_mirrors", "open_route"]
 
@@ -32,6 +35,8 @@ def mirrored_route(
     table: RouteTable, route: Route, before: Sequence[Route], targets: Mapping[str, Target]
 ) -> MirroredRoute:
     """Build a route with a mirror; open it before clients connect. `before`: the routes that precede it."""
+    from penstock.routing.mirror.route import MirroredRoute
+
     assert table.mirror is not None
     both = targets[table.back], targets[table.mirror]
     embedded = targets[EMBEDDED].back

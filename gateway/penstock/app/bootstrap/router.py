@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -16,11 +17,13 @@ from penstock.core.errors import CannotStart, out_of_groups
 from penstock.core.permissions import Permission
 from penstock.net.upstream import Watch, unwatched
 from penstock.observe.metrics.series import sampling
-from penstock.routing.mirror.route import MirroredRoute
 from penstock.routing.route import Route
 from penstock.routing.router import Router
 from penstock.routing.samples import router_samples
 from penstock.routing.target import Target, TargetHolder
+
+if TYPE_CHECKING:
+    from penstock.routing.mirror.route import MirroredRoute
 
 __all__ = ["RouterPlan", "Routing", "open_router", "open_routing"]
 

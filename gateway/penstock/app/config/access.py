@@ -1,7 +1,5 @@
 """Configuration of access tokens; see `penstock.app.config.schema` and docs/access.md."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 
 from penstock.core.config_fields import Table, key

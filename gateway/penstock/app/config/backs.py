@@ -1,7 +1,5 @@
 """Configuration of the servers behind the gateway; see `penstock.app.config.schema` and docs/routes.md."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Final, Union
 
 from penstock.protocols.plugin import back_kinds

@@ -1,7 +1,5 @@
 """Configuration of injected faults; see docs/faults.md."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """Configuration of the listeners: one array of tables for each kind that a plug-in brings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import reduce
 from operator import or_

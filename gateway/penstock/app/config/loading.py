@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from penstock.app.config.schema import Config
 from penstock.core.config_fields import has
 from penstock_codecs.toml import TomlError as ConfigError
 from penstock_codecs.toml import decode_toml, parse_toml
+from penstock_codecs.toml.hints import hints_of
 
 __all__ = ["ConfigError", "load_config", "parse_config"]
 
@@ -38,7 +39,7 @@ def _located(value: Any, directory: Path) -> Any:
         return {name: _located(one, directory) for name, one in value.items()}
     if not isinstance(value, msgspec.Struct):
         return value
-    hints = get_type_hints(type(value), include_extras=True)
+    hints = hints_of(type(value))
     found = {name: getattr(value, name) for name in value.__struct_fields__}
     changed = {
         name: _path(one, directory) if has(hints[name], "path") else _located(one, directory)

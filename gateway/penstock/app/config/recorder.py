@@ -1,7 +1,5 @@
 """Configuration of the traffic recorder; see `penstock.app.config.schema`."""
 
-from __future__ import annotations
-
 import json
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 

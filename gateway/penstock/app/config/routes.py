@@ -1,7 +1,5 @@
 """Configuration of routes and identities; see `penstock.app.config.schema` and docs/routes.md."""
 
-from __future__ import annotations
-
 import ipaddress
 from typing import Annotated, Literal
 

@@ -4,8 +4,6 @@ Sizes are in bytes and times in seconds unless a key's name says otherwise. `con
 `docs/configuration.md` are generated from these structs (`penstock.app.config.document`), so they cannot drift apart.
 """
 
-from __future__ import annotations
-
 from types import MappingProxyType
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Configuration of traces; see `penstock.app.config.schema`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 from urllib.parse import urlsplit
 

@@ -10,7 +10,6 @@ from penstock.app.management.overview import Overview
 from penstock.app.management.words import Answer, Endpoints
 from penstock.net.http.exchange import Exchange
 from penstock.observe import level
-from penstock.observe.metrics.exposition import State, current
 from penstock.observe.metrics.families import (
     BUILD_INFO,
     CERTIFICATE_EXPIRY,
@@ -24,6 +23,7 @@ from penstock.observe.metrics.families import (
     STORE_FILE_BYTES,
     AnyFamily,
 )
+from penstock.observe.metrics.state import State, current
 
 __all__ = ["AboutProcess"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -11,8 +11,10 @@ from penstock.app.management.positions import Positions, query_of
 from penstock.app.management.settings import ManagementSettings
 from penstock.app.management.words import Answer, Endpoints, RequestRefused, read_words, whole_number
 from penstock.net.http.exchange import Exchange
-from penstock.routing.mirror.route import MirroredRoute
 from penstock_codecs.failures import FailureCode, fail
+
+if TYPE_CHECKING:
+    from penstock.routing.mirror.route import MirroredRoute
 
 __all__ = ["AboutRoutes"]
 

@@ -22,7 +22,6 @@ from penstock.app.management.words import Answer, EmptyBody, Endpoints, RequestR
 from penstock.core.errors import CannotReload
 from penstock.net.http.exchange import Exchange
 from penstock.observe import LEVELS, level
-from penstock.observe.metrics.exposition import render_parts
 from penstock.observe.metrics.families import READY
 from penstock_codecs.failures import FailureCode, fail
 
@@ -101,6 +100,8 @@ class AboutState:
     async def _metrics(self, exchange: Exchange, _name: str) -> None:
         """Send the metrics in pieces, so that traffic is served between them."""
         READY.child().value = int(not await self._readiness.reasons())
+        from penstock.observe.metrics.exposition import render_parts
+
         content_type, parts = render_parts(exchange.request.header("accept") or "")
         head = [("content-type", content_type), _NO_STORE]
         if exchange.request.method == "HEAD":

@@ -33,8 +33,8 @@ from penstock.app.management.traffic import Traffic
 from penstock.app.management.words import Answer, Endpoint, Endpoints, RequestRefused
 from penstock.net.http.exchange import Exchange
 from penstock.observe import level
-from penstock.observe.metrics.exposition import current
 from penstock.observe.metrics.families import NETWORK_BYTES
+from penstock.observe.metrics.state import current
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.s2.errors import failure_to_http
 

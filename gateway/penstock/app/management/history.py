@@ -19,7 +19,6 @@ import trio
 
 from penstock.app.management.words import Answer, Endpoints
 from penstock.net.http.exchange import Exchange
-from penstock.observe.metrics.exposition import State, current
 from penstock.observe.metrics.families import (
     APPEND_SECONDS,
     CONNECTIONS,
@@ -29,6 +28,7 @@ from penstock.observe.metrics.families import (
     READ_FIRST_SECONDS,
     RECORDS,
 )
+from penstock.observe.metrics.state import State, current
 
 __all__ = ["AboutHistory", "History", "clients_total", "open_connections", "percentile_ms"]
 

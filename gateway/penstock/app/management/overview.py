@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.core.back import Back
 from penstock.protocols.terms import Terms
-from penstock.routing.mirror.route import MirroredRoute
+
+if TYPE_CHECKING:
+    from penstock.routing.mirror.route import MirroredRoute
 
 __all__ = ["BackView", "Circuit", "ListenerView", "Overview", "RouteView"]
 

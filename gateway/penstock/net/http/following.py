@@ -101,6 +101,18 @@ class FollowingSession:
     no room, because the batch that it will get is shared by all who wait there.
     """
 
+    __slots__ = (
+        "_beat",
+        "_begun",
+        "_context",
+        "_draining",
+        "_heartbeats",
+        "_room",
+        "_send_now",
+        "_session",
+        "_waiting",
+    )
+
     def __init__(
         self,
         session: ReadSession,

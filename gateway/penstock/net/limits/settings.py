@@ -1,7 +1,5 @@
 """Limits of the whole process and of each client (`penstock.app.config.schema`)."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from penstock.core.config_fields import Table, key

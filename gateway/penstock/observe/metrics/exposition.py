@@ -1,45 +1,23 @@
 """The answer to `GET /metrics`: the text format of Prometheus, or OpenMetrics for clients that accept that.
 
-It encodes the state of all families with prometheus_client's encoders, and adds the state of the process itself: its
-time, memory and descriptors, and its versions.
+It encodes the state of all families with prometheus_client's encoders. Import it with the first request, since they
+import much.
 """
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib.metadata import version
 from time import perf_counter
 from typing import Final
 
-from prometheus_client import Metric, ProcessCollector
+from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from penstock import DISTRIBUTION
-from penstock.observe.metrics.families import (
-    BUILD_INFO,
-    CPU_SECONDS,
-    FAMILIES,
-    MAX_FDS,
-    OPEN_FDS,
-    RESIDENT_BYTES,
-    SCRAPE_SECONDS,
-    START_SECONDS,
-    VIRTUAL_BYTES,
-    AnyFamily,
-)
-from penstock.observe.metrics.running_timers import running_samples
-from penstock.observe.metrics.series import Histogram, Sample, looked_up, sampling
+from penstock.observe.metrics.families import FAMILIES, SCRAPE_SECONDS, AnyFamily
+from penstock.observe.metrics.state import State, current
 
-__all__ = [
-    "State",
-    "StateCollector",
-    "current",
-    "process_samples",
-    "render",
-    "render_parts",
-]
+__all__ = ["StateCollector", "render", "render_parts"]
 
 
 class StateCollector(Collector):
@@ -71,46 +49,6 @@ def _histogram(bounds: Sequence[float], value: Sequence[float]) -> Iterable[tupl
         yield "_bucket", {"le": bound}, below
     yield "_count", {}, below
     yield "_sum", {}, total
-
-
-_collector: Final = ProcessCollector(registry=None)
-_families: Final = {
-    family.name.removesuffix("_total"): family
-    for family in (CPU_SECONDS, OPEN_FDS, MAX_FDS, VIRTUAL_BYTES, RESIDENT_BYTES, START_SECONDS)
-}
-_build: Final = (version(DISTRIBUTION), platform.python_version())
-
-
-def process_samples() -> Iterator[Sample]:
-    """Yield samples of this process; a `Source`. Descriptors are counted by listing them: 3 ms for 10,000."""
-    yield Sample(BUILD_INFO, _build, 1)
-    for metric in _collector.collect():
-        family = _families.get(metric.name)
-        if family is not None:
-            yield Sample(family, (), metric.samples[0].value)
-
-
-Value = float | list[float]
-"""A number; for a histogram the count of values in each bucket, and at the end their sum."""
-State = dict[str, dict[tuple[str, ...], Value]]
-"""For each family its series, by the values of their labels."""
-
-
-def current() -> State:
-    """Return the current state of this process, including its sources."""
-    with sampling(process_samples), sampling(running_samples):
-        asked = looked_up()
-    state: State = {}
-    for family in FAMILIES:
-        series: dict[tuple[str, ...], Value] = {}
-        for labels, child in family.children().items():
-            series[labels] = [*child.counts, child.total] if isinstance(child, Histogram) else child.value
-        for labels, value in asked.get(family.name, {}).items():
-            kept = series.get(labels, 0)
-            assert not isinstance(kept, list), f"{family.name} is a histogram; sources give counters and gauges only"
-            series[labels] = kept + value
-        state[family.name] = series
-    return state
 
 
 _END: Final = b"# EOF\n"

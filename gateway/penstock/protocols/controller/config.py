@@ -1,7 +1,5 @@
 """Configuration tables of Pravega's controller; see docs/configuration.md."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from penstock.core.address import Address

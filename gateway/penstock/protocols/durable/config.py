@@ -1,7 +1,5 @@
 """Configuration table of Durable Streams; see docs/configuration.md."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Final, Literal
 

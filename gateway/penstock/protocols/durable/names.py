@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes
 
+from penstock.protocols.durable.config import DurableBackTable, DurableListener
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.s2.names import validate_basin_name, validate_stream_name
 
-__all__ = ["DurableNames"]
+__all__ = ["DurableNames", "names_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +50,8 @@ class DurableNames:
             raise fail(FailureCode.NOT_REPRESENTABLE, why)
         name = stream.stream if self.basin is not None else f"{stream.basin}/{stream.stream}"
         return self.prefix + quote(name)
+
+
+def names_of(table: DurableListener | DurableBackTable) -> DurableNames:
+    """Return the mapping between URLs and streams."""
+    return DurableNames(table.path, table.basin if table.names == "fixed" else None)

@@ -1,36 +1,18 @@
-"""Builds the front and the back of Durable Streams from their tables."""
+"""Builds the front of Durable Streams from its table."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 from penstock.core.address import Address
-from penstock.core.delivery import Delivery
-from penstock.net.http.client.settings import HttpVersion
 from penstock.net.http.front_server import refuse_http
 from penstock.net.http.serving import HttpSettings
-from penstock.net.upstream import Credentials, CredentialsMode, Upstream
-from penstock.protocols.durable.back import DurableBackSettings, open_durable
-from penstock.protocols.durable.config import DurableBackTable, DurableListener, DurableListenerLimits
+from penstock.protocols.durable.config import DurableListener, DurableListenerLimits
 from penstock.protocols.durable.front import DurableFront, DurableSettings
-from penstock.protocols.durable.names import DurableNames
-from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
-from penstock.protocols.upstreams import secret_in, upstream_settings
+from penstock.protocols.durable.names import names_of
+from penstock.protocols.opening import ListenerContext, OpenListener
 from penstock.routing.access.clients import ClientRules
-from penstock.routing.target import Target
-from penstock_codecs.durable import RECORDS_TYPE
 from penstock_codecs.http import HttpLimits
 
-__all__ = [
-    "credentials",
-    "durable_back_settings",
-    "durable_settings",
-    "http_settings",
-    "names_of",
-    "open_back",
-    "open_listener",
-]
+__all__ = ["durable_settings", "http_settings", "open_listener"]
 
 
 def open_listener(context: ListenerContext, label: str, table: DurableListener) -> OpenListener:
@@ -66,11 +48,6 @@ def durable_settings(listener: DurableListener, clients: ClientRules, drain_seco
     )
 
 
-def names_of(table: DurableListener | DurableBackTable) -> DurableNames:
-    """Return the mapping between URLs and streams."""
-    return DurableNames(table.path, table.basin if table.names == "fixed" else None)
-
-
 def http_settings(limits: DurableListenerLimits) -> HttpSettings:
     """Return the settings of the listener's HTTP server."""
     return HttpSettings(
@@ -79,35 +56,4 @@ def http_settings(limits: DurableListenerLimits) -> HttpSettings:
         keep_alive=limits.keep_alive_seconds,
         head_timeout=limits.head_timeout_seconds,
         slow_reader=limits.slow_reader_seconds,
-    )
-
-
-@asynccontextmanager
-async def open_back(context: BackContext, name: str, table: DurableBackTable) -> AsyncIterator[Target]:
-    """See `penstock.protocols.plugin.BackKind.open`."""
-    settings = upstream_settings(name, table, table.address, "durable")
-    server = Upstream(settings, credentials(name, table), watch=context.watch)
-    async with (
-        open_durable(server, context.embedded, durable_back_settings(table)) as native,
-        context.numbered(native, name, table) as records,
-        context.with_bytes(records, name) as back,
-    ):
-        yield Target(name, "durable", back, table.delivery, breaker=server.breaker)
-
-
-def credentials(name: str, table: DurableBackTable) -> Credentials:
-    """Return the credentials to present to a server. Raises CannotStart for a file that cannot be used."""
-    own = table.token if table.token_file is None else secret_in(f"backs.{name}.token_file", table.token_file)
-    return Credentials(back=name, mode=CredentialsMode.NONE if own is None else CredentialsMode.STATIC, secret=own)
-
-
-def durable_back_settings(table: DurableBackTable) -> DurableBackSettings:
-    """Return the settings of a client of a server."""
-    return DurableBackSettings(
-        names=names_of(table),
-        http=HttpVersion(table.http),
-        create_type=RECORDS_TYPE if table.create_as == "records" else "application/json",
-        delivery=Delivery(table.delivery),
-        max_append_bytes=table.max_append_bytes,
-        recover_seconds=table.recover_seconds,
     )

@@ -100,7 +100,7 @@ class _Listener(ListenerKind[DurableListener]):
     hint_names = ("durable",)
 
     def terms(self, table: DurableListener) -> Terms:
-        from penstock.protocols.durable.opening import names_of
+        from penstock.protocols.durable.names import names_of
         from penstock.protocols.durable.terms import DurableTerms
 
         return DurableTerms(names_of(table))
@@ -125,12 +125,12 @@ class _Back(BackKind[DurableBackTable]):
     table = DurableBackTable
 
     def open(self, context: BackContext, name: str, table: DurableBackTable) -> AbstractAsyncContextManager[Target]:
-        from penstock.protocols.durable.opening import open_back
+        from penstock.protocols.durable.back_opening import open_back
 
         return open_back(context, name, table)
 
     def check(self, name: str, table: DurableBackTable) -> None:
-        from penstock.protocols.durable.opening import credentials
+        from penstock.protocols.durable.back_opening import credentials
 
         credentials(name, table)
 

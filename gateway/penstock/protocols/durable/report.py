@@ -6,9 +6,8 @@ import shlex
 from collections.abc import Iterator
 
 from penstock.core.address import Address
-from penstock.protocols.durable.back import CAPABILITIES
 from penstock.protocols.durable.config import DurableBackTable, DurableListener
-from penstock.protocols.durable.opening import names_of
+from penstock.protocols.durable.names import names_of
 from penstock.protocols.plugin import Example
 from penstock.protocols.tables import ConfigView
 from penstock.routing.loss.loss import Loss, LossPolicy
@@ -32,6 +31,8 @@ class DurableSide(FrontSide):
 
 def back_side(table: DurableBackTable) -> BackSide:
     """See `penstock.protocols.plugin.BackKind.side`."""
+    from penstock.protocols.durable.back import CAPABILITIES  # the first commands are shown without it
+
     only_json = table.create_as == "json"
     where = "on streams of records; refused on streams of JSON"
     able = {Capability.TRIM, Capability.LOCATE, Capability.RECORD_IDS, Capability.TIMESTAMPS, Capability.BYTES}

@@ -116,7 +116,7 @@ class _Back(BackKind[KafkaBackTable]):
     table = KafkaBackTable
 
     def open(self, context: BackContext, name: str, table: KafkaBackTable) -> AbstractAsyncContextManager[Target]:
-        from penstock.protocols.kafka.opening import open_back
+        from penstock.protocols.kafka.back_opening import open_back
 
         return open_back(context, name, table)
 
@@ -124,7 +124,7 @@ class _Back(BackKind[KafkaBackTable]):
         return table.state_topic is not None
 
     def open_state(self, name: str, table: KafkaBackTable, watch: Watch) -> AbstractAsyncContextManager[LoggedTables]:
-        from penstock.protocols.kafka.opening import open_state
+        from penstock.protocols.kafka.back_opening import open_state
 
         return open_state(name, table, watch)
 

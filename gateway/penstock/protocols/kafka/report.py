@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.core.address import Address
-from penstock.protocols.kafka.back import CAPABILITIES
 from penstock.protocols.kafka.config import KafkaBackTable, KafkaListener
 from penstock.protocols.plugin import Example
 from penstock.protocols.tables import ConfigView
@@ -35,6 +34,8 @@ class KafkaSide(FrontSide):
 
 def back_side(table: KafkaBackTable) -> BackSide:
     """See `penstock.protocols.plugin.BackKind.side`."""
+    from penstock.protocols.kafka.back import CAPABILITIES  # the first commands are shown without it
+
     return BackSide(
         kind="kafka",
         capabilities=CAPABILITIES | {Capability.BYTES},

@@ -124,12 +124,12 @@ class _S2Back(BackKind[S2BackTable]):
     table = S2BackTable
 
     def open(self, context: BackContext, name: str, table: S2BackTable) -> AbstractAsyncContextManager[Target]:
-        from penstock.protocols.s2.opening import open_s2_back
+        from penstock.protocols.s2.back_opening import open_s2_back
 
         return open_s2_back(context, name, table)
 
     def check(self, name: str, table: S2BackTable | S2SseBackTable) -> None:
-        from penstock.protocols.s2.opening import credentials
+        from penstock.protocols.s2.back_opening import credentials
 
         credentials(name, table)
 
@@ -155,7 +155,7 @@ class _S2SseBack(BackKind[S2SseBackTable]):
     table = S2SseBackTable
 
     def open(self, context: BackContext, name: str, table: S2SseBackTable) -> AbstractAsyncContextManager[Target]:
-        from penstock.protocols.s2.opening import open_s2_sse_back
+        from penstock.protocols.s2.back_opening import open_s2_sse_back
 
         return open_s2_sse_back(context, name, table)
 

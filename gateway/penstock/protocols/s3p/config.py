@@ -1,7 +1,5 @@
 """Configuration tables of S3P; see docs/configuration.md."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from penstock.core.config_fields import DEFAULT_BASIN, Table, check_address, check_basin, check_server, key

@@ -120,7 +120,7 @@ class _Back(BackKind[S3PBackTable]):
     table = S3PBackTable
 
     def open(self, context: BackContext, name: str, table: S3PBackTable) -> AbstractAsyncContextManager[Target]:
-        from penstock.protocols.s3p.opening import open_back
+        from penstock.protocols.s3p.back_opening import open_back
 
         return open_back(context, name, table)
 

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import jwt
-
 from penstock.core.clock import Clock, wall_clock
 
 __all__ = ["READ", "READ_UPDATE", "Delegated", "Delegation", "TokenRejected", "load_key"]
@@ -84,6 +82,8 @@ class Delegation:
             "exp": now + self._seconds,
             _RESOURCE.format(scope, stream): permission,
         }
+        import jwt  # it takes long to import, and most listeners have no tokens
+
         payload = json.dumps(claims, separators=(",", ":")).translate(_ESCAPED)
         return jwt.PyJWS().encode(payload.encode("ascii"), self._key, algorithm=_ALGORITHM)
 
@@ -104,6 +104,8 @@ class Delegation:
         return expires_ms <= self._clock()
 
     def _read(self, token: str) -> Delegated:
+        import jwt
+
         try:
             claims: dict[str, Any] = jwt.decode(
                 token,

@@ -117,7 +117,7 @@ class _Back(BackKind[SegmentBackTable]):
     table = SegmentBackTable
 
     def open(self, context: BackContext, name: str, table: SegmentBackTable) -> AbstractAsyncContextManager[Target]:
-        from penstock.protocols.segment.opening import open_back
+        from penstock.protocols.segment.back_opening import open_back
 
         return open_back(context, name, table)
 

@@ -12,7 +12,6 @@ from support.management import Asker, Process, asking, overview
 from penstock.app.management import history as module
 from penstock.app.management.history import History, percentile_ms
 from penstock.backends.embedded import EmbeddedBack
-from penstock.observe.metrics.exposition import State
 from penstock.observe.metrics.families import (
     APPEND_SECONDS,
     CERTIFICATE_EXPIRY,
@@ -22,6 +21,7 @@ from penstock.observe.metrics.families import (
     NETWORK_BYTES,
     RECORDS,
 )
+from penstock.observe.metrics.state import State
 
 BOUNDS = APPEND_SECONDS.bounds
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from prometheus_client import ProcessCollector
 
-from penstock.observe.metrics.exposition import current, render, render_parts
+from penstock.observe.metrics.exposition import render, render_parts
 from penstock.observe.metrics.families import LIMITED, STORE_PENDING
 from penstock.observe.metrics.series import Count, Family, Histogram, MetricKind, Sample, looked_up, sampling
+from penstock.observe.metrics.state import current, process_samples
 
 
 def test_a_spread_has_each_value_where_it_belongs() -> None:
@@ -59,3 +61,15 @@ def test_parts_are_the_whole() -> None:
 def test_values_of_labels_are_quoted() -> None:
     LIMITED.labels('a"b\\c\nd', "quoted").inc()
     assert b'listener="a\\"b\\\\c\\nd"' in render()[1]
+
+
+def test_the_process_is_as_prometheus_own_collector_sees_it() -> None:
+    ours = {
+        sample.family.name.removesuffix("_total"): sample.value for sample in process_samples() if not sample.labels
+    }
+    theirs = {metric.name: metric.samples[0].value for metric in ProcessCollector(registry=None).collect()}
+    assert ours.keys() == theirs.keys()
+    for name in ours.keys() - {"process_virtual_memory_bytes", "process_resident_memory_bytes"}:
+        assert ours[name] == pytest.approx(theirs[name], abs=1), name
+    for name in ("process_virtual_memory_bytes", "process_resident_memory_bytes"):
+        assert ours[name] == pytest.approx(theirs[name], rel=0.1), name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from functools import cached_property
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -41,11 +42,15 @@ class McpEndpoint:
     def __init__(self, tools: Sequence[Tool[Any]], settings: ManagementSettings) -> None:
         self._tools = {tool.name: tool for tool in tools}
         self._settings = settings
-        info = {"name": "penstock", "version": version(DISTRIBUTION)}
-        definitions = [tool.definition() for tool in tools]
-        self._server = McpServer(definitions, info, _INSTRUCTIONS, lambda: secrets.token_urlsafe(24))
         self._scopes: dict[ToolCall, trio.CancelScope] = {}
         self.endpoints: Endpoints = {("mcp",): {"POST": self._post, "DELETE": self._delete}}
+
+    @cached_property
+    def _server(self) -> McpServer:
+        """Made with the first request, since the schemas of the tools' arguments take long to make."""
+        info = {"name": "penstock", "version": version(DISTRIBUTION)}
+        definitions = [tool.definition() for tool in self._tools.values()]
+        return McpServer(definitions, info, _INSTRUCTIONS, lambda: secrets.token_urlsafe(24))
 
     async def _post(self, exchange: Exchange, _name: str) -> None:
         body = await read_json(exchange, self._settings.body_seconds, _MOST_BODY)

@@ -199,6 +199,35 @@ _log = structlog.get_logger()
 class HttpServerConnection:
     """One connection, served by `run`. The public methods are for its exchanges."""
 
+    __slots__ = (
+        "_broken",
+        "_codec",
+        "_draining",
+        "_due",
+        "_exchanges",
+        "_handler",
+        "_head_begun",
+        "_idle",
+        "_lost",
+        "_multiplexed",
+        "_nursery",
+        "_pauses",
+        "_peer_ended",
+        "_progress",
+        "_quota",
+        "_reading",
+        "_room",
+        "_send_room",
+        "_settings",
+        "_taking_turns",
+        "_task",
+        "_transport",
+        "_unread",
+        "_unread_limit",
+        "_usage",
+        "_woken",
+    )
+
     def __init__(self, transport: Transport, codec: HttpCodec, handler: Handler, settings: HttpSettings) -> None:
         self._transport = transport
         self._codec = codec

@@ -28,6 +28,19 @@ class SendRoom:
     `streams`: those of the connection. `give_up(stream_id, reason)` resets one.
     """
 
+    __slots__ = (
+        "_codec",
+        "_give_up",
+        "_kept",
+        "_limit",
+        "_look_at",
+        "_patience",
+        "_shut",
+        "_streams",
+        "_stuck",
+        "_waiting",
+    )
+
     def __init__(
         self,
         codec: HttpCodec,

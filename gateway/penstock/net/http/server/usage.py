@@ -33,6 +33,20 @@ class TooNoisy(Exception):
 class ConnectionUsage:
     """The usage of one connection, charged until `end`."""
 
+    __slots__ = (
+        "_bears",
+        "_begun_at",
+        "_codec",
+        "_given",
+        "_pending",
+        "_received",
+        "_requests",
+        "_to_send",
+        "_transport",
+        "_unauthenticated_streams",
+        "quota",
+    )
+
     def __init__(self, transport: Transport, codec: HttpCodec, unauthenticated_streams: float) -> None:
         """Begin to charge. `unauthenticated_streams`: requests at once until one of the client is admitted."""
         self.quota = current_quota()

@@ -28,6 +28,8 @@ class SaslLogin:
 class KafkaLink(FrontLink[KafkaRequest]):
     """One client's connection, used by one task."""
 
+    __slots__ = ("_codec", "login")
+
     def __init__(self, stream: trio.abc.Stream, settings: KafkaSettings, draining: Draining) -> None:
         self._codec = KafkaServer(max_frame=settings.max_request_bytes)
         self.login = SaslLogin()

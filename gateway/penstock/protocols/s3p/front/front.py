@@ -251,6 +251,8 @@ async def serve_s3p(stream: trio.abc.Stream, back: Back, settings: S3PSettings |
 class _Connection:
     """Connection of one client, whose commands are run in order."""
 
+    __slots__ = ("_back", "_front", "_link", "_quota", "_settings")
+
     def __init__(self, front: S3PFront, link: S3PLink) -> None:
         self._front = front
         self._back = front.back

@@ -25,6 +25,8 @@ FLUSH_FROM: Final = 16 * KIB
 class S3PLink(FrontLink[Command]):
     """One client's connection, used by one task."""
 
+    __slots__ = ("_ahead", "_codec")
+
     def __init__(self, stream: trio.abc.Stream, settings: S3PSettings, draining: Draining) -> None:
         self._codec = S3PServer(settings.limits)
         self._ahead: Command | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import structlog
 import trio
@@ -58,6 +58,20 @@ _GREETINGS_PER_TURN: Final = 16
 class ClientConnection:
     """Connection of one client. `run` is called once and leaves nothing of the connection behind."""
 
+    __slots__ = (
+        "_appends",
+        "_begun_at",
+        "_checkpoint",
+        "_desk",
+        "_draining",
+        "_greetings",
+        "_link",
+        "_on_dropped",
+        "_reads",
+        "_settings",
+        "_writers",
+    )
+
     def __init__(
         self,
         desk: RequestContext,
@@ -78,21 +92,6 @@ class ClientConnection:
         self._appends: ConnectionAppends
         self._reads: ConnectionReads
         self._checkpoint = RequestCheck()
-        self._takers: dict[type[Request], Callable[[Any], Awaitable[None]]] = {
-            released.Hello: self._hello,
-            released.KeepAlive: self._keep_alive,
-            draft.KeepAlive: self._keep_alive,
-            released.SetupAppend: self._set_up,
-            draft.SetupAppend: self._set_up_draft,
-            BlockAppended: self._append,
-            released.ConditionalAppend: self._append_event_if,
-            released.ConditionalBlockEnd: self._append_if,
-            draft.BeginAppendBlock: self._nothing,
-            BlockData: self._append_piece,
-            draft.EndAppendBlock: self._nothing,
-            released.ReadSegment: self._read,
-            draft.ReadSegment: self._read_draft,
-        }
 
     async def run(self) -> None:
         """Serve the connection from the first request to the last reply.
@@ -127,8 +126,8 @@ class ClientConnection:
                 await self._admit(request)
                 if not self._may(request):
                     continue
-                take = self._takers.get(type(request), self._carry_out)
-                await take(request)
+                take = self._takers.get(type(request), ClientConnection._carry_out)
+                await take(self, request)
                 await self._link.room()
         except RemoteProtocolError as error:
             if error.failure.code is not FailureCode.CLIENT_HANGUP:
@@ -240,3 +239,19 @@ class ClientConnection:
             self._link.refuse(error.failure, asked)
         except LocalProtocolError as error:  # the reply is too large
             self._link.refuse(Failure(FailureCode.LIMIT_EXCEEDED, str(error)), asked)
+
+    _takers: ClassVar[Mapping[type[Request], Callable[[ClientConnection, Any], Awaitable[None]]]] = {
+        released.Hello: _hello,
+        released.KeepAlive: _keep_alive,
+        draft.KeepAlive: _keep_alive,
+        released.SetupAppend: _set_up,
+        draft.SetupAppend: _set_up_draft,
+        BlockAppended: _append,
+        released.ConditionalAppend: _append_event_if,
+        released.ConditionalBlockEnd: _append_if,
+        draft.BeginAppendBlock: _nothing,
+        BlockData: _append_piece,
+        draft.EndAppendBlock: _nothing,
+        released.ReadSegment: _read,
+        draft.ReadSegment: _read_draft,
+    }

@@ -56,6 +56,8 @@ class SegmentLink:
     One task takes requests; any task may `send` replies, which never blocks, and then wait for `room`.
     """
 
+    __slots__ = ("_codec", "_cut", "_draining", "_held_until", "_transport", "_turn_ends", "quota")
+
     def __init__(self, stream: trio.abc.Stream, settings: SegmentSettings, draining: Draining) -> None:
         self._transport = FrontTransport(
             stream,

@@ -27,6 +27,7 @@ import structlog
 import trio
 
 from penstock.core.back import AppendSession, Back
+from penstock.net.waiters import Waiters
 from penstock.observe.metrics.clients import Pauses, count_error
 from penstock.protocols.segment.front.administration import RequestContext
 from penstock.protocols.segment.front.link import SegmentLink
@@ -60,7 +61,7 @@ class BytesInFlight:
 
     def __init__(self, most: int = MOST_IN_FLIGHT) -> None:
         self._most = most
-        self._room = trio.lowlevel.ParkingLot()
+        self._room = Waiters()
         self._pauses = Pauses()
         self.size = 0
 
@@ -270,6 +271,8 @@ class ConnectionAppends:
 
     The codec bounds the number of writers, and refuses appends by writers that are not set up.
     """
+
+    __slots__ = ("_outlet", "_writers")
 
     def __init__(self, desk: RequestContext, writers: FrontWriters, link: SegmentLink, nursery: trio.Nursery) -> None:
         self._outlet = WriterContext(desk.back, desk.streams, link, nursery, BytesInFlight(), writers)

@@ -1,0 +1,47 @@
+"""Builds the segment back from its table."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from penstock.backends.combined import Combined
+from penstock.core.delivery import Delivery
+from penstock.core.segment_names import SegmentNames
+from penstock.protocols.opening import BackContext
+from penstock.protocols.segment.back import SegmentBackSettings, open_segment
+from penstock.protocols.segment.config import SegmentBackTable
+from penstock.protocols.upstreams import secret_in, upstream_settings
+from penstock.routing.target import Target
+from penstock_codecs.segment import Dialect
+
+__all__ = ["open_back", "segment_back_settings"]
+
+
+@asynccontextmanager
+async def open_back(context: BackContext, name: str, table: SegmentBackTable) -> AsyncIterator[Target]:
+    """See `penstock.protocols.plugin.BackKind.open`."""
+    settings = segment_back_settings(name, table)
+    async with (
+        open_segment(settings, watch=context.watch) as back,
+        context.numbered(back.native, name, table) as records,
+    ):
+        combined = Combined(records, back.direct)
+        yield Target(name, "segment", combined, table.delivery, settings.names, back.breaker)
+
+
+def segment_back_settings(name: str, table: SegmentBackTable) -> SegmentBackSettings:
+    """Return the settings of a client of a segment store. Raises CannotStart for files that cannot be used."""
+    file = table.password_file
+    return SegmentBackSettings(
+        store=None if table.address is None else upstream_settings(name, table, table.address, "segment"),
+        controller=None if table.controller is None else upstream_settings(name, table, table.controller, "controller"),
+        username=table.username,
+        password="" if file is None else secret_in(f"backs.{name}.password_file", file),
+        names=SegmentNames(table.basin),
+        dialect=Dialect(table.dialect),
+        loss=table.loss.policy,
+        keep_empty=table.loss.keep_empty,
+        delivery=Delivery(table.delivery),
+        recover_seconds=table.recover_seconds,
+    )
