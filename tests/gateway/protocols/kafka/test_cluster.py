@@ -15,10 +15,14 @@ from penstock_codecs.kafka.cluster_messages import (
     ApiVersionsResponse,
     DescribeClusterRequest,
     DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataTopic,
+    TopicAsked,
+    TopicPartitionsCursor,
 )
 from penstock_codecs.kafka.topic_messages import (
     ConfigResource,
@@ -266,3 +270,54 @@ async def test_a_drain_finishes_the_request_in_progress(back: EmbeddedBack, clie
         await one.produce(records(b"x"))
         front.drain()
         assert await one.ended()
+
+
+# ---- DescribeTopicPartitions -----------------------------------------------------------------------------------------
+
+
+async def partitions(
+    client: Client, *topics: str, limit: int = 2000, cursor: TopicPartitionsCursor | None = None
+) -> DescribeTopicPartitionsResponse:
+    asked = [TopicAsked(name=topic) for topic in topics]
+    request = DescribeTopicPartitionsRequest(topics=asked, response_partition_limit=limit, cursor=cursor)
+    return await client.call(request, DescribeTopicPartitionsResponse)
+
+
+async def test_partitions_are_described(client: Client) -> None:
+    """With the ids of Metadata, in the order of names; those of topics that are not there have an error."""
+    await created(client, CreatableTopic(name="set", num_partitions=3))
+    known = await metadata(client, "set")
+    missing, found, one = (await partitions(client, "t", "set", "none")).topics
+    assert (missing.name, missing.error_code, missing.partitions) == (
+        *("none", KafkaError.UNKNOWN_TOPIC_OR_PARTITION),
+        [],
+    )
+    assert (found.name, found.topic_id, one.name) == ("set", known["set"].topic_id, "t")
+    assert [(part.partition_index, part.leader_id, part.isr_nodes) for part in found.partitions] == [
+        (number, 1, [1]) for number in range(3)
+    ]
+
+
+@pytest.mark.parametrize("limit", [-1, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("topics", [(), ("a", "set", "t", "none")], ids=["all", "some"])
+async def test_a_listing_goes_on_at_its_cursor(client: Client, limit: int, topics: tuple[str, ...]) -> None:
+    for name, count in (("a", 1), ("set", 3)):
+        await created(client, CreatableTopic(name=name, num_partitions=count))
+    seen: list[tuple[str | None, int]] = []
+    cursor = None
+    for _ in range(9):
+        answer = await partitions(client, *topics, limit=limit, cursor=cursor)
+        page = [(topic.name, part.partition_index) for topic in answer.topics for part in topic.partitions]
+        assert len(page) <= max(limit, 1)
+        seen += page
+        cursor = answer.next_cursor
+        if cursor is None:
+            break
+    assert seen == [("a", 0), ("set", 0), ("set", 1), ("set", 2), ("t", 0)]
+
+
+async def test_a_cursor_at_a_topic_that_is_gone_goes_on_behind_it(client: Client) -> None:
+    gone = TopicPartitionsCursor(topic_name="s", partition_index=7)
+    assert [topic.name for topic in (await partitions(client, cursor=gone)).topics] == ["t"]
+    negative = TopicPartitionsCursor(topic_name="t", partition_index=-3)
+    assert len((await partitions(client, cursor=negative)).topics[0].partitions) == 1
