@@ -24,6 +24,13 @@ from penstock_codecs.kafka.cluster_messages import (
     TopicAsked,
     TopicPartitionsCursor,
 )
+from penstock_codecs.kafka.config_messages import (
+    AlteredConfig,
+    AlteredResource,
+    AlteredResourceResult,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from penstock_codecs.kafka.topic_messages import (
     ConfigResource,
     CreatableReplicaAssignment,
@@ -45,7 +52,7 @@ from penstock_codecs.operations import (
     GetStreamConfig,
     ReconfigureBasin,
 )
-from penstock_codecs.streams import BasinConfigPatch, Retention, TimestampingMode
+from penstock_codecs.streams import BasinConfigPatch, Retention, StreamConfig, TimestampingMode
 
 
 async def metadata(client: Client, *topics: str, creates: bool = False) -> dict[str, MetadataTopic]:
@@ -270,6 +277,68 @@ async def test_a_drain_finishes_the_request_in_progress(back: EmbeddedBack, clie
         await one.produce(records(b"x"))
         front.drain()
         assert await one.ended()
+
+
+# ---- settings that change --------------------------------------------------------------------------------------------
+
+
+async def altered(
+    client: Client, *configs: AlteredConfig, topic: str = "t", kind: int = 2, only_checks: bool = False
+) -> AlteredResourceResult:
+    resource = AlteredResource(resource_type=kind, resource_name=topic, configs=list(configs))
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=only_checks)
+    return (await client.call(request, IncrementalAlterConfigsResponse)).responses[0]
+
+
+def setting(name: str, value: str | None, operation: int = 0) -> AlteredConfig:
+    return AlteredConfig(name=name, config_operation=operation, value=value)
+
+
+async def test_settings_of_all_partitions_change_and_return_to_the_default(client: Client, back: EmbeddedBack) -> None:
+    await created(client, CreatableTopic(name="set", num_partitions=2))
+    before = [await back.perform(GetStreamConfig(StreamRef("penstock", f"set/{number}"))) for number in range(2)]
+    changes = (
+        setting("retention.ms", "7200000"),
+        setting("message.timestamp.type", "LogAppendTime"),
+        setting("cleanup.policy", "delete"),
+    )
+
+    async def configs() -> list[StreamConfig]:
+        return [await back.perform(GetStreamConfig(StreamRef("penstock", f"set/{number}"))) for number in range(2)]
+
+    assert (await altered(client, *changes, topic="set", only_checks=True)).error_code == 0
+    assert await configs() == before
+    assert (await altered(client, *changes, topic="set")).error_code == 0
+    for config in await configs():
+        assert (config.retention, config.timestamping_mode) == (Retention(7200), TimestampingMode.ARRIVAL)
+    assert (await altered(client, setting("retention.ms", None, 1), topic="set")).error_code == 0
+    for config in await configs():
+        assert (config.retention, config.timestamping_mode) == (before[0].retention, TimestampingMode.ARRIVAL)
+
+
+@pytest.mark.parametrize(
+    ("code", "changes"),
+    [
+        (KafkaError.INVALID_CONFIG, [setting("cleanup.policy", "compact")]),
+        (KafkaError.INVALID_CONFIG, [setting("cleanup.policy", "compact", 2)]),
+        (KafkaError.INVALID_CONFIG, [setting("retention.ms", None)]),
+        (KafkaError.INVALID_CONFIG, [setting("max.message.bytes", None, 1)]),
+        (KafkaError.INVALID_REQUEST, [setting("retention.ms", "1000"), setting("retention.ms", "2000")]),
+    ],
+)
+async def test_a_change_without_a_counterpart_is_refused(
+    client: Client, back: EmbeddedBack, code: KafkaError, changes: list[AlteredConfig]
+) -> None:
+    before = await back.perform(GetStreamConfig(StreamRef("penstock", "t")))
+    refused = await altered(client, setting("message.timestamp.type", "LogAppendTime"), *changes)
+    assert refused.error_code == code and refused.error_message
+    assert await back.perform(GetStreamConfig(StreamRef("penstock", "t"))) == before
+
+
+async def test_only_topics_that_are_there_have_settings_to_change(client: Client) -> None:
+    change = setting("retention.ms", "1000")
+    assert (await altered(client, change, topic="none")).error_code == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await altered(client, change, topic="1", kind=4)).error_code == KafkaError.INVALID_REQUEST
 
 
 # ---- DescribeTopicPartitions -----------------------------------------------------------------------------------------
