@@ -74,6 +74,7 @@ class TransactionHandlers:
                 except OperationFailed as error:
                     errors[GroupPartition(topic.name, number)] = call.refused(error.failure)
         if errors:
+            self._transactions.refuse_partitions(_producer(request))
             others = KafkaError.OPERATION_NOT_ATTEMPTED
         else:
             others = _spelled(await self._transactions.add_partitions(_producer(request), found), call)

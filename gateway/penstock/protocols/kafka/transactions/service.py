@@ -202,6 +202,12 @@ class TransactionService:
         """Add partitions to a transaction; begin one if none is open."""
         return await self._add(who, partitions=tuple(partitions))
 
+    def refuse_partitions(self, who: TransactionalProducer) -> None:
+        """Remember that partitions of a transaction were refused: the producer aborts it, even if none is open."""
+        if not self._refused(who):
+            producer = self._producers[who.transactional_id]
+            producer.refused = producer.record.state is not _S.ONGOING
+
     async def add_group(self, who: TransactionalProducer, group: str) -> KafkaError:
         """Let a transaction commit offsets of a group; begin one if none is open."""
         return await self._add(who, groups=(group,))
@@ -217,6 +223,7 @@ class TransactionService:
             record = producer.record
             if record.state.prepared:
                 return KafkaError.CONCURRENT_TRANSACTIONS
+            producer.refused = False
             changes: dict[str, Any] = {}
             if record.state is not _S.ONGOING:
                 producer.size, producer.ending = 0, False
@@ -268,6 +275,8 @@ class TransactionService:
                     return KafkaError.UNKNOWN_PRODUCER_ID
                 if error := await self._decide(who.transactional_id, producer, wanted):
                     return error
+            elif producer.refused and not commit:
+                return KafkaError.NONE
             elif state not in (wanted, TRANSACTION_TRANSITIONS[wanted]) and not producer.record.lost:
                 return KafkaError.INVALID_TXN_STATE
             if not await self._executed(producer):

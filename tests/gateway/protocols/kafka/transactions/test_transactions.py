@@ -355,6 +355,25 @@ async def test_a_sealed_stream_is_not_added_to_a_transaction(front: GroupFront) 
         assert (await producer.produce(b"a", topic="other")).error_code == KafkaError.INVALID_TXN_STATE
 
 
+async def test_a_producer_aborts_what_could_not_begin(front: GroupFront) -> None:
+    """librdkafka does so, and takes any other answer as fatal; an abort after a commit is refused as before."""
+    await front.create("other")
+    await front.back.perform(Seal(OTHER))
+    async with front.connected() as client:
+        producer = TxnProducer(client)
+        await producer.begin()
+        for _ in range(2):  # in the first transaction, and after one that is committed
+            assert await producer.add("other") == KafkaError.POLICY_VIOLATION
+            for _ in range(2):  # a repetition, whose answer was lost
+                assert await producer.end(commit=False) == 0
+            await producer.add()
+            assert (await producer.produce(b"a")).error_code == 0
+            assert await producer.add("other") == KafkaError.POLICY_VIOLATION
+            assert await producer.end() == 0
+            assert await producer.end(commit=False) == KafkaError.INVALID_TXN_STATE
+        assert await values(client) == [b"a", b"a"]
+
+
 @pytest.mark.parametrize("end", [Seal(OTHER), DeleteStream(OTHER)])
 async def test_nothing_is_committed_if_a_stream_takes_no_records_any_more(
     front: GroupFront, end: Operation[object]
