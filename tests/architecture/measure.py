@@ -1,4 +1,5 @@
-"""Print what the structure of the source is like: sizes, import cycles, five traced operations, leaked protocol names.
+"""Print what the structure of the source is like: sizes, import cycles, five traced operations, leaked protocol names,
+and what each protocol took: its lines in every layer, and the modules that its commits changed elsewhere.
 
 `make measure` runs it. The traces run a gateway in a thread of this process and count its Python calls in Penstock's
 own packages, from a client's first byte until the gateway is quiet again. The client's thread is not traced.
@@ -13,9 +14,11 @@ import logging
 import queue
 import re
 import statistics
+import subprocess
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from graphlib import CycleError, TopologicalSorter
@@ -150,6 +153,63 @@ def _texts(tree: ast.Module, known: Container[str]) -> list[str]:
             case ast.Constant(value=str(text)) if id(node) not in docstrings and len(text) < 40:
                 texts.append(text)
     return texts
+
+
+# ---- what a protocol took --------------------------------------------------------------------------------------------
+
+
+def folders() -> list[str]:
+    """Return the names of the folders that protocols have in the gateway."""
+    return sorted(path.parent.name for path in (ROOT / "gateway/penstock/protocols").glob("*/plugin.py"))
+
+
+def lines_of(protocol: str) -> dict[str, int]:
+    """Return the lines of a protocol's folder in each layer, by the folder that holds the layer, and of its tests."""
+    found: Counter[str] = Counter()
+    for name, path in modules().items():
+        if protocol in name.split("."):
+            found[PACKAGES[name.split(".")[0]]] += len(path.read_text().splitlines())
+    for path in (ROOT / "tests").rglob("*.py"):
+        parts = path.relative_to(ROOT / "tests").with_suffix("").parts
+        if protocol in parts or any(protocol in part.split("_") for part in parts):
+            found["tests"] += len(path.read_text().splitlines())
+    return dict(found)
+
+
+class Commit(NamedTuple):
+    """A commit, and the lines that it added to and removed from each file of the source."""
+
+    subject: str
+    changed: dict[str, int]
+
+    def elsewhere(self, protocol: str) -> list[str]:
+        """Return the files outside a protocol's folders, if most of the changed lines are inside; else none."""
+        inside = {path for path in self.changed if protocol in path.split("/")}
+        share = sum(self.changed[path] for path in inside)
+        return sorted(self.changed.keys() - inside) if 2 * share > sum(self.changed.values()) else []
+
+
+def commits() -> list[Commit]:
+    """Return all commits that git knows, the oldest first; none outside a clone."""
+    roots = [f"{folder}/{package}/" for package, folder in PACKAGES.items()]
+    command = [
+        "git",
+        "log",
+        "--no-merges",
+        "--reverse",
+        "--no-renames",
+        "--numstat",
+        "--format=%x00%h %s",
+        "--",
+        *roots,
+    ]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    found = []
+    for text in said.split("\0")[1:]:
+        subject, *rows = text.strip().splitlines()
+        files = [row.split("\t") for row in rows if row.endswith(".py") and "_pb2" not in row]
+        found.append(Commit(subject, {path: int(more) + int(less) for more, less, path in files}))
+    return found
 
 
 # ---- five operations, traced ----------------------------------------------------------------------------------------
@@ -328,6 +388,13 @@ def main() -> None:
     print(f"import cycle: {' > '.join(import_cycle(trees)) or 'none'}")
     for protocol, found in leaks(trees).items():
         print(f"modules outside the folders of {protocol} that name it: {len(found)} {' '.join(sorted(found))}")
+    known = commits()
+    for protocol in folders():
+        layers = lines_of(protocol)
+        print(f"\n{protocol}: {', '.join(f'{size} lines in {layer}' for layer, size in layers.items())}")
+        for commit in known:
+            if files := commit.elsewhere(protocol):
+                print(f"  {commit.subject}: {' '.join(files)}")
     print(f"\n{'operation':52} {'calls':>6} {'functions':>9} {'files':>6} {'moves':>6}")
     for name, way in ways():
         print(f"{name:52} {way.calls:6} {way.functions:9} {way.files:6} {way.moves:6}")

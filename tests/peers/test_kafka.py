@@ -203,6 +203,21 @@ def test_partitions_of_a_topic(kafka_gateway: GatewayProcess, topic: str) -> Non
         future.result(30)
 
 
+def test_settings_of_a_topic_are_changed(kafka_gateway: GatewayProcess, topic: str) -> None:
+    of = pytest.importorskip("confluent_kafka.admin", reason="`pip install confluent-kafka`")
+    admin = of.AdminClient({"bootstrap.servers": server(kafka_gateway)})
+    for future in admin.create_topics([of.NewTopic(topic, 2, 1)]).values():
+        future.result(30)
+    for operation, value in ((of.AlterConfigOpType.SET, "7200000"), (of.AlterConfigOpType.DELETE, None)):
+        entry = of.ConfigEntry("retention.ms", value, incremental_operation=operation)
+        wanted = of.ConfigResource(of.ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        for future in admin.incremental_alter_configs([wanted]).values():
+            future.result(30)
+        asked = of.ConfigResource(of.ConfigResource.Type.TOPIC, topic)
+        [found] = [future.result(30) for future in admin.describe_configs([asked]).values()]
+        assert (found["retention.ms"].value == "7200000") == (value is not None), found["retention.ms"]
+
+
 def test_idempotent_producers_survive_a_gateway_that_is_killed(fresh_gateway: GatewayProcess) -> None:
     """Every record is there once, and in order, though the producer had to send some again."""
     confluent = pytest.importorskip("confluent_kafka", reason="`pip install confluent-kafka`")

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 import pytest
 from support.access import TokensOf, scope
-from support.bridges import SECOND
+from support.bridges import REAL, SECOND, Bridge
 from support.go import go_tests
+from support.kafka.guarded import GuardedBroker
 from support.peers import run_client, unique
 from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
+from support.real_backs import Address
 from support.s2.client import S2Client
 from support.tls.certificates import self_signed
 
@@ -148,14 +150,22 @@ def test_access_tokens_limit_a_client_of_plain() -> None:
 # ---- the gateway as a client -----------------------------------------------------------------------------------------
 
 
-def behind(server: Server, directory: Path, mechanism: str, secret: str) -> str:
-    """Return the configuration of a gateway before the guarded one."""
+def before(
+    bridge: Bridge, address: Address, certificate: str | None, directory: Path, mechanism: str, secret: str
+) -> str:
+    """Return the configuration of a gateway that logs in as `plant`."""
     (directory / "password").write_text(secret)
     more = f'mechanism = "{mechanism}"\nusername = "plant"\npassword_file = "{directory / "password"}"\n'
-    more += "recover_seconds = 2"
-    if server.certificate:
-        more += f'\ntls = true\ntls_ca = "{server.certificate}"'
-    return replace(SECOND["kafka"], more=more).configuration(("127.0.0.1", server.gateway.kafka_port))
+    more += f"recover_seconds = 2\n{bridge.more}"
+    if certificate:
+        more += f'\ntls = true\ntls_ca = "{certificate}"'
+    return replace(bridge, more=more).configuration(address)
+
+
+def behind(server: Server, directory: Path, mechanism: str, secret: str) -> str:
+    """Return the configuration of a gateway before the guarded one."""
+    address = ("127.0.0.1", server.gateway.kafka_port)
+    return before(SECOND["kafka"], address, server.certificate, directory, mechanism, secret)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -172,6 +182,48 @@ def test_the_gateway_logs_in(guarded: Server, mechanism: str, tmp_path: Path) ->
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_wrong_password_is_told(guarded: Server, mechanism: str, tmp_path: Path) -> None:
     with running_gateway(behind(guarded, tmp_path, mechanism, "wrong-secret")) as gateway:
+        client = S2Client(("127.0.0.1", gateway.s2_port), BASIN)
+        answer = client.append_json("stream", {"records": [{"body": "x"}]})
+        assert answer.status == 403 and f"login as plant by {mechanism}" in answer.body.decode(), answer
+        assert "wrong-secret" not in answer.body.decode() + gateway.log_tail()
+
+
+# ---- Apache Kafka ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[GuardedBroker]:
+    with GuardedBroker() as started:
+        yield started
+
+
+def before_kafka(broker: GuardedBroker, directory: Path, mechanism: str, secret: str, *, tls: bool) -> str:
+    """Return the configuration of a gateway before a broker of Apache Kafka."""
+    address, certificate = (broker.secure, broker.certificate) if tls else (broker.plain, None)
+    return before(REAL["kafka"], address, certificate, directory, mechanism, secret)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_the_gateway_logs_in_at_apache_kafka(broker: GuardedBroker, mechanism: str, tls: bool, tmp_path: Path) -> None:
+    """Clients of S2, and those of Kafka who need no login of their own, use its topics; the secret is in no log."""
+    client = pytest.importorskip("confluent_kafka", reason="`pip install confluent-kafka`")
+    with running_gateway(before_kafka(broker, tmp_path, mechanism, broker.SECRET, tls=tls)) as gateway:
+        stream, s2 = unique("stream"), S2Client(("127.0.0.1", gateway.s2_port), BASIN)
+        s2.ensure_stream(stream)
+        s2.append(stream, "first")
+        producer = client.Producer({"bootstrap.servers": f"127.0.0.1:{gateway.kafka_port}"})
+        producer.produce(stream, b"second")
+        assert producer.flush(30) == 0
+        assert s2.bodies(stream, seq_num=0) == ["first", "second"]
+        assert broker.SECRET not in gateway.log_tail()
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_apache_kafka_refuses_a_wrong_password(broker: GuardedBroker, mechanism: str, tmp_path: Path) -> None:
+    with running_gateway(before_kafka(broker, tmp_path, mechanism, "wrong-secret", tls=False)) as gateway:
         client = S2Client(("127.0.0.1", gateway.s2_port), BASIN)
         answer = client.append_json("stream", {"records": [{"body": "x"}]})
         assert answer.status == 403 and f"login as plant by {mechanism}" in answer.body.decode(), answer

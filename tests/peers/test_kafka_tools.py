@@ -14,7 +14,8 @@ import pytest
 from support.go import folder_of, go_tests
 from support.peers import need, run_client, unique
 from support.pravega.java import fetch_libraries
-from support.process import CONFIG, GatewayProcess, running_gateway
+from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
+from support.segment.client import ReleasedSocket
 
 HERE = Path(__file__).parent
 NODE, GO, JAVA = HERE / "node", HERE / "go" / "kafka", HERE / "java" / "kafka"
@@ -25,8 +26,7 @@ FAILED_FRANZ = {
     "TestClient_ProduceLargeMessages": "sets max.message.bytes of a topic, which streams do not have",
     "TestIssueFetchLargerThanBrokerMaxReadBytes": "sets max.message.bytes of a topic, which streams do not have",
     "TestConsumeMaxDecompressBatchBytes": "produces a record of 3 MiB, where streams take 1 MiB",
-    "TestPooling": "expects compressed batches from the server, which sends none",
-    "Test848RegexBrokerResolves": "subscribes with a regular expression that the server matches",
+    "Test848RegexBrokerResolves": "expects Kafka's internal topic __consumer_offsets among those that it gets",
     "TestConsumeRegex": "expects Kafka's internal topic __consumer_offsets",
 }
 """Tests of franz-go that need what the gateway does not have. All others pass, or skip themselves."""
@@ -138,6 +138,15 @@ def test_java_console_tools(tools_gateway: GatewayProcess, topic: str, libraries
 
 
 @pytest.mark.timeout(500)
+def test_java_describes_a_topic(tools_gateway: GatewayProcess, topic: str, libraries: Path) -> None:
+    place = ("--topic", topic, "--bootstrap-server", server(tools_gateway))
+    java_tool(libraries, "TopicCommand", "--create", "--partitions", "3", *place)
+    said = java_tool(libraries, "TopicCommand", "--describe", *place)
+    assert "PartitionCount: 3" in said, said
+    assert re.findall(r"Partition: (\d+)\s+Leader: (\d+)", said) == [("0", "1"), ("1", "1"), ("2", "1")], said
+
+
+@pytest.mark.timeout(500)
 def test_java_consumers_of_the_consumer_protocol(tools_gateway: GatewayProcess, topic: str, libraries: Path) -> None:
     """Their partitions are assigned by the gateway; a second run goes on at the offsets of the first."""
     place = ("--topic", topic, "--bootstrap-server", server(tools_gateway))
@@ -164,6 +173,36 @@ def test_franz_go_produces_and_consumes(tools_gateway: GatewayProcess, topic: st
     command = [str(program), "-test.run=^TestProduceAndConsume$", "-test.timeout=60s"]
     where = {"KGO_SEEDS": server(tools_gateway), "TOPIC": topic}
     run_client(command, cwd=programs, seconds=70, environment=where)
+
+
+@pytest.mark.timeout(500)
+def test_franz_go_subscribes_to_a_regular_expression(tools_gateway: GatewayProcess, topic: str, programs: Path) -> None:
+    program = go_tests(GO, ".", programs)
+    command = [str(program), "-test.run=^TestRegularExpression$", "-test.timeout=90s"]
+    where = {"KGO_SEEDS": server(tools_gateway), "TOPIC": topic}
+    run_client(command, cwd=programs, seconds=100, environment=where)
+
+
+@pytest.mark.timeout(500)
+def test_franz_go_aborts_a_transaction_whose_stream_was_sealed(
+    tools_gateway: GatewayProcess, topic: str, programs: Path
+) -> None:
+    program, sealed = go_tests(GO, ".", programs), f"{topic}-sealed"
+    with subprocess.Popen(
+        [str(program), "-test.run=^TestRefusedCommit$", "-test.timeout=90s"],
+        cwd=programs,
+        env={**os.environ, "KGO_SEEDS": server(tools_gateway), "TOPIC": topic, "SEALED": sealed},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == "produced\n"
+        with ReleasedSocket(("127.0.0.1", tools_gateway.segment_port), timeout=30) as other:
+            other.seal(f"{BASIN}/{sealed}/0.#epoch.0")
+        said, _ = client.communicate("\n", timeout=100)
+        assert client.returncode == 0, said
 
 
 @pytest.mark.timeout(900)

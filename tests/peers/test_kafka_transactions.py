@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from support.bridges import EMBEDDED
+from support.bridges.fronts import LOOPBACK
 from support.bridges.plain_fronts import FRONTS
 from support.peers import unique
-from support.process import GatewayProcess
+from support.process import BASIN, GatewayProcess
+from support.segment.client import ReleasedSocket
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +97,35 @@ def test_an_older_producer_is_fenced(txn_gateway: GatewayProcess, topic: str) ->
     new.begin_transaction()
     new.produce(topic, b"kept")
     new.commit_transaction(30)
+    assert read_all(txn_gateway, topic) == [b"kept"]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_commit_to_a_sealed_stream_lets_the_producer_abort(
+    txn_gateway: GatewayProcess, topic: str, late: bool
+) -> None:
+    """A stream is sealed before the transaction, or while it is open; the producer goes on with another one."""
+    confluent = pytest.importorskip("confluent_kafka", reason="`pip install confluent-kafka`")
+    sealed = f"{topic}-sealed"
+    producer = producer_of(txn_gateway, topic)
+    segment = f"{BASIN}/{sealed}/0.#epoch.0"
+    with ReleasedSocket((LOOPBACK, txn_gateway.segment_port), timeout=30) as client:
+        client.create(segment)
+        if not late:
+            client.seal(segment)
+        producer.begin_transaction()
+        producer.produce(topic, b"lost")
+        producer.produce(sealed, b"lost")
+        producer.flush(30)
+        if late:
+            client.seal(segment)
+        with pytest.raises(confluent.KafkaException) as refused:
+            producer.commit_transaction(30)
+    assert refused.value.args[0].txn_requires_abort()
+    producer.abort_transaction(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"kept")
+    producer.commit_transaction(30)
     assert read_all(txn_gateway, topic) == [b"kept"]
 
 

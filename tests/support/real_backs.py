@@ -345,14 +345,19 @@ class KafkaBroker(RealServer):
     def command(self) -> Sequence[object]:
         library = _installed(real_peers.kafka_library(), "Apache Kafka")
         properties = self.directory / "server.properties"
-        properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings().items()))
+        properties.write_text("".join(f"{name}={value}\n" for name, value in self.settings().items()))
         program = [need("java"), "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{library}/*"]
         if not (self.directory / "data").exists():
             storage = ["kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER, "--config", properties]
-            subprocess.run([*program, *storage], check=True, capture_output=True)
+            subprocess.run([*program, *storage, *self.format_options()], check=True, capture_output=True)
         return [*program, "kafka.Kafka", properties]
 
-    def _settings(self) -> dict[str, object]:
+    def format_options(self) -> Sequence[str]:
+        """Return further options of the tool that formats its directory."""
+        return ()
+
+    def settings(self) -> dict[str, object]:
+        """Return its properties."""
         several = len(self._voters) > 1
         replicas, least = (3, 2) if several else (1, 1)
         here, controllers = f"BROKER://{LOOPBACK}:{self.address[1]}", self._voters.items()

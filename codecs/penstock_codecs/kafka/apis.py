@@ -46,8 +46,8 @@ APIS: Final = {
         KafkaApi("Fetch", 1, 4, 18, 12, records.FetchRequest, records.FetchResponse),
         KafkaApi("ListOffsets", 2, 1, 7, 6, records.ListOffsetsRequest, records.ListOffsetsResponse),
         KafkaApi("Metadata", 3, 0, 13, 9, cluster.MetadataRequest, cluster.MetadataResponse),
-        KafkaApi("OffsetCommit", 8, 2, 9, 8, groups.OffsetCommitRequest, groups.OffsetCommitResponse),
-        KafkaApi("OffsetFetch", 9, 1, 9, 6, groups.OffsetFetchRequest, groups.OffsetFetchResponse),
+        KafkaApi("OffsetCommit", 8, 2, 10, 8, groups.OffsetCommitRequest, groups.OffsetCommitResponse),
+        KafkaApi("OffsetFetch", 9, 1, 10, 6, groups.OffsetFetchRequest, groups.OffsetFetchResponse),
         KafkaApi("FindCoordinator", 10, 0, 6, 3, groups.FindCoordinatorRequest, groups.FindCoordinatorResponse),
         KafkaApi("JoinGroup", 11, 0, 9, 6, groups.JoinGroupRequest, groups.JoinGroupResponse),
         KafkaApi("Heartbeat", 12, 0, 4, 4, groups.HeartbeatRequest, groups.HeartbeatResponse),
@@ -105,6 +105,15 @@ APIS: Final = {
             0,
             consumers.ConsumerGroupDescribeRequest,
             consumers.ConsumerGroupDescribeResponse,
+        ),
+        KafkaApi(
+            "DescribeTopicPartitions",
+            75,
+            0,
+            0,
+            0,
+            cluster.DescribeTopicPartitionsRequest,
+            cluster.DescribeTopicPartitionsResponse,
         ),
     )
 }

@@ -29,6 +29,10 @@ __all__ = [
     "ClusterBroker",
     "DescribeClusterRequest",
     "DescribeClusterResponse",
+    "DescribeTopicPartitionsRequest",
+    "DescribeTopicPartitionsResponse",
+    "DescribedPartition",
+    "DescribedTopicPartitions",
     "FinalizedFeature",
     "MetadataBroker",
     "MetadataPartition",
@@ -42,6 +46,8 @@ __all__ = [
     "SaslHandshakeRequest",
     "SaslHandshakeResponse",
     "SupportedFeature",
+    "TopicAsked",
+    "TopicPartitionsCursor",
 ]
 
 NO_OPERATIONS: Final = -(1 << 31)
@@ -149,6 +155,60 @@ class MetadataResponse(KafkaMessage, kw_only=True):
     topics: list[MetadataTopic]
     cluster_authorized_operations: Annotated[Int32, since(8), until(10)] = NO_OPERATIONS
     error_code: Annotated[Int16, since(13)] = 0
+
+
+class TopicAsked(KafkaMessage, kw_only=True):
+    """A topic to describe."""
+
+    name: str
+
+
+class TopicPartitionsCursor(KafkaMessage, kw_only=True):
+    """The partition at which a listing goes on."""
+
+    topic_name: str
+    partition_index: Int32
+
+
+class DescribeTopicPartitionsRequest(KafkaMessage, kw_only=True):
+    """Asks for partitions of topics, in the order of their names; without topics, of all (KIP-966)."""
+
+    topics: list[TopicAsked]
+    response_partition_limit: Int32 = 2000
+    cursor: TopicPartitionsCursor | None = None
+
+
+class DescribedPartition(KafkaMessage, kw_only=True):
+    """A partition, its leader, and the replicas that may be elected."""
+
+    error_code: Int16 = 0
+    partition_index: Int32
+    leader_id: Int32
+    leader_epoch: Int32 = -1
+    replica_nodes: list[Int32]
+    isr_nodes: list[Int32]
+    eligible_leader_replicas: list[Int32] | None = None
+    last_known_elr: list[Int32] | None = None
+    offline_replicas: list[Int32] = []
+
+
+class DescribedTopicPartitions(KafkaMessage, kw_only=True):
+    """Partitions of a topic, or the reason why it cannot be used."""
+
+    error_code: Int16 = 0
+    name: str | None = None
+    topic_id: Uuid = NO_UUID
+    is_internal: bool = False
+    partitions: list[DescribedPartition] = []
+    topic_authorized_operations: Int32 = NO_OPERATIONS
+
+
+class DescribeTopicPartitionsResponse(KafkaMessage, kw_only=True):
+    """The partitions; `next_cursor`: where to go on, None after the last ones."""
+
+    throttle_time_ms: Int32 = 0
+    topics: list[DescribedTopicPartitions]
+    next_cursor: TopicPartitionsCursor | None = None
 
 
 class NodeEndpoint(KafkaMessage, kw_only=True):

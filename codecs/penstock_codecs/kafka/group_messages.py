@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from penstock_codecs.kafka.schema import Int8, Int16, Int32, Int64, KafkaMessage, nullable, since, until
+from penstock_codecs.kafka.schema import NO_UUID, Int8, Int16, Int32, Int64, KafkaMessage, Uuid, nullable, since, until
 
 __all__ = [
     "CommittedPartition",
@@ -229,7 +229,8 @@ class OffsetToCommit(KafkaMessage, kw_only=True):
 class OffsetsToCommit(KafkaMessage, kw_only=True):
     """The partitions of one topic."""
 
-    name: str
+    name: Annotated[str, until(9)] = ""
+    topic_id: Annotated[Uuid, since(10)] = NO_UUID
     partitions: list[OffsetToCommit]
 
 
@@ -254,7 +255,8 @@ class CommittedPartition(KafkaMessage, kw_only=True):
 class CommittedTopic(KafkaMessage, kw_only=True):
     """The outcomes for one topic."""
 
-    name: str
+    name: Annotated[str, until(9)] = ""
+    topic_id: Annotated[Uuid, since(10)] = NO_UUID
     partitions: list[CommittedPartition]
 
 
@@ -268,7 +270,8 @@ class OffsetCommitResponse(KafkaMessage, kw_only=True):
 class WantedOffsets(KafkaMessage, kw_only=True):
     """The partitions of one topic whose offsets are wanted."""
 
-    name: str
+    name: Annotated[str, until(9)] = ""
+    topic_id: Annotated[Uuid, since(10)] = NO_UUID
     partition_indexes: list[Int32]
 
 
@@ -303,7 +306,8 @@ class FetchedOffset(KafkaMessage, kw_only=True):
 class FetchedTopic(KafkaMessage, kw_only=True):
     """The offsets of one topic."""
 
-    name: str
+    name: Annotated[str, until(9)] = ""
+    topic_id: Annotated[Uuid, since(10)] = NO_UUID
     partitions: list[FetchedOffset]
 
 

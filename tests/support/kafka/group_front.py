@@ -42,7 +42,8 @@ class GroupClient(Client):
     """One connection to the front."""
 
     async def ask(self, message: KafkaMessage, version: int | None = None) -> Any:
-        """Send a request, by default in its newest version; return the response."""
+        """Send a request, by default in its newest version, or the last one by the names of topics; return the
+        response."""
         await self.send(message, version)
         return await self.response()
 

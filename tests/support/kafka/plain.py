@@ -23,7 +23,7 @@ from penstock_codecs.kafka.record_messages import (
 __all__ = ["BY_NAME", "KafkaSocket"]
 
 T = TypeVar("T", bound=KafkaMessage)
-BY_NAME: Final = {"Produce": 12, "Fetch": 12, "DeleteTopics": 5}
+BY_NAME: Final = {"Produce": 12, "Fetch": 12, "DeleteTopics": 5, "OffsetCommit": 9, "OffsetFetch": 9}
 """The last versions of requests that name topics by their names."""
 _SECONDS: Final = 20.0
 

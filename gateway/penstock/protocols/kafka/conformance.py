@@ -228,7 +228,7 @@ class KafkaTestSession:
         self._server = server
         self._streams: list[trio.abc.Stream] = []
         self._created = False
-        self._topic_id = NO_UUID  # which newer versions have in place of the name
+        self.topic_id = NO_UUID  # which newer versions have in place of the name
 
     async def line(self) -> KafkaTestLine:
         """Open a connection."""
@@ -247,7 +247,7 @@ class KafkaTestSession:
             return not any(ends)
 
         await until(led, self._server.patience, "a leader of the topic")
-        self._topic_id = (await self.described(line)).topic_id
+        self.topic_id = (await self.described(line)).topic_id
         for value in values:
             await self.append(line, _batch(value))
         return line
@@ -275,7 +275,7 @@ class KafkaTestSession:
     def produce(self, batch: bytes, partition: int = 0, acks: int = _ALL) -> ProduceRequest:
         """Return a request that appends a batch to the topic."""
         part = ProducePartition(index=partition, records=batch)
-        topic = ProduceTopic(name=self.topic, topic_id=self._topic_id, partitions=[part])
+        topic = ProduceTopic(name=self.topic, topic_id=self.topic_id, partitions=[part])
         return ProduceRequest(acks=acks, timeout_ms=10_000, topics=[topic])
 
     async def produced(self, line: KafkaTestLine, batch: bytes, **request: Any) -> ProducePartitionResult:
@@ -292,7 +292,7 @@ class KafkaTestSession:
     def fetch(self, offset: int, partition: int = 0, most: int = MIB, **more: Any) -> FetchRequest:
         """Return a request that reads the topic."""
         asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=most)
-        topics = [FetchTopic(topic=self.topic, topic_id=self._topic_id, partitions=[asked])]
+        topics = [FetchTopic(topic=self.topic, topic_id=self.topic_id, partitions=[asked])]
         return FetchRequest(**{"max_wait_ms": 0, "min_bytes": 0, "max_bytes": most, "topics": topics, **more})
 
     async def fetched(
@@ -921,7 +921,9 @@ class _Member:
             member_id=self.id,
             topics=[
                 OffsetsToCommit(
-                    name=self._session.topic, partitions=[OffsetToCommit(partition_index=0, committed_offset=offset)]
+                    name=self._session.topic,
+                    topic_id=self._session.topic_id,
+                    partitions=[OffsetToCommit(partition_index=0, committed_offset=offset)],
                 )
             ],
         )
@@ -929,7 +931,7 @@ class _Member:
 
     async def committed(self) -> tuple[int, int]:
         """Return the error, and the committed offset of partition 0."""
-        topics = [WantedOffsets(name=self._session.topic, partition_indexes=[0])]
+        topics = [WantedOffsets(name=self._session.topic, topic_id=self._session.topic_id, partition_indexes=[0])]
         group = WantedGroup(group_id=self._session.group, topics=topics)
         asked = OffsetFetchRequest(group_id=self._session.group, topics=topics, groups=[group])
         answer = await self.line.call(asked, OffsetFetchResponse)

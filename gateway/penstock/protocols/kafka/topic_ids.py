@@ -40,6 +40,7 @@ class TopicIds:
         self._topics = topics
         self._names: OrderedDict[bytes, str] = OrderedDict()
         self._looked_at = -inf
+        self._looking = trio.Lock()
 
     async def of(self, topic: str) -> bytes:
         """Return the id of a topic; NO_UUID if it cannot be told: of a server that cannot list its streams, or for a
@@ -63,11 +64,7 @@ class TopicIds:
 
     async def name_of(self, topic_id: bytes) -> str:
         """Return the name of the topic that has an id. Raises KafkaRefusal (UNKNOWN_TOPIC_ID)."""
-        name = self._names.get(topic_id)
-        if name is None and self._looked_at + _LOOK_SECONDS <= trio.current_time():
-            self._looked_at = trio.current_time()
-            await self.all()
-            name = self._names.get(topic_id)
+        name = self._names.get(topic_id) or await self._looked_for(topic_id)
         try:
             if name is not None and await self.of(name) == topic_id:
                 return name
@@ -75,6 +72,14 @@ class TopicIds:
             if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
                 raise
         raise KafkaRefusal(KafkaError.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id.hex()}")
+
+    async def _looked_for(self, topic_id: bytes) -> str | None:
+        """Return the name of a topic after a look through all of them, which all that ask meanwhile wait for."""
+        async with self._looking:
+            if topic_id not in self._names and self._looked_at + _LOOK_SECONDS <= trio.current_time():
+                self._looked_at = trio.current_time()
+                await self.all()
+        return self._names.get(topic_id)
 
     def _id(self, topic: str, created_at: int) -> bytes:
         found = blake2b(f"{created_at} {topic}".encode(), digest_size=len(NO_UUID)).digest()

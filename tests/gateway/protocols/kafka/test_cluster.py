@@ -15,10 +15,21 @@ from penstock_codecs.kafka.cluster_messages import (
     ApiVersionsResponse,
     DescribeClusterRequest,
     DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataTopic,
+    TopicAsked,
+    TopicPartitionsCursor,
+)
+from penstock_codecs.kafka.config_messages import (
+    AlteredConfig,
+    AlteredResource,
+    AlteredResourceResult,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
 )
 from penstock_codecs.kafka.topic_messages import (
     ConfigResource,
@@ -41,7 +52,7 @@ from penstock_codecs.operations import (
     GetStreamConfig,
     ReconfigureBasin,
 )
-from penstock_codecs.streams import BasinConfigPatch, Retention, TimestampingMode
+from penstock_codecs.streams import BasinConfigPatch, Retention, StreamConfig, TimestampingMode
 
 
 async def metadata(client: Client, *topics: str, creates: bool = False) -> dict[str, MetadataTopic]:
@@ -266,3 +277,116 @@ async def test_a_drain_finishes_the_request_in_progress(back: EmbeddedBack, clie
         await one.produce(records(b"x"))
         front.drain()
         assert await one.ended()
+
+
+# ---- settings that change --------------------------------------------------------------------------------------------
+
+
+async def altered(
+    client: Client, *configs: AlteredConfig, topic: str = "t", kind: int = 2, only_checks: bool = False
+) -> AlteredResourceResult:
+    resource = AlteredResource(resource_type=kind, resource_name=topic, configs=list(configs))
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=only_checks)
+    return (await client.call(request, IncrementalAlterConfigsResponse)).responses[0]
+
+
+def setting(name: str, value: str | None, operation: int = 0) -> AlteredConfig:
+    return AlteredConfig(name=name, config_operation=operation, value=value)
+
+
+async def test_settings_of_all_partitions_change_and_return_to_the_default(client: Client, back: EmbeddedBack) -> None:
+    await created(client, CreatableTopic(name="set", num_partitions=2))
+    before = [await back.perform(GetStreamConfig(StreamRef("penstock", f"set/{number}"))) for number in range(2)]
+    changes = (
+        setting("retention.ms", "7200000"),
+        setting("message.timestamp.type", "LogAppendTime"),
+        setting("cleanup.policy", "delete"),
+    )
+
+    async def configs() -> list[StreamConfig]:
+        return [await back.perform(GetStreamConfig(StreamRef("penstock", f"set/{number}"))) for number in range(2)]
+
+    assert (await altered(client, *changes, topic="set", only_checks=True)).error_code == 0
+    assert await configs() == before
+    assert (await altered(client, *changes, topic="set")).error_code == 0
+    for config in await configs():
+        assert (config.retention, config.timestamping_mode) == (Retention(7200), TimestampingMode.ARRIVAL)
+    assert (await altered(client, setting("retention.ms", None, 1), topic="set")).error_code == 0
+    for config in await configs():
+        assert (config.retention, config.timestamping_mode) == (before[0].retention, TimestampingMode.ARRIVAL)
+
+
+@pytest.mark.parametrize(
+    ("code", "changes"),
+    [
+        (KafkaError.INVALID_CONFIG, [setting("cleanup.policy", "compact")]),
+        (KafkaError.INVALID_CONFIG, [setting("cleanup.policy", "compact", 2)]),
+        (KafkaError.INVALID_CONFIG, [setting("retention.ms", None)]),
+        (KafkaError.INVALID_CONFIG, [setting("max.message.bytes", None, 1)]),
+        (KafkaError.INVALID_REQUEST, [setting("retention.ms", "1000"), setting("retention.ms", "2000")]),
+    ],
+)
+async def test_a_change_without_a_counterpart_is_refused(
+    client: Client, back: EmbeddedBack, code: KafkaError, changes: list[AlteredConfig]
+) -> None:
+    before = await back.perform(GetStreamConfig(StreamRef("penstock", "t")))
+    refused = await altered(client, setting("message.timestamp.type", "LogAppendTime"), *changes)
+    assert refused.error_code == code and refused.error_message
+    assert await back.perform(GetStreamConfig(StreamRef("penstock", "t"))) == before
+
+
+async def test_only_topics_that_are_there_have_settings_to_change(client: Client) -> None:
+    change = setting("retention.ms", "1000")
+    assert (await altered(client, change, topic="none")).error_code == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await altered(client, change, topic="1", kind=4)).error_code == KafkaError.INVALID_REQUEST
+
+
+# ---- DescribeTopicPartitions -----------------------------------------------------------------------------------------
+
+
+async def partitions(
+    client: Client, *topics: str, limit: int = 2000, cursor: TopicPartitionsCursor | None = None
+) -> DescribeTopicPartitionsResponse:
+    asked = [TopicAsked(name=topic) for topic in topics]
+    request = DescribeTopicPartitionsRequest(topics=asked, response_partition_limit=limit, cursor=cursor)
+    return await client.call(request, DescribeTopicPartitionsResponse)
+
+
+async def test_partitions_are_described(client: Client) -> None:
+    """With the ids of Metadata, in the order of names; those of topics that are not there have an error."""
+    await created(client, CreatableTopic(name="set", num_partitions=3))
+    known = await metadata(client, "set")
+    missing, found, one = (await partitions(client, "t", "set", "none")).topics
+    assert (missing.name, missing.error_code, missing.partitions) == (
+        *("none", KafkaError.UNKNOWN_TOPIC_OR_PARTITION),
+        [],
+    )
+    assert (found.name, found.topic_id, one.name) == ("set", known["set"].topic_id, "t")
+    assert [(part.partition_index, part.leader_id, part.isr_nodes) for part in found.partitions] == [
+        (number, 1, [1]) for number in range(3)
+    ]
+
+
+@pytest.mark.parametrize("limit", [-1, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("topics", [(), ("a", "set", "t", "none")], ids=["all", "some"])
+async def test_a_listing_goes_on_at_its_cursor(client: Client, limit: int, topics: tuple[str, ...]) -> None:
+    for name, count in (("a", 1), ("set", 3)):
+        await created(client, CreatableTopic(name=name, num_partitions=count))
+    seen: list[tuple[str | None, int]] = []
+    cursor = None
+    for _ in range(9):
+        answer = await partitions(client, *topics, limit=limit, cursor=cursor)
+        page = [(topic.name, part.partition_index) for topic in answer.topics for part in topic.partitions]
+        assert len(page) <= max(limit, 1)
+        seen += page
+        cursor = answer.next_cursor
+        if cursor is None:
+            break
+    assert seen == [("a", 0), ("set", 0), ("set", 1), ("set", 2), ("t", 0)]
+
+
+async def test_a_cursor_at_a_topic_that_is_gone_goes_on_behind_it(client: Client) -> None:
+    gone = TopicPartitionsCursor(topic_name="s", partition_index=7)
+    assert [topic.name for topic in (await partitions(client, cursor=gone)).topics] == ["t"]
+    negative = TopicPartitionsCursor(topic_name="t", partition_index=-3)
+    assert len((await partitions(client, cursor=negative)).topics[0].partitions) == 1

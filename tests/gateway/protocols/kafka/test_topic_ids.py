@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import trio
+from support.backs import DecodedBack
 from support.kafka.front import CannotList, Client, Connect, fetched, fetching, records, serving
 from trio.testing import MockClock
 
@@ -29,7 +30,7 @@ from penstock_codecs.kafka.record_messages import (
 from penstock_codecs.kafka.schema import NO_UUID
 from penstock_codecs.kafka.topic_messages import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream, DeleteStream
+from penstock_codecs.operations import CreateStream, DeleteStream, ListStreams, Operation
 
 T = StreamRef("penstock", "t")
 BY_ID = 13
@@ -148,3 +149,30 @@ async def test_a_fetch_session_names_topics_in_one_way(client: Client, back: Emb
 async def test_a_server_that_cannot_list_its_streams_has_no_ids(client: Client, back: EmbeddedBack) -> None:
     async with serving(CannotList(back)) as (connect, _):
         assert await id_of(connect()) == NO_UUID
+
+
+class ListsLater(DecodedBack):
+    """A back whose listings take time."""
+
+    async def perform(self, operation: Operation[object]) -> object:  # type: ignore[override]
+        if isinstance(operation, ListStreams):
+            await trio.sleep(0.5)
+        return await self._inner.perform(operation)
+
+
+async def test_all_requests_wait_for_a_look_through_the_topics(
+    client: Client, back: EmbeddedBack, clock: MockClock
+) -> None:
+    """As those of several clients do that go on after a restart."""
+    of = await id_of(client)
+    async with serving(ListsLater(back)) as (elsewhere, _):
+        clients = [elsewhere() for _ in range(3)]
+        errors: list[int] = []
+
+        async def ask(one: Client) -> None:
+            errors.append((await one.call(fetch(of), FetchResponse, BY_ID)).topics[0].partitions[0].error_code)
+
+        async with trio.open_nursery() as nursery:
+            for one in clients:
+                nursery.start_soon(ask, one)
+        assert errors == [0, 0, 0]

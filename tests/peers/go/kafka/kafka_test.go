@@ -73,3 +73,63 @@ func TestProduceAndConsume(t *testing.T) {
 		t.Fatal(found)
 	}
 }
+
+// TestRegularExpression subscribes to an expression that the server matches (KIP-848), with a topic that is created later.
+func TestRegularExpression(t *testing.T) {
+	topic := os.Getenv("TOPIC")
+	producer := connect(t)
+	produce := func(name string) {
+		if err := producer.ProduceSync(deadline(t), &kgo.Record{Topic: topic + name, Value: []byte(name)}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	produce("-eu")
+	produce("-old")
+	consumer := connect(t, kgo.ServerSideBalancer(), kgo.ConsumerGroup(topic+"-matched"), kgo.ConsumeRegex(),
+		kgo.ConsumeTopics("^"+topic+"-(eu|us)$"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if found := values(t, consumer, 1); found[0] != "=-eu" {
+		t.Fatal(found)
+	}
+	produce("-us")
+	if found := values(t, consumer, 1); found[0] != "=-us" {
+		t.Fatal(found)
+	}
+	if err := consumer.CommitUncommittedOffsets(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRefusedCommit ends a transaction one of whose streams, SEALED, is sealed by another client as soon as it is told.
+func TestRefusedCommit(t *testing.T) {
+	topic, sealed := os.Getenv("TOPIC"), os.Getenv("SEALED")
+	producer := connect(t, kgo.TransactionalID(topic))
+	if err := producer.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{topic, sealed} {
+		if err := producer.ProduceSync(deadline(t), &kgo.Record{Topic: name, Value: []byte("lost")}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	os.Stdout.WriteString("produced\n")
+	os.Stdin.Read(make([]byte, 1))
+	if err := producer.EndTransaction(deadline(t), kgo.TryCommit); err == nil {
+		t.Fatal("the commit was acknowledged")
+	}
+	if err := producer.EndTransaction(deadline(t), kgo.TryAbort); err != nil {
+		t.Fatal(err)
+	}
+	if err := producer.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	if err := producer.ProduceSync(deadline(t), &kgo.Record{Topic: topic, Value: []byte("kept")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	if err := producer.EndTransaction(deadline(t), kgo.TryCommit); err != nil {
+		t.Fatal(err)
+	}
+	consumer := connect(t, kgo.ConsumeTopics(topic))
+	if found := values(t, consumer, 1); found[0] != "=kept" {
+		t.Fatal(found)
+	}
+}

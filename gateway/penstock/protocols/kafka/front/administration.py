@@ -1,10 +1,10 @@
-"""APIs that create, delete and describe topics."""
+"""APIs that create, delete and describe topics, and change their settings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from penstock.core.back import Back
 from penstock.protocols.kafka.front.call import NODE_ID, KafkaCall, KafkaHandlers
@@ -14,6 +14,13 @@ from penstock.protocols.kafka.topic_ids import TopicIds
 from penstock.protocols.kafka.topics import KafkaTopics
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka import KafkaError
+from penstock_codecs.kafka.config_messages import (
+    AlteredConfig,
+    AlteredResource,
+    AlteredResourceResult,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from penstock_codecs.kafka.schema import NO_UUID
 from penstock_codecs.kafka.topic_messages import (
     ConfigEntry,
@@ -33,8 +40,15 @@ from penstock_codecs.kafka.topic_messages import (
     DescribedConfigs,
 )
 from penstock_codecs.limits import S2_MAX_RECORD
-from penstock_codecs.operations import GetStreamConfig
-from penstock_codecs.streams import DEFAULT_STREAM_CONFIG, INFINITE, Retention, StreamConfig, TimestampingMode
+from penstock_codecs.operations import GetStreamConfig, ReconfigureStream
+from penstock_codecs.streams import (
+    DEFAULT_STREAM_CONFIG,
+    INFINITE,
+    Retention,
+    StreamConfig,
+    StreamConfigPatch,
+    TimestampingMode,
+)
 
 __all__ = ["AdministrationHandlers"]
 
@@ -49,10 +63,12 @@ _TIMESTAMPS: Final = "message.timestamp.type"
 _POLICY: Final = "cleanup.policy"
 _ARRIVAL: Final = "LogAppendTime"
 _CREATION: Final = "CreateTime"
+_SET, _RESET = 0, 1
+"""Changes to a setting: a value, or back to the default."""
 
 
 class _Refusal(Exception):
-    """A topic that cannot be created as it is wanted."""
+    """A topic that cannot be created, or changed, as it is wanted."""
 
     def __init__(self, code: KafkaError, message: str) -> None:
         super().__init__(message)
@@ -60,7 +76,7 @@ class _Refusal(Exception):
 
 
 class AdministrationHandlers:
-    """Handlers of CreateTopics, DeleteTopics and DescribeConfigs."""
+    """Handlers of CreateTopics, DeleteTopics, DescribeConfigs and IncrementalAlterConfigs."""
 
     def __init__(self, back: Back, topics: KafkaTopics, ids: TopicIds, settings: KafkaSettings) -> None:
         self._back = back
@@ -71,6 +87,7 @@ class AdministrationHandlers:
             CreateTopicsRequest: self._create,
             DeleteTopicsRequest: self._delete,
             DescribeConfigsRequest: self._describe,
+            IncrementalAlterConfigsRequest: self._alter,
         }
 
     # ---- creation and deletion ---------------------------------------------------------------------------------------
@@ -179,21 +196,70 @@ class AdministrationHandlers:
         what = f"resource {resource.resource_name!r:.80} of type {resource.resource_type}"
         raise fail(FailureCode.INVALID, f"{what} has no settings: topics (2) have, and broker {NODE_ID} (4)")
 
+    async def _alter(self, request: IncrementalAlterConfigsRequest, call: KafkaCall) -> IncrementalAlterConfigsResponse:
+        altered = [await self._altered(one, call, only_checks=request.validate_only) for one in request.resources]
+        return IncrementalAlterConfigsResponse(responses=altered)
 
-def _config_of(settings: list[CreatableTopicConfig]) -> StreamConfig:
+    async def _altered(self, resource: AlteredResource, call: KafkaCall, *, only_checks: bool) -> AlteredResourceResult:
+        """Change the streams of all partitions of a topic."""
+        found = AlteredResourceResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        try:
+            if resource.resource_type != _TOPIC:
+                raise _Refusal(KafkaError.INVALID_REQUEST, "only settings of topics (2) can be changed")
+            patch = _patch_of(resource.configs)
+            for stream, _ in (await self._topics.creations(resource.resource_name)).values():
+                await self._back.perform(GetStreamConfig(stream) if only_checks else ReconfigureStream(stream, patch))
+        except _Refusal as refusal:
+            call.refusals += 1
+            found.error_code, found.error_message = refusal.code, str(refusal)
+        except OperationFailed as error:
+            found.error_code, found.error_message = call.refused(error.failure), error.failure.message
+        return found
+
+
+def _config_of(settings: Sequence[CreatableTopicConfig]) -> StreamConfig:
     """Return the configuration layer of a new stream. Raises _Refusal for settings without a counterpart."""
-    retention: Retention | None = None
-    timestamping: TimestampingMode | None = None
+    values: dict[str, Any] = {}
     for setting in settings:
-        name, value = setting.name, setting.value
-        if name == _RETENTION and value is not None and value.lstrip("-").isdigit():
-            retention = INFINITE if int(value) < 0 else Retention(max(1, int(value) // 1000))
-        elif name == _TIMESTAMPS and value in (_CREATION, _ARRIVAL):
-            timestamping = TimestampingMode.ARRIVAL if value == _ARRIVAL else TimestampingMode.CLIENT_PREFER
-        elif (name, value) != (_POLICY, "delete"):
-            why = f"{name} = {value!r:.80}: {_RETENTION}, {_TIMESTAMPS} and {_POLICY} = delete can be set"
+        values |= _fields_of(setting.name, setting.value)
+    return StreamConfig(**values)
+
+
+def _patch_of(changes: Sequence[AlteredConfig]) -> StreamConfigPatch:
+    """Return the change to a stream's configuration. Raises _Refusal for settings without a counterpart."""
+    values: dict[str, Any] = {}
+    names = [change.name for change in changes]
+    for change in changes:
+        if names.count(change.name) > 1:
+            raise _Refusal(KafkaError.INVALID_REQUEST, f"{change.name:.80} is changed more than once")
+        if change.config_operation == _SET:
+            values |= _fields_of(change.name, change.value)
+        elif change.config_operation == _RESET and change.name in _AT_FIRST:
+            values |= dict.fromkeys(_fields_of(change.name, _AT_FIRST[change.name]))
+        else:
+            why = (
+                f"operation {change.config_operation} on {change.name:.80}: {', '.join(_AT_FIRST)} can be set and reset"
+            )
             raise _Refusal(KafkaError.INVALID_CONFIG, why)
-    return StreamConfig(retention=retention, timestamping_mode=timestamping)
+    return StreamConfigPatch(**values)
+
+
+_AT_FIRST: Final = {_RETENTION: "-1", _TIMESTAMPS: _CREATION, _POLICY: "delete"}
+"""The settings that can be changed, each with a value that it may have."""
+
+
+def _fields_of(name: str, value: str | None) -> dict[str, Any]:
+    """Return the fields of a stream's configuration that a setting gives. Raises _Refusal for one without a
+    counterpart."""
+    if name == _RETENTION and value is not None and value.lstrip("-").isdigit():
+        return {"retention": INFINITE if int(value) < 0 else Retention(max(1, int(value) // 1000))}
+    if name == _TIMESTAMPS and value in (_CREATION, _ARRIVAL):
+        mode = TimestampingMode.ARRIVAL if value == _ARRIVAL else TimestampingMode.CLIENT_PREFER
+        return {"timestamping_mode": mode}
+    if (name, value) == (_POLICY, "delete"):
+        return {}
+    why = f"{name:.80} = {value!r:.80}: {_RETENTION}, {_TIMESTAMPS} and {_POLICY} = delete can be set"
+    raise _Refusal(KafkaError.INVALID_CONFIG, why)
 
 
 def _settings_of(config: StreamConfig) -> Iterator[ConfigEntry]:

@@ -19,12 +19,17 @@ from penstock_codecs.kafka.cluster_messages import (
     ClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
+    DescribedPartition,
+    DescribedTopicPartitions,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
     MetadataBroker,
     MetadataPartition,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataTopic,
+    TopicPartitionsCursor,
 )
 from penstock_codecs.kafka.schema import NO_UUID
 
@@ -33,12 +38,15 @@ __all__ = ["CLUSTER_ID", "LEADER_EPOCH", "ClusterHandlers"]
 CLUSTER_ID: Final = "penstock"
 LEADER_EPOCH: Final = 0
 """The leader epoch of all partitions: their leader never changes."""
+_MOST_PARTITIONS: Final = 2000
+"""Most partitions in an answer to DescribeTopicPartitions, as in Kafka."""
 _IDS: Final = 10
 """The first version of Metadata with the ids of topics."""
 
 
 class ClusterHandlers:
-    """Handlers of ApiVersions, Metadata and DescribeCluster. `apis` returns the APIs that are offered."""
+    """Handlers of ApiVersions, Metadata, DescribeTopicPartitions and DescribeCluster. `apis` returns the APIs that are
+    offered."""
 
     def __init__(
         self, topics: KafkaTopics, ids: TopicIds, settings: KafkaSettings, apis: Callable[[], list[KafkaApi]]
@@ -50,6 +58,7 @@ class ClusterHandlers:
         self.handlers: KafkaHandlers = {
             ApiVersionsRequest: self._api_versions,
             MetadataRequest: self._metadata,
+            DescribeTopicPartitionsRequest: self._partitions,
             DescribeClusterRequest: self._cluster,
         }
 
@@ -69,21 +78,22 @@ class ClusterHandlers:
             topics = [_topic(name, count, of) for name, (count, of) in (await self._ids.all()).items()]
         else:
             creates = request.allow_auto_topic_creation
-            topics = [await self._asked(one, creates, call) for one in request.topics]
+            topics = [await self._asked(one, call, creates=creates) for one in request.topics]
         brokers = [MetadataBroker(node_id=node, host=one.host, port=one.port) for node, one in call.brokers]
         return MetadataResponse(brokers=brokers, cluster_id=CLUSTER_ID, controller_id=NODE_ID, topics=topics)
 
-    async def _asked(self, topic: MetadataRequestTopic, creates: bool, call: KafkaCall) -> MetadataTopic:
+    async def _asked(self, topic: MetadataRequestTopic, call: KafkaCall, *, creates: bool) -> MetadataTopic:
+        with_id = call.version >= _IDS
         if topic.name is not None:
-            return await self._described(topic.name, creates, call)
+            return await self._described(topic.name, call, creates=creates, with_id=with_id)
         try:
             name = await self._ids.name_of(topic.topic_id)
         except KafkaRefusal as refusal:
             call.refusals += 1
             return MetadataTopic(error_code=refusal.code, topic_id=topic.topic_id, partitions=[])
-        return await self._described(name, False, call)
+        return await self._described(name, call, creates=False, with_id=with_id)
 
-    async def _described(self, name: str, creates: bool, call: KafkaCall) -> MetadataTopic:
+    async def _described(self, name: str, call: KafkaCall, *, creates: bool, with_id: bool) -> MetadataTopic:
         try:
             try:
                 count = await self._topics.partitions(name)
@@ -92,9 +102,36 @@ class ClusterHandlers:
                     raise
                 count = self._settings.partitions
                 await self._topics.ensure(name, count)
-            return _topic(name, count, await self._ids.of(name) if call.version >= _IDS else NO_UUID)
+            return _topic(name, count, await self._ids.of(name) if with_id else NO_UUID)
         except OperationFailed as error:
             return MetadataTopic(error_code=call.refused(error.failure), name=name, partitions=[])
+
+    async def _partitions(
+        self, request: DescribeTopicPartitionsRequest, call: KafkaCall
+    ) -> DescribeTopicPartitionsResponse:
+        """Describe partitions, at most so many, from the cursor on."""
+        start, limit = request.cursor, min(max(request.response_partition_limit, 1), _MOST_PARTITIONS)
+        every = None if request.topics else await self._ids.all()
+        names = sorted({one.name for one in request.topics} if every is None else every)
+        response = DescribeTopicPartitionsResponse(topics=[])
+        for name in names:
+            if start is not None and name < start.topic_name:
+                continue
+            if not limit:
+                response.next_cursor = TopicPartitionsCursor(topic_name=name, partition_index=0)
+                break
+            if every is None:
+                found = await self._described(name, call, creates=False, with_id=True)
+            else:
+                found = _topic(name, *every[name])
+            first = max(start.partition_index, 0) if start is not None and name == start.topic_name else 0
+            shown = found.partitions[first : first + limit]
+            response.topics.append(_described_partitions(found, shown))
+            limit -= min(len(shown) or 1, limit)
+            if first + len(shown) < len(found.partitions):
+                response.next_cursor = TopicPartitionsCursor(topic_name=name, partition_index=first + len(shown))
+                break
+        return response
 
     async def _cluster(self, request: DescribeClusterRequest, call: KafkaCall) -> DescribeClusterResponse:
         if request.endpoint_type != 1:
@@ -104,6 +141,26 @@ class ClusterHandlers:
             )
         brokers = [ClusterBroker(broker_id=node, host=one.host, port=one.port) for node, one in call.brokers]
         return DescribeClusterResponse(cluster_id=CLUSTER_ID, controller_id=NODE_ID, brokers=brokers)
+
+
+def _described_partitions(topic: MetadataTopic, partitions: list[MetadataPartition]) -> DescribedTopicPartitions:
+    return DescribedTopicPartitions(
+        error_code=topic.error_code,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            DescribedPartition(
+                partition_index=one.partition_index,
+                leader_id=one.leader_id,
+                leader_epoch=one.leader_epoch,
+                replica_nodes=one.replica_nodes,
+                isr_nodes=one.isr_nodes,
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+            )
+            for one in partitions
+        ],
+    )
 
 
 def _topic(name: str, count: int, topic_id: bytes) -> MetadataTopic:

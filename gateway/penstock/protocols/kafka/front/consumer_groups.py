@@ -9,12 +9,14 @@ from typing import Final
 import trio
 
 from penstock.core.back import Back
+from penstock.core.identity import CLIENT, Client
 from penstock.core.permissions import READ
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
 from penstock.protocols.kafka.front.groups import GroupRefusals, client_host
 from penstock.protocols.kafka.groups.assignors import GroupTopic, OwnedPartition
 from penstock.protocols.kafka.groups.epochs import EpochGroup, EpochHeartbeat, EpochMember
 from penstock.protocols.kafka.groups.service import GroupService
+from penstock.protocols.kafka.groups.subscriptions import topic_expression
 from penstock.protocols.kafka.names import KafkaNames
 from penstock.protocols.kafka.topic_ids import TopicIds
 from penstock.protocols.kafka.topics import KafkaTopics
@@ -43,11 +45,25 @@ _LOOK_SECONDS: Final = 5.0
 """Time for which what was found of a topic is used: clients of all protocols create and delete topics."""
 
 
+_MOST_MATCHED: Final = 100
+"""Most regular expressions of clients whose topics are remembered."""
+_MATCHES: Final = 500
+"""Topics that are matched at a time, between which other tasks run."""
+
+
 @dataclass(slots=True)
 class _Looked:
     """A topic as it was found, None if it does not exist, and when."""
 
     topic: GroupTopic | None
+    at: float
+
+
+@dataclass(slots=True)
+class _Matched:
+    """The topics that matched a regular expression, and when."""
+
+    topics: frozenset[str]
     at: float
 
 
@@ -62,6 +78,7 @@ class ConsumerGroupHandlers:
         self._ids = ids
         self._refusals = GroupRefusals(back, names, groups)
         self._looked: dict[str, _Looked] = {}
+        self._matched: dict[tuple[Client, str], _Matched] = {}
         self.handlers: KafkaHandlers = {
             ConsumerGroupHeartbeatRequest: self._heartbeat,
             ConsumerGroupDescribeRequest: self._describe,
@@ -74,20 +91,25 @@ class ConsumerGroupHandlers:
     ) -> ConsumerGroupHeartbeatResponse:
         if error := self._refusals.of(request.group_id, call):
             return ConsumerGroupHeartbeatResponse(error_code=error)
-        if request.subscribed_topic_regex:
-            why = "the gateway does not match topics with regular expressions"
-            return ConsumerGroupHeartbeatResponse(error_code=KafkaError.INVALID_REGULAR_EXPRESSION, error_message=why)
         subscribed = frozenset(request.subscribed_topic_names or ())
         if denied := [name for name in sorted(subscribed) if not self._may_read(name, call)]:
             why = f"topic {denied[0]} may not be read"
             return ConsumerGroupHeartbeatResponse(error_code=KafkaError.TOPIC_AUTHORIZATION_FAILED, error_message=why)
         group = self._groups.consumers.group(request.group_id)
         try:
-            topics = await self._existing(subscribed if group is None else subscribed | group.subscribed)
+            matched = await self._matching(request, group)
+            wanted = subscribed | (matched or frozenset()) | (frozenset() if group is None else group.subscribed)
+            topics = await self._existing(wanted)
+        except ValueError as invalid:
+            call.refusals += 1
+            code = KafkaError.INVALID_REGULAR_EXPRESSION
+            return ConsumerGroupHeartbeatResponse(error_code=code, error_message=str(invalid))
         except OperationFailed as failed:
-            call.refused(failed.failure)
-            return ConsumerGroupHeartbeatResponse(error_code=KafkaError.COORDINATOR_NOT_AVAILABLE)
-        status = await self._groups.consumer_heartbeat(_heartbeat_of(request, call), topics)
+            code = call.refused(failed.failure)
+            if code is not KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                code = KafkaError.COORDINATOR_NOT_AVAILABLE
+            return ConsumerGroupHeartbeatResponse(error_code=code, error_message=failed.failure.message)
+        status = await self._groups.consumer_heartbeat(_heartbeat_of(request, call, matched), topics)
         if status.error:
             call.refusals += 1
         assigned = None
@@ -101,6 +123,41 @@ class ConsumerGroupHandlers:
             heartbeat_interval_ms=round(self._groups.consumer_heartbeat_seconds * 1000),
             assignment=assigned,
         )
+
+    async def _matching(
+        self, request: ConsumerGroupHeartbeatRequest, group: EpochGroup | None
+    ) -> frozenset[str] | None:
+        """Return the topics that match the regular expression of a member, and that its client may read; None if it has
+        no expression, or leaves. Raises ValueError for what is no regular expression, and OperationFailed."""
+        member = None if group is None else group.members.get(request.member_id)
+        expression = request.subscribed_topic_regex
+        if expression is None and member is not None:
+            expression = member.expression
+        if not expression or request.member_epoch < 0:
+            return None
+        matches = topic_expression(expression).fullmatch
+        now, key = trio.current_time(), (CLIENT.get(), expression)
+        known = self._matched.get(key)
+        if known is not None and known.at + _LOOK_SECONDS > now:
+            return known.topics
+        found: set[str] = set()
+        for number, (name, (partitions, topic_id)) in enumerate((await self._ids.all()).items()):
+            if not number % _MATCHES:
+                await trio.lowlevel.checkpoint()
+            if matches(name) and self._readable(name):
+                found.add(name)
+                self._looked[name] = _Looked(GroupTopic(topic_id, partitions), now)
+        if len(self._matched) >= _MOST_MATCHED:
+            self._matched.clear()
+        self._matched[key] = _Matched(frozenset(found), now)
+        return self._matched[key].topics
+
+    def _readable(self, topic: str) -> bool:
+        try:
+            self._back.require(self._names.to_stream(topic), READ)
+        except OperationFailed:
+            return False
+        return True
 
     def _may_read(self, topic: str, call: KafkaCall) -> bool:
         try:
@@ -162,7 +219,9 @@ class ConsumerGroupHandlers:
         )
 
 
-def _heartbeat_of(request: ConsumerGroupHeartbeatRequest, call: KafkaCall) -> EpochHeartbeat:
+def _heartbeat_of(
+    request: ConsumerGroupHeartbeatRequest, call: KafkaCall, matched: frozenset[str] | None
+) -> EpochHeartbeat:
     owned = None
     if request.topic_partitions is not None:
         owned = frozenset(
@@ -178,6 +237,8 @@ def _heartbeat_of(request: ConsumerGroupHeartbeatRequest, call: KafkaCall) -> Ep
         client_host=client_host(),
         rebalance_timeout=None if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms / 1000,
         topics=None if request.subscribed_topic_names is None else frozenset(request.subscribed_topic_names),
+        expression=request.subscribed_topic_regex,
+        matched=matched,
         assignor=request.server_assignor,
         owned=owned,
         makes_id=call.version >= 1,
@@ -215,6 +276,7 @@ def _member(group: EpochGroup, member: EpochMember) -> DescribedConsumer:
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topics),
+        subscribed_topic_regex=member.expression or None,
         assignment=assignment(member.assigned),
         target_assignment=assignment(member.target),
         member_type=_OF_CONSUMERS,

@@ -42,6 +42,7 @@ from penstock_codecs.kafka import APIS, KafkaApi, KafkaMessage
 from penstock_codecs.kafka.cluster_messages import (
     ApiVersionsRequest,
     DescribeClusterRequest,
+    DescribeTopicPartitionsRequest,
     MetadataRequest,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
@@ -54,7 +55,7 @@ log = structlog.get_logger()
 
 ABOUT_CLUSTER: Final = (
     *(ApiVersionsRequest, SaslHandshakeRequest, SaslAuthenticateRequest),
-    *(MetadataRequest, DescribeClusterRequest, FindCoordinatorRequest),
+    *(MetadataRequest, DescribeTopicPartitionsRequest, DescribeClusterRequest, FindCoordinatorRequest),
 )
 """Requests that a gateway answers although another one serves the clients: they say which."""
 ASKED_OF_ALL: Final[Mapping[type[KafkaMessage], KafkaMessage]] = {ListGroupsRequest: ListGroupsResponse()}
@@ -98,7 +99,7 @@ class KafkaFront:
             **AdministrationHandlers(back, topics, ids, self.settings).handlers,
             **GroupHandlers(back, self.settings.names, self.groups).handlers,
             **ConsumerGroupHandlers(back, self.settings.names, self.groups, topics, ids).handlers,
-            **OffsetHandlers(self.groups, self.transactions, offsets).handlers,
+            **OffsetHandlers(ids, self.groups, self.transactions, offsets).handlers,
             **TransactionHandlers(back, topics, self.groups, self.transactions, offsets).handlers,
             **ProduceHandlers(back, topics, ids, self.settings, self.transactions).handlers,
             **FetchHandlers(back, topics, ids, self.settings).handlers,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from penstock.core.back import Back
 from penstock.core.permissions import READ
@@ -12,6 +12,8 @@ from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
 from penstock.protocols.kafka.groups.messages import Membership
 from penstock.protocols.kafka.groups.offsets import CommittedOffset, GroupPartition
 from penstock.protocols.kafka.groups.service import GroupService
+from penstock.protocols.kafka.sequences import KafkaRefusal
+from penstock.protocols.kafka.topic_ids import TopicIds
 from penstock.protocols.kafka.topics import KafkaTopics
 from penstock.protocols.kafka.transactions.service import TransactionService
 from penstock_codecs.failures import OperationFailed
@@ -30,9 +32,11 @@ from penstock_codecs.kafka.group_messages import (
     OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
+    OffsetsToCommit,
     WantedGroup,
     WantedOffsets,
 )
+from penstock_codecs.kafka.schema import NO_UUID
 
 __all__ = ["GroupOffsets", "OffsetHandlers", "member_of"]
 
@@ -134,10 +138,19 @@ class GroupOffsets:
         return found
 
 
+_IDS: Final = 10
+"""The first version of OffsetCommit and OffsetFetch that names topics by their ids."""
+
+N = TypeVar("N", OffsetsToCommit, WantedOffsets)
+
+
 class OffsetHandlers:
     """Handlers of OffsetCommit, OffsetFetch and OffsetDelete."""
 
-    def __init__(self, groups: GroupService, transactions: TransactionService, offsets: GroupOffsets) -> None:
+    def __init__(
+        self, ids: TopicIds, groups: GroupService, transactions: TransactionService, offsets: GroupOffsets
+    ) -> None:
+        self._ids = ids
         self._groups = groups
         self._transactions = transactions
         self._offsets = offsets
@@ -148,11 +161,36 @@ class OffsetHandlers:
         }
 
     async def _commit(self, request: OffsetCommitRequest, call: KafkaCall) -> OffsetCommitResponse:
-        member = member_of(request)
-        offsets, errors = await self._offsets.checked(request.group_id, request.topics, call)
+        named, unknown = await self._named(request.topics, call)
+        offsets, errors = await self._offsets.checked(request.group_id, named, call)
         if offsets:
-            errors |= await self._groups.commit(member, offsets)
-        return OffsetCommitResponse(topics=self._offsets.outcomes(request.topics, errors))
+            errors |= await self._groups.commit(member_of(request), offsets)
+        topics = self._offsets.outcomes(named, errors)
+        for outcome, topic in zip(topics, named, strict=True):
+            outcome.topic_id = topic.topic_id
+        for topic in unknown:
+            partitions = [
+                CommittedPartition(partition_index=one.partition_index, error_code=KafkaError.UNKNOWN_TOPIC_ID)
+                for one in topic.partitions
+            ]
+            topics.append(CommittedTopic(topic_id=topic.topic_id, partitions=partitions))
+        return OffsetCommitResponse(topics=topics)
+
+    async def _named(self, topics: list[N], call: KafkaCall) -> tuple[list[N], list[N]]:
+        """Give names to the topics of a request that names them by their ids. Return those that are known, and the
+        others."""
+        if call.version < _IDS:
+            return topics, []
+        named: list[N] = []
+        unknown: list[N] = []
+        for topic in topics:
+            try:
+                topic.name = await self._ids.name_of(topic.topic_id)
+                named.append(topic)
+            except KafkaRefusal:
+                call.refusals += 1
+                unknown.append(topic)
+        return named, unknown
 
     async def _fetch(self, request: OffsetFetchRequest, call: KafkaCall) -> OffsetFetchResponse:
         if call.version >= 8:
@@ -160,7 +198,7 @@ class OffsetHandlers:
             groups = [
                 FetchedOffsets(group_id=one.group_id, error_code=error)
                 if (error := self._refused_member(one))
-                else await self._fetched(one.group_id, one.topics, call, stable=stable)
+                else await self._fetched_by_key(one.group_id, one.topics, call, stable=stable)
                 for one in request.groups
             ]
             return OffsetFetchResponse(groups=groups)
@@ -173,6 +211,35 @@ class OffsetHandlers:
             return KafkaError.NONE
         member = Membership(group=asked.group_id, member=asked.member_id, generation=asked.member_epoch)
         return self._groups.refused_fetch(member)
+
+    async def _fetched_by_key(
+        self, group: str, wanted: list[WantedOffsets] | None, call: KafkaCall, *, stable: bool
+    ) -> FetchedOffsets:
+        """Return a group's offsets as `_fetched` does, with the ids of topics if the version has those."""
+        if call.version < _IDS:
+            return await self._fetched(group, wanted, call, stable=stable)
+        named, unknown = await self._named(wanted or [], call)
+        found = await self._fetched(group, None if wanted is None else named, call, stable=stable)
+        if found.error_code:
+            return found
+        ids = {topic.name: topic.topic_id for topic in named}
+        for topic in found.topics:
+            topic.topic_id = ids.get(topic.name) or await self._id_of(topic.name)
+        found.topics = [topic for topic in found.topics if topic.topic_id != NO_UUID]
+        for one in unknown:
+            partitions = [
+                FetchedOffset(partition_index=number, error_code=KafkaError.UNKNOWN_TOPIC_ID)
+                for number in one.partition_indexes
+            ]
+            found.topics.append(FetchedTopic(topic_id=one.topic_id, partitions=partitions))
+        return found
+
+    async def _id_of(self, topic: str) -> bytes:
+        """Return the id of a topic, NO_UUID for one that is no longer there."""
+        try:
+            return await self._ids.of(topic)
+        except OperationFailed:
+            return NO_UUID
 
     async def _fetched(
         self, group: str, wanted: list[WantedOffsets] | None, call: KafkaCall, *, stable: bool

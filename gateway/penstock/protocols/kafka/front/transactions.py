@@ -13,6 +13,7 @@ from penstock.protocols.kafka.front.offsets import GroupOffsets, member_of
 from penstock.protocols.kafka.groups.offsets import GroupPartition
 from penstock.protocols.kafka.groups.service import GroupService
 from penstock.protocols.kafka.topics import KafkaTopics
+from penstock.protocols.kafka.transactions.delivery import check_takes_records
 from penstock.protocols.kafka.transactions.records import TxnPartition
 from penstock.protocols.kafka.transactions.service import TransactionalProducer, TransactionService
 from penstock_codecs.failures import OperationFailed
@@ -30,7 +31,6 @@ from penstock_codecs.kafka.transaction_messages import (
     TxnTopicResult,
 )
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CheckTail
 
 __all__ = ["TransactionHandlers"]
 
@@ -74,6 +74,7 @@ class TransactionHandlers:
                 except OperationFailed as error:
                     errors[GroupPartition(topic.name, number)] = call.refused(error.failure)
         if errors:
+            self._transactions.refuse_partitions(_producer(request))
             others = KafkaError.OPERATION_NOT_ATTEMPTED
         else:
             others = _spelled(await self._transactions.add_partitions(_producer(request), found), call)
@@ -94,9 +95,9 @@ class TransactionHandlers:
         )
 
     async def _checked(self, topic: str, number: int, stream: StreamRef) -> TxnPartition:
-        """Return a partition that exists, and that the client may append to."""
+        """Return a partition that takes records, and that the client may append to."""
         self._back.require(stream, APPEND)
-        await self._back.perform(CheckTail(stream, create_if_missing=False))
+        await check_takes_records(self._back, stream)
         grant = CLIENT.get().grant
         there = stream if grant is None else grant.place(stream)
         return TxnPartition(topic, number, there.basin, there.stream)

@@ -36,7 +36,8 @@ _NOTHING: Final[frozenset[OwnedPartition]] = frozenset()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochHeartbeat:
     """A heartbeat; None where the member says nothing, because nothing has changed. `rebalance_timeout`: seconds.
-    `owned`: the partitions that it has now. `makes_id`: new members bring their ids (version 1)."""
+    `expression`: a regular expression that topics match, "" for none; `matched`: the topics that match that of the
+    member now. `owned`: the partitions that it has now. `makes_id`: new members bring their ids (version 1)."""
 
     group: str
     member: str
@@ -47,6 +48,8 @@ class EpochHeartbeat:
     client_host: str = ""
     rebalance_timeout: float | None = None
     topics: frozenset[str] | None = None
+    expression: str | None = None
+    matched: frozenset[str] | None = None
     assignor: str | None = None
     owned: frozenset[OwnedPartition] | None = None
     makes_id: bool = False
@@ -63,8 +66,9 @@ class EpochStatus(NamedTuple):
 
 
 class EpochMember(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A member, as it is stored too. `previous`: the epoch before its last one. `assigned`: what it can use.
-    `revoking`: what it has to give up. `target`: what it is to have. `paused`: a static member that is away."""
+    """A member, as it is stored too. `topics`: those that it has named; `expression`, `matched`: its regular expression
+    and the topics that match it. `previous`: the epoch before its last one. `assigned`: what it can use. `revoking`:
+    what it has to give up. `target`: what it is to have. `paused`: a static member that is away."""
 
     id: str
     instance: str | None = None
@@ -73,6 +77,8 @@ class EpochMember(msgspec.Struct, kw_only=True, omit_defaults=True):
     client_host: str = ""
     rebalance_timeout: float = 300.0
     topics: frozenset[str] = frozenset()
+    expression: str = ""
+    matched: frozenset[str] = frozenset()
     assignor: str = ""
     epoch: int = 0
     previous: int = 0
@@ -80,6 +86,11 @@ class EpochMember(msgspec.Struct, kw_only=True, omit_defaults=True):
     revoking: frozenset[OwnedPartition] = _NOTHING
     target: frozenset[OwnedPartition] = _NOTHING
     paused: bool = False
+
+    @property
+    def subscribed(self) -> frozenset[str]:
+        """The topics that it wants."""
+        return self.topics | self.matched
 
     @property
     def owned(self) -> frozenset[OwnedPartition]:
@@ -110,7 +121,7 @@ class EpochGroup:
     @property
     def subscribed(self) -> frozenset[str]:
         """The topics of all members."""
-        return frozenset().union(*(member.topics for member in self.members.values()))
+        return frozenset().union(*(member.subscribed for member in self.members.values()))
 
     @property
     def state(self) -> str:
@@ -130,7 +141,7 @@ class EpochGroup:
         self.assignor = min(votes, key=lambda one: (-votes[one], one)) if votes else DEFAULT_ASSIGNOR
         ordered = sorted(self.members.values(), key=lambda one: one.instance or one.id)
         target = ASSIGNORS[self.assignor](
-            {one.id: one.topics for one in ordered}, self.topics, {one.id: one.target for one in ordered}
+            {one.id: one.subscribed for one in ordered}, self.topics, {one.id: one.target for one in ordered}
         )
         for member in ordered:
             member.target = target[member.id]
@@ -221,6 +232,9 @@ class EpochCoordinator:
         if request.assignor is not None and request.assignor not in ASSIGNORS:
             why = f"assignor {request.assignor!r:.80}: {', '.join(ASSIGNORS)} are known"
             return EpochStatus(KafkaError.UNSUPPORTED_ASSIGNOR, why)
+        if self._too_large(group, request):
+            why = f"a group has at most {self._limits().max_group_bytes} bytes of topics"
+            return EpochStatus(KafkaError.GROUP_MAX_SIZE_REACHED, why)
         if request.epoch != JOINS:
             if member is None:
                 return EpochStatus(KafkaError.UNKNOWN_MEMBER_ID, f"member {request.member!r:.80} is not in the group")
@@ -231,8 +245,9 @@ class EpochCoordinator:
             return None
         if not request.member and request.makes_id:
             return EpochStatus(KafkaError.INVALID_REQUEST, "a new member brings its id")
-        if request.topics is None or request.rebalance_timeout is None or request.owned:
-            why = "a member that joins names its topics and its rebalance time-out, and has no partitions"
+        subscribes = request.topics is not None or request.expression
+        if not subscribes or request.rebalance_timeout is None or request.owned:
+            why = "a member that joins says its topics and its rebalance time-out, and has no partitions"
             return EpochStatus(KafkaError.INVALID_REQUEST, why)
         earlier = None if group is None else group.of_instance(request.instance)
         if earlier is not None and earlier.id != request.member and not earlier.paused:
@@ -240,11 +255,16 @@ class EpochCoordinator:
         limits = self._limits()
         if member is None and earlier is None and group is not None and len(group.members) >= limits.max_members:
             return EpochStatus(KafkaError.GROUP_MAX_SIZE_REACHED, f"a group has at most {limits.max_members} members")
-        names = sum(map(len, request.topics | (frozenset() if group is None else group.subscribed)))
-        if names > limits.max_group_bytes:
-            why = f"a group has at most {limits.max_group_bytes} bytes of topics"
-            return EpochStatus(KafkaError.GROUP_MAX_SIZE_REACHED, why)
         return None
+
+    def _too_large(self, group: EpochGroup | None, request: EpochHeartbeat) -> bool:
+        """Return whether the group would have too many topics with those of a request."""
+        more = (request.topics or frozenset()) | (request.matched or frozenset())
+        if not more and not request.expression:
+            return False
+        subscribed = more | (frozenset() if group is None else group.subscribed)
+        expressions = {request.expression or "", *(one.expression for one in group.members.values())} if group else ()
+        return sum(map(len, subscribed)) + sum(map(len, expressions)) > self._limits().max_group_bytes
 
     def _add(self, group: EpochGroup, request: EpochHeartbeat) -> EpochMember:
         """Add a member; one that is a static member again takes over what that had."""
@@ -258,9 +278,14 @@ class EpochCoordinator:
 
     def _update(self, group: EpochGroup, member: EpochMember, request: EpochHeartbeat) -> bool:
         """Take over what a member says; return whether the targets depend on it."""
-        before = member.topics, member.assignor, member.instance
+        before = member.subscribed, member.assignor, member.instance
         if request.topics is not None:
             member.topics = request.topics
+        if request.expression is not None and request.expression != member.expression:
+            member.expression, member.matched = request.expression, frozenset()
+            self.changed.add(group.id)
+        if request.matched is not None:
+            member.matched = request.matched
         member.assignor = member.assignor if request.assignor is None else request.assignor
         member.instance = request.instance or member.instance
         member.rack = request.rack or member.rack
@@ -271,7 +296,7 @@ class EpochCoordinator:
             member.epoch = member.previous = JOINS
             member.assigned, member.revoking = member.owned & member.target, _NOTHING
             self._timers.stop(_Timer(_Kind.REVOCATION, group.id, member.id))
-        return before != (member.topics, member.assignor, member.instance)
+        return before != (member.subscribed, member.assignor, member.instance)
 
     def _reconcile(
         self, group: EpochGroup, member: EpochMember, owned: frozenset[OwnedPartition] | None, now: float

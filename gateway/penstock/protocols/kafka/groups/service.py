@@ -339,7 +339,7 @@ class GroupService:
         Offsets of topics that a group's members are subscribed to are kept.
         """
         before = self._clock() - round(self._limits().offset_retention * 1000)
-        async for group, stored in self._table.each(_GROUPS):
+        for group, stored in [one async for one in self._table.each(_GROUPS)]:
             state, record = self.describe(group)
             subscribed = subscribed_topics(record)
             if state not in (GroupState.EMPTY, GroupState.STABLE) or subscribed is None:

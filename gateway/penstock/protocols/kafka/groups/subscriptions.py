@@ -1,15 +1,40 @@
-"""The topics that members of consumer groups have subscribed to (`ConsumerProtocolSubscription`)."""
+"""The topics that members of consumer groups have subscribed to: by name (`ConsumerProtocolSubscription`), or by a
+regular expression that the coordinator matches (KIP-848)."""
 
 from __future__ import annotations
 
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
+
+import re2
 
 from penstock.protocols.kafka.groups.messages import GroupRecord
 from penstock_codecs.kafka.wire import KafkaFault, KafkaReader
 
-__all__ = ["subscribed_topics"]
+__all__ = ["subscribed_topics", "topic_expression"]
 
 _CONSUMER: Final = "consumer"
+_MOST_EXPRESSION: Final = 16_384
+"""Most characters of a regular expression."""
+_EXPRESSION_MEMORY: Final = 1 << 20
+"""Most bytes that a compiled regular expression uses, its states while it matches included."""
+
+
+@lru_cache(maxsize=100)
+def topic_expression(expression: str) -> Any:
+    """Compile a regular expression in RE2's syntax, which is that of Kafka's brokers. Its `fullmatch` takes time linear
+    in the length of a topic's name, whatever the expression. Raises ValueError."""
+    if len(expression) > _MOST_EXPRESSION:
+        raise ValueError(f"a regular expression has at most {_MOST_EXPRESSION} characters, not {len(expression)}")
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _EXPRESSION_MEMORY
+    try:
+        return re2.compile(expression, options)
+    except re2.error as error:
+        said = error.args[0] if error.args else ""
+        why = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+        raise ValueError(f"{expression!r:.80} is not a regular expression: {why}") from None
 
 
 def subscribed_topics(group: GroupRecord) -> set[str] | None:

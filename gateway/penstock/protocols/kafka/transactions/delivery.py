@@ -1,4 +1,5 @@
-"""Appending the records of a committed transaction to their streams, each once.
+"""Appending the records of a committed transaction to their streams, each once, and telling beforehand whether a
+stream takes them.
 
 A writer of the stream, whose position is stored with the records in one step, tells which of them are there:
 
@@ -20,12 +21,13 @@ from penstock.protocols.kafka.transactions.pending import MOST_BATCH, Transactio
 from penstock.protocols.kafka.transactions.records import TxnPartition
 from penstock.protocols.kafka.transactions.state import PendingPlace, ProducerState
 from penstock_codecs.byte_operations import WriterPosition
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.kafka.batches import read_batches
 from penstock_codecs.kafka.carrying import parts_of
-from penstock_codecs.operations import Capability
+from penstock_codecs.model import NO_HEADERS, StreamRef, metered_size
+from penstock_codecs.operations import Append, Capability, CheckTail
 
-__all__ = ["deliver"]
+__all__ = ["check_takes_records", "deliver", "is_final"]
 
 log = structlog.get_logger()
 
@@ -42,11 +44,35 @@ _LOST: Final = frozenset(
     }
 )
 """Failures that no repetition mends: the stream was deleted, sealed or encrypted after the records were taken."""
+_NEVER: Final = (1 << 63) - 1
+"""A sequence number that no stream reaches."""
 
 
-async def deliver(back: Back, pending: TransactionBatches, producer: ProducerState, to: TxnPartition) -> None:
-    """Append the pending records of a partition that are not in its stream yet. Raises OperationFailed; it may then be
-    called again."""
+def is_final(failure: Failure) -> bool:
+    """Return whether no repetition mends the failure of an append."""
+    return failure.code in _LOST
+
+
+async def check_takes_records(back: Back, stream: StreamRef) -> None:
+    """Raise OperationFailed if an append to a stream would fail.
+
+    An append whose condition is never true stores nothing, and fails for other reasons first. Of a back without such
+    conditions this learns only whether the stream exists.
+    """
+    if Capability.MATCH_SEQ_NUM not in back.capabilities:
+        await back.perform(CheckTail(stream, create_if_missing=False))
+        return
+    try:
+        metered = metered_size([b""], NO_HEADERS)
+        await back.perform(Append(stream, [b""], metered, match_seq_num=_NEVER, create_if_missing=False))
+    except OperationFailed as error:
+        if error.failure.code is not FailureCode.SEQ_NUM_MISMATCH:
+            raise
+
+
+async def deliver(back: Back, pending: TransactionBatches, producer: ProducerState, to: TxnPartition) -> bool:
+    """Append the pending records of a partition that are not in its stream yet. Return False if they cannot be appended
+    any more. Raises OperationFailed; it may then be called again."""
     whole = Capability.LARGE_BATCHES in back.capabilities
     writer = uuid5(_WRITERS, str(producer.record.producer_id)).bytes
     base = producer.record.serial << _SERIAL_SHIFT
@@ -64,6 +90,8 @@ async def deliver(back: Back, pending: TransactionBatches, producer: ProducerSta
                         place.delivered = end
                     index += len(batch)
     except OperationFailed as error:
-        if error.failure.code not in _LOST:
+        if not is_final(error.failure):
             raise
         log.error("transaction_lost", stream=f"{to.basin}/{to.stream}", reason=str(error.failure))
+        return False
+    return True

@@ -36,7 +36,8 @@ TRANSACTION_TRANSITIONS: Final[Mapping[TxnState, TxnState]] = {
     _S.PREPARE_COMMIT: _S.COMPLETE_COMMIT,
     _S.PREPARE_ABORT: _S.COMPLETE_ABORT,
 }
-"""The state that follows when a decision has been executed."""
+"""The state that follows when a decision has been executed. A commit whose records cannot be appended becomes
+COMPLETE_ABORT."""
 
 
 class TxnPartition(NamedTuple):
@@ -70,7 +71,8 @@ class PendingOffset(NamedTuple):
 class TransactionRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A transactional producer. `serial`: number of its present or last transaction. `begun_at`: of it, `changed_at`:
     of this change, in Unix ms. `identity`: of the client that ends the transaction. `previous_epoch`: an epoch that is
-    over, with which the producer may still ask for the next one (KIP-360), -1 for none."""
+    over, with which the producer may still ask for the next one (KIP-360), -1 for none. `lost`: the transaction was to
+    be committed, but a stream did not take its records any more."""
 
     producer_id: int
     epoch: int
@@ -84,3 +86,4 @@ class TransactionRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only
     partitions: tuple[TxnPartition, ...] = ()
     groups: tuple[str, ...] = ()
     offsets: tuple[PendingOffset, ...] = ()
+    lost: bool = False

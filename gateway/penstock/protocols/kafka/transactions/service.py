@@ -15,7 +15,7 @@ from penstock.core.identity import CLIENT, Client
 from penstock.protocols.kafka.groups.offsets import CommittedOffset, GroupPartition
 from penstock.protocols.kafka.groups.service import GroupService
 from penstock.protocols.kafka.sequences import KafkaRefusal
-from penstock.protocols.kafka.transactions.delivery import deliver
+from penstock.protocols.kafka.transactions.delivery import check_takes_records, deliver, is_final
 from penstock.protocols.kafka.transactions.limits import TransactionLimits
 from penstock.protocols.kafka.transactions.pending import MOST_BATCH, TransactionBatches
 from penstock.protocols.kafka.transactions.records import (
@@ -193,6 +193,7 @@ class TransactionService:
                 timeout_ms=timeout_ms,
                 serial=0 if worn else record.serial,
                 state=_S.EMPTY,
+                lost=False,
             )
             producer.places.clear()
             return error, producer.record.producer_id, producer.record.epoch
@@ -200,6 +201,12 @@ class TransactionService:
     async def add_partitions(self, who: TransactionalProducer, partitions: Sequence[TxnPartition]) -> KafkaError:
         """Add partitions to a transaction; begin one if none is open."""
         return await self._add(who, partitions=tuple(partitions))
+
+    def refuse_partitions(self, who: TransactionalProducer) -> None:
+        """Remember that partitions of a transaction were refused: the producer aborts it, even if none is open."""
+        if not self._refused(who):
+            producer = self._producers[who.transactional_id]
+            producer.refused = producer.record.state is not _S.ONGOING
 
     async def add_group(self, who: TransactionalProducer, group: str) -> KafkaError:
         """Let a transaction commit offsets of a group; begin one if none is open."""
@@ -216,13 +223,15 @@ class TransactionService:
             record = producer.record
             if record.state.prepared:
                 return KafkaError.CONCURRENT_TRANSACTIONS
+            producer.refused = False
             changes: dict[str, Any] = {}
             if record.state is not _S.ONGOING:
                 producer.size, producer.ending = 0, False
                 for place in producer.places.values():
                     place.batches = place.records = place.delivered = 0
                 changes = {"state": _S.ONGOING, "serial": record.serial + 1, "begun_at": self._clock()}
-                changes |= {"partitions": (), "groups": (), "offsets": (), "identity": CLIENT.get().identity}
+                changes |= {"partitions": (), "groups": (), "offsets": (), "lost": False}
+                changes |= {"identity": CLIENT.get().identity}
                 record = msgspec.structs.replace(record, **changes)
             for name, values in more.items():
                 had = getattr(record, name)
@@ -248,8 +257,12 @@ class TransactionService:
             return await self._save(who.transactional_id, producer, offsets=tuple(pending.values()))
 
     async def end(self, who: TransactionalProducer, *, commit: bool) -> KafkaError:
-        """Commit or abort the open transaction. NONE: that is decided durably; unless their streams cannot be reached,
-        committed records are in them."""
+        """Commit or abort the open transaction. NONE: that is done, and committed records are in their streams.
+
+        UNKNOWN_PRODUCER_ID, after which Kafka's clients abort the transaction and can begin another one: a stream does
+        not take the records, so the transaction is not committed. CONCURRENT_TRANSACTIONS: decided, but a stream cannot
+        be reached.
+        """
         if error := self._refused(who):
             return error
         producer = self._producers[who.transactional_id]
@@ -258,12 +271,17 @@ class TransactionService:
                 return error
             state, wanted = producer.record.state, _S.PREPARE_COMMIT if commit else _S.PREPARE_ABORT
             if state is _S.ONGOING:
+                if commit and await self._would_be_lost(producer):
+                    return KafkaError.UNKNOWN_PRODUCER_ID
                 if error := await self._decide(who.transactional_id, producer, wanted):
                     return error
-            elif state not in (wanted, TRANSACTION_TRANSITIONS[wanted]):
+            elif producer.refused and not commit:
+                return KafkaError.NONE
+            elif state not in (wanted, TRANSACTION_TRANSITIONS[wanted]) and not producer.record.lost:
                 return KafkaError.INVALID_TXN_STATE
-            await self._executed(producer)
-            return KafkaError.NONE
+            if not await self._executed(producer):
+                return KafkaError.CONCURRENT_TRANSACTIONS
+            return KafkaError.UNKNOWN_PRODUCER_ID if commit and producer.record.lost else KafkaError.NONE
 
     def unstable(self, group: str) -> set[GroupPartition]:
         """Return the partitions for which open transactions commit offsets of a group."""
@@ -333,6 +351,19 @@ class TransactionService:
         self._nursery.start_soon(self._finish, name, producer)
         return KafkaError.NONE
 
+    async def _would_be_lost(self, producer: ProducerState) -> bool:
+        """Return whether a stream of the open transaction takes no records any more."""
+        client = CLIENT.set(Client(identity=producer.record.identity, gateway=True))
+        try:
+            for one in producer.record.partitions:
+                with trio.move_on_after(self._limits().patience):
+                    await check_takes_records(self._back, one.ref)
+        except OperationFailed as error:
+            return is_final(error.failure)
+        finally:
+            CLIENT.reset(client)
+        return False
+
     async def _executed(self, producer: ProducerState) -> bool:
         with trio.move_on_after(self._limits().patience):
             await producer.done.wait()
@@ -343,10 +374,11 @@ class TransactionService:
         CLIENT.set(Client(identity=producer.record.identity, gateway=True))
         while True:
             try:
+                lost = False
                 if producer.record.state is _S.PREPARE_COMMIT:
                     for one in producer.record.partitions:
-                        await deliver(self._back, self._pending, producer, one)
-                await self._complete(name, producer)
+                        lost |= not await deliver(self._back, self._pending, producer, one)
+                await self._complete(name, producer, lost=lost)
                 await self._pending.forget(producer.transaction)
                 break
             except OperationFailed as error:
@@ -354,16 +386,18 @@ class TransactionService:
                 await trio.sleep(_AGAIN_SECONDS)
         producer.done.set()
 
-    async def _complete(self, name: str, producer: ProducerState) -> None:
-        """Store that a decision is executed, together with the offsets that it commits. Raises OperationFailed."""
+    async def _complete(self, name: str, producer: ProducerState, *, lost: bool) -> None:
+        """Store that a decision is executed, together with the offsets that it commits, unless records are `lost`.
+        Raises OperationFailed."""
         record = producer.record
         if not record.state.prepared:
             return
         changes: dict[Any, msgspec.Struct | None] = {}
-        if record.state is _S.PREPARE_COMMIT:
+        if record.state is _S.PREPARE_COMMIT and not lost:
             for one in record.offsets:
                 changes |= self._groups.offset_changes(one.group, {one.of: one.offset})
-        done = self._changed(producer, state=TRANSACTION_TRANSITIONS[record.state])
+        state = _S.COMPLETE_ABORT if lost else TRANSACTION_TRANSITIONS[record.state]
+        done = self._changed(producer, state=state, lost=lost)
         await self._groups.journal.change({**changes, _TRANSACTIONS.key(name): done}).durable()
         producer.record = done
 

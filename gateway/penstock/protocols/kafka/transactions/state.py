@@ -29,7 +29,8 @@ class PendingPlace:
 
 class ProducerState:
     """A transactional producer in memory. `turn`: held while its state changes. `done`: set unless a decision is being
-    executed. `writing`: batches that are being stored. `ending`: no more batches are taken."""
+    executed. `writing`: batches that are being stored. `ending`: no more batches are taken. `refused`: the first
+    partitions of a transaction were refused, so none is open."""
 
     def __init__(self, record: TransactionRecord) -> None:
         self.record = record
@@ -41,6 +42,7 @@ class ProducerState:
         self.size = 0
         self.writing = 0
         self.ending = False
+        self.refused = False
         self.idle = trio.Condition()
 
     @property

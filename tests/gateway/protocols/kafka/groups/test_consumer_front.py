@@ -12,6 +12,9 @@ from support.kafka.group_front import GroupClient, GroupFront, running
 from support.store import Wall
 from trio.testing import MockClock
 
+from penstock.core.back import Back
+from penstock.core.permissions import Permission
+from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.consumer_group_messages import (
     ConsumerGroupDescribeRequest,
@@ -26,6 +29,7 @@ from penstock_codecs.kafka.group_messages import (
     WantedGroup,
     WantedOffsets,
 )
+from penstock_codecs.model import StreamRef
 
 DAY = 86_400_000
 
@@ -128,12 +132,104 @@ async def test_topics_that_are_created_later_are_assigned(
 
 async def test_what_is_refused(clock: MockClock, client: GroupClient) -> None:
     for error, more in (
-        (KafkaError.INVALID_REGULAR_EXPRESSION, {"subscribed_topic_regex": "a.*"}),
+        (KafkaError.INVALID_REGULAR_EXPRESSION, {"subscribed_topic_regex": "(a.*"}),
+        (KafkaError.INVALID_REGULAR_EXPRESSION, {"subscribed_topic_regex": r"(a)\1"}),
+        (KafkaError.INVALID_REGULAR_EXPRESSION, {"subscribed_topic_regex": "a" * 20_000}),
+        (KafkaError.INVALID_REGULAR_EXPRESSION, {"subscribed_topic_regex": "((a{100}){100}){100}"}),
         (KafkaError.UNSUPPORTED_ASSIGNOR, {"server_assignor": "sticky"}),
         (KafkaError.INVALID_REQUEST, {}),
     ):
         assert (await beat(client, 0, **more)).error_code == error
     assert (await beat(client, 3)).error_code == KafkaError.UNKNOWN_MEMBER_ID
+
+
+# ---- regular expressions ---------------------------------------------------------------------------------------------
+
+
+async def subscribe(client: GroupClient, expression: str, member: str = "m") -> ConsumerGroupHeartbeatResponse:
+    options = {"rebalance_timeout_ms": 60_000, "subscribed_topic_regex": expression, "topic_partitions": []}
+    return await beat(client, 0, member, **options)
+
+
+async def assigned(client: GroupClient, answer: ConsumerGroupHeartbeatResponse) -> dict[str, list[int]]:
+    """Return the partitions in an answer by the names of their topics."""
+    assert (answer.error_code, answer.assignment is None) == (0, False), answer
+    [found] = (await client.ask(ConsumerGroupDescribeRequest(group_ids=["g"]))).groups
+    names = {one.topic_id: one.topic_name for member in found.members for one in member.assignment.topic_partitions}
+    assert answer.assignment is not None
+    return {names[one.topic_id]: one.partitions for one in answer.assignment.topic_partitions}
+
+
+async def test_topics_are_matched_whole(clock: MockClock, client: GroupClient, front: GroupFront) -> None:
+    await front.create("orders-eu", "old-orders", "orders.us/1", "orders.us/0")
+    assert await assigned(client, await subscribe(client, r"orders(-eu|\.us)?")) == {
+        "orders": [0],
+        "orders-eu": [0],
+        "orders.us": [0, 1],
+    }
+    [found] = (await client.ask(ConsumerGroupDescribeRequest(group_ids=["g"]))).groups
+    assert [one.subscribed_topic_regex for one in found.members] == [r"orders(-eu|\.us)?"]
+
+
+async def test_topics_that_match_later_are_assigned(clock: MockClock, client: GroupClient, front: GroupFront) -> None:
+    """And those that are deleted are not any more."""
+    assert await assigned(client, await subscribe(client, "orders.*")) == {"orders": [0]}
+    await front.create("orders-new")
+    assert numbers(await beat(client, 1)) is None
+    await trio.sleep(5)
+    assert set(await assigned(client, await beat(client, 1))) == {"orders", "orders-new"}
+    await front.delete("orders")
+    await trio.sleep(5)
+    assert set(await assigned(client, await beat(client, 2))) == {"orders-new"}
+
+
+async def test_a_member_changes_its_expression(clock: MockClock, client: GroupClient, front: GroupFront) -> None:
+    await front.create("other", "third")
+    assert set(await assigned(client, await subscribe(client, "orders|other"))) == {"orders", "other"}
+    told = await beat(client, 1, subscribed_topic_regex="other")
+    assert set(await assigned(client, told)) == {"other"}
+    assert told.assignment is not None
+    given_up = await beat(client, 1, topic_partitions=told.assignment.topic_partitions)
+    assert given_up.member_epoch == 2
+    named = await beat(client, 2, subscribed_topic_regex="", subscribed_topic_names=["third"])
+    assert numbers(named) == [], "what it has it gives up first"
+    assert set(await assigned(client, await beat(client, 2, topic_partitions=[]))) == {"third"}
+
+
+async def test_names_and_an_expression_are_one_subscription(
+    clock: MockClock, client: GroupClient, front: GroupFront
+) -> None:
+    await front.create("other", "third")
+    both = {"subscribed_topic_names": ["third"], "subscribed_topic_regex": "o.*"}
+    answer = await beat(client, 0, rebalance_timeout_ms=60_000, topic_partitions=[], **both)
+    assert set(await assigned(client, answer)) == {"orders", "other", "third"}
+
+
+async def test_a_client_gets_only_topics_that_it_may_read(
+    clock: MockClock, client: GroupClient, front: GroupFront, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(_back: Back, stream: StreamRef, _needs: frozenset[Permission]) -> None:
+        if stream.stream == "secret":
+            raise fail(FailureCode.PERMISSION_DENIED, "no")
+
+    await front.create("secret", "shown")
+    monkeypatch.setattr(type(front.back), "require", denied)
+    assert set(await assigned(client, await subscribe(client, "s.*"))) == {"shown"}
+
+
+async def test_an_expression_takes_linear_time(clock: MockClock, client: GroupClient, front: GroupFront) -> None:
+    """One that takes a backtracking matcher longer than the test may last."""
+    await front.create("a" * 200)
+    assert set(await assigned(client, await subscribe(client, "(a|aa|a?)*" * 20 + "a"))) == {"a" * 200}
+    assert (await subscribe(client, "(a+a+)+b")).error_code == 0
+
+
+async def test_a_member_with_an_expression_goes_on_after_a_restart(clock: MockClock, tmp_path: Path) -> None:
+    async with running(tmp_path) as front, front.connected() as client:
+        assert await assigned(client, await subscribe(client, "orders.*")) == {"orders": [0]}
+    async with running(tmp_path) as front, front.connected() as client:
+        await front.create("orders-new")
+        assert set(await assigned(client, await beat(client, 1))) == {"orders", "orders-new"}
 
 
 async def test_members_go_on_after_a_restart(clock: MockClock, tmp_path: Path) -> None:

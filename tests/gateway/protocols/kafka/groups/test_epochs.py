@@ -265,3 +265,17 @@ def test_no_partition_has_two_members_whatever_happens(seed: int, assignor: str)
         assert group.state == "Stable"
         wanted = {OwnedPartition(topic.id, n) for topic in group.topics.values() for n in range(topic.partitions)}
         assert {one for some in owned.values() for one in some} == wanted
+
+
+# ---- bounds ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field", ["topics", "matched", "expression"])
+def test_a_group_has_only_so_many_topics(field: str) -> None:
+    """Also those that a member subscribes to later."""
+    world = World(max_group_bytes=100)
+    assert world.join("m").error == 0
+    assert world.join("n", "x" * 101).error == KafkaError.GROUP_MAX_SIZE_REACHED
+    more = "x" * 101 if field == "expression" else frozenset({"x" * 101})
+    assert world.beat("m", 1, **{field: more}).error == KafkaError.GROUP_MAX_SIZE_REACHED
+    assert world.coordinator.groups["g"].subscribed == {"a"}

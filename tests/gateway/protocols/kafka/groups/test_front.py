@@ -15,6 +15,7 @@ from trio.testing import MockClock
 from penstock.core.back import BackWrapper
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.kafka import KafkaError
+from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataRequestTopic
 from penstock_codecs.kafka.group_messages import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -30,6 +31,7 @@ from penstock_codecs.kafka.group_messages import (
     OffsetFetchRequest,
     OffsetsToCommit,
     OffsetToCommit,
+    WantedGroup,
     WantedOffsets,
 )
 from penstock_codecs.table_operations import UpdateTable
@@ -382,3 +384,57 @@ async def test_groups_are_for_clients_that_may_read(clock: MockClock, front: Gro
             assert await client.commit(1) == KafkaError.TOPIC_AUTHORIZATION_FAILED
             assert (await client.committed()).error_code == KafkaError.TOPIC_AUTHORIZATION_FAILED
         nursery.cancel_scope.cancel()
+
+
+# ---- topics by their ids ---------------------------------------------------------------------------------------------
+
+
+async def id_of(client: GroupClient, topic: str = "orders") -> bytes:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    found: bytes = (await client.ask(request)).topics[0].topic_id
+    return found
+
+
+async def commit_by_id(client: GroupClient, offset: int, *topics: bytes) -> list[tuple[bytes, int]]:
+    """Commit an offset of partition 0 of each topic; return their ids and errors."""
+    one = OffsetToCommit(partition_index=0, committed_offset=offset)
+    request = OffsetCommitRequest(
+        group_id="g", topics=[OffsetsToCommit(topic_id=topic, partitions=[one]) for topic in topics]
+    )
+    found = (await client.ask(request, 10)).topics
+    return [(topic.topic_id, topic.partitions[0].error_code) for topic in found]
+
+
+async def fetch_by_id(client: GroupClient, *topics: bytes) -> dict[bytes, tuple[int, int]]:
+    """Return the offset and the error of partition 0 of each topic; without topics, of all of them."""
+    wanted = [WantedOffsets(topic_id=topic, partition_indexes=[0]) for topic in topics] or None
+    [group] = (await client.ask(OffsetFetchRequest(groups=[WantedGroup(group_id="g", topics=wanted)]), 10)).groups
+    assert group.error_code == 0
+    return {
+        topic.topic_id: (topic.partitions[0].committed_offset, topic.partitions[0].error_code) for topic in group.topics
+    }
+
+
+async def test_offsets_by_the_ids_of_topics(clock: MockClock, front: GroupFront) -> None:
+    unknown = b"x" * 16
+    async with front.connected() as client:
+        of = await id_of(client)
+        assert await commit_by_id(client, 7, unknown, of) == [(of, 0), (unknown, KafkaError.UNKNOWN_TOPIC_ID)]
+        assert await fetch_by_id(client, of, unknown) == {of: (7, 0), unknown: (-1, KafkaError.UNKNOWN_TOPIC_ID)}
+        assert await fetch_by_id(client) == {of: (7, 0)}
+        assert (await client.committed()).committed_offset == 7, "by name too"
+
+
+async def test_an_id_of_a_topic_that_was_created_again_is_not_known(clock: MockClock, front: GroupFront) -> None:
+    """So a member cannot commit an offset of the topic that is gone."""
+    async with front.connected() as client:
+        old = await id_of(client)
+        await commit_by_id(client, 7, old)
+        await front.delete("orders")
+        assert await fetch_by_id(client) == {}
+        await trio.sleep(0.01)
+        front.wall.now += 1
+        await front.create("orders")
+        assert await commit_by_id(client, 8, old) == [(old, KafkaError.UNKNOWN_TOPIC_ID)]
+        new = await id_of(client)
+        assert await fetch_by_id(client, new, old) == {new: (-1, 0), old: (-1, KafkaError.UNKNOWN_TOPIC_ID)}

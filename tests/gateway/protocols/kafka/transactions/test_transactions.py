@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from support.backs import SmallBatches
+from support.backs import DecodedBack, SmallBatches
 from support.kafka.front import Client, fetched, records
 from support.kafka.group_front import GroupClient, GroupFront, running
 from support.store import BASIN, Wall
@@ -17,7 +17,7 @@ from support.store import BASIN, Wall
 from penstock.core.back import Back
 from penstock.core.permissions import APPEND, Permission
 from penstock.protocols.kafka.transactions.limits import TransactionLimits
-from penstock_codecs.byte_operations import AppendAs
+from penstock_codecs.byte_operations import AppendAs, Seal
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
@@ -41,7 +41,7 @@ from penstock_codecs.kafka.transaction_messages import (
     TxnTopic,
 )
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import DeleteStream, Operation
+from penstock_codecs.operations import Capability, DeleteStream, Operation
 
 TOPIC = "orders"
 
@@ -301,14 +301,15 @@ async def test_a_decided_transaction_is_carried_out_once_after_any_failure(
         await producer.add()
         for first in range(0, 2500, 1250):
             await producer.produce(*sent[first : first + 1250])
-        assert await producer.end() == 0  # decided
+        assert await producer.end() == KafkaError.CONCURRENT_TRANSACTIONS  # decided, but not done
         assert await producer.add() == KafkaError.CONCURRENT_TRANSACTIONS
     async with started(tmp_path) as front, front.connected() as client:
         producer.client = client
-        while (error := await producer.add()) == KafkaError.CONCURRENT_TRANSACTIONS:  # noqa: ASYNC110
+        while (error := await producer.end()) == KafkaError.CONCURRENT_TRANSACTIONS:  # noqa: ASYNC110
             await trio.sleep(0.1)
         assert error == 0
         assert await values(client) == sent
+        assert await producer.add() == 0
 
 
 async def test_a_failed_append_is_repeated_until_it_succeeds(tmp_path: Path) -> None:
@@ -318,24 +319,137 @@ async def test_a_failed_append_is_repeated_until_it_succeeds(tmp_path: Path) -> 
         await producer.begin()
         await producer.add()
         await producer.produce(b"a")
-        await producer.end()
+        assert await producer.end() == KafkaError.CONCURRENT_TRANSACTIONS
         back.mended = True
         await trio.sleep(2)
+        assert await producer.end() == 0
         assert await producer.add() == 0
         assert await values(client) == [b"a"]
 
 
-async def test_a_stream_that_was_deleted_does_not_hold_up_the_others(front: GroupFront) -> None:
+# ---- streams that take no records any more ---------------------------------------------------------------------------
+
+OTHER = StreamRef(BASIN, "other")
+
+
+async def both(client: GroupClient, front: GroupFront) -> TxnProducer:
+    """Return a producer with an open transaction on the stream `other` and on the topic, and an offset."""
     await front.create("other")
+    producer = TxnProducer(client)
+    await producer.begin()
+    for topic in ("other", TOPIC):
+        assert await producer.add(topic) == 0
+        assert (await producer.produce(b"a", topic=topic, sequence=0)).error_code == 0
+    await producer.add_group()
+    assert await producer.commit_offset(7) == 0
+    return producer
+
+
+async def test_a_sealed_stream_is_not_added_to_a_transaction(front: GroupFront) -> None:
+    await front.create("other")
+    await front.back.perform(Seal(OTHER))
     async with front.connected() as client:
         producer = TxnProducer(client)
         await producer.begin()
-        for topic in ("other", TOPIC):
-            await producer.add(topic)
-            await producer.produce(b"a", topic=topic, sequence=0)
-        await front.back.perform(DeleteStream(StreamRef(BASIN, "other")))
+        assert await producer.add("other") == KafkaError.POLICY_VIOLATION
+        assert (await producer.produce(b"a", topic="other")).error_code == KafkaError.INVALID_TXN_STATE
+
+
+async def test_a_producer_aborts_what_could_not_begin(front: GroupFront) -> None:
+    """librdkafka does so, and takes any other answer as fatal; an abort after a commit is refused as before."""
+    await front.create("other")
+    await front.back.perform(Seal(OTHER))
+    async with front.connected() as client:
+        producer = TxnProducer(client)
+        await producer.begin()
+        for _ in range(2):  # in the first transaction, and after one that is committed
+            assert await producer.add("other") == KafkaError.POLICY_VIOLATION
+            for _ in range(2):  # a repetition, whose answer was lost
+                assert await producer.end(commit=False) == 0
+            await producer.add()
+            assert (await producer.produce(b"a")).error_code == 0
+            assert await producer.add("other") == KafkaError.POLICY_VIOLATION
+            assert await producer.end() == 0
+            assert await producer.end(commit=False) == KafkaError.INVALID_TXN_STATE
+        assert await values(client) == [b"a", b"a"]
+
+
+@pytest.mark.parametrize("end", [Seal(OTHER), DeleteStream(OTHER)])
+async def test_nothing_is_committed_if_a_stream_takes_no_records_any_more(
+    front: GroupFront, end: Operation[object]
+) -> None:
+    async with front.connected() as client:
+        producer = await both(client, front)
+        await front.back.perform(end)
+        for _ in range(2):  # a repetition, whose answer was lost
+            assert await producer.end() == KafkaError.UNKNOWN_PRODUCER_ID
+        assert await producer.end(commit=False) == 0
+        assert await values(client) == []
+        assert (await client.committed()).committed_offset == -1
+        await producer.add()
+        await producer.produce(b"b", sequence=1)
         assert await producer.end() == 0
+        assert await values(client) == [b"b"]
+
+
+async def test_a_producer_whose_commit_failed_may_also_ask_for_its_next_epoch(front: GroupFront) -> None:
+    async with front.connected() as client:
+        producer = await both(client, front)
+        await front.back.perform(Seal(OTHER))
+        assert await producer.end() == KafkaError.UNKNOWN_PRODUCER_ID
+        assert await producer.begin(fresh=False) == 0
+        await producer.add()
+        await producer.produce(b"b")
+        assert await producer.end() == 0
+        assert await values(client) == [b"b"]
+
+
+class SealsFirst(DecodedBack):
+    """A back on which another client seals a stream between the decision for a commit and its first append."""
+
+    sealed = False
+
+    async def perform(self, operation: Operation[object]) -> object:  # type: ignore[override]
+        if isinstance(operation, AppendAs) and not self.sealed:
+            self.sealed = True
+            await self._inner.perform(Seal(OTHER))
+        return await self._inner.perform(operation)
+
+
+async def test_a_stream_that_is_sealed_during_a_commit_makes_it_fail(tmp_path: Path) -> None:
+    """The producer is told, also after a restart, the offsets are not committed, and the other streams do not wait."""
+    async with started(tmp_path) as front, front.connected() as client:
+        front.front.transactions._back = SealsFirst(front.back)
+        producer = await both(client, front)
+        assert await producer.end() == KafkaError.UNKNOWN_PRODUCER_ID
         assert await values(client) == [b"a"]
+    async with started(tmp_path) as front, front.connected() as client:
+        producer.client = client
+        assert await producer.end() == KafkaError.UNKNOWN_PRODUCER_ID
+        assert (await client.committed()).committed_offset == -1
+        assert await producer.end(commit=False) == 0
+        assert await producer.add() == 0
+        await producer.produce(b"b", sequence=1)
+        assert await producer.end() == 0
+        assert await producer.end(commit=False) == KafkaError.INVALID_TXN_STATE
+        assert await values(client) == [b"a", b"b"]
+
+
+class CannotMatch(DecodedBack):
+    """A back without conditional appends."""
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return super().capabilities - {Capability.MATCH_SEQ_NUM}
+
+
+async def test_a_back_without_conditional_appends_tells_that_a_stream_is_gone(tmp_path: Path) -> None:
+    async with started(tmp_path) as front, front.connected() as client:
+        front.front.transactions._back = CannotMatch(front.back)
+        producer = await both(client, front)
+        await front.back.perform(DeleteStream(OTHER))
+        assert await producer.end() == KafkaError.UNKNOWN_PRODUCER_ID
+        assert await values(client) == []
 
 
 async def test_nothing_of_a_transaction_is_left_behind(front: GroupFront) -> None:
