@@ -102,6 +102,8 @@ class Member:
 
     def _listen(self) -> None:
         for line in self.process.stdout or ():
+            if not line.endswith("\n"):
+                break  # it was killed within a line
             word, *rest = line.split()
             if word == "assigned":
                 self.assigned.append([int(one) for one in rest])

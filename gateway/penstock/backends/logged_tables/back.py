@@ -134,7 +134,7 @@ class LoggedTables(Back):
             return None if self._loaded else f"the gateway's state is being read from {self._log.where}"
         if self._loaded and trio.current_time() - self._failing[0] < self._log.recover_seconds:
             return None
-        return f"the gateway's state cannot be read from {self._log.where}"
+        return f"the gateway's state cannot be read: {self._failing[1].message}"
 
     @property
     def capabilities(self) -> frozenset[Capability]:

@@ -190,7 +190,7 @@ async def test_a_gateway_waits_for_its_state_and_says_so(autojump_clock: MockClo
             assert back.trouble == "the gateway's state is being read from the shared log"
             for _ in range(3):
                 await trio.sleep(20)
-                assert back.trouble == "the gateway's state cannot be read from the shared log"
+                assert back.trouble == "the gateway's state cannot be read: at 192.0.2.1: no"
             with Fails(FailureCode.HOT_SERVER, "the gateway's state cannot be read: at 192.0.2.1"):
                 await items(back)
             end.why = FailureCode.STORAGE
@@ -203,7 +203,7 @@ async def test_a_gateway_waits_for_its_state_and_says_so(autojump_clock: MockClo
             await trio.sleep(20)
             assert back.trouble is None
             await trio.sleep(20)
-            assert back.trouble == "the gateway's state cannot be read from the shared log"
+            assert back.trouble == "the gateway's state cannot be read: at 192.0.2.1: no"
     told = [(line["event"], line["where"], line.get("reason")) for line in lines]
     waiting = [("waiting_for_state", end.where, f"{why}: at 192.0.2.1: no") for why in ("hot_server", "storage")]
     assert told == [*waiting, ("state_reached", end.where, None), waiting[0]]
