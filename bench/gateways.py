@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 from brokers import ApacheKafka, BrokerBench
 from duties import DEPTH, S2S, Row, batch_count, tail_of
-from servers import Gateway, Server, Unavailable, free_port, wait_for
+from servers import Gateway, Relay, Unavailable
 
 __all__ = ["GATEWAYS", "ONE", "THREE", "GatewaysBench"]
 
@@ -52,37 +49,6 @@ format = "json"
     _LISTENERS = 1
 
 
-class Balancer(Server):
-    """haproxy, which gives connections to these ports in turn."""
-
-    _CONFIG = """\
-global
-    nbthread 1
-    maxconn 1000
-defaults
-    mode tcp
-    balance roundrobin
-    timeout connect 5s
-    timeout client 60s
-    timeout server 60s
-listen balancer
-    bind 127.0.0.1:{port}
-{servers}
-"""
-
-    def __init__(self, directory: Path, ports: Sequence[int]) -> None:
-        program = shutil.which("haproxy")
-        if program is None:
-            raise Unavailable("haproxy is not installed (apt-get install haproxy): its rows are left out")
-        directory.mkdir()
-        self.port = free_port()
-        config = directory / "haproxy.cfg"
-        servers = "\n".join(f"    server gateway-{port} 127.0.0.1:{port}" for port in ports)
-        config.write_text(self._CONFIG.format(port=self.port, servers=servers))
-        self.process = subprocess.Popen([program, "-q", "-db", "-f", str(config)], stdin=subprocess.DEVNULL)
-        wait_for(self.port, self.process)
-
-
 class GatewaysBench(BrokerBench):
     """See `Bench`."""
 
@@ -116,7 +82,7 @@ class GatewaysBench(BrokerBench):
                     run()
             yield from self._rows(GATEWAYS, size, _CONNECTIONS, candidates)
 
-    def _balanced(self, stack: ExitStack, name: str, broker: int) -> tuple[Balancer, list[StatelessGateway]]:
+    def _balanced(self, stack: ExitStack, name: str, broker: int) -> tuple[Relay, list[StatelessGateway]]:
         servers = [
             stack.enter_context(
                 StatelessGateway(self._directory / f"{name}-{index}".replace(" ", "-"), self._command, broker=broker)
@@ -124,7 +90,7 @@ class GatewaysBench(BrokerBench):
             for index in range(_COUNTS[name])
         ]
         ports = [server.s2_port for server in servers]
-        return stack.enter_context(Balancer(self._directory / f"balancer-{len(ports)}", ports)), servers
+        return stack.enter_context(Relay(self._directory / f"balancer-{len(ports)}", *ports)), servers
 
     def _appended(self, port: int, streams: list[str], size: int, **bounds: float) -> dict[str, object]:
         work = {"size": size, "count": batch_count(size), "depth": DEPTH}

@@ -283,7 +283,7 @@ class Source(Server):
 
 
 class Relay(Server):
-    """haproxy as a plain TCP relay in front of what listens on `back`."""
+    """haproxy as a plain TCP relay in front of what listens on `backs`, which get connections in turn."""
 
     _CONFIG = """\
 global
@@ -292,16 +292,17 @@ global
     tune.bufsize 65536
 defaults
     mode tcp
+    balance roundrobin
     timeout connect 5s
     timeout client 60s
     timeout server 60s
 listen relay
     {option}
     bind 127.0.0.1:{port}
-    server back 127.0.0.1:{back}
+{servers}
 """
 
-    def __init__(self, directory: Path, back: int, *, splice: bool = False) -> None:
+    def __init__(self, directory: Path, *backs: int, splice: bool = False) -> None:
         """`splice`: the kernel moves the bytes between the sockets, without haproxy's buffers."""
         program = shutil.which("haproxy")
         if program is None:
@@ -309,9 +310,9 @@ listen relay
         directory.mkdir()
         self.port = free_port()
         config = directory / "haproxy.cfg"
-        config.write_text(
-            self._CONFIG.format(port=self.port, back=back, option="option splice-response" if splice else "")
-        )
+        servers = "\n".join(f"    server back-{back} 127.0.0.1:{back}" for back in backs)
+        option = "option splice-response" if splice else ""
+        config.write_text(self._CONFIG.format(port=self.port, servers=servers, option=option))
         self.process = subprocess.Popen([program, "-q", "-db", "-f", str(config)], stdin=subprocess.DEVNULL)
         wait_for(self.port, self.process)
 

@@ -134,7 +134,7 @@ class LoggedTables(Back):
             return None if self._loaded else f"the gateway's state is being read from {self._log.where}"
         if self._loaded and trio.current_time() - self._failing[0] < self._log.recover_seconds:
             return None
-        return f"the gateway's state cannot be read: {self._failing[1].message}"
+        return _unread(self._failing[1])
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -234,7 +234,7 @@ class LoggedTables(Back):
                 await self._news.park()
             return
         why = (
-            f"the gateway's state cannot be read: {self._failing[1].message}"
+            _unread(self._failing[1])
             if self._failing
             else f"it was read up to {self._end} of {end} in {self._log.recover_seconds:g} s"
         )
@@ -365,3 +365,7 @@ async def open_logged_tables(changes: ChangeLog, max_bytes: int) -> AsyncIterato
     async with background() as nursery:
         nursery.start_soon(tables.run)
         yield tables
+
+
+def _unread(failure: Failure) -> str:
+    return f"the gateway's state cannot be read: {failure.message}"
