@@ -41,7 +41,8 @@ from penstock.protocols.segment.back import SegmentBackSettings, open_segment
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, Truncate
 from penstock_codecs.compression import Compression
 from penstock_codecs.durable import AppendRequest, spell_offset
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed
+from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
 from penstock_codecs.kafka.record_messages import (
     InitProducerIdRequest,
@@ -71,8 +72,12 @@ HOST: Final = "127.0.0.1"
 PORTS: Final = {"s2": 8080, "s3p": 7500, "segment": 12345, "durable": 4437, "kafka": 9092}
 RECOVER_SECONDS: Final = 10.0
 WAIT_SECONDS: Final = 5.0
-_NOT_DECIDED: Final = (14, 15, 51)
-"""Errors of Kafka for the end of a transaction that may be asked for again."""
+_NOT_DECIDED: Final = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.CONCURRENT_TRANSACTIONS,
+)
+"""For the end of a transaction that may be asked for again."""
 Clock = Callable[[], int]
 Open = Callable[[random.Random, Clock, Back], AbstractAsyncContextManager[Any]]
 """Makes what clients and followers call, with dice, the time of day in ms, and the store for what they keep."""
@@ -478,7 +483,10 @@ class _KafkaWay:
         partition = TopicPartition(topic, 0, whole=True)
         self._brokers.check(partition, begun.error_code)
         added = await self._brokers.ask_controller(add, AddPartitionsToTxnResponse)
-        self._brokers.check(partition, added.topics[0].partitions[0].error_code)
+        refusal = added.topics[0].partitions[0].error_code
+        if refusal == KafkaError.POLICY_VIOLATION:  # this response has no message that says it
+            raise OperationFailed(Failure(FailureCode.STREAM_SEALED, f"stream {topic} is sealed"))
+        self._brokers.check(partition, refusal)
         sequence = 0
         for bodies in batches:
             batch = KafkaBatch(
@@ -500,7 +508,7 @@ class _KafkaWay:
 
         async def commit() -> bool:
             ended = await self._brokers.ask_controller(EndTxnRequest(**who, committed=True), EndTxnResponse)
-            assert ended.error_code in (0, *_NOT_DECIDED), ended
+            assert ended.error_code in (0, KafkaError.UNKNOWN_PRODUCER_ID, *_NOT_DECIDED), ended
             return not ended.error_code
 
         return commit

@@ -2,10 +2,10 @@
 
     python -m support.kafka.member LIBRARY SERVER GROUP TOPIC SESSION_MS [NAME=VALUE ...]
 
-It prints `read PARTITION OFFSET VALUE` for each record before it commits, and `done` with the same after that;
-`assigned PARTITION ...` when its partitions change. It goes on until it is killed, or its standard input ends: then it
-leaves the group. `LIBRARY`: confluent, consumer (the same with the consumer protocol, whose session the gateway has)
-or python; further settings are those of the library.
+It prints `read PARTITION OFFSET VALUE` for each record before it commits, and `done` with the same after that, or after
+a later commit that was taken while it still had the partition; `assigned PARTITION ...` when its partitions change. It
+goes on until it is killed, or its standard input ends: then it leaves the group. `LIBRARY`: confluent, consumer (the
+same with the consumer protocol, whose session the gateway has) or python; further settings are those of the library.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def confluent(
     settings = {"auto.offset.reset": "earliest", "enable.auto.commit": False, **options}
     if settings.get("group.protocol") != "consumer":
         settings |= timing
-    consumer = Consumer({"bootstrap.servers": server, "group.id": group, **settings})
+    consumer = Consumer({"bootstrap.servers": server, "group.id": group, "log_level": 2, **settings})
     mine: set[int] = set()
+    pending: list[tuple[int, int, str]] = []
 
     def assigned(_: Any, partitions: list[Any]) -> None:
         mine.update(one.partition for one in partitions)
@@ -40,18 +41,20 @@ def confluent(
 
     def revoked(_: Any, partitions: list[Any]) -> None:
         mine.difference_update(one.partition for one in partitions)
+        pending[:] = [one for one in pending if one[0] in mine]
         if settings.get("group.protocol") == "consumer":  # the classic protocol gives up all of them at each rebalance
             say("assigned", *sorted(mine))
 
     consumer.subscribe([topic], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
     while not over.is_set():
         records = [one for one in consumer.consume(MOST, timeout=0.2) if one.error() is None]
-        told = [(one.partition(), one.offset(), (one.value() or b"").decode()) for one in records]
-        for one in told:
-            say("read", *one)
-        if records and committed(consumer):
-            for one in told:
+        for record in records:
+            pending.append((record.partition(), record.offset(), (record.value() or b"").decode()))
+            say("read", *pending[-1])
+        if pending and committed(consumer):
+            for one in pending:
                 say("done", *one)
+            pending.clear()
     consumer.close()
 
 
