@@ -383,8 +383,12 @@ class _DurableWay:
 
 
 def _cannot_store(error: OperationFailed) -> bool:
-    """Return whether a failure is that of a store that cannot write or read, for which the protocol has no code."""
-    return error.failure.code is FailureCode.UPSTREAM_FAULT and '"code":"storage"' in error.failure.message
+    """Return whether a failure is that of a store that cannot write or read, for which the protocol has no code.
+
+    The answer to a HEAD has no body that names it.
+    """
+    code, message = error.failure.code, error.failure.message
+    return code is FailureCode.UPSTREAM_FAULT and ('"code":"storage"' in message or message.endswith(": status 500"))
 
 
 class _DurableCursor:
