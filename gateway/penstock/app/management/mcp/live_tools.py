@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
@@ -22,6 +23,8 @@ from penstock.core.errors import CannotStart
 __all__ = ["live_tools"]
 
 _TAIL_SECONDS: Final = 5.0
+_ORDINAL: Final = re.compile("[0-9]{1,19}")
+"""The ordinal of a message, at the end of a cursor."""
 
 
 def live_tools(overview: Overview, controls: Controls, page_events: PageEvents) -> list[Tool[Any]]:
@@ -159,8 +162,10 @@ def _place(events: PageEvents, cursor: str | None) -> tuple[int, int]:
         return events.number, 0
     name, _, last = cursor.rpartition("-")
     number = events.number_of(name)
-    if number is None or not (last.isascii() and last.isdigit()):
+    if number is None:
         raise ToolFailed("cursor: the gateway was restarted since; call without a cursor")
+    if _ORDINAL.fullmatch(last) is None:
+        raise ToolFailed(f"cursor: {cursor!r:.80} is none that a call returned; call without a cursor")
     return number, int(last)
 
 

@@ -247,6 +247,9 @@ async def test_tail_shows_what_passes_and_goes_on_at_its_cursor(agent: Agent) ->
     third = await tailed(agent, tap, lambda: says(b"four"), cursor=second["next_cursor"], stream="other", seconds=0.1)
     assert third["messages"] == [] and third["missed"] == 0
     assert (await agent.call("tail", cursor=third["next_cursor"], seconds=0.1))["messages"] == []
+    place = third["next_cursor"].rpartition("-")[0]
+    for ordinal in ("", "x", "٣", "1" * 20):
+        assert "is none that a call returned" in await agent.fails("tail", cursor=f"{place}-{ordinal}")
 
 
 async def test_tail_counts_what_came_too_fast(agent: Agent) -> None:
