@@ -42,11 +42,11 @@ NOTES: Final = "map<string, array<string>>"
 """The type of the gateway's notes on a connection: values by key."""
 
 RECORDS: Final = (
-    Column("stream", "string", "the stream's name: `basin/stream`, for S3P the name alone"),
+    Column("stream", "string", "the stream's name: `basin/stream`, for S3P and Durable Streams the name alone"),
     Column(
         "seq_num",
         "bigint",
-        "the record's sequence number, without gaps; for S3P and segments the query numbers records from 0",
+        "the record's sequence number, without gaps; in other protocols than S2 the query numbers records from 0",
     ),
     Column("timestamp", "timestamp", "the record's timestamp, in ms; null over the segment protocol, which has none"),
     Column("headers", HEADERS, "name and value of each header, in order; usually empty"),

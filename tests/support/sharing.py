@@ -61,7 +61,7 @@ SLOW = {
         "pipeline/report": "gather page",
         "pipeline/running": "cluster",
         "pipeline/sink": "exactly_once real_gateway sink_spark",
-        "pipeline/source": "spark",
+        "pipeline/source": "durable_spark spark",
         "shipping": "helm light_environment under_systemd wheel",
     }.items()
     for name in names.split()

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from penstock_codecs.durable.content import broken
 from penstock_codecs.durable.media import essence
+from penstock_codecs.durable.offsets import is_offset
 from penstock_codecs.durable.requests import CLOSED, AppendRequest, Header, LiveMode, is_true
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, printable
 
@@ -31,7 +32,6 @@ __all__ = [
 
 BEGINNING: Final = "-1"
 """The offset of the first byte or message that a server still has."""
-_OFFSET: Final = re.compile(r"[!-~]{1,256}")
 _CODES: Final = {
     401: FailureCode.AUTHN,
     403: FailureCode.PERMISSION_DENIED,
@@ -132,6 +132,6 @@ def failure_of_answer(status: int, header: Header, body: bytes) -> Failure:
 
 def _offset(header: Header) -> str | None:
     offset = header("stream-next-offset")
-    if offset is not None and _OFFSET.fullmatch(offset) is None:
+    if offset is not None and not is_offset(offset):
         raise broken(f"stream-next-offset {offset!r:.80} is no offset")
     return offset

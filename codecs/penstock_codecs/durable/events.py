@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 
 from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
 from penstock_codecs.durable.media import is_json, is_text, join_messages, split_messages
-from penstock_codecs.durable.offsets import parse_offset
+from penstock_codecs.durable.offsets import is_offset
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError
 from penstock_codecs.http.event_stream import EventParser, RawEvent
 from penstock_codecs.limits import MIB
@@ -202,9 +202,9 @@ class DurableEventsClient:
 def _decode_control(data: bytes) -> Control:
     try:
         shape = _control.decode(data)
-        if not isinstance(parse_offset(shape.stream_next_offset), int):
-            raise _remote(f"streamNextOffset {shape.stream_next_offset!r} is no offset of a record")
-    except (msgspec.DecodeError, UnicodeDecodeError, OperationFailed) as error:
+        if not is_offset(shape.stream_next_offset):
+            raise _remote(f"streamNextOffset {shape.stream_next_offset!r:.80} is no offset of a record")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _remote(f"a control event is malformed: {error}") from None
     except RecursionError:
         raise _remote("a control event is nested too deeply") from None

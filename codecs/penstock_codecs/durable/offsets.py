@@ -13,11 +13,13 @@ from typing import Final
 
 from penstock_codecs.failures import FailureCode, fail
 
-__all__ = ["FIRST", "MOST_RECORDS", "Sentinel", "parse_offset", "spell_offset"]
+__all__ = ["FIRST", "MOST_RECORDS", "Sentinel", "is_offset", "parse_offset", "spell_offset"]
 
 MOST_RECORDS: Final = 10**16 - 1
 """The largest sequence number that an offset can express."""
 _OFFSET: Final = re.compile(r"([0-9]{16})_0{16}")
+
+_OPAQUE: Final = re.compile(r"[!-~]{1,256}")
 
 
 class Sentinel(Enum):
@@ -30,6 +32,12 @@ class Sentinel(Enum):
 
 
 _SENTINELS: Final = {"-1": Sentinel.BEGINNING, "now": Sentinel.NOW}
+
+
+def is_offset(text: str) -> bool:
+    """Return whether a server may tell this offset: 1 to 256 visible ASCII characters, and no sentinel. A client
+    compares offsets of one stream as text, and does not interpret them."""
+    return bool(_OPAQUE.fullmatch(text)) and text not in _SENTINELS
 
 
 def spell_offset(seq_num: int) -> str:

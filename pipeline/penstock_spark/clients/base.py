@@ -10,21 +10,27 @@ cannot be reached or goes away; the client can be used again after either.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from penstock_codecs.model import Columns, Headers, StreamPosition
 
-__all__ = ["Appender", "NumberedAppender", "ReadPosition", "ReadResult", "StreamClient"]
+__all__ = ["ROW_BITS", "Appender", "NumberedAppender", "ReadPosition", "ReadResult", "StreamClient"]
+
+ROW_BITS: Final = 32
+"""Bits of a `NumberedAppender`'s number that count the rows of a batch. Those above are the number of the batch."""
 
 
 class ReadPosition(NamedTuple):
     """The position of a reader in a stream: before the record with sequence number `seq_num`.
 
     `place`: how a protocol without sequence numbers finds the record again: in S3P the smallest identifier that it may
-    have (`ms-seq`), in segments its byte offset; "" for S2, where the number is the place. In S3P and segments
-    `seq_num` is counted from 0 at the first record that a query finds in the stream; it equals S2's number unless
-    records before it were trimmed.
+    have (`ms-seq`), in segments its byte offset, in Durable Streams an offset and a number of records behind it; "" for
+    S2, where the number is the place. Without sequence numbers, `seq_num` is counted from 0 at the first record that a
+    query finds in the stream; it equals S2's number unless records before it were trimmed.
+
+    Positions of one stream are ordered by places that are one or two numbers, `N` or `N-N`. Other places are visible
+    ASCII characters with a comma, and have no order: there `seq_num` decides.
     """
 
     seq_num: int
@@ -49,7 +55,7 @@ class StreamClient(Protocol):
 
     def streams(self, prefix: str = "") -> Iterator[str]:
         """Return the names of the streams that begin with `prefix`, sorted. Raises NOT_IMPLEMENTED if the protocol has
-        no listing (S3P; segments without a controller)."""
+        no listing (S3P; Durable Streams; segments without a controller)."""
 
     def require(self, stream: str) -> None:
         """Raise STREAM_NOT_FOUND, with the name, if looking at a missing stream would create it: S2 has basins in which
@@ -92,11 +98,11 @@ class StreamClient(Protocol):
         """
 
     def appender(self, stream: str) -> Appender:
-        """Return an appender to a stream. Raises NOT_IMPLEMENTED for S3P and segments, which have no appends on
+        """Return an appender to a stream. Raises NOT_IMPLEMENTED except for S2: other protocols have no appends on
         condition of a sequence number."""
 
     def numbered_appender(self, stream: str, writer: UUID) -> NumberedAppender:
-        """Return an appender to a stream on behalf of a writer. Raises NOT_IMPLEMENTED except for segments."""
+        """Return an appender to a stream on behalf of a writer. Raises NOT_IMPLEMENTED for S2 and S3P."""
 
     def create(self, stream: str, *, endless: bool = False) -> bool:
         """Create a stream and return True; return False if it exists, and leave it as it is. `endless`: keep its
@@ -151,7 +157,7 @@ class NumberedAppender(Protocol):
 
     last: int | None
     """Number of the writer's last stored event when this was opened (on construction), or None if the server does not
-    know the writer."""
+    know the writer. Numbers count the events of a batch from 1; see ROW_BITS."""
 
     acknowledged: int
     """As in `Appender`."""

@@ -8,7 +8,7 @@
 | rows of a stream gathered to appends; their digest | `cutting`, `digest` |
 | search for rows that are stored | `marker` |
 | the beginning of a batch; the last batch committed | `ledger`, `entries` |
-| appends to one stream, until they are stored | `appending`, with `conditional` (S2) and `numbered` (segments) |
+| appends to one stream, until they are stored | `appending`, with `conditional` (S2) and `numbered` (the others) |
 | a task: its streams; the job: commit and abort | `task`, `writer` |
 | rows of one key in order | `order` |
 
@@ -35,6 +35,8 @@ block all.
 * Over the segment protocol neither marker nor ledger is needed. Its appends carry a writer's identity (here made from
   sink, partition and stream) and increasing event numbers (here the batch in the upper, the row in the lower 32 bits);
   the store accepts each number once, and reports the last one. Rows are not compared there, only counted.
+* Nor does Durable Streams need them. The writer is an idempotent producer, its epoch the batch, its sequence the row.
+  A server counts requests and not messages, so each row is a request of its own.
 * S3P supports neither and is refused. A gateway that stores streams itself takes the rows over S2S, and its S3P clients
   read them: with `headers = "drop"` under `[listeners.s3p.loss]` (docs/loss.md), as markers are headers. The same holds
   for segment clients that read what was written over S2S.

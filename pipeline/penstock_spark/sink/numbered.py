@@ -1,11 +1,11 @@
-"""Appends to one stream over the segment protocol: rows have numbers, each of which the store accepts once."""
+"""Appends to one stream on behalf of a writer: rows have numbers, each of which the server accepts once."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from penstock_codecs.failures import FailureCode
-from penstock_spark.clients.base import NumberedAppender, StreamClient
+from penstock_spark.clients.base import ROW_BITS, NumberedAppender, StreamClient
 from penstock_spark.clients.patience import Patience
 from penstock_spark.sink.appending import StreamWriter
 from penstock_spark.sink.cutting import AppendRows
@@ -14,14 +14,14 @@ from penstock_spark.sink.identity import Identity
 
 __all__ = ["MOST_BATCHES", "NumberedWriter"]
 
-_ROW_BITS: Final = 32
-_MOST_ROWS: Final = 2**_ROW_BITS - 1
+_MOST_ROWS: Final = 2**ROW_BITS - 1
 MOST_BATCHES: Final = 2**31
 """Bound of batch numbers, as an event number has 63 bits."""
 
 
 class NumberedWriter(StreamWriter):
-    """A `StreamWriter` for segments. Row 0 of a batch has event number 1, counted from the batch's base."""
+    """A `StreamWriter` for segments and Durable Streams. Row 0 of a batch has number 1, counted from the batch's
+    base."""
 
     _passed = FailureCode.STALE_WRITER_POSITION
 
@@ -32,7 +32,7 @@ class NumberedWriter(StreamWriter):
         if identity.batch >= MOST_BATCHES:
             raise SinkFailed(f"{identity}: the number of a batch must be below {MOST_BATCHES}")
         self._identity = identity
-        self._base = identity.batch << _ROW_BITS
+        self._base = identity.batch << ROW_BITS
         self._put = 0
         self._numbered: NumberedAppender | None = None
 
@@ -77,7 +77,7 @@ class NumberedWriter(StreamWriter):
         last = -1 if self._numbered.last is None else self._numbered.last
         if last >= self._base + _MOST_ROWS + 1:
             raise SinkFailed(
-                f"{self.stream}: {self._identity} comes too late: batch {last >> _ROW_BITS} was already written. "
+                f"{self.stream}: {self._identity} comes too late: batch {last >> ROW_BITS} was already written. "
                 "Batches of a sink have growing numbers; a query or job that starts again needs another sink"
             )
         if last > self._base:

@@ -23,13 +23,6 @@ def _sink_name(value: str) -> str:
     return value
 
 
-def _stream(value: str) -> str:
-    basin, slash, name = value.partition("/")
-    if not slash or not basin or not name:
-        raise ValueError(f"{value!r} is not a stream: expected `basin/stream`")
-    return value
-
-
 def _policy(value: str) -> str:
     if value not in POLICIES:
         raise ValueError(f"{value!r} is not one of {', '.join(POLICIES)}")
@@ -41,7 +34,9 @@ def _columns(value: str) -> frozenset[str]:
 
 
 OPTIONS: Final = (
-    Option("stream", _stream, None, "stream for all rows, `basin/stream`; takes precedence over the column `stream`"),
+    Option(
+        "stream", text, None, "stream for all rows, named as in the source; takes precedence over the column `stream`"
+    ),
     Option("sink", _sink_name, None, "name of the sink; by default the id of the streaming query"),
     Option(
         "batch",
@@ -128,6 +123,9 @@ def _against_protocol(given: Mapping[str, str], values: Mapping[str, Any], plugi
     """Return what the protocol lacks, or needs. An option with an invalid value counts as set."""
     if plugin.appends is None:
         return [f"endpoint: {plugin.no_appends}"]
+    stream = values["stream"]
+    if plugin.basins and stream is not None and not all(stream.partition("/")):
+        return [f"stream: {stream!r} is not a stream: expected `basin/stream`"]
     if plugin.appends is not Deduplication.EXPECTED:
         return []
     if "ledger" not in given and "stream" not in given:

@@ -15,6 +15,7 @@ T is a time in ISO 8601 with its time zone, or ms since 1970. A JSON object sets
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
@@ -54,6 +55,7 @@ class Bound(NamedTuple):
 EARLIEST: Final = Bound("earliest")
 LATEST: Final = Bound("latest")
 _WORDS: Final = ("earliest", "latest")
+_ORDERED: Final = re.compile(r"\d+(-\d+)?", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -150,8 +152,9 @@ _VALUES: Final[dict[str, Callable[[str], int]]] = {"seq_num": _whole, "timestamp
 
 
 def order(mark: ReadPosition) -> tuple[int, ...]:
-    """Return a sort key for places of one stream, even if their numbers were counted from different beginnings."""
-    return tuple(map(int, mark.place.split("-"))) if mark.place else (mark.seq_num,)
+    """Return a sort key for places of one stream, even if their numbers were counted from different beginnings, as far
+    as the places have an order (`ReadPosition`)."""
+    return tuple(map(int, mark.place.split("-"))) if _ORDERED.fullmatch(mark.place) else (mark.seq_num,)
 
 
 def resolve_bound(client: StreamClient, stream: str, bound: Bound) -> ReadPosition:

@@ -150,6 +150,12 @@ def test_other_events_and_comments_are_skipped() -> None:
     ]
 
 
+def test_offsets_are_any_servers() -> None:
+    """They are opaque: a client keeps them as they are."""
+    control = b'event: control\ndata:{"streamNextOffset":"01JQXK5V00/7","upToDate":true}\n\n'
+    assert received(EventMode.TEXT, control) == [Control("01JQXK5V00/7", up_to_date=True)]
+
+
 @pytest.mark.parametrize(
     ("mode", "event", "why"),
     [
@@ -159,10 +165,13 @@ def test_other_events_and_comments_are_skipped() -> None:
         (EventMode.JSON, b"event: data\ndata:[1,\n\n", "JSON"),
         *(
             (EventMode.TEXT, b"event: control\ndata:%b\n\n" % bad, "control")
-            for bad in (b"x", b"{}", b"[]", b'{"streamNextOffset":"x"}', b"[" * 5000, b'{"streamNextOffset":"\xff"}')
+            for bad in (b"x", b"{}", b"[]", b"[" * 5000, b'{"streamNextOffset":"\xff"}')
         ),
         (EventMode.TEXT, b'event: control\ndata:{"x":' + b"[" * 5000 + b"\n\n", "control event is nested too deeply"),
-        (EventMode.TEXT, b'event: control\ndata:{"streamNextOffset":"now"}\n\n', "no offset"),
+        *(
+            (EventMode.TEXT, b'event: control\ndata:{"streamNextOffset":"%b"}\n\n' % bad, "no offset")
+            for bad in (b"now", b"-1", b"", b"a b", b"a" * 257)
+        ),
         (
             EventMode.TEXT,
             b'event: control\ndata:{"streamNextOffset":"%b","streamCursor":"x"}\n\n' % spell_offset(1).encode(),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock_codecs.durable import FIRST, MOST_AHEAD, Sentinel, next_cursor, parse_offset, spell_offset
 from penstock_codecs.durable.cursors import EPOCH, INTERVAL_SECONDS, parse_cursor
-from penstock_codecs.durable.offsets import MOST_RECORDS
+from penstock_codecs.durable.offsets import MOST_RECORDS, is_offset
 from penstock_codecs.failures import FailureCode, OperationFailed
 
 NUMBERS = st.integers(0, MOST_RECORDS)
@@ -81,3 +81,13 @@ def test_cursors_of_clients(text: str | None, cursor: int | None) -> None:
 def test_bad_cursors(text: str) -> None:
     with pytest.raises(OperationFailed, match="cursor"):
         parse_cursor(text)
+
+
+@pytest.mark.parametrize("text", ["0", "01JQXK5V00", FIRST, "a" * 256, "7,-1", "~!"])
+def test_any_servers_offsets_are_taken(text: str) -> None:
+    assert is_offset(text)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "now", "a" * 257, "a b", "ä", "1\n"])
+def test_what_is_no_servers_offset(text: str) -> None:
+    assert not is_offset(text)

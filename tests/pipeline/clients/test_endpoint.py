@@ -40,7 +40,7 @@ def test_what_addresses_mean(text: str, options: dict[str, str], expected: Endpo
     ("text", "options", "faults"),
     [
         ("", {}, ["endpoint: an address is missing"]),
-        ("ftp://h", {}, ["endpoint: ftp:// is none of http://"]),
+        ("ftp://h", {}, ["endpoint: ftp:// is none of durable://"]),
         ("http://", {}, ["'http://' names no host"]),
         ("http://h:0", {}, ["the port must be from 1 to 65535"]),
         ("http://h:x", {}, ["'http://h:x' is no address"]),
@@ -51,7 +51,7 @@ def test_what_addresses_mean(text: str, options: dict[str, str], expected: Endpo
         ("s3p://{basin}.h", {}, ["s3p has no hosts with '{basin}.'"]),
         ("http://x.{basin}.h", {}, ["'x.{basin}.h' is no host"]),
         ("http://h", {"protocol": "s3p"}, ["http:// is not s3p"]),
-        ("http://h", {"protocol": "tcp"}, ["protocol: 'tcp' is none of s2s, s3p, segment"]),
+        ("http://h", {"protocol": "tcp"}, ["protocol: 'tcp' is none of durable, s2s, s3p, segment"]),
         ("https://h", {"ca_file": "/nowhere/ca.pem"}, ["ca_file: cannot read /nowhere/ca.pem: No such file"]),
         ("http://h", {"ca_file": __file__}, ["ca_file: the endpoint is without TLS"]),
         ("https://h", {"key_file": __file__}, ["key_file: a key without certificate_file"]),

@@ -22,10 +22,10 @@ LAYOUT = ColumnLayout(f"{BASIN}/sink-killed", headers=False, timestamp=False)
 SIZE = 3000
 
 
-@pytest.mark.parametrize("protocol", ["s2s", "segment"])
+@pytest.mark.parametrize("protocol", ["s2s", "segment", "durable"])
 def test_a_gateway_that_is_killed_while_a_task_writes(fresh_gateway: GatewayProcess, protocol: str) -> None:
-    port = fresh_gateway.s2_port if protocol == "s2s" else fresh_gateway.segment_port
-    endpoint = Endpoint(protocol, "127.0.0.1", port)
+    ports = {"s2s": fresh_gateway.s2_port, "segment": fresh_gateway.segment_port, "durable": fresh_gateway.durable_port}
+    endpoint = Endpoint(protocol, "127.0.0.1", ports[protocol])
     ledger = f"{BASIN}/penstock-sink.killed" if protocol == "s2s" else ""
 
     def batches(meanwhile: Callable[[], object]) -> Iterator[pa.RecordBatch]:

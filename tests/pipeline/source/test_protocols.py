@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from pyspark.sql.datasource import DataSourceReader, Filter, GreaterThanOrEqual, LessThan
@@ -31,6 +32,7 @@ PROTOCOLS = {
     "s2s": ("http://127.0.0.1:{0.s2_port}", BASIN + "/{}"),
     "s3p": ("s3p://127.0.0.1:{0.s3p_port}", "{}"),
     "segment": ("segment://127.0.0.1:{0.segment_port}", BASIN + "/{}"),
+    "durable": ("durable://127.0.0.1:{0.durable_port}", "{}"),
     "controller": ("pravega://127.0.0.1:{0.controller_port}", BASIN + "/{}"),
 }
 """Addresses, and what a stream is called."""
@@ -49,6 +51,15 @@ def client(gateway: GatewayProcess) -> Iterator[StreamClient]:
 @pytest.fixture
 def name() -> str:
     return f"source-protocols-{next(_numbers)}"
+
+
+@pytest.fixture(autouse=True)
+def json_stream(request: pytest.FixtureRequest, gateway: GatewayProcess, name: str) -> None:
+    """Durable Streams: the stream exists as one of JSON, since a stream of bytes has no records there."""
+    if getattr(request.node, "callspec", None) and request.node.callspec.params.get("protocol") == "durable":
+        kind = {"content-type": "application/json"}
+        with urlopen(Request(gateway.durable_url + name, method="PUT", headers=kind), timeout=20):
+            pass
 
 
 def fill(client: StreamClient, name: str, count: int, headers: dict[int, tuple[Header, ...]] | None = None) -> None:
