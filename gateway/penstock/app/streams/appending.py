@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,7 +16,7 @@ from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import Headers, StreamPosition, StreamRef, metered_size
 from penstock_codecs.operations import Append, Appended
 
-__all__ = ["AppendSettings", "AppendSummary", "append_input"]
+__all__ = ["AppendSettings", "AppendSummary", "append_input", "divided"]
 
 _BATCH_BYTES: Final = S2_MAX_BATCH_BYTES // 2
 """Metered bytes of a batch; the rest of what servers allow is for envelopes."""
@@ -98,14 +98,15 @@ async def append_input(
 async def _batches(pieces: AsyncGenerator[bytes, None], parser: RecordParser) -> AsyncGenerator[list[NewRecord], None]:
     async with aclosing(pieces):
         async for piece in pieces:
-            for batch in _divided(parser.receive(piece)):
+            for batch in divided(parser.receive(piece)):
                 yield batch
-    for batch in _divided(parser.end()):
+    for batch in divided(parser.end()):
         yield batch
 
 
-def _divided(records: Iterator[NewRecord]) -> Iterator[list[NewRecord]]:
-    """Divide records into batches. Raises BadInput when those before the wrong one have been yielded."""
+def divided(records: Iterable[NewRecord]) -> Iterator[list[NewRecord]]:
+    """Divide records into batches that any server takes. Raises BadInput when those before the wrong one have been
+    yielded."""
     batch: list[NewRecord] = []
     size = 0
     wrong: BadInput | None = None

@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple
 from penstock.app.bootstrap import open_store
 from penstock.app.config import Config
 from penstock.app.host import HostServices, OpenEmbedded
+from penstock.app.streams.appending import divided
+from penstock.app.streams.formats import NewRecord
 from penstock.core.address import Address
 from penstock.core.back import Back
 from penstock.core.config_fields import DEFAULT_BASIN, check_basin, check_stream
@@ -29,7 +31,7 @@ from penstock_analysis.dialogue import Message, SeenRecord
 from penstock_analysis.dialogue.dialogues import Dialogues
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.limits import MIB
-from penstock_codecs.model import Headers, RecordId, StreamRef, metered_size
+from penstock_codecs.model import RecordId, StreamRef, metered_size
 from penstock_codecs.operations import Append, EnsureBasin, EnsureStream, FromSeqNum, Trim
 from penstock_codecs.streams import BasinConfig, Retention, StreamConfig
 
@@ -38,9 +40,7 @@ __all__ = ["ForkedRecords", "StreamFork", "open_fork", "parse_fork", "stream_rec
 MOST_BYTES: Final = 1024 * MIB
 """Most metered bytes of the forked records, which are held in memory while the recording is read."""
 _AT_ONCE: Final = 500
-"""Most records of one append."""
-_BATCH_BYTES: Final = MIB // 2
-"""Most metered bytes of one append, unless a single record has more."""
+"""Most records of one append of those that are trimmed."""
 _BASIN: Final = BasinConfig(
     default_stream_config=StreamConfig(retention=Retention(None)),
     create_stream_on_append=True,
@@ -71,18 +71,11 @@ def parse_fork(text: str) -> StreamFork:
 
 
 @dataclass(slots=True)
-class _Seed:
-    body: bytes
-    headers: Headers
-    timestamp: int | None
-
-
-@dataclass(slots=True)
 class ForkedRecords:
     """The recorded records of streams to fork, as far as recordings were read."""
 
     forks: tuple[StreamFork, ...]
-    _found: dict[StreamRef, dict[Any, _Seed]] = field(default_factory=dict)
+    _found: dict[StreamRef, dict[Any, NewRecord]] = field(default_factory=dict)
     _size: int = 0
 
     def load(self, events: Iterable[CaptureEvent]) -> None:
@@ -107,12 +100,12 @@ class ForkedRecords:
         found = self._found.setdefault(stream, {})
         if place in found:
             return
-        found[place] = _Seed(body, record.headers, timestamp)
+        found[place] = NewRecord(body, record.headers, timestamp)
         self._size += metered_size([body], {0: record.headers})
         if self._size > MOST_BYTES:
             raise CannotStart(f"--fork: the recorded records are more than {MOST_BYTES} bytes")
 
-    def of(self, fork: StreamFork) -> tuple[int, list[_Seed]]:
+    def of(self, fork: StreamFork) -> tuple[int, list[NewRecord]]:
         """Return the first sequence number and the records of a fork. Raises CannotStart if the recording does not have
         all of them."""
         found = self._found.get(fork.stream)
@@ -177,14 +170,14 @@ def open_fork(records: ForkedRecords) -> AbstractAsyncContextManager[Mapping[str
 
 
 @asynccontextmanager
-async def _gateway(streams: Mapping[StreamRef, tuple[int, list[_Seed]]]) -> AsyncIterator[Mapping[str, Address]]:
+async def _gateway(streams: Mapping[StreamRef, tuple[int, list[NewRecord]]]) -> AsyncIterator[Mapping[str, Address]]:
     services = HostServices(open_embedded=_seeded(streams))
     async with open_gateway(services=services) as (_, addresses):
         yield addresses
 
 
 def _seeded(
-    streams: Mapping[StreamRef, tuple[int, list[_Seed]]],
+    streams: Mapping[StreamRef, tuple[int, list[NewRecord]]],
 ) -> OpenEmbedded:
     @asynccontextmanager
     async def opened(config: Config, watch: Watch) -> AsyncIterator[Back]:
@@ -199,29 +192,15 @@ def _seeded(
     return opened
 
 
-async def _fill(back: Back, stream: StreamRef, first: int, seeds: list[_Seed]) -> None:
+async def _fill(back: Back, stream: StreamRef, first: int, seeds: list[NewRecord]) -> None:
     """Append the records from the sequence number `first` on."""
     for at in range(0, first, _AT_ONCE):
         bodies = [b"-"] * min(_AT_ONCE, first - at)
         await back.perform(Append(stream, bodies, metered_size(bodies, {}), timestamps=[0] * len(bodies)))
     if first:
         await back.perform(Trim(stream, FromSeqNum(first)))
-    for batch in _batches(seeds):
+    for batch in divided(seeds):
         bodies = [seed.body for seed in batch]
         headers = {index: seed.headers for index, seed in enumerate(batch) if seed.headers}
         stamps = [seed.timestamp for seed in batch]
         await back.perform(Append(stream, bodies, metered_size(bodies, headers), headers, stamps))
-
-
-def _batches(seeds: list[_Seed]) -> Iterable[list[_Seed]]:
-    batch: list[_Seed] = []
-    size = 0
-    for seed in seeds:
-        more = metered_size([seed.body], {0: seed.headers})
-        if batch and (len(batch) == _AT_ONCE or size + more > _BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(seed)
-        size += more
-    if batch:
-        yield batch
