@@ -23,6 +23,9 @@ __all__ = ["BatchWindows"]
 
 CAPACITY: Final = 32 * MIB
 """Bytes of all windows together; the one that was used least recently is dropped first."""
+TURNS: Final = 8
+"""Streams that clients may read in turn with all their windows kept: a window has at most this part of the capacity,
+or one batch. A larger one would be dropped before the client comes back to its stream, and be read again."""
 
 
 class _Window:
@@ -80,7 +83,10 @@ class BatchWindows:
     def depth(self, stream: StoredStream, position: int) -> int:
         """Return how many batches to read from `position` on."""
         window = self._windows.get(stream)
-        return 1 if window is None or window.end != position else min(2**window.hops, self._most_batches)
+        if window is None or window.end != position:
+            return 1
+        fitting = self._capacity // TURNS * len(window.batches) // window.size
+        return max(1, min(1 << window.hops, self._most_batches, fitting))
 
     def keep(self, stream: StoredStream, batches: Sequence[RecordBatch]) -> None:
         """Make consecutive batches that were read the stream's window, without one at the tail, which goes on."""

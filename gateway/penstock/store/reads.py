@@ -407,7 +407,8 @@ class StoreReadSession(ReadSession):
         if max_records <= 0 or max_bytes <= 0:
             return None
         depth, self._depth = self._depth, min(2 * self._depth, MOST_BATCHES)
-        if self._pages and not ahead and (most := self._reads.windows.depth(self._stream, position)) > 1:
+        most = self._reads.windows.depth(self._stream, position) if self._pages and not ahead else 1
+        if most > 1 or self._read.paged:
             depth, max_records, max_bytes = most, U64_MAX, U64_MAX  # it reads on for the requests to come
         return self._reads.fetch(self._stream, position, max_records, max_bytes, depth, ahead)
 

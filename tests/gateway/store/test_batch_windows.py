@@ -6,10 +6,11 @@ from support.store.byte_reads import forget_recent
 from support.store.hops import Hops
 
 from penstock.backends.embedded import EmbeddedBack
-from penstock.store.batch_windows import BatchWindows
+from penstock.store.batch_windows import TURNS, BatchWindows
 from penstock.store.heads import StoredStream
+from penstock.store.tail_cache import memory_of
 from penstock_codecs.model import Columns, RecordBatch, RecordId, StreamRef
-from penstock_codecs.operations import CreateStream, DeleteStream, FromRecordId, FromSeqNum, FromTimestamp, Trim
+from penstock_codecs.operations import CreateStream, DeleteStream, FromRecordId, FromSeqNum, FromTimestamp, Read, Trim
 
 PER_APPEND = 100
 OTHER = StreamRef(STREAM.basin, "other")
@@ -127,3 +128,30 @@ def _batch(first: int, count: int) -> RecordBatch:
 
 def _kept(windows: BatchWindows, stream: StoredStream) -> bool:
     return windows.take(stream, 5) is not None
+
+
+async def test_streams_that_are_read_in_turn_keep_their_windows(
+    back: EmbeddedBack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a consumer of several topics: each page ends within a batch, whose rest is the next page's beginning."""
+    streams = [StreamRef(STREAM.basin, f"turn-{number}") for number in range(TURNS)]
+    for stream in streams:
+        await back.perform(CreateStream(stream))
+        await fill(back, 100, stream)
+    monkeypatch.setattr(back._store.reads.windows, "_capacity", TURNS * memory_of(_batch(0, 1500)))
+    hops = Hops(back, monkeypatch)
+    for first in range(0, 8800, 1100):
+        for stream in streams:
+            assert await page(back, stream, first, 1100) == numbers(first, first + 1100)
+    assert sum(hops.asked) <= 10 * TURNS
+
+
+async def page(back: EmbeddedBack, stream: StreamRef, first: int, count: int) -> list[bytes]:
+    """Return records as a client gets them that does not say how many it will take."""
+    found: list[bytes] = []
+    async with back.read_session(Read(stream, FromSeqNum(first), wait=1.0, paged=True)) as session:
+        while len(found) < count:
+            batch = await session.next()
+            assert isinstance(batch, RecordBatch)
+            found += batch.columns.bodies
+    return found[:count]
