@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from duties import DEPTH, Row, batch_count
 from kafka_client import KAFKA, connected, create_topics, end_of
-from servers import Gateway, Server, Unavailable, free_port, resident_bytes
+from servers import Gateway, Server, Unavailable, WideGateway, free_port, resident_bytes
 from small import SmallBench
 from support.real_peers import KAFKA_VERSION, kafka_library
 
@@ -34,35 +34,13 @@ HEARTBEAT_SECONDS = 3.0
 MEMBERS_SECONDS = 15.0
 
 
-class KafkaGateway(Gateway):
-    """`penstock serve` with a listener for Kafka."""
-
-    _CONFIG = """\
-[listeners.s2]
-bind = "127.0.0.1:0"
-
-[listeners.kafka]
-bind = "127.0.0.1:0"
-basin = "{basin}"
-
-[store]
-directory = "{data}"
-
-[[store.basins]]
-name = "{basin}"
-
-[management]
-enabled = false
-
-[log]
-format = "json"
-"""
-    _LISTENERS = 2
+class KafkaGateway(WideGateway):
+    """The gateway in the place of a broker."""
 
     @property
     def port(self) -> int:
         """The port of the listener for Kafka."""
-        return self._ports()["listeners.kafka"]
+        return self.kafka_port
 
 
 class ApacheKafka(Server):

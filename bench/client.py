@@ -261,6 +261,8 @@ _WRITERS: dict[str, Callable[[int, str, int], scripts.Script]] = {
     "SSE": scripts.sse_script,
     "SSE h2": scripts.sse_h2_script,
     "S3P": scripts.s3p_script,
+    "HTTP": scripts.unary_script,
+    "Durable Streams": scripts.durable_script,
     "redis": scripts.redis_script,
     kafka_client.KAFKA: kafka_client.kafka_script,
     **segments.SCRIPTS,
@@ -355,13 +357,7 @@ class _Asking:
     def answered(self, data: bytes) -> bool:
         """Takes received bytes; whether they complete the answer."""
         self._held += data
-        head, found, body = self._held.partition(b"\r\n\r\n")
-        if not found:
-            return False
-        if not head.startswith(b"HTTP/1.1 200"):
-            raise Refused(self._held[:500])
-        at = head.lower().index(b"content-length:") + 15
-        if len(body) < int(head[at:].partition(b"\r\n")[0]):
+        if not scripts.is_whole(self._held):
             return False
         self._held = b""
         return True
@@ -400,12 +396,20 @@ _HELD: list[socket.socket | kafka_client.Member] = []
 
 
 def hold(job: dict[str, Any]) -> dict[str, Any]:
-    """Opens what waits: followers of one stream, or connections that ask nothing (without `protocol`)."""
+    """Opens what waits: followers of one stream (`protocol`), or connections. These have played a script once (`key`),
+    or have asked nothing."""
     for _ in range(job["count"]):
         if job.get("protocol"):
             _HELD.append(FOLLOWERS[job["protocol"]](job["port"], job["stream"]).socket)
-        else:
-            _HELD.append(socket.create_connection(("127.0.0.1", job["port"]), timeout=20))
+            continue
+        connection = socket.create_connection(("127.0.0.1", job["port"]), timeout=20)
+        _HELD.append(connection)
+        if job.get("key"):
+            script = _SCRIPTS[job["key"]]
+            for request, length in (*filter(None, [script.opening]), *script.steps):
+                connection.sendall(request)
+                while length:
+                    length -= len(_receive(connection)[:length])
     return {"count": len(_HELD)}
 
 

@@ -51,7 +51,7 @@ from tables import CAPTURE, LOOP, SINK, SMALL_RUN, SOURCE, SPARK
 RESULTS = Path(__file__).parent / "results"
 SEGMENT, RELAY, RECORD, SMALL, PIPELINE = "segment", "relay", "record", "small", "pipeline"
 SEVERAL = "gateways"
-DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT, RELAY, RECORD, SMALL, PIPELINE, KAFKA, SEVERAL)
+DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT, RELAY, RECORD, SMALL, IDLE, PIPELINE, KAFKA, SEVERAL)
 
 SMALL_SIZE = 1024
 """Bytes of the largest records that the pipeline and Kafka are measured with."""
@@ -102,14 +102,13 @@ def cases(
 
 
 def small_things(bench: GatewaysBench, scale: Scale, directory: Path) -> Iterator[Iterator[Row]]:
-    """Return what to measure of streams, requests, followers, and the start."""
+    """Return what to measure of streams, requests, deliveries, and the start."""
     for streams in scale.streams:
         yield bench.spread_appends(SMALL_THINGS_SIZE, streams)
     for connections in scale.connections:
         yield bench.requests(SMALL_THINGS_SIZE, connections)
     for followers in scale.followers:
         yield bench.fan_outs(SMALL_THINGS_SIZE, followers)
-    yield bench.idle(SMALL_THINGS_SIZE)
     yield bench.starts(directory)
 
 
@@ -133,6 +132,9 @@ def measure(
                     for some in small_things(bench, scale, directory):
                         rows += some
                         say(f"{rows[-1].duty}, {rows[-1].connections}")
+                if IDLE in duties and smallest:
+                    rows += bench.idle(SMALL_THINGS_SIZE)
+                    say(f"{IDLE}, {HELD}")
                 if KAFKA in duties and size <= SMALL_SIZE:
                     rows += bench.kafka(size)
                     say(f"{KAFKA}, {size_name(size)}")

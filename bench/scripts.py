@@ -16,6 +16,8 @@ from lanes import Refused
 __all__ = [
     "H2Frames",
     "Script",
+    "durable_script",
+    "is_whole",
     "read_all",
     "redis_script",
     "s2s_h2_script",
@@ -23,6 +25,7 @@ __all__ = [
     "s3p_script",
     "sse_h2_script",
     "sse_script",
+    "unary_script",
 ]
 
 PAGE = 1000
@@ -199,6 +202,39 @@ def sse_h2_script(port: int, stream: str, records: int) -> Script:
     _check_events(body)
     _check(body, records)
     return Script(((block, len(body)),), records, closes=False, multiplexed=True)
+
+
+def is_whole(answer: bytes) -> bool:
+    """Return whether these bytes are a whole answer over HTTP/1.1, which has a Content-Length. Raises Refused where it
+    is an error."""
+    head, found, body = answer.partition(b"\r\n\r\n")
+    if not found:
+        return False
+    if not head.startswith(b"HTTP/1.1 200"):
+        raise Refused(answer[:500])
+    at = head.lower().index(b"content-length:") + 15
+    return len(body) >= int(head[at:].partition(b"\r\n")[0])
+
+
+def _kept_script(port: int, request: bytes) -> Script:
+    """One request that has one record as its answer; the connection stays open."""
+    answer = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(request)
+        while not is_whole(answer):
+            answer += connection.recv(1 << 20)
+    _check(_body(answer), 1)
+    return Script(((request, len(answer)),), 1, closes=False)
+
+
+def unary_script(port: int, stream: str, _records: int) -> Script:
+    """A read of the first record as JSON, over HTTP/1.1."""
+    return _kept_script(port, wire.small_request("read", stream, b""))
+
+
+def durable_script(port: int, stream: str, _records: int) -> Script:
+    """A read of a whole stream, which has one record, by Durable Streams."""
+    return _kept_script(port, wire.durable_read_head(stream))
 
 
 class _Counting:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,6 +29,8 @@ __all__ = [
     "Spark",
     "Unavailable",
     "Uvicorn",
+    "WideGateway",
+    "open_files",
     "processor_seconds",
     "resident_bytes",
     "session_seconds",
@@ -52,6 +55,11 @@ def processor_seconds(pid: int) -> float:
 def resident_bytes(pid: int) -> int:
     """Memory that a process keeps in RAM."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def open_files(pid: int) -> int:
+    """Number of file descriptors of a process."""
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
 def session_seconds(command: Sequence[str], directory: Path) -> float:
@@ -115,6 +123,9 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        for pipe in filter(None, (self.process.stdin, self.process.stdout)):
+            with suppress(BrokenPipeError):  # it ended before it had read everything
+                pipe.close()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -181,6 +192,7 @@ format = "json"
             time.sleep(0.02)
         self.s2_port = ports["listeners.s2"]
         self.s3p_port, self.segment_port = ports.get("listeners.s3p", 0), ports.get("listeners.segment", 0)
+        self.kafka_port, self.durable_port = ports.get("listeners.kafka", 0), ports.get("listeners.durable", 0)
 
     def restart(self) -> None:
         """Stop it and start it anew on the same data, so that nothing is in its memory; the ports change."""
@@ -197,6 +209,24 @@ format = "json"
             if event.get("event") == "listening":
                 found[event["listener"]] = event["port"]
         return found
+
+
+class WideGateway(Gateway):
+    """The same with listeners for Kafka and Durable Streams, too."""
+
+    _CONFIG = (
+        Gateway._CONFIG
+        + """
+[listeners.kafka]
+bind = "127.0.0.1:0"
+basin = "{basin}"
+
+[listeners.durable]
+bind = "127.0.0.1:0"
+basin = "{basin}"
+"""
+    )
+    _LISTENERS = 5
 
 
 class Bridge(Gateway):
@@ -275,11 +305,6 @@ class Source(Server):
             text=True,
         )
         self.port = int(self.process.stdout.readline())
-
-    def stop(self) -> None:
-        """See `Server`."""
-        super().stop()
-        self.process.stdout.close()
 
 
 class Relay(Server):

@@ -8,7 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from duties import ALWAYS, S2S, Row
-from servers import Gateway, Redis, Unavailable, Uvicorn, resident_bytes
+from kafka_client import KAFKA
+from segments import RELEASED
+from servers import Gateway, Redis, Unavailable, Uvicorn, WideGateway, open_files, resident_bytes
 from tables import TableBench
 
 __all__ = ["FAN_OUT", "HELD", "IDLE", "PROCESS", "REQUESTS", "SPREAD", "START", "SmallBench"]
@@ -21,11 +23,24 @@ SPREAD_DEPTH = 32
 """Appends in flight on each connection, for every candidate alike."""
 HEARTBEATS_SECONDS = 16.0
 """Every idle follower gets a heartbeat or more in this time (S2 fact sheet, 2.6: after 5 to 15 s)."""
-SETTLE_SECONDS = 2.0
-"""Until the server has accepted the last connections."""
+REST_SECONDS = 2.0
+"""A server is at rest if it uses less than REST_SHARE of a core for so long."""
+REST_SHARE = 0.05
+LONGEST_WAIT_SECONDS = 120.0
+"""Until a server has accepted all connections and is at rest."""
 HELD = 1000
 """Followers, or connections, that wait."""
-IDLE_KINDS = {"connection": None, "SSE": "SSE", "S2S h1": "S2S h1", "S2S h2": "S2S h2"}
+IDLE_FOLLOWERS = ("SSE", "S2S h1", "S2S h2")
+IDLE_CONNECTIONS = {
+    "HTTP": "s2_port",
+    "Durable Streams": "durable_port",
+    "Kafka": "kafka_port",
+    "S3P": "s3p_port",
+    "segment": "segment_port",
+}
+"""Protocols of connections that wait for a request, with the port of each."""
+SCRIPTS_OF = {"Kafka": KAFKA, "segment": RELEASED}
+"""The client's names for how a protocol reads a record, where they differ."""
 
 
 class SmallBench(TableBench):
@@ -104,32 +119,64 @@ class SmallBench(TableBench):
         yield from self._rows(FAN_OUT, size, followers, {name: lambda n=name: measure(n) for name in names})
 
     def idle(self, size: int) -> Iterator[Row]:
-        """Memory and processor time of followers at the tail, and of connections that ask nothing."""
+        """Memory and processor time of followers at the tail, and of connections before a request and after one."""
+        with WideGateway(self._directory / "idle", self._command) as gateway:
+            candidates = {name: lambda n=name: self._follow(gateway, n, size) for name in IDLE_FOLLOWERS}
+            for name in IDLE_CONNECTIONS:
+                candidates[name] = lambda n=name: self._connect(gateway, n, size)
+                candidates[f"{name}, asked once"] = lambda n=name: self._connect(gateway, n, size, asks=True)
+            yield from self._rows(IDLE, size, HELD, candidates, rounds=1)
 
-        def measure(kind: str | None) -> Callable[[], dict[str, float]]:
-            def run() -> dict[str, float]:
-                self.gateway.restart()
-                stream = self._streams(1)[0]
-                pid, port = self.gateway.process.pid, self.gateway.s2_port
-                # One record: what followers had still to read would not be waiting.
-                one = {"streams": [stream], "size": size, "count": 1, "batches": 1}
-                self._client.do("append", protocol=S2S, port=port, depth=1, seconds=60, **one)
-                job = {"protocol": kind, "port": port, "stream": stream}
-                self._client.do("hold", count=100, **job)  # so that what is made once is there
-                before = resident_bytes(pid)
-                self._client.do("hold", count=HELD, **job)
-                time.sleep(SETTLE_SECONDS)
-                kib = (resident_bytes(pid) - before) / HELD / 1024
-                used = self.gateway.cpu()
-                time.sleep(HEARTBEATS_SECONDS)
-                share = (self.gateway.cpu() - used) / HEARTBEATS_SECONDS * 100
-                self._client.do("drop")
-                return {"kib": kib, "core_percent": share}
+    def _follow(self, gateway: WideGateway, name: str, size: int) -> dict[str, float]:
+        stream = self._one_record(gateway, size)
+        held = {"protocol": name, "stream": stream, "port": gateway.s2_port}
+        return self._hold(gateway, HEARTBEATS_SECONDS, **held)
 
-            return run
+    def _connect(self, gateway: WideGateway, name: str, size: int, *, asks: bool = False) -> dict[str, float]:
+        stream, port = self._one_record(gateway, size), getattr(gateway, IDLE_CONNECTIONS[name])
+        if not asks:
+            return self._hold(gateway, REST_SECONDS, port=port)
+        asked = {"key": f"{name} {stream}", "port": port}
+        protocol = SCRIPTS_OF.get(name, name)
+        self._client.do("prepare", protocol=protocol, stream=stream, records=1, **asked)
+        return self._hold(gateway, REST_SECONDS, **asked)
 
-        candidates = {name: measure(kind) for name, kind in IDLE_KINDS.items()}
-        yield from self._rows(IDLE, size, HELD, candidates, rounds=1)
+    def _one_record(self, gateway: WideGateway, size: int) -> str:
+        """Start the gateway anew, and return a stream with one record: what followers had still to read would not be
+        waiting."""
+        gateway.restart()
+        [stream] = self._streams(1)
+        one = {"streams": [stream], "size": size, "count": 1, "batches": 1, "depth": 1, "seconds": 60}
+        self._client.do("append", protocol=S2S, port=gateway.s2_port, **one)
+        return stream
+
+    def _hold(self, gateway: WideGateway, seconds: float, **held: object) -> dict[str, float]:
+        """Memory of each, and processor time of all in so many seconds."""
+        pid = gateway.process.pid
+        self._rest(gateway, 0)  # the writer's connection is closed
+        begin = open_files(pid)
+        self._client.do("hold", count=100, **held)  # so that what is made once is there
+        self._rest(gateway, begin + 100)
+        before = resident_bytes(pid)
+        self._client.do("hold", count=HELD, **held)
+        self._rest(gateway, begin + 100 + HELD)
+        kib = (resident_bytes(pid) - before) / HELD / 1024
+        used = gateway.cpu()
+        time.sleep(seconds)
+        share = (gateway.cpu() - used) / seconds * 100
+        self._client.do("drop")
+        return {"kib": kib, "core_percent": share}
+
+    def _rest(self, gateway: WideGateway, files: int) -> None:
+        """Wait until the gateway has this number of open files, and is at rest."""
+        deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+        used, at_rest = gateway.cpu(), False
+        while not at_rest or open_files(gateway.process.pid) < files:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{open_files(gateway.process.pid)} files are open, not {files}, or it is busy")
+            time.sleep(REST_SECONDS)
+            before, used = used, gateway.cpu()
+            at_rest = used - before < REST_SHARE * REST_SECONDS
 
     def starts(self, directory: Path) -> Iterator[Row]:
         """From the start of the process to the moment when it listens."""

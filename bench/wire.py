@@ -14,6 +14,7 @@ __all__ = [
     "append_frame",
     "body_of",
     "chunk",
+    "durable_read_head",
     "event_stream_head",
     "h2_data",
     "h2_frame",
@@ -90,6 +91,11 @@ def small_request(kind: str, stream: str, body: bytes) -> bytes:
     content = b'{"records":[{"body":"%s"}]}' % body
     words = ("content-type: application/json", f"content-length: {len(content)}")
     return _head("POST", f"/v1/streams/{stream}/records", *words) + content
+
+
+def durable_read_head(stream: str) -> bytes:
+    """A read of a whole stream of Durable Streams over HTTP/1.1."""
+    return _head("GET", f"/v1/stream/{stream}?offset=-1")
 
 
 def h2_frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:

@@ -62,7 +62,7 @@ SLOW = {
         "pipeline/running": "cluster",
         "pipeline/sink": "exactly_once real_gateway sink_spark",
         "pipeline/source": "durable_spark spark",
-        "shipping": "helm light_environment under_systemd wheel",
+        "shipping": "bench helm light_environment under_systemd wheel",
     }.items()
     for name in names.split()
 }
