@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from duties import DEPTH, Row, batch_count
 from kafka_client import KAFKA, connected, create_topics, end_of
-from servers import Gateway, Server, Unavailable, WideGateway, free_port, resident_bytes
+from servers import Gateway, Server, Unavailable, WideGateway, free_port, resident_bytes, spawn
 from small import SmallBench
 from support.real_peers import KAFKA_VERSION, kafka_library
 
@@ -71,9 +71,7 @@ class ApacheKafka(Server):
         identity = ["format", "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ", "--config", file]
         subprocess.run([*program, "kafka.tools.StorageTool", *identity], check=True, capture_output=True)
         with (directory / "log").open("wb") as log:
-            self.process = subprocess.Popen(
-                [*program, "kafka.Kafka", file], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            self.process = spawn([*program, "kafka.Kafka", file], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + START_SECONDS
         while not self._ready():
             if self.process.poll() is not None or time.monotonic() > deadline:

@@ -13,12 +13,14 @@ import json
 import os
 import platform
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -419,6 +421,13 @@ def report(rows: Sequence[Row], seconds: float) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def stop(number: int, _frame: object) -> NoReturn:
+    """End the run on a signal: stop the servers and remove their data, which another signal does not interrupt."""
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
 def main() -> None:
     options = arguments()
     scale = QUICK if options.quick else FULL
@@ -432,6 +441,8 @@ def main() -> None:
     command = (sys.executable, "-m", "penstock")
     if options.profile:
         command = (sys.executable, str(RESULTS.parent / "sampling.py"), str(options.profile.resolve()))
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, stop)
     RESULTS.mkdir(exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="scratch-", dir=options.directory))
     try:

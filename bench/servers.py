@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -34,10 +36,14 @@ __all__ = [
     "processor_seconds",
     "resident_bytes",
     "session_seconds",
+    "spawn",
 ]
 
 START_SECONDS = 30.0
 _HERE = Path(__file__).parent
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+"""prctl(2) on Linux."""
 
 
 class Unavailable(Exception):
@@ -62,20 +68,35 @@ def open_files(pid: int) -> int:
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
+def _end_with_parent() -> None:
+    """In a child: ask for SIGTERM when the process that started it ends, however it ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def spawn(command: Sequence[str | Path], **options: Any) -> subprocess.Popen[Any]:
+    """Start a program that ends with this process, also if this process is killed. `options`: those of `Popen`."""
+    return subprocess.Popen(command, preexec_fn=_end_with_parent, **options)
+
+
 def session_seconds(command: Sequence[str], directory: Path) -> float:
     """Run a program to its end, and return the processor seconds of all processes of its session: of those that ended
     as they were last seen, every 20 ms. Raises RuntimeError with its output if it fails."""
     used: dict[str, float] = {}
     with (directory / "log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=directory, stdout=log, stderr=log, start_new_session=True)
-        while process.poll() is None:
-            for number in (path.parent.name for path in Path("/proc").glob("[0-9]*/stat")):
-                try:
-                    if os.getsid(int(number)) == process.pid:
-                        used[number] = processor_seconds(int(number))
-                except OSError:
-                    continue  # it ended meanwhile
-            time.sleep(0.02)
+        process = spawn(command, cwd=directory, stdout=log, stderr=log, start_new_session=True)
+        try:
+            while process.poll() is None:
+                for number in (path.parent.name for path in Path("/proc").glob("[0-9]*/stat")):
+                    try:
+                        if os.getsid(int(number)) == process.pid:
+                            used[number] = processor_seconds(int(number))
+                    except OSError:
+                        continue  # it ended meanwhile
+                time.sleep(0.02)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
     if process.returncode:
         raise RuntimeError(f"{' '.join(command)} failed\n{(directory / 'log').read_text()}")
     return sum(used.values())
@@ -177,7 +198,7 @@ format = "json"
 
     def _start(self) -> None:
         with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
+            self.process = spawn(
                 [*self._command, "serve", "--config", str(self._config)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -276,7 +297,7 @@ class Redis(Server):
             "daemonize": "no",
         }
         arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
-        self.process = subprocess.Popen([program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        self.process = spawn([program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         wait_for(self.port, self.process)
 
 
@@ -290,7 +311,7 @@ class Uvicorn(Server):
         self.port = free_port()
         flags = ("--http", parser, "--loop", "asyncio", "--no-access-log", "--log-level", "warning")
         command = (sys.executable, "-m", "uvicorn", "asgi:application", *flags, "--port", str(self.port))
-        self.process = subprocess.Popen(command, cwd=_HERE, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        self.process = spawn(command, cwd=_HERE, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         wait_for(self.port, self.process)
 
 
@@ -298,7 +319,7 @@ class Source(Server):
     """Answers every connection with the bytes of `payload`, whatever is asked."""
 
     def __init__(self, payload: Path) -> None:
-        self.process = subprocess.Popen(
+        self.process = spawn(
             [sys.executable, str(_HERE / "source.py"), str(payload)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -338,7 +359,7 @@ listen relay
         servers = "\n".join(f"    server back-{back} 127.0.0.1:{back}" for back in backs)
         option = "option splice-response" if splice else ""
         config.write_text(self._CONFIG.format(port=self.port, servers=servers, option=option))
-        self.process = subprocess.Popen([program, "-q", "-db", "-f", str(config)], stdin=subprocess.DEVNULL)
+        self.process = spawn([program, "-q", "-db", "-f", str(config)], stdin=subprocess.DEVNULL)
         wait_for(self.port, self.process)
 
 
@@ -348,7 +369,7 @@ class Client(Server):
     _PROGRAM = "client.py"
 
     def __init__(self) -> None:
-        self.process = subprocess.Popen(
+        self.process = spawn(
             [sys.executable, str(_HERE / self._PROGRAM)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
