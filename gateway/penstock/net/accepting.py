@@ -193,7 +193,8 @@ async def accept_connections(
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(accepted))
         quota = place.limiter.enter(listener.name, listener.max_connections, host, listener.identities.of_address(host))
         if isinstance(quota, ConnectionQuota):
-            connections.start_soon(_run_connection, place, stream, peer, quota, taps)
+            # trio would make a name of 100 bytes for each task.
+            connections.start_soon(_run_connection, place, stream, peer, quota, taps, name="connection")
         else:
             CONNECTIONS_REFUSED.child(listener.name, listener.protocol, "limit").inc()
             await refusals.begin(listener.refuse, listener.carried(stream), quota)
@@ -262,10 +263,11 @@ async def _run_connection(
     CONNECTION_QUOTA.set(quota)
     CUT_CONNECTION.set(quota.scope.cancel)
     number = next_connection_number()
-    bind_connection(number, listener.name, str(peer or "gone"))
+    address = str(peer or "")
+    bind_connection(number, listener.name, address or "gone")
     host = "" if peer is None else peer.host
     identity = listener.identities.of_address(host)
-    CLIENT.set(Client(identity, address=str(peer or ""), listener=listener.name))
+    CLIENT.set(Client(identity, address=address, listener=listener.name))
     tapped = taps.accepted(listener.carried(stream), number, listener.name, listener.protocol)
     CONNECTION.set(tapped.tap)
     note_identity(identity)

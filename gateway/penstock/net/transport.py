@@ -159,22 +159,28 @@ class Transport:
         if self._reads % _READS_PER_CHECKPOINT == 0:
             await trio.lowlevel.checkpoint()
         while True:
-            try:
-                data = os.read(self._fd, self._read_size) if owned else self._read_shared(self._fd)
-            except BlockingIOError:
-                pass  # it holds 600 bytes, for as long as it is handled
-            except OSError as error:
-                raise self._broken() from error
-            else:
-                if self._tap is not None:
-                    self._tap.received(data)
+            data = self._read_now(self._fd, owned)
+            if data is not None:
                 return data
             await trio.lowlevel.wait_readable(self._fd)
 
-    def _read_shared(self, fd: int) -> Buffer:
-        scratch = self._scratch()
-        size = os.readv(fd, [scratch])
-        return memoryview(scratch)[:size] if size else b""
+    def _read_now(self, fd: int, owned: bool) -> Buffer | None:
+        """Return what has arrived, or None. It is no coroutine, whose frame an exception would make an object of 200
+        bytes, which stays while the coroutine waits."""
+        try:
+            if owned:
+                data: Buffer = os.read(fd, self._read_size)
+            else:
+                scratch = self._scratch()
+                size = os.readv(fd, [scratch])
+                data = memoryview(scratch)[:size] if size else b""
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise self._broken() from error
+        if self._tap is not None:
+            self._tap.received(data)
+        return data
 
     def _broken(self) -> trio.BrokenResourceError:
         if self._tap is not None:

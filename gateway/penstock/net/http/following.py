@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Awaitable, Callable
-from contextvars import copy_context
 from heapq import heappop, heappush
 from typing import Final
 
@@ -127,7 +126,8 @@ class FollowingSession:
         self._send_now = send_now
         self._heartbeats = heartbeats
         self._beat = _Beat(heartbeat_seconds)
-        self._context = copy_context()  # the task of the heartbeats has none of this request
+        # The task of the heartbeats has nothing of this request's; it runs while this task waits.
+        self._context = trio.lowlevel.current_task().context
         self._draining = draining
         self._begun = False
         self._waiting = trio.CancelScope()

@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from email.utils import formatdate
+from functools import partial
 from time import perf_counter
 from typing import Final
 
@@ -368,7 +369,8 @@ class HttpServerConnection:
             if self._peer_ended:
                 self._limit_half_closed(exchange)
             # The running task may serve another request, whose context variables must not leak into this one.
-            self._task.context.copy().run(self._nursery.start_soon, self._serve, exchange)
+            # trio would make a name of 100 bytes for each task.
+            self._task.context.copy().run(partial(self._nursery.start_soon, self._serve, exchange, name="exchange"))
         elif isinstance(event, Data):
             self._deliver_data(event)
         elif isinstance(event, End) and event.stream_id in self._exchanges:
