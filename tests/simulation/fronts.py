@@ -474,6 +474,7 @@ class _KafkaWay:
         self.append_session = back.append_session
         self.read_session = back.read_session
         self._brokers = brokers
+        self._unanswered = False  # a request for a producer id has no answer
 
     async def commits(self, name: str, topic: str, batches: Sequence[Sequence[bytes]]) -> Callable[[], Awaitable[bool]]:
         """Begin a transaction with these batches; return what commits it, and tells whether it was committed.
@@ -481,16 +482,20 @@ class _KafkaWay:
         An open transaction of this name is aborted first. Raises OperationFailed.
         """
         begin = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
-        begun = await self._brokers.ask_controller(begin, InitProducerIdResponse)
+        try:
+            begun = await self._brokers.ask_controller(begin, InitProducerIdResponse)
+        except OperationFailed:
+            self._unanswered = True
+            raise
         who = {"transactional_id": name, "producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
         add = AddPartitionsToTxnRequest(**who, topics=[TxnTopic(name=topic, partitions=[0])])
         partition = TopicPartition(topic, 0, whole=True)
-        self._brokers.check(partition, begun.error_code)
+        self._check(partition, begun.error_code)
         added = await self._brokers.ask_controller(add, AddPartitionsToTxnResponse)
         refusal = added.topics[0].partitions[0].error_code
         if refusal == KafkaError.POLICY_VIOLATION:  # this response has no message that says it
             raise OperationFailed(Failure(FailureCode.STREAM_SEALED, f"stream {topic} is sealed"))
-        self._brokers.check(partition, refusal)
+        self._check(partition, refusal)
         sequence = 0
         for bodies in batches:
             batch = KafkaBatch(
@@ -508,14 +513,23 @@ class _KafkaWay:
             of_topic = ProduceTopic(name=topic, topic_id=await self._brokers.topic_id(topic), partitions=[part])
             produce = ProduceRequest(transactional_id=name, acks=-1, timeout_ms=1000, topics=[of_topic])
             produced = await self._brokers.ask_leader(partition, produce, ProduceResponse)
-            self._brokers.check(partition, produced.topics[0].partitions[0].error_code)
+            self._check(partition, produced.topics[0].partitions[0].error_code)
 
         async def commit() -> bool:
             ended = await self._brokers.ask_controller(EndTxnRequest(**who, committed=True), EndTxnResponse)
-            assert ended.error_code in (0, KafkaError.UNKNOWN_PRODUCER_ID, *_NOT_DECIDED), ended
-            return not ended.error_code
+            if ended.error_code in (0, KafkaError.UNKNOWN_PRODUCER_ID, *_NOT_DECIDED):
+                return not ended.error_code
+            self._check(partition, ended.error_code)
+            raise AssertionError(ended)
 
         return commit
+
+    def _check(self, partition: TopicPartition, code: int) -> None:
+        """Raise the failure for an error. A request for a producer id whose connection broke may arrive late, and then
+        fences the producer that this client began meanwhile."""
+        if self._unanswered and code in (KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
+            raise OperationFailed(Failure(FailureCode.HOT_SERVER, f"fenced by an earlier request: error {code}"))
+        self._brokers.check(partition, code)
 
 
 class _KafkaClient(Client):
