@@ -4,15 +4,11 @@ The holder of a lease is a key that changes when it changes hands; beside it is 
 again. A gateway that has not seen a beat for `patience` seconds takes the lease. It needs no clock but its own: it
 counts from the last beat that it has read. Whatever the duty stores is stored on the condition that the lease has not
 changed hands, so a holder that was only slow stores nothing any more.
-
-Each gateway that has the lease or waits for it also writes a key of its own again and again, by which the others know
-that it is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -25,7 +21,7 @@ from penstock.backends.logged_tables.state import GuardedChange
 from penstock.core.back import Back, BackWrapper
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.operations import Operation
-from penstock_codecs.table_operations import NOT_EXISTS, ListTable, ReadTable, TableItem
+from penstock_codecs.table_operations import NOT_EXISTS, ReadTable, TableItem
 
 __all__ = ["Lease"]
 
@@ -37,8 +33,6 @@ PATIENCE: Final = 9.0
 """Seconds without a beat after which the holder is taken for dead."""
 _BEATS: Final = 3
 """Beats of a holder in that time."""
-PRESENT: Final = 2 * PATIENCE
-"""Seconds after which a gateway that does not write its key again is taken for gone."""
 _AGAIN_SECONDS: Final = 1.0
 
 
@@ -58,9 +52,7 @@ class Lease:
         self._about = about
         self._name = name
         self._key, self._beat = f"holder/{name}".encode(), f"beat/{name}".encode()
-        self._here = f"here/{name}/".encode()  # begins the keys of gateways that have the lease or wait for it
         self._heard = 0.0  # the time of the last beat of another holder
-        self._present: dict[bytes, tuple[TableItem, float]] = {}  # those keys, and when they were last written
         self.held = False
         """True while this gateway does the duty."""
 
@@ -76,14 +68,6 @@ class Lease:
         found = None if item is None else msgspec.json.decode(item.value, type=_Holder)
         return found.about if found is not None and found.gateway else None
 
-    def others(self) -> list[str]:
-        """Return the descriptions of all other gateways that have the lease or wait for it, sorted."""
-        return sorted({item.value.decode() for key, (item, _) in self._present.items() if key != self._own_here})
-
-    @property
-    def _own_here(self) -> bytes:
-        return self._here + self._state.gateway.encode()
-
     def _read(self, key: bytes) -> TableItem | None:
         (item,) = self._state.peek(ReadTable(self._table.name, (key,)))
         return item
@@ -91,12 +75,6 @@ class Lease:
     async def run(self, duty: Callable[[Back], Awaitable[None]]) -> None:
         """Do a duty whenever this gateway has the lease, until cancelled. `duty` gets the state to store in, and is
         cancelled when the lease is lost."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._be_here)
-            nursery.start_soon(self._notice_others)
-            await self._do(duty)
-
-    async def _do(self, duty: Callable[[Back], Awaitable[None]]) -> None:
         while True:
             try:
                 version = await self._take()
@@ -154,40 +132,6 @@ class Lease:
             except OperationFailed as error:
                 log.info("lease_not_renewed", lease=self._name, reason=str(error.failure))
             await trio.sleep(PATIENCE / _BEATS)
-
-    async def _be_here(self) -> None:
-        try:
-            while True:
-                try:
-                    await self._table.put((self._own_here, self._about().encode()))
-                except OperationFailed as error:
-                    log.info("presence_not_told", lease=self._name, reason=str(error.failure))
-                await trio.sleep(PATIENCE)
-        finally:
-            with trio.move_on_after(_AGAIN_SECONDS, shield=True), suppress(OperationFailed):
-                await self._table.remove(self._own_here)
-
-    async def _notice_others(self) -> None:
-        """Note which gateways write their keys again, and remove those of others that are gone."""
-        while True:
-            read, now = self._state.batches_read, trio.current_time()
-            present = {}
-            for item in self._keys_here():
-                known = self._present.get(item.key)
-                present[item.key] = known if known is not None and known[0] == item else (item, now)
-            gone = [key for key, (_, written_at) in present.items() if written_at + PRESENT <= now]
-            self._present = {key: one for key, one in present.items() if key not in gone}
-            if gone:
-                with suppress(OperationFailed):
-                    await self._table.remove(*gone)
-            with trio.move_on_after(PATIENCE):
-                await self._state.news(read)
-
-    def _keys_here(self) -> Sequence[TableItem]:
-        try:
-            return self._state.peek(ListTable(self._table.name, prefix=self._here)).items
-        except OperationFailed:
-            return ()  # there is no table yet
 
     async def _leave(self, version: int) -> None:
         try:

@@ -9,7 +9,7 @@ from support.store.shared_log import SharedLog, SharedLogEnd
 from trio.testing import MockClock
 
 from penstock.backends.logged_tables import Lease, LoggedTables, open_logged_tables
-from penstock.backends.logged_tables.leases import PATIENCE, PRESENT
+from penstock.backends.logged_tables.leases import PATIENCE
 from penstock.core.back import Back
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.table_operations import CreateTable
@@ -66,37 +66,4 @@ async def test_another_gateway_takes_over(autojump_clock: MockClock, leaves: boo
         assert second.lease.held and not first.lease.held
         with Fails(FailureCode.HOT_SERVER):
             await before.perform(CreateTable("#too-late"))
-        nursery.cancel_scope.cancel()
-
-
-@pytest.mark.parametrize("leaves", [True, False])
-async def test_gateways_know_of_each_other(autojump_clock: MockClock, leaves: bool) -> None:
-    """Also one that has the lease of those that wait for it; one that leaves is forgotten at once, a dead one later."""
-    shared = SharedLog()
-    async with (
-        open_logged_tables(SharedLogEnd(shared), 1 << 20) as one,
-        open_logged_tables(SharedLogEnd(shared), 1 << 20) as other,
-        open_logged_tables(SharedLogEnd(shared), 1 << 20) as third,
-        trio.open_nursery() as nursery,
-    ):
-        duties = [Duty(one, "one"), Duty(other, "other"), Duty(third, "third")]
-        scopes = [trio.CancelScope() for _ in duties]
-
-        async def run(duty: Duty, scope: trio.CancelScope) -> None:
-            with scope:
-                await duty.run()
-
-        for each in zip(duties, scopes, strict=True):
-            nursery.start_soon(run, *each)
-        await trio.sleep(10 * PRESENT)
-        assert [duty.lease.others() for duty in duties] == [["other", "third"], ["one", "third"], ["one", "other"]]
-        if leaves:
-            scopes[2].cancel()
-            await trio.sleep(1)
-        else:
-            duties[2].lease._here = b"lost"  # no other gateway hears it
-            await trio.sleep(PRESENT - PATIENCE - 1)
-            assert duties[0].lease.others() == ["other", "third"], "it may only be slow"
-            await trio.sleep(PRESENT)
-        assert [duty.lease.others() for duty in duties[:2]] == [["other"], ["one"]]
         nursery.cancel_scope.cancel()

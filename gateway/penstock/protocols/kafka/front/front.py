@@ -7,9 +7,8 @@ are handled one after the other, and so answered in order, as Kafka does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
-from zlib import crc32
 
 import structlog
 import trio
@@ -22,7 +21,7 @@ from penstock.observe.metrics.clients import count_error
 from penstock.observe.taps.tap import CONNECTION
 from penstock.protocols.kafka.front.administration import AdministrationHandlers
 from penstock.protocols.kafka.front.authentication import BEFORE_LOGIN, SaslHandlers
-from penstock.protocols.kafka.front.call import NODE_ID, Broker, KafkaCall, KafkaHandler
+from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandler
 from penstock.protocols.kafka.front.cluster import ClusterHandlers
 from penstock.protocols.kafka.front.consumer_groups import ConsumerGroupHandlers
 from penstock.protocols.kafka.front.fetching import FetchHandlers
@@ -48,25 +47,19 @@ from penstock_codecs.kafka.cluster_messages import (
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
-from penstock_codecs.kafka.config_messages import IncrementalAlterConfigsRequest
 from penstock_codecs.kafka.group_messages import FindCoordinatorRequest, ListGroupsRequest, ListGroupsResponse
-from penstock_codecs.kafka.record_messages import InitProducerIdRequest
-from penstock_codecs.kafka.topic_messages import CreateTopicsRequest, DeleteTopicsRequest, DescribeConfigsRequest
 
 __all__ = ["KafkaFront"]
 
 log = structlog.get_logger()
 
-OF_ANY_BROKER: Final = (
+ABOUT_CLUSTER: Final = (
     *(ApiVersionsRequest, SaslHandshakeRequest, SaslAuthenticateRequest),
     *(MetadataRequest, DescribeTopicPartitionsRequest, DescribeClusterRequest, FindCoordinatorRequest),
-    *(CreateTopicsRequest, DeleteTopicsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest),
 )
-"""Requests that a gateway answers although another one serves the clients. Clients send them to any broker, or learn
-from them which one serves them."""
+"""Requests that a gateway answers although another one serves the clients: they say which."""
 ASKED_OF_ALL: Final[Mapping[type[KafkaMessage], KafkaMessage]] = {ListGroupsRequest: ListGroupsResponse()}
 """Answers to requests that tools send to all brokers: a gateway that serves no clients has no groups."""
-_NODES: Final = (1 << 31) - 2
 
 
 class KafkaFront:
@@ -172,15 +165,14 @@ class KafkaFront:
                 if handler is None:
                     raise RemoteProtocolError(Failure(FailureCode.NOT_IMPLEMENTED, f"{request.api.name} is not there"))
                 self._sasl.check(request.message, link.login)
-                leader, brokers = self._gateways(own)
-                serves = leader is not None and leader.address == own
-                if not serves and (nothing := ASKED_OF_ALL.get(type(request.message))) is not None:
+                address = self._leader(own)
+                if address != own and (nothing := ASKED_OF_ALL.get(type(request.message))) is not None:
                     await link.send(request, nothing)
                     continue
-                if not serves and not _of_any_broker(request.message):
+                if address is None or (address != own and not isinstance(request.message, ABOUT_CLUSTER)):
                     why = "another gateway serves this listener's clients, or none does yet"
                     raise RemoteProtocolError(Failure(FailureCode.HOT_SERVER, why))
-                call = KafkaCall(request, link, leader, brokers)
+                call = KafkaCall(request, link, address, () if address == own else (own,))
                 response = await handler(request.message, call)
                 if call.refusals and not link.quota.authenticated:
                     await link.quota.rest_in_turn()
@@ -196,30 +188,12 @@ class KafkaFront:
             log.info("request_failed", code=error.failure.code.value, reason=error.failure.message)
         await link.close()
 
-    def _gateways(self, own: Address) -> tuple[Broker | None, Sequence[Broker]]:
-        """Return the gateway that serves all clients, None if none does now, and all gateways. Those that listen at all
-        addresses of their machine, and advertise none, are left out."""
-        if self._lease is None:
-            only = Broker(NODE_ID, own)
-            return only, (only,)
-        holder = str(own) if self._lease.held else self._lease.holder()
-        leader = None if holder is None else _broker(Address.parse(holder))
-        others = map(Address.parse, self._lease.others())
-        found = {_broker(own), *(_broker(one) for one in others if one == one.to_connect)}
-        return leader, sorted(found if leader is None else found | {leader})
-
-
-def _broker(address: Address) -> Broker:
-    """Return one of several gateways. Its node id is a hash of its address, so that all gateways name it alike."""
-    return Broker(1 + crc32(str(address).encode()) % _NODES, address)
-
-
-def _of_any_broker(request: KafkaMessage) -> bool:
-    """Return whether a gateway that does not serve clients answers a request. Idempotent producers ask any broker for
-    an id, and transactional ones their coordinator."""
-    if isinstance(request, InitProducerIdRequest):
-        return request.transactional_id is None
-    return isinstance(request, OF_ANY_BROKER)
+    def _leader(self, own: Address) -> Address | None:
+        """Return the address of the gateway that serves all clients; None if none does now."""
+        if self._lease is None or self._lease.held:
+            return own
+        holder = self._lease.holder()
+        return None if holder is None else Address.parse(holder)
 
 
 def _connected_to() -> Address:
