@@ -44,13 +44,6 @@ def endpoint(request: pytest.FixtureRequest) -> Endpoint:
 
 
 @pytest.fixture
-def client(endpoint: Endpoint) -> Iterator[StreamClient]:
-    client = open_client(endpoint)
-    yield client
-    client.close()
-
-
-@pytest.fixture
 def stream() -> str:
     return f"pipeline clients/{next(_numbers)} ä"
 

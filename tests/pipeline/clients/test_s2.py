@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from uuid import uuid4
 
@@ -21,13 +21,6 @@ _numbers = itertools.count()
 @pytest.fixture
 def endpoint(gateway: GatewayProcess) -> Endpoint:
     return Endpoint("s2s", "127.0.0.1", gateway.s2_port)
-
-
-@pytest.fixture
-def client(endpoint: Endpoint) -> Iterator[StreamClient]:
-    client = open_client(endpoint)
-    yield client
-    client.close()
 
 
 @pytest.fixture

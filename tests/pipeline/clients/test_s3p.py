@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 from uuid import UUID
 
@@ -23,13 +22,6 @@ RECORDS = [(ms, b"%d-%d" % (ms, seq)) for ms, count in ((1000, 1500), (1001, 1),
 @pytest.fixture
 def endpoint(gateway: GatewayProcess) -> Endpoint:
     return Endpoint("s3p", "127.0.0.1", gateway.s3p_port)
-
-
-@pytest.fixture
-def client(endpoint: Endpoint) -> Iterator[StreamClient]:
-    client = open_client(endpoint)
-    yield client
-    client.close()
 
 
 @pytest.fixture

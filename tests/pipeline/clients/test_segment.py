@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 from uuid import UUID, uuid4
 
@@ -28,13 +27,6 @@ def endpoint(request: pytest.FixtureRequest, gateway: GatewayProcess) -> Endpoin
     if request.param == "segment":
         return Endpoint("segment", "127.0.0.1", gateway.segment_port)
     return Endpoint("segment", "127.0.0.1", gateway.controller_port, directory=True)
-
-
-@pytest.fixture
-def client(endpoint: Endpoint) -> Iterator[StreamClient]:
-    client = open_client(endpoint)
-    yield client
-    client.close()
 
 
 @pytest.fixture
