@@ -27,12 +27,6 @@ def endpoint() -> Iterator[Endpoint]:
         yield Endpoint("s2s", *server.address)
 
 
-@pytest.fixture
-def client(endpoint: Endpoint) -> Iterator[StreamClient]:
-    with closing(open_client(endpoint)) as client:
-        yield client
-
-
 @pytest.mark.parametrize("compression", Compression)
 def test_records_go_in_and_come_out(endpoint: Endpoint, compression: Compression) -> None:
     stream = f"{BASIN}/records/{compression.name} ä%?"

@@ -35,12 +35,7 @@ _PAGE_BYTES: Final = 1 * MIB
 
 
 class BeginningLost(Exception):
-    """The offset of a place is gone, or the first record at the beginning is another one. `walked`: the number of
-    records read before."""
-
-    def __init__(self, walked: int) -> None:
-        super().__init__(str(walked))
-        self.walked = walked
+    """The offset of a place is gone, or the first record at the beginning is another one."""
 
 
 class _Place(NamedTuple):
@@ -83,8 +78,6 @@ class DurableWalk:
                         at = page.next
                         yield page
                     return
-            except BeginningLost:
-                raise BeginningLost(at.seq_num - start.seq_num) from None
             except OperationFailed as error:
                 patience.wait(error)
 
@@ -107,7 +100,7 @@ class DurableWalk:
                 ended = not self._receive(connection, reader)
                 while (taken := self._take(reader, skip or wanted or 1)).bodies:
                     if place.offset == BEGINNING and not place.skip and first and _digest(taken.bodies[0]) != first:
-                        raise BeginningLost(0)
+                        raise BeginningLost
                     if held is not None:
                         yield held
                         held = None
@@ -151,7 +144,7 @@ class DurableWalk:
             code = error.failure.code
             if code is FailureCode.OFFSET_TRUNCATED:
                 connection.head(self._stream)  # raises STREAM_NOT_FOUND if it was deleted, and is kept for its forks
-                raise BeginningLost(0) from None
+                raise BeginningLost from None
             if code is FailureCode.INVALID and offset != BEGINNING:
                 self._check_order(offset, connection.head(self._stream))  # some refuse offsets behind the tail
             raise
