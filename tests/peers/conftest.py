@@ -71,8 +71,10 @@ def scope(client: PravegaClient) -> str:
 
 
 CONTROLLER = 'bind = "127.0.0.1:{controller_port}"\n'
-OFTEN = CONFIG.replace(CONTROLLER, f"{CONTROLLER}retention_seconds = 1\n")
-"""A gateway that truncates streams by their retention every second."""
+OFTEN = CONFIG.replace(CONTROLLER, f"{CONTROLLER}retention_seconds = 1\n").replace(
+    "[store]\n", "[store]\nsweep_interval_seconds = 1\n"
+)
+"""A gateway that truncates streams by their retention every second, and whose store does so by age."""
 
 
 @pytest.fixture(scope="session", params=["gateway", pytest.param("pravega", marks=pytest.mark.long)])
