@@ -49,7 +49,7 @@ def test_a_checkpoint_and_back_to_it(java: JavaPeer, java_scope: str) -> None:
     assert java.ask("reader", "next", "r", 5000) == ["e02"]
     assert java.ask("rg", "outcome", "c") == [f"s:0={2 * SIZE}"]
     java.ask("rg", "resetTo", "g", "c")
-    wait_until(lambda: java.ask("reader", "next", "r", 500) == ["reinitialize"], 10)
+    wait_until(lambda: java.ask("reader", "next", "r", 500) == ["reinitialize"])
     java.ask("reader", "close", "r")
     java.ask("reader", "open", "r", java_scope, "g")
     assert java.ask("reader", "next", "r", 5000, 5) == ["e02", "none"]
@@ -65,7 +65,7 @@ def test_back_to_the_last_checkpoint(java: JavaPeer, java_scope: str) -> None:
     assert java.ask("reader", "next", "r", 5000, 3) == ["checkpoint:c", "e01", "e02", "e03"]
     java.ask("rg", "outcome", "c")
     java.ask("rg", "reset", "g")
-    wait_until(lambda: java.ask("reader", "next", "r", 500) == ["reinitialize"], 10)
+    wait_until(lambda: java.ask("reader", "next", "r", 500) == ["reinitialize"])
     java.ask("reader", "open", "r", java_scope, "g")
     assert java.ask("reader", "next", "r", 5000, 5) == ["e01", "e02", "e03", "none"]
 
@@ -175,7 +175,7 @@ def test_a_reader_that_is_declared_gone(java: JavaPeer, java_scope: str) -> None
     java.ask("reader", "open", "p", java_scope, "g")
     assert java.ask("rg", "readers", "g") == ["p"]
     assert java.ask("reader", "next", "p", 5000, 9) == ["e02", "e03", "e04", "e05", "none"]
-    wait_until(lambda: java.ask("reader", "next", "r", 500) == ["reinitialize"], 10)
+    wait_until(lambda: java.ask("reader", "next", "r", 500) == ["reinitialize"])
 
 
 def test_a_reader_that_leaves_hands_its_segments_over(java: JavaPeer, java_scope: str) -> None:
@@ -245,18 +245,18 @@ def test_notifications(java: JavaPeer, java_scope: str) -> None:
         heard.extend(java.ask("rg", "heard", "g"))
         return note in heard
 
-    wait_until(lambda: hears("segments=1/1"), 10)
+    wait_until(lambda: hears("segments=1/1"))
     assert java.ask("scale", java_scope, "s", "0", "0.0-0.5,0.5-1.0") == ["true"]
     assert java.ask("reader", "next", "r", 1000) == ["none"]
     java.ask("rg", "checkpoint", "g", "c")
     assert java.ask("reader", "next", "r", 1000, 2) == ["checkpoint:c", "none"]
-    wait_until(lambda: hears("segments=2/1"), 10)
+    wait_until(lambda: hears("segments=2/1"))
     assert "end" not in heard
     assert java.ask("admin", "seal", java_scope, "s") == ["true"]
     for number in range(3):  # readers give sealed segments up at a checkpoint
         java.ask("rg", "checkpoint", "g", f"seal{number}")
         java.ask("reader", "next", "r", 1500, 2)
-    wait_until(lambda: hears("end"), 10)
+    wait_until(lambda: hears("end"))
 
 
 def test_the_end_of_a_sealed_stream(java: JavaPeer, java_scope: str) -> None:

@@ -35,7 +35,7 @@ def filled(java: JavaPeer, scope: str, events: int, *options: str) -> None:
 
 def begins_at(java: JavaPeer, scope: str, offset: int) -> None:
     """Wait until the stream begins there."""
-    wait_until(lambda: java.ask("head", scope, "s") == [f"0={offset}"], 20)
+    wait_until(lambda: java.ask("head", scope, "s") == [f"0={offset}"])
 
 
 def left(java: JavaPeer, scope: str) -> list[str]:
@@ -130,7 +130,7 @@ def test_a_policy_that_is_changed(java: JavaPeer, java_scope: str) -> None:
         (head,) = java.ask("head", java_scope, "s")
         return int(head.split("=")[1]) >= 9 * EVENT
 
-    wait_until(bounded, 20)
+    wait_until(bounded)
     read = left(java, java_scope)
     assert read == written[-len(read) :], "the oldest ones, which the group never read, are gone"
 
@@ -145,7 +145,7 @@ def test_by_size_alone(java: JavaPeer, java_scope: str) -> None:
         (head,) = java.ask("head", java_scope, "s")
         return int(head.split("=")[1]) >= 4 * EVENT
 
-    wait_until(moves, 20)
+    wait_until(moves)
     read = left(java, java_scope)
     assert set(read) == {"new"}
     assert len(read) >= 2

@@ -75,7 +75,7 @@ def test_transactions_are_stored_in_the_order_of_their_commits(java: JavaPeer, j
     order = [2, 0, 3, 1]
     for number in order:
         java.ask("txn", "ask", f"t{number}", "commit")
-    wait_until(lambda: all(java.ask("txn", "status", f"t{number}") == ["COMMITTED"] for number in order), 30)
+    wait_until(lambda: all(java.ask("txn", "status", f"t{number}") == ["COMMITTED"] for number in order))
     found: list[str] = []
 
     def reads() -> bool:
@@ -83,7 +83,7 @@ def test_transactions_are_stored_in_the_order_of_their_commits(java: JavaPeer, j
         found.extend(word for word in java.ask("reader", "next", "r", 1000, 8) if word.startswith("t"))
         return len(found) == 4
 
-    wait_until(reads, 30)
+    wait_until(reads)
     if java.gateway is not None:
         assert found == [f"t{number}" for number in order]
     assert sorted(found) == [f"t{number}" for number in range(4)]
@@ -109,7 +109,7 @@ def test_a_transaction_of_before_a_scale(java: JavaPeer, java_scope: str) -> Non
         found.extend(word for word in java.ask("reader", "next", "r", 1000, 8) if word[0] in "wt")
         return len(found) == 5
 
-    wait_until(reads, 30)
+    wait_until(reads)
     assert sorted(found) == ["t0", "t1", "t2", "w0", "w1"]
     assert found[0] == "w0"
     assert [word for word in found if word.startswith("t")] == ["t0", "t1", "t2"]
