@@ -36,6 +36,7 @@ _LEAST_REQUEST: Final = 8
 _LEAST_RESPONSE: Final = 4
 _COMPACT_FROM: Final = 64 * KIB
 """Consumed bytes at the beginning of the buffer from which they are removed."""
+NO_TAGS: Final = uvarint(0)
 MAX_IN_FLIGHT: Final = 10_000
 """Requests of a client that may wait for responses."""
 
@@ -285,7 +286,7 @@ def encode_request(request: KafkaRequest) -> list[bytes]:
         (-1 if client is None else len(client)).to_bytes(2, "big", signed=True),
         client or b"",
     )
-    return _framed(header + (uvarint(0) if flexible else b""), request.message, version, flexible)
+    return _framed(header + (NO_TAGS if flexible else b""), request.message, version, flexible)
 
 
 def read_response(request: KafkaRequest, frame: bytes, max_items: int = MAX_ITEMS) -> KafkaMessage:
@@ -304,15 +305,18 @@ def read_response(request: KafkaRequest, frame: bytes, max_items: int = MAX_ITEM
     return message
 
 
-def encode_response(api: KafkaApi, version: int, correlation_id: int, message: KafkaMessage) -> list[bytes]:
-    """Return a response as bytes, in pieces. Raises LocalProtocolError if the version cannot spell it.
+def encode_response(
+    api: KafkaApi, version: int, correlation_id: int, message: KafkaMessage, *, tags: bytes = NO_TAGS
+) -> list[bytes]:
+    """Return a response as bytes, in pieces. `tags`: the tagged fields of its header, with their number, where it has
+    a place for them. Raises LocalProtocolError if the version cannot spell it.
 
     ApiVersions has the old header in all versions, since its clients do not know the server's versions yet (KIP-511).
     """
     flexible = api.is_flexible(version)
     header = correlation_id.to_bytes(4, "big", signed=True)
     if flexible and api is not API_VERSIONS:
-        header += uvarint(0)
+        header += tags
     if not isinstance(message, api.response):
         raise LocalProtocolError(f"{type(message).__name__} does not answer {api.name}")
     return _framed(header, message, version, flexible)

@@ -25,6 +25,7 @@ from penstock.routing.access.guard import GuardedBack
 from penstock.routing.faults.back import FaultyBack
 from penstock.routing.faults.exchange import FaultyFront
 from penstock.routing.faults.rules import Faults
+from penstock.routing.faults.unknown import IN_BODIES, AddField
 from penstock.routing.router import Router
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.model import StreamRef
@@ -83,10 +84,15 @@ class ListenerContext:
         """
         return FaultyBack(back, self.faults, label, in_sessions=in_sessions, throttled_whole=throttled_whole)
 
-    def http_server(self, front: HttpFront, settings: HttpSettings, *, own_bodies: bool = True) -> HttpServer:
-        """Return the server of a front's HTTP connections, with the configured faults. `own_bodies`: the bodies of
-        answers are the protocol's messages; False: they may be a user's data, to which no fault adds anything."""
-        return HttpServer(settings, FaultyFront(front, self.faults, own_bodies))
+    def http_server(
+        self, front: HttpFront, settings: HttpSettings, *, unknown: Mapping[str, AddField] = IN_BODIES
+    ) -> HttpServer:
+        """Return the server of a front's HTTP connections, with the configured faults.
+
+        `unknown`: by media type, how an answer or a message of one gets a field that no client knows. The default adds
+        one to whatever has a place for it, a protocol whose answers are a user's data gives another.
+        """
+        return HttpServer(settings, FaultyFront(front, self.faults, unknown))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from penstock.net.http.serving import HttpSettings
 from penstock.protocols.durable.config import DurableListener, DurableListenerLimits
 from penstock.protocols.durable.front import DurableFront, DurableSettings
 from penstock.protocols.durable.names import names_of
+from penstock.protocols.durable.unknown import IN_EVENTS
 from penstock.protocols.opening import ListenerContext, OpenListener
 from penstock.routing.access.clients import ClientRules
 from penstock_codecs.http import HttpLimits
@@ -21,7 +22,7 @@ def open_listener(context: ListenerContext, label: str, table: DurableListener) 
     settings, http = durable_settings(table, clients, context.drain_seconds), http_settings(table.limits)
     back, own = context.back(label, tokens=True), context.back(label)
     front = DurableFront(context.faulty(back, label, in_sessions=True), own, settings)
-    server = context.http_server(front, http, own_bodies=False)
+    server = context.http_server(front, http, unknown=IN_EVENTS)
     return OpenListener(server.serve, server.begin_drain, back, (settings, http), front.run, refuse_http)
 
 

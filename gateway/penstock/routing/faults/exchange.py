@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.net.cutting import cut_connection, silence
 from penstock.net.http.exchange import Exchange, HeaderList, Request
-from penstock.routing.faults.messages import ON_ONE_ANSWER, MessageFaults, due_message, send_faulty
+from penstock.routing.faults.messages import MessageFaults, due_message, send_faulty
 from penstock.routing.faults.rules import Faults
-from penstock.routing.faults.unknown import with_unknown
+from penstock.routing.faults.unknown import UNKNOWN_HEADER, AddField
 from penstock_codecs.http import Buffer
 
 __all__ = ["FaultyFront"]
@@ -22,16 +22,19 @@ class _Front(Protocol):
 
 
 class FaultyFront:
-    """An HTTP front whose answers have faults while there are rules. `own_bodies`: see `with_unknown`."""
+    """An HTTP front whose answers have faults while there are rules.
 
-    def __init__(self, inner: _Front, faults: Faults, own_bodies: bool = True) -> None:
+    `unknown`: by media type, how a whole answer, or a message of an answer in parts, gets an unknown field.
+    """
+
+    def __init__(self, inner: _Front, faults: Faults, unknown: Mapping[str, AddField]) -> None:
         self._inner = inner
         self._faults = faults
-        self._own_bodies = own_bodies
+        self._unknown = unknown
 
     def handle(self, exchange: Exchange) -> Coroutine[Any, Any, None]:
         """Answer one request."""
-        return self._inner.handle(_FaultyExchange(exchange, self._own_bodies) if self._faults.active else exchange)
+        return self._inner.handle(_FaultyExchange(exchange, self._unknown) if self._faults.active else exchange)
 
     def drain(self) -> None:
         """Tell the wrapped front that the gateway is about to stop."""
@@ -41,9 +44,10 @@ class FaultyFront:
 class _FaultyExchange:
     """An `Exchange` with faults in its answer."""
 
-    def __init__(self, inner: Exchange, own_bodies: bool) -> None:
+    def __init__(self, inner: Exchange, unknown: Mapping[str, AddField]) -> None:
         self._inner = inner
-        self._own_bodies = own_bodies
+        self._unknown = unknown
+        self._in_parts: AddField | None = None
 
     @property
     def request(self) -> Request:
@@ -65,36 +69,49 @@ class _FaultyExchange:
     async def respond(
         self, status: int, headers: HeaderList, body: bytes = b"", trailers: HeaderList | None = None
     ) -> None:
-        said = due_message(ON_ONE_ANSWER, answer=True)
+        headers = list(headers)
+        said = due_message(answer=True, unknown=self._field(headers) or bytes)
         if said is None:
             await self._inner.respond(status, headers, body, trailers)
-        elif not said.copies:
+            return
+        if not said.copies:
             await silence()
-        elif said.unknown and not said.in_transfer:
-            headers, body = with_unknown(headers, body, self._own_bodies)
-            await self._inner.respond(status, headers, body, trailers)
+        if said.unknown is not None:
+            headers, body = [*headers, UNKNOWN_HEADER], said.message([body])
+        if said.in_transfer:
+            await self._respond(said, status, headers, body, trailers)
         else:
-            if said.unknown:
-                headers, body = with_unknown(headers, body, self._own_bodies)
-            await self._respond(said, status, [*headers, ("content-length", str(len(body)))], body)
+            await self._inner.respond(status, headers, body, trailers)
 
-    async def _respond(self, said: MessageFaults, status: int, headers: HeaderList, body: bytes) -> None:
+    async def _respond(
+        self, said: MessageFaults, status: int, headers: HeaderList, body: bytes, trailers: HeaderList | None
+    ) -> None:
         """Send a whole answer slowly, or only its beginning."""
         if said.cut_in(len(body)) == 0:
             await cut_connection()
+        if trailers is None:
+            headers = [*headers, ("content-length", str(len(body)))]
         await self._inner.start(status, headers)
-        await send_faulty(said, [body], self._send_one, self._inner.written)
-        await self._inner.finish()
+        await send_faulty(said, body, self._send_one, self._inner.written)
+        await self._inner.finish(trailers or ())
+
+    def _field(self, headers: HeaderList) -> AddField | None:
+        """Return how a message in an answer with these headers gets an unknown field, None if it has no place."""
+        fields = {name.lower(): value for name, value in headers}
+        media = fields.get("content-type", "").partition(";")[0].strip().lower()
+        return None if "content-encoding" in fields else self._unknown.get(media)
 
     async def start(self, status: int, headers: HeaderList) -> None:
+        headers = list(headers)
+        self._in_parts = self._field(headers)
         await self._inner.start(status, headers)
 
     async def send(self, pieces: Sequence[Buffer]) -> None:
-        said = due_message()
+        said = due_message(unknown=self._in_parts)
         if said is None:
             await self._inner.send(pieces)
         else:
-            await send_faulty(said, pieces, self._send_one, self._inner.written)
+            await send_faulty(said, said.message(pieces), self._send_one, self._inner.written)
 
     async def _send_one(self, data: bytes) -> None:
         await self._inner.send([data])

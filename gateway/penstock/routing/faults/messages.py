@@ -8,7 +8,7 @@ the code that sends whole messages takes it from there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
@@ -18,12 +18,12 @@ import trio
 from penstock.net.cutting import cut_connection
 from penstock.routing.faults.rule import Action, FaultDirection, MessageKind, MessageSubject
 from penstock.routing.faults.rules import Faults
+from penstock.routing.faults.unknown import AddField
 from penstock_codecs.http import Buffer
 
 __all__ = [
     "DUE",
     "ON_MESSAGES",
-    "ON_ONE_ANSWER",
     "ON_WHOLE_MESSAGES",
     "DueMessages",
     "MessageFaults",
@@ -33,11 +33,12 @@ __all__ = [
 
 ON_MESSAGES: Final = frozenset({Action.DROP, Action.DUPLICATE, Action.CUT, Action.THROTTLE})
 """Actions applied to an encoded message; the others are applied before (`penstock.routing.faults.arriving`)."""
-ON_ONE_ANSWER: Final = ON_MESSAGES - {Action.DUPLICATE} | {Action.UNKNOWN}
-"""The same for a whole answer over HTTP, of which a request has exactly one."""
+_ON_ONE_ANSWER: Final = ON_MESSAGES - {Action.DUPLICATE}
+"""The same for the only answer to a request."""
 ON_WHOLE_MESSAGES: Final = ON_MESSAGES - {Action.THROTTLE}
 """The same where several tasks write to a connection, and none may wait within a message: answers are throttled before
 (`MessageSubject.throttled_whole`)."""
+_UNKNOWN: Final = frozenset({Action.UNKNOWN})
 _WRITTEN_SECONDS: Final = 5.0
 """Longest wait before a cut for the client to read the bytes sent so far, in seconds."""
 _PIECES_PER_SECOND: Final = 20
@@ -49,19 +50,24 @@ class MessageFaults:
     """The faults of one message. `copies`: times it is sent; 0 drops it. `cut_after`: bytes after which the connection
     is cut. `cut_place`: the place of the cut instead, counted from 0, and the number of places. `bytes_per_second`: its
     rate; None sends it at full speed. `piece_bytes`: sent at a time at that rate; 0 for what the rate gives in a
-    twentieth of a second. `unknown`: it also has a header and a field that no client knows."""
+    twentieth of a second. `unknown`: adds a field that no client knows; None adds none."""
 
     copies: int = 1
     cut_after: int | None = None
     cut_place: tuple[int, int] | None = None
     bytes_per_second: int | None = None
     piece_bytes: int = 0
-    unknown: bool = False
+    unknown: AddField | None = None
 
     @property
     def in_transfer(self) -> bool:
         """True if the message is cut or throttled."""
         return self.cut_after is not None or self.bytes_per_second is not None
+
+    def message(self, pieces: Iterable[Buffer]) -> bytes:
+        """Return the message to send, given it as it would be without faults. An empty one stays."""
+        message = b"".join(pieces)
+        return self.unknown(message) if message and self.unknown is not None else message
 
     def cut_in(self, size: int) -> int | None:
         """Return the bytes of a message of `size` bytes after which the connection is cut; None to send all of it.
@@ -97,15 +103,24 @@ class DueMessages:
         self._owed.clear()
         self.owe(dropped=dropped)
 
-    def take(self, actions: Collection[Action], answer: bool) -> MessageFaults | None:
-        """Return the faults of the next message, or None if it has none. `answer`: it is the only answer to a request,
-        so it need not be announced by `owe`."""
+    def take(
+        self, actions: frozenset[Action] = ON_MESSAGES, *, answer: bool = False, unknown: AddField | None = None
+    ) -> MessageFaults | None:
+        """Return the faults of the next message, or None if it has none.
+
+        `answer`: it is the only answer to a request, so it need not be announced by `owe`, and does not come twice.
+        `unknown`: adds a field that no client knows; without it, a rule of that kind does not count the message.
+        """
         if self._owed:
             if self._owed.popleft():
                 return MessageFaults(copies=0)
         elif not answer:
             return None
-        copies, cut_after, place, rate, piece, unknown = 1, None, None, None, 0, False
+        if answer:
+            actions &= _ON_ONE_ANSWER
+        if unknown is not None:
+            actions |= _UNKNOWN
+        copies, cut_after, place, rate, piece, added = 1, None, None, None, 0, None
         for rule in self._faults.firing(self._about, FaultDirection.OUT, actions):
             fault = rule.fault
             if fault.action is Action.DROP:
@@ -115,34 +130,34 @@ class DueMessages:
             elif fault.action is Action.CUT:
                 cut_after, place = fault.cut_after, (rule.fired - 1, fault.cut_places) if fault.cut_places else None
             elif fault.action is Action.UNKNOWN:
-                unknown = True
+                added = unknown
             else:
                 rate, piece = fault.bytes_per_second, fault.piece_bytes
-        if (copies, cut_after, rate, unknown) == (1, None, None, False):
+        if (copies, cut_after, rate, added) == (1, None, None, None):
             return None
-        return MessageFaults(copies, cut_after, place, rate, piece, unknown)
+        return MessageFaults(copies, cut_after, place, rate, piece, added)
 
 
 DUE: ContextVar[DueMessages | None] = ContextVar("penstock.faults.due", default=None)
 """The messages that the current task is about to send; None if there were no rules when its operation began."""
 
 
-def due_message(actions: Collection[Action] = ON_MESSAGES, *, answer: bool = False) -> MessageFaults | None:
-    """Return the faults of the message that is sent now, or None to send it as usual. `answer`: see
-    `DueMessages.take`."""
+def due_message(
+    actions: frozenset[Action] = ON_MESSAGES, *, answer: bool = False, unknown: AddField | None = None
+) -> MessageFaults | None:
+    """Return the faults of the message that is sent now, or None to send it as usual. See `DueMessages.take`."""
     due = DUE.get()
-    return None if due is None else due.take(actions, answer)
+    return None if due is None else due.take(actions, answer=answer, unknown=unknown)
 
 
 async def send_faulty(
     said: MessageFaults,
-    pieces: Iterable[Buffer],
+    message: bytes,
     send: Callable[[bytes], Awaitable[None]],
     written: Callable[[], Awaitable[None]],
 ) -> None:
-    """Send one message with the faults in `said`. `send` sends a part of it, `written` waits until all parts sent so
-    far are written out."""
-    message = b"".join(pieces)
+    """Send one message with the faults of its transfer in `said`. `send` sends a part of it, `written` waits until all
+    parts sent so far are written out."""
     cut_after = said.cut_in(len(message))
     if cut_after is not None:
         if start := message[:cut_after]:

@@ -14,7 +14,7 @@ from support.store import appending
 
 from penstock.net.cutting import CUT_CONNECTION
 from penstock.routing.faults.back import FaultyBack
-from penstock.routing.faults.messages import ON_ONE_ANSWER, MessageFaults, due_message
+from penstock.routing.faults.messages import MessageFaults, due_message
 from penstock.routing.faults.rule import Action, Fault, FaultDirection, MessageKind
 from penstock.routing.faults.rules import Faults
 from penstock_codecs.failures import OperationFailed
@@ -51,9 +51,9 @@ async def test_an_append_has_one_answer_whatever_its_front_asks_afterwards() -> 
     CUT_CONNECTION.set(lambda: None)
     await back.perform(appending(b"x"))
     await back.perform(CheckTail(STREAM))
-    assert due_message(ON_ONE_ANSWER, answer=True) == MessageFaults(copies=0)
+    assert due_message(answer=True) == MessageFaults(copies=0)
     await back.perform(CheckTail(STREAM))
-    assert due_message(ON_ONE_ANSWER, answer=True) is None
+    assert due_message(answer=True) is None
 
 
 def both(inner: Inner, faults: Faults) -> FaultyBack:

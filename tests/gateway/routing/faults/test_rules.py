@@ -8,7 +8,7 @@ import pytest
 
 from penstock.app.bootstrap import fault_settings
 from penstock.app.config import FaultTable
-from penstock.routing.faults.messages import ON_MESSAGES, DueMessages
+from penstock.routing.faults.messages import DueMessages
 from penstock.routing.faults.rule import Action, Fault, FaultDirection, MessageKind, MessageSubject, Rule
 from penstock.routing.faults.rules import Faults
 from penstock_codecs.model import StreamRef
@@ -55,7 +55,7 @@ def test_each_message_is_cut_at_the_next_place() -> None:
     found = []
     for _ in range(3):
         due.owe()
-        found.append(due.take(ON_MESSAGES, answer=False))
+        found.append(due.take())
     assert [None if one is None else one.cut_in(10) for one in found] == [0, 5, None]
 
 

@@ -9,6 +9,7 @@ import trio
 from penstock.net.draining import Draining
 from penstock.protocols.front_link import FrontLink
 from penstock.protocols.kafka.front.settings import KafkaSettings
+from penstock.protocols.kafka.front.unknown import unknown_tags
 from penstock_codecs.kafka import KafkaMessage, KafkaRequest, KafkaResponse, KafkaServer
 from penstock_codecs.kafka.sasl import ScramServer
 
@@ -43,4 +44,5 @@ class KafkaLink(FrontLink[KafkaRequest]):
 
     async def send(self, request: KafkaRequest, message: KafkaMessage | None) -> None:
         """Respond to the oldest unanswered request; None: it wants no response."""
-        await self.put(self._codec.send(KafkaResponse(request, message)))
+        unknown = None if message is None else unknown_tags(request, message)
+        await self.put(self._codec.send(KafkaResponse(request, message)), unknown)
