@@ -58,8 +58,8 @@ class FaultTable(Table, frozen=True, kw_only=True):
             'Effect on the message. "delay": the message waits, and so do those behind it; "drop": it is never '
             'sent, or never processed; "duplicate": it is sent or processed twice; "cut": the connection is closed '
             'in the middle of it; "throttle": it is transferred at a limited rate; "error": it fails; "terminal": '
-            'the session ends with an error; "unknown": a whole answer over HTTP has a header and, if it is an object '
-            "of JSON or a message of protobuf, a field that its specification does not have.",
+            'the session ends with an error; "unknown": it has a field that its specification does not have, if its '
+            "protocol tells clients to ignore one, and a whole answer over HTTP has such a header.",
             example="delay",
         ),
     ]
@@ -206,5 +206,5 @@ _DONE: Final = {
     "throttle": "throttled to {self.bytes_per_second} bytes per second",
     "error": "fails with {self.code}",
     "terminal": "ends with {self.code} after {self.records} records",
-    "unknown": "has a header and a field that are unknown",
+    "unknown": "has an unknown field",
 }

@@ -60,7 +60,7 @@ def test_check_says_how_often() -> None:
     [
         ('action = "cut"', "the connection is cut after 3 bytes"),
         ('action = "cut"\ncut_places = 8', "the connection is cut at one place after the other of 8"),
-        ('action = "unknown"', "one: has a header and a field that are unknown; all messages to clients"),
+        ('action = "unknown"', "one: has an unknown field; all messages to clients"),
     ],
 )
 def test_check_says_what_happens(text: str, words: str) -> None:
