@@ -3,6 +3,7 @@ ever."""
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,6 +81,11 @@ def test_durable_streams(strange: GatewayProcess) -> None:
     front.append(records)
     with front.follow(front.start()) as take:
         assert [one.record for one in take(3)] == records
+    with urllib.request.urlopen(f"{strange.durable_url}unknown?offset=-1&live=sse", timeout=20) as answer:
+        found = b""
+        while b"upToDate" not in found:
+            found += answer.readline()
+    assert found.startswith(b": ") and b"penstock_unknown" in found.partition(b"event: control")[2]
 
 
 def test_kafka_python(strange: GatewayProcess) -> None:

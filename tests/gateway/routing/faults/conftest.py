@@ -32,6 +32,7 @@ RULES: list[dict[str, Any]] = [
     {"name": "slow", "action": "throttle", "operations": ["read"], "bytes_per_second": 20_000},
     {"name": "late", "action": "delay", "delay_ms": 150, "operations": ["append"]},
     {"name": "late-out", "action": "delay", "direction": "out", "delay_ms": 150},
+    {"name": "unknown", "action": "unknown", "operations": ["read"]},
     {"name": "no-control", "action": "error", "operations": ["control"], "code": "hot_server"},
 ]
 

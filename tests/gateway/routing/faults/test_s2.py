@@ -144,6 +144,18 @@ def test_a_request_that_is_answered_by_halves(faulty: GatewayProcess, client: S2
         assert caught.value.partial == b'{"recor'
 
 
+def test_what_no_client_knows(faulty: GatewayProcess, client: S2Client) -> None:
+    """Answers in parts have it in each message."""
+    client.append("unknown.s2", "a")
+    with client.read_session("unknown.s2", seq_num=0, count=1) as session:
+        assert b"new" in session.batch().SerializeToString()  # a field that is kept, although it is not known
+    url = f"{faulty.s2_url}/v1/streams/unknown.s2/records?seq_num=0&count=1"
+    asked = urllib.request.Request(url, headers={"s2-basin": BASIN, "accept": "text/event-stream"})
+    with urllib.request.urlopen(asked, timeout=10) as answer:
+        assert b'data: {"penstock_unknown":' in answer.read()
+    assert injected(faulty, "unknown") == ["unknown"] * 2
+
+
 def test_slow_events(client: S2Client) -> None:
     client.append("slow.sse", "x" * 8_000)
     begin = time.monotonic()
