@@ -93,7 +93,11 @@ def commands(listener: S2Listener, address: Address, example: Example) -> Iterat
     }
     if example.creation:
         created, body = example.creation, bodies_of[example.creation]
-        yield from ("", f"  # create a {created}", f"  {curl} {url}/{created}s {in_basin} {_JSON} -d '{body}'")
+        yield from (
+            "",
+            f"  # create a {created}, unless it exists",
+            f"  {curl} {url}/{created}s {in_basin} {_JSON} -d '{body}'",
+        )
     records = f"{url}/streams/{example.stream}/records"
     yield from (
         "",
