@@ -70,7 +70,7 @@ class _FaultyExchange:
         self, status: int, headers: HeaderList, body: bytes = b"", trailers: HeaderList | None = None
     ) -> None:
         headers = list(headers)
-        said = due_message(answer=True, unknown=self._field(headers) or bytes)
+        said = due_message(answer=True, unknown=self._field(headers) or bytes)  # a header always has a place
         if said is None:
             await self._inner.respond(status, headers, body, trailers)
             return
