@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import http.client
 import random
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 from support.bridges.balanced import Balanced, balanced
-from support.bridges.load import FOLLOWERS, WRITERS, Load, Lost
+from support.bridges.load import FOLLOWERS, WRITERS, Load, Lost, Stopping
 from support.bridges.plain_fronts import FRONTS
 from support.kafka.cluster import KafkaCluster
 from support.peers import unique
@@ -57,7 +56,7 @@ def patient(task: Callable[[Load], None]) -> Callable[[Load], None]:
 @contextmanager
 def loaded(gateways: Balanced) -> Iterator[list[Load]]:
     """Writers of all protocols, each on a stream of its own, and followers of each stream."""
-    loads, threads, stopping = [], [], threading.Event()
+    loads, threads, stopping = [], [], Stopping()
     for name, write in WRITERS.items():
         load = Load(gateways, name, unique(name), stopping=stopping)  # type: ignore[arg-type]
         front = FRONTS.get(name.replace("-", " "), FRONTS["protobuf"])(gateways, load.stream)  # type: ignore[arg-type]

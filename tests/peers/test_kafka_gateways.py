@@ -6,6 +6,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from support.bridges.balanced import gateway_configuration
@@ -150,6 +151,42 @@ def test_kafka_clients_find_the_gateway_that_serves_them_and_its_successor(gatew
         receive(3)
         assert received == [b"0", b"1", b"2"]
         assert rest.events("lease_taken")
+    finally:
+        consumer.close()
+        holder.start()
+
+
+def test_kafka_clients_that_knew_the_serving_gateway_alone_find_its_successor(gateways: list[GatewayProcess]) -> None:
+    """Metadata of the gateway that is killed has told them of the other one."""
+    kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed (group peers)")
+    topic, ports = unique("known"), {gateway.kafka_port for gateway in gateways}
+
+    def listed(port: int) -> Any:
+        """Return the metadata of all gateways, for a client that is configured with this one."""
+        client = kafka.Producer({"bootstrap.servers": f"{LOOPBACK}:{port}"})
+
+        def complete() -> Any:
+            found = client.list_topics(timeout=30)
+            return len(found.brokers) == len(ports) and found.controller_id in found.brokers and found
+
+        return until(complete, 60)
+
+    found = listed(gateways[0].kafka_port)
+    serving = found.brokers[found.controller_id].port
+    assert {broker.port for broker in listed(serving).brokers.values()} == ports
+    holder = next(gateway for gateway in gateways if gateway.kafka_port == serving)
+    server = {"bootstrap.servers": f"{LOOPBACK}:{serving}"}
+    producer = kafka.Producer({**server, "enable.idempotence": True})
+    consumer = kafka.Consumer({**server, "group.id": unique("group"), "enable.auto.commit": False})
+    producer.produce(topic, b"0")
+    assert producer.flush(60) == 0
+    consumer.assign([kafka.TopicPartition(topic, 0, 0)])
+    assert [message.value() for message in consumer.consume(1, timeout=60)] == [b"0"]
+    holder.kill()
+    try:
+        producer.produce(topic, b"1")
+        assert producer.flush(90) == 0
+        assert [message.value() for message in consumer.consume(1, timeout=90)] == [b"1"]
     finally:
         consumer.close()
         holder.start()

@@ -31,12 +31,12 @@ from support.segment.client import DraftSocket, ReleasedSocket
 
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import read_batches
-from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataResponse
+from penstock_codecs.kafka.cluster_messages import MetadataBroker, MetadataRequest, MetadataResponse
 from penstock_codecs.kafka.record_messages import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from penstock_codecs.segment import join_events
 from penstock_proto import s2_pb2 as pb
 
-__all__ = ["FOLLOWERS", "WRITERS", "Load", "Lost"]
+__all__ = ["FOLLOWERS", "WRITERS", "Load", "Lost", "Stopping", "serving_broker"]
 
 PAUSE_SECONDS = 0.02
 """After an error, as a client would wait."""
@@ -61,6 +61,12 @@ def s2_error(status: int, value: Any) -> Lost:
     return Lost(f"{status} {value['code']}")
 
 
+class Stopping(threading.Event):
+    """Tells all loads that share it to stop. `failed`: the one of them that failed, which stops the others too."""
+
+    failed: Load | None = None
+
+
 @dataclass
 class Load:
     """One stream of one front: the batches sent and acknowledged, and the records seen."""
@@ -75,7 +81,7 @@ class Load:
     errors: Counter[str] = field(default_factory=Counter)
     followed: list[tuple[Any, bytes]] = field(default_factory=list)
     followers: dict[str, Load] = field(default_factory=dict)
-    stopping: threading.Event = field(default_factory=threading.Event)
+    stopping: Stopping = field(default_factory=Stopping)
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.name)
@@ -110,18 +116,23 @@ class Load:
                         time.sleep(PAUSE_SECONDS)
             except BaseException as error:
                 self.failure = error
+                self.stopping.failed = self.stopping.failed or self
                 self.stopping.set()
 
         thread = threading.Thread(target=go, daemon=True)
         thread.start()
         return thread
 
+    def _check_failures(self) -> None:
+        """Raise AssertionError if this load has failed, or one that stops it."""
+        if (failed := self.stopping.failed) is not None:
+            raise AssertionError(f"{failed.name} of {failed.stream}: {failed.failure!r}") from failed.failure
+
     def wait_to_follow(self, seconds: float = 60) -> None:
         """Wait until a follower has one more record. Raises AssertionError if none comes."""
         goal, deadline = len(self.followed) + 1, time.monotonic() + seconds
         while len(self.followed) < goal:
-            if self.failure is not None:
-                raise AssertionError(f"{self.name}: {self.failure!r}") from self.failure
+            self._check_failures()
             assert time.monotonic() < deadline, f"{self.name} follows no more after {len(self.followed)} records"
             time.sleep(0.01)
 
@@ -129,8 +140,7 @@ class Load:
         """Wait until `count` more batches are acknowledged. Raises AssertionError if they are not."""
         goal, deadline = len(self.acked) + count, time.monotonic() + seconds
         while len(self.acked) < goal:
-            if self.failure is not None:
-                raise AssertionError(f"{self.name}: {self.failure!r}") from self.failure
+            self._check_failures()
             assert time.monotonic() < deadline, f"{self.name} does not recover: {dict(self.errors)}"
             time.sleep(0.005)
 
@@ -138,8 +148,7 @@ class Load:
         """Wait until the client got the error of a server that is not there."""
         deadline = time.monotonic() + seconds
         while not self.errors:
-            if self.failure is not None:
-                raise AssertionError(f"{self.name}: {self.failure!r}") from self.failure
+            self._check_failures()
             assert time.monotonic() < deadline, f"{self.name} was told nothing"
             time.sleep(0.005)
 
@@ -268,9 +277,17 @@ def by_draft(load: Load) -> None:
 def kafka(load: Load) -> KafkaSocket:
     """Connect to the gateway that serves Kafka's clients: of several, any one names it."""
     with KafkaSocket((LOOPBACK, load.gateway.kafka_port), seconds=SECONDS) as client:
-        found = client.call(MetadataRequest(topics=[]), MetadataResponse)
-    [broker] = [one for one in found.brokers if one.node_id == found.controller_id]
+        broker = serving_broker(client.call(MetadataRequest(topics=[]), MetadataResponse))
     return KafkaSocket((broker.host, broker.port), seconds=SECONDS)
+
+
+def serving_broker(found: MetadataResponse) -> MetadataBroker:
+    """Return the broker that serves the clients. Raises Lost if there is none: the last one was killed, and its
+    successor has not taken over yet."""
+    for broker in found.brokers:
+        if broker.node_id == found.controller_id:
+            return broker
+    raise Lost("no gateway serves")
 
 
 def kafka_error(code: int) -> Lost:

@@ -4,11 +4,16 @@ The holder of a lease is a key that changes when it changes hands; beside it is 
 again. A gateway that has not seen a beat for `patience` seconds takes the lease. It needs no clock but its own: it
 counts from the last beat that it has read. Whatever the duty stores is stored on the condition that the lease has not
 changed hands, so a holder that was only slow stores nothing any more.
+
+Each gateway that has the lease or waits for it writes a key of its own again and again, by which the others know of it.
+Each removes the keys that stay the same while it writes its own twice: their gateways are gone. While the state cannot
+be written, none is taken for gone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -21,7 +26,7 @@ from penstock.backends.logged_tables.state import GuardedChange
 from penstock.core.back import Back, BackWrapper
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.operations import Operation
-from penstock_codecs.table_operations import NOT_EXISTS, ReadTable, TableItem
+from penstock_codecs.table_operations import NOT_EXISTS, ListTable, ReadTable, TableItem
 
 __all__ = ["Lease"]
 
@@ -33,6 +38,8 @@ PATIENCE: Final = 9.0
 """Seconds without a beat after which the holder is taken for dead."""
 _BEATS: Final = 3
 """Beats of a holder in that time."""
+PRESENCE_SECONDS: Final = 9.0
+"""Time between two writes of a gateway's own key."""
 _AGAIN_SECONDS: Final = 1.0
 
 
@@ -52,6 +59,8 @@ class Lease:
         self._about = about
         self._name = name
         self._key, self._beat = f"holder/{name}".encode(), f"beat/{name}".encode()
+        self._present = f"present/{name}/".encode()  # what the keys of gateways begin with
+        self._own = self._present + state.gateway.encode()
         self._heard = 0.0  # the time of the last beat of another holder
         self.held = False
         """True while this gateway does the duty."""
@@ -68,6 +77,17 @@ class Lease:
         found = None if item is None else msgspec.json.decode(item.value, type=_Holder)
         return found.about if found is not None and found.gateway else None
 
+    def others(self) -> list[str]:
+        """Return the descriptions of the other gateways that have the lease or wait for it, sorted. One that was killed
+        is among them for up to three times PRESENCE_SECONDS."""
+        return sorted({item.value.decode() for item in self._presences() if item.key != self._own})
+
+    def _presences(self) -> frozenset[TableItem]:
+        try:
+            return frozenset(self._state.peek(ListTable(self._table.name, prefix=self._present)).items)
+        except OperationFailed:  # there is no table yet
+            return frozenset()
+
     def _read(self, key: bytes) -> TableItem | None:
         (item,) = self._state.peek(ReadTable(self._table.name, (key,)))
         return item
@@ -75,6 +95,11 @@ class Lease:
     async def run(self, duty: Callable[[Back], Awaitable[None]]) -> None:
         """Do a duty whenever this gateway has the lease, until cancelled. `duty` gets the state to store in, and is
         cancelled when the lease is lost."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._be_present)
+            await self._take_turns(duty)
+
+    async def _take_turns(self, duty: Callable[[Back], Awaitable[None]]) -> None:
         while True:
             try:
                 version = await self._take()
@@ -132,6 +157,25 @@ class Lease:
             except OperationFailed as error:
                 log.info("lease_not_renewed", lease=self._name, reason=str(error.failure))
             await trio.sleep(PATIENCE / _BEATS)
+
+    async def _be_present(self) -> None:
+        """Write this gateway's key again and again, and remove the keys of those that no longer write theirs."""
+        earlier: frozenset[TableItem] = frozenset()
+        before: frozenset[TableItem] = frozenset()
+        try:
+            while True:
+                try:
+                    await self._table.put((self._own, self._about().encode()))
+                    now = self._presences()
+                    if gone := now & earlier:
+                        await self._table.remove(*(item.key for item in gone))
+                    earlier, before = before, now
+                except OperationFailed as error:
+                    log.info("presence_not_written", lease=self._name, reason=str(error.failure))
+                await trio.sleep(PRESENCE_SECONDS)
+        finally:
+            with trio.move_on_after(_AGAIN_SECONDS, shield=True), suppress(OperationFailed):
+                await self._table.remove(self._own)
 
     async def _leave(self, version: int) -> None:
         try:

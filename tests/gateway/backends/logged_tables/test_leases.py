@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import trio
 from support.store import Fails
@@ -9,7 +11,7 @@ from support.store.shared_log import SharedLog, SharedLogEnd
 from trio.testing import MockClock
 
 from penstock.backends.logged_tables import Lease, LoggedTables, open_logged_tables
-from penstock.backends.logged_tables.leases import PATIENCE
+from penstock.backends.logged_tables.leases import PATIENCE, PRESENCE_SECONDS
 from penstock.core.back import Back
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.table_operations import CreateTable
@@ -66,4 +68,75 @@ async def test_another_gateway_takes_over(autojump_clock: MockClock, leaves: boo
         assert second.lease.held and not first.lease.held
         with Fails(FailureCode.HOT_SERVER):
             await before.perform(CreateTable("#too-late"))
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_gateways_know_of_each_other(autojump_clock: MockClock, leaves: bool) -> None:
+    """Also one that has the lease of those that wait for it; one that leaves is forgotten at once, a dead one later."""
+    shared = SharedLog()
+    async with (
+        open_logged_tables(SharedLogEnd(shared), 1 << 20) as one,
+        open_logged_tables(SharedLogEnd(shared), 1 << 20) as other,
+        open_logged_tables(SharedLogEnd(shared), 1 << 20) as third,
+        trio.open_nursery() as nursery,
+    ):
+        duties = [Duty(one, "one"), Duty(other, "other"), Duty(third, "third")]
+        scopes = [trio.CancelScope() for _ in duties]
+
+        async def run(duty: Duty, scope: trio.CancelScope) -> None:
+            with scope:
+                await duty.run()
+
+        for each in zip(duties, scopes, strict=True):
+            nursery.start_soon(run, *each)
+        await trio.sleep(10 * PRESENCE_SECONDS)
+        assert [duty.lease.others() for duty in duties] == [["other", "third"], ["one", "third"], ["one", "other"]]
+        if leaves:
+            scopes[2].cancel()
+            await trio.sleep(1)
+        else:
+            duties[2].lease._own = b"lost"  # no other gateway hears it
+            await trio.sleep(PRESENCE_SECONDS)
+            assert duties[0].lease.others() == ["other", "third"], "it may only be slow"
+            await trio.sleep(2 * PRESENCE_SECONDS + 1)
+        assert [duty.lease.others() for duty in duties[:2]] == [["other"], ["one"]]
+        nursery.cancel_scope.cancel()
+
+
+async def test_no_gateway_is_taken_for_gone_while_the_state_cannot_be_written(autojump_clock: MockClock) -> None:
+    down = False
+    shared = SharedLog(lambda: False if down else None)
+    async with (
+        open_logged_tables(SharedLogEnd(shared), 1 << 20) as one,
+        open_logged_tables(SharedLogEnd(shared), 1 << 20) as other,
+        trio.open_nursery() as nursery,
+    ):
+        duties = [Duty(one, "one"), Duty(other, "other")]
+        for duty in duties:
+            nursery.start_soon(duty.run)
+        await trio.sleep(10 * PRESENCE_SECONDS)
+        for seconds in (20 * PRESENCE_SECONDS, PRESENCE_SECONDS):
+            down = not down
+            for _ in range(int(seconds)):
+                await trio.sleep(1)
+                assert [duty.lease.others() for duty in duties] == [["other"], ["one"]]
+        nursery.cancel_scope.cancel()
+
+
+async def test_gateways_that_wait_write_little(autojump_clock: MockClock) -> None:
+    """One record for each time that a gateway says that it is there, or that it has the lease, and no others."""
+    shared = SharedLog()
+    async with (
+        open_logged_tables(SharedLogEnd(shared), 1 << 20) as one,
+        open_logged_tables(SharedLogEnd(shared), 1 << 20) as other,
+        trio.open_nursery() as nursery,
+    ):
+        for state in (one, other):
+            nursery.start_soon(Duty(state, "some").run)
+        await trio.sleep(60)
+        before = len(shared.batches)
+        await trio.sleep(900)
+        written = Counter(change.key for batch in shared.batches[before:] for _, change in batch.changes)
+        assert sorted(written.values()) == [100, 100, 300]
         nursery.cancel_scope.cancel()

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from penstock.core.back import Back
-from penstock.protocols.kafka.front.call import NODE_ID, KafkaCall, KafkaHandlers
+from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
 from penstock.protocols.kafka.front.settings import KafkaSettings
 from penstock.protocols.kafka.sequences import KafkaRefusal
 from penstock.protocols.kafka.topic_ids import TopicIds
@@ -99,7 +99,7 @@ class AdministrationHandlers:
             try:
                 if names.count(topic.name) > 1:
                     raise _Refusal(KafkaError.INVALID_REQUEST, f"topic {topic.name} is in the request more than once")
-                created.append(await self._created(topic, only_checks=request.validate_only))
+                created.append(await self._created(topic, call, only_checks=request.validate_only))
             except _Refusal as refusal:
                 created.append(CreatedTopic(name=topic.name, error_code=refusal.code, error_message=str(refusal)))
             except OperationFailed as error:
@@ -110,8 +110,8 @@ class AdministrationHandlers:
                 )
         return CreateTopicsResponse(topics=created)
 
-    async def _created(self, topic: CreatableTopic, *, only_checks: bool) -> CreatedTopic:
-        count = self._count(topic)
+    async def _created(self, topic: CreatableTopic, call: KafkaCall, *, only_checks: bool) -> CreatedTopic:
+        count = self._count(topic, call)
         config = _config_of(topic.configs)
         topic_id = NO_UUID
         if only_checks:
@@ -127,13 +127,14 @@ class AdministrationHandlers:
             name=topic.name, topic_id=topic_id, num_partitions=count, replication_factor=1, configs=configs
         )
 
-    def _count(self, topic: CreatableTopic) -> int:
+    def _count(self, topic: CreatableTopic, call: KafkaCall) -> int:
         """Return the number of partitions that a topic is to have."""
         if topic.assignments:
             if sorted(one.partition_index for one in topic.assignments) != list(range(len(topic.assignments))):
                 raise _Refusal(KafkaError.INVALID_REPLICA_ASSIGNMENT, "partitions are numbered from 0 without a gap")
-            if any(one.broker_ids != [NODE_ID] for one in topic.assignments):
-                raise _Refusal(KafkaError.INVALID_REPLICA_ASSIGNMENT, f"the only broker is {NODE_ID}")
+            nodes = [broker.node_id for broker in call.list_brokers()]
+            if any(len(one.broker_ids) != 1 or one.broker_ids[0] not in nodes for one in topic.assignments):
+                raise _Refusal(KafkaError.INVALID_REPLICA_ASSIGNMENT, f"each has one replica, on one of {nodes}")
             count = len(topic.assignments)
         else:
             count = self._settings.partitions if topic.num_partitions == -1 else topic.num_partitions
@@ -173,7 +174,7 @@ class AdministrationHandlers:
     async def _described(self, resource: ConfigResource, call: KafkaCall) -> DescribedConfigs:
         found = DescribedConfigs(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
-            settings = await self._settings_of(resource)
+            settings = await self._settings_of(resource, call)
         except OperationFailed as error:
             found.error_code, found.error_message = call.refused(error.failure), error.failure.message
             return found
@@ -181,20 +182,21 @@ class AdministrationHandlers:
         found.configs = [one for one in settings if wanted is None or one.name in wanted]
         return found
 
-    async def _settings_of(self, resource: ConfigResource) -> list[ConfigEntry]:
+    async def _settings_of(self, resource: ConfigResource, call: KafkaCall) -> list[ConfigEntry]:
         if resource.resource_type == _TOPIC:
             config = await self._topics.on(
                 resource.resource_name, 0, lambda stream: self._back.perform(GetStreamConfig(stream))
             )
             return list(_settings_of(config))
-        if resource.resource_type == _BROKER and resource.resource_name in ("", str(NODE_ID)):
+        brokers = [str(broker.node_id) for broker in call.list_brokers()]
+        if resource.resource_type == _BROKER and resource.resource_name in ("", *brokers):
             return [
                 _entry("num.partitions", str(self._settings.partitions), _INT),
                 _entry("default.replication.factor", "1", _INT),
                 _entry("message.max.bytes", str(S2_MAX_RECORD), _INT),
             ]
         what = f"resource {resource.resource_name!r:.80} of type {resource.resource_type}"
-        raise fail(FailureCode.INVALID, f"{what} has no settings: topics (2) have, and broker {NODE_ID} (4)")
+        raise fail(FailureCode.INVALID, f"{what} has no settings: topics (2) have, and brokers {brokers} (4)")
 
     async def _alter(self, request: IncrementalAlterConfigsRequest, call: KafkaCall) -> IncrementalAlterConfigsResponse:
         altered = [await self._altered(one, call, only_checks=request.validate_only) for one in request.resources]

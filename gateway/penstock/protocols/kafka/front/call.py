@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.core.address import Address
 from penstock.observe.metrics.clients import count_error
@@ -12,28 +12,36 @@ from penstock.protocols.kafka.front.link import KafkaLink
 from penstock_codecs.failures import Failure
 from penstock_codecs.kafka import KafkaError, KafkaMessage, KafkaRequest, error_of
 
-__all__ = ["NODE_ID", "KafkaCall", "KafkaHandler", "KafkaHandlers"]
+__all__ = ["NODE_ID", "NO_NODE", "Broker", "KafkaCall", "KafkaHandler", "KafkaHandlers"]
 
 NODE_ID: Final = 1
-"""The node id of the gateway, the only broker that its clients see."""
+"""The node id of a gateway that is the only broker that its clients see."""
+NO_NODE: Final = -1
+
+
+class Broker(NamedTuple):
+    """A gateway as clients see it."""
+
+    node_id: int
+    address: Address
 
 
 @dataclass(slots=True)
 class KafkaCall:
-    """A request, the connection that it came on, and the address that the client is to connect to. `others`: addresses
-    of gateways that can only tell that one. `refusals`: how many of its parts failed."""
+    """A request, the connection that it came on, and the gateways. `leader`: the one that serves all clients, None if
+    none does now. `list_brokers` returns all of them: a client that knew the leader alone would not find its successor.
+    `refusals`: how many of its parts failed."""
 
     request: KafkaRequest
     link: KafkaLink
-    address: Address
-    others: tuple[Address, ...] = ()
+    leader: Broker | None
+    list_brokers: Callable[[], Sequence[Broker]]
     refusals: int = 0
 
     @property
-    def brokers(self) -> list[tuple[int, Address]]:
-        """The gateways as brokers, by node id. The first one serves all clients; a client that knows that one alone
-        would not find its successor."""
-        return list(enumerate((self.address, *self.others), NODE_ID))
+    def leader_id(self) -> int:
+        """The node id of the leader, -1 if there is none."""
+        return NO_NODE if self.leader is None else self.leader.node_id
 
     @property
     def version(self) -> int:

@@ -1,11 +1,11 @@
-"""APIs about the cluster: versions, metadata, brokers. The gateway is the only broker, and leads all partitions."""
+"""APIs about the cluster: versions, metadata, brokers. One gateway leads all partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
-from penstock.protocols.kafka.front.call import NODE_ID, KafkaCall, KafkaHandlers
+from penstock.protocols.kafka.front.call import NO_NODE, KafkaCall, KafkaHandlers
 from penstock.protocols.kafka.front.settings import KafkaSettings
 from penstock.protocols.kafka.sequences import KafkaRefusal
 from penstock.protocols.kafka.topic_ids import TopicIds
@@ -37,7 +37,7 @@ __all__ = ["CLUSTER_ID", "LEADER_EPOCH", "ClusterHandlers"]
 
 CLUSTER_ID: Final = "penstock"
 LEADER_EPOCH: Final = 0
-"""The leader epoch of all partitions: their leader never changes."""
+"""The leader epoch of all partitions. Clients take another leader in the same epoch."""
 _MOST_PARTITIONS: Final = 2000
 """Most partitions in an answer to DescribeTopicPartitions, as in Kafka."""
 _IDS: Final = 10
@@ -75,12 +75,13 @@ class ClusterHandlers:
     async def _metadata(self, request: MetadataRequest, call: KafkaCall) -> MetadataResponse:
         """Describe topics; create those that are missing, if the request and their basin allow it."""
         if request.topics is None or (not request.topics and call.version == 0):
-            topics = [_topic(name, count, of) for name, (count, of) in (await self._ids.all()).items()]
+            leader = call.leader_id
+            topics = [_topic(name, count, of, leader) for name, (count, of) in (await self._ids.all()).items()]
         else:
             creates = request.allow_auto_topic_creation
             topics = [await self._asked(one, call, creates=creates) for one in request.topics]
-        brokers = [MetadataBroker(node_id=node, host=one.host, port=one.port) for node, one in call.brokers]
-        return MetadataResponse(brokers=brokers, cluster_id=CLUSTER_ID, controller_id=NODE_ID, topics=topics)
+        brokers = [MetadataBroker(node_id=node, host=one.host, port=one.port) for node, one in call.list_brokers()]
+        return MetadataResponse(brokers=brokers, cluster_id=CLUSTER_ID, controller_id=call.leader_id, topics=topics)
 
     async def _asked(self, topic: MetadataRequestTopic, call: KafkaCall, *, creates: bool) -> MetadataTopic:
         with_id = call.version >= _IDS
@@ -102,7 +103,7 @@ class ClusterHandlers:
                     raise
                 count = self._settings.partitions
                 await self._topics.ensure(name, count)
-            return _topic(name, count, await self._ids.of(name) if with_id else NO_UUID)
+            return _topic(name, count, await self._ids.of(name) if with_id else NO_UUID, call.leader_id)
         except OperationFailed as error:
             return MetadataTopic(error_code=call.refused(error.failure), name=name, partitions=[])
 
@@ -123,7 +124,7 @@ class ClusterHandlers:
             if every is None:
                 found = await self._described(name, call, creates=False, with_id=True)
             else:
-                found = _topic(name, *every[name])
+                found = _topic(name, *every[name], call.leader_id)
             first = max(start.partition_index, 0) if start is not None and name == start.topic_name else 0
             shown = found.partitions[first : first + limit]
             response.topics.append(_described_partitions(found, shown))
@@ -139,8 +140,8 @@ class ClusterHandlers:
             return DescribeClusterResponse(
                 error_code=KafkaError.INVALID_REQUEST, error_message=why, cluster_id=CLUSTER_ID, brokers=[]
             )
-        brokers = [ClusterBroker(broker_id=node, host=one.host, port=one.port) for node, one in call.brokers]
-        return DescribeClusterResponse(cluster_id=CLUSTER_ID, controller_id=NODE_ID, brokers=brokers)
+        brokers = [ClusterBroker(broker_id=node, host=one.host, port=one.port) for node, one in call.list_brokers()]
+        return DescribeClusterResponse(cluster_id=CLUSTER_ID, controller_id=call.leader_id, brokers=brokers)
 
 
 def _described_partitions(topic: MetadataTopic, partitions: list[MetadataPartition]) -> DescribedTopicPartitions:
@@ -150,6 +151,7 @@ def _described_partitions(topic: MetadataTopic, partitions: list[MetadataPartiti
         topic_id=topic.topic_id,
         partitions=[
             DescribedPartition(
+                error_code=one.error_code,
                 partition_index=one.partition_index,
                 leader_id=one.leader_id,
                 leader_epoch=one.leader_epoch,
@@ -163,14 +165,17 @@ def _described_partitions(topic: MetadataTopic, partitions: list[MetadataPartiti
     )
 
 
-def _topic(name: str, count: int, topic_id: bytes) -> MetadataTopic:
+def _topic(name: str, count: int, topic_id: bytes, leader: int) -> MetadataTopic:
+    """Return a topic whose partitions this node leads."""
+    nodes, error = ([], KafkaError.LEADER_NOT_AVAILABLE) if leader == NO_NODE else ([leader], KafkaError.NONE)
     partitions = [
         MetadataPartition(
+            error_code=error,
             partition_index=index,
-            leader_id=NODE_ID,
+            leader_id=leader,
             leader_epoch=LEADER_EPOCH,
-            replica_nodes=[NODE_ID],
-            isr_nodes=[NODE_ID],
+            replica_nodes=nodes,
+            isr_nodes=nodes,
         )
         for index in range(count)
     ]

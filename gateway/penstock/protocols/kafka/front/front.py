@@ -7,8 +7,10 @@ are handled one after the other, and so answered in order, as Kafka does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
+from zlib import crc32
 
 import structlog
 import trio
@@ -21,7 +23,7 @@ from penstock.observe.metrics.clients import count_error
 from penstock.observe.taps.tap import CONNECTION
 from penstock.protocols.kafka.front.administration import AdministrationHandlers
 from penstock.protocols.kafka.front.authentication import BEFORE_LOGIN, SaslHandlers
-from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandler
+from penstock.protocols.kafka.front.call import NODE_ID, Broker, KafkaCall, KafkaHandler
 from penstock.protocols.kafka.front.cluster import ClusterHandlers
 from penstock.protocols.kafka.front.consumer_groups import ConsumerGroupHandlers
 from penstock.protocols.kafka.front.fetching import FetchHandlers
@@ -47,19 +49,25 @@ from penstock_codecs.kafka.cluster_messages import (
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
+from penstock_codecs.kafka.config_messages import IncrementalAlterConfigsRequest
 from penstock_codecs.kafka.group_messages import FindCoordinatorRequest, ListGroupsRequest, ListGroupsResponse
+from penstock_codecs.kafka.record_messages import InitProducerIdRequest
+from penstock_codecs.kafka.topic_messages import CreateTopicsRequest, DeleteTopicsRequest, DescribeConfigsRequest
 
 __all__ = ["KafkaFront"]
 
 log = structlog.get_logger()
 
-ABOUT_CLUSTER: Final = (
+OF_ANY_BROKER: Final = (
     *(ApiVersionsRequest, SaslHandshakeRequest, SaslAuthenticateRequest),
     *(MetadataRequest, DescribeTopicPartitionsRequest, DescribeClusterRequest, FindCoordinatorRequest),
+    *(CreateTopicsRequest, DeleteTopicsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest),
 )
-"""Requests that a gateway answers although another one serves the clients: they say which."""
+"""Requests that a gateway answers although another one serves the clients. Clients send them to any broker, or learn
+from them which one serves them."""
 ASKED_OF_ALL: Final[Mapping[type[KafkaMessage], KafkaMessage]] = {ListGroupsRequest: ListGroupsResponse()}
 """Answers to requests that tools send to all brokers: a gateway that serves no clients has no groups."""
+_NODES: Final = (1 << 31) - 2
 
 
 class KafkaFront:
@@ -156,7 +164,7 @@ class KafkaFront:
         A request that breaks the protocol, or fails where its response has no place for an error, has no response in
         Kafka: the connection is closed.
         """
-        own = self.settings.advertise or _connected_to()
+        own = self._own()
         try:
             while (request := await link.next_message()) is not None:
                 if wait := link.quota.request():
@@ -165,14 +173,14 @@ class KafkaFront:
                 if handler is None:
                     raise RemoteProtocolError(Failure(FailureCode.NOT_IMPLEMENTED, f"{request.api.name} is not there"))
                 self._sasl.check(request.message, link.login)
-                address = self._leader(own)
-                if address != own and (nothing := ASKED_OF_ALL.get(type(request.message))) is not None:
+                leader = self._leader(own)
+                if leader != own and (nothing := ASKED_OF_ALL.get(type(request.message))) is not None:
                     await link.send(request, nothing)
                     continue
-                if address is None or (address != own and not isinstance(request.message, ABOUT_CLUSTER)):
+                if leader != own and not _of_any_broker(request.message):
                     why = "another gateway serves this listener's clients, or none does yet"
                     raise RemoteProtocolError(Failure(FailureCode.HOT_SERVER, why))
-                call = KafkaCall(request, link, address, () if address == own else (own,))
+                call = KafkaCall(request, link, leader, partial(self._brokers, own, leader))
                 response = await handler(request.message, call)
                 if call.refusals and not link.quota.authenticated:
                     await link.quota.rest_in_turn()
@@ -188,12 +196,38 @@ class KafkaFront:
             log.info("request_failed", code=error.failure.code.value, reason=error.failure.message)
         await link.close()
 
-    def _leader(self, own: Address) -> Address | None:
-        """Return the address of the gateway that serves all clients; None if none does now."""
+    def _own(self) -> Broker:
+        """Return this gateway, as it is named on this connection."""
+        address = self.settings.advertise or _connected_to()
+        return Broker(NODE_ID, address) if self._lease is None else _broker(address)
+
+    def _leader(self, own: Broker) -> Broker | None:
+        """Return the gateway that serves all clients; None if none does now."""
         if self._lease is None or self._lease.held:
             return own
         holder = self._lease.holder()
-        return None if holder is None else Address.parse(holder)
+        leader = None if holder is None else _broker(Address.parse(holder))
+        return None if leader == own else leader  # it had the lease before it was started again
+
+    def _brokers(self, own: Broker, leader: Broker | None) -> Sequence[Broker]:
+        """Return all gateways. Those that listen at all addresses of their machine, and advertise none, are left
+        out."""
+        others = () if self._lease is None else map(Address.parse, self._lease.others())
+        found = {own, *(_broker(one) for one in others if one == one.to_connect)}
+        return sorted(found if leader is None else found | {leader})
+
+
+def _broker(address: Address) -> Broker:
+    """Return one of several gateways. Its node id is a hash of its address, so that all gateways name it alike."""
+    return Broker(1 + crc32(str(address).encode()) % _NODES, address)
+
+
+def _of_any_broker(request: KafkaMessage) -> bool:
+    """Return whether a gateway that does not serve clients answers a request. Idempotent producers ask any broker for
+    an id, and transactional ones their coordinator."""
+    if isinstance(request, InitProducerIdRequest):
+        return request.transactional_id is None
+    return isinstance(request, OF_ANY_BROKER)
 
 
 def _connected_to() -> Address:

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from penstock.core.back import Back
 from penstock.core.permissions import READ
 from penstock.observe.taps.tap import CONNECTION
-from penstock.protocols.kafka.front.call import NODE_ID, KafkaCall, KafkaHandlers
+from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
 from penstock.protocols.kafka.groups.messages import (
     GroupRecord,
     JoinAnswer,
@@ -125,7 +125,11 @@ class GroupHandlers:
         if kind not in (_GROUP, _TRANSACTION):
             why = f"coordinators are of groups ({_GROUP}) and of transactions ({_TRANSACTION})"
             return CoordinatorAddress(key=key, error_code=KafkaError.INVALID_REQUEST, error_message=why)
-        return CoordinatorAddress(key=key, node_id=NODE_ID, host=call.address.host, port=call.address.port)
+        if call.leader is None:
+            why = "no gateway serves this listener's clients yet"
+            return CoordinatorAddress(key=key, error_code=KafkaError.COORDINATOR_NOT_AVAILABLE, error_message=why)
+        node, address = call.leader
+        return CoordinatorAddress(key=key, node_id=node, host=address.host, port=address.port)
 
     async def _join(self, request: JoinGroupRequest, call: KafkaCall) -> JoinGroupResponse:
         session = request.session_timeout_ms
