@@ -8,11 +8,11 @@ from typing import Any, Final
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.appends import delivered
 from penstock_analysis.dialogue.http.collector import MessageCollector
-from penstock_analysis.dialogue.http.exchange import BodyReader, SeenExchange, header
+from penstock_analysis.dialogue.http.event_reader import EventReader
+from penstock_analysis.dialogue.http.exchange import SeenExchange, header
 from penstock_analysis.s2.clauses import S2_EVENTS
 from penstock_analysis.s2.shapes import batch_fields, position
-from penstock_codecs.failures import OperationFailed, RemoteProtocolError
-from penstock_codecs.http.event_stream import EventParser, RawEvent
+from penstock_codecs.http.event_stream import RawEvent
 from penstock_codecs.http.observer.faults import HttpFault, TimedRange
 from penstock_codecs.sse import (
     MAX_EVENT_BYTES,
@@ -29,42 +29,21 @@ from penstock_codecs.sse.dialects import S2, SEED
 __all__ = ["EventStream"]
 
 
-class EventStream(BodyReader):
+class EventStream(EventReader):
     """Reader of the server's side of an event stream."""
 
     layer = "sse"
-    session = True
 
     def __init__(self, collector: MessageCollector, exchange: SeenExchange, sender: Sender) -> None:
-        super().__init__(collector, exchange, sender)
-        self._parser = EventParser(MAX_EVENT_BYTES)
+        super().__init__(collector, exchange, sender, MAX_EVENT_BYTES, S2_EVENTS)
         self._client: EventStreamClient | None = None
         self._over = False  # the last event has come
-
-    def receive(self, data: memoryview, offset: int, time_ns: int) -> None:
-        """Report every event that these bytes complete."""
-        self._places.add(offset, len(data), time_ns)
-        self._parser.receive(data)
-        try:
-            while (raw := self._parser.next_event()) is not None:
-                span = self._places.take(self._places.left - self._parser.unread)
-                try:
-                    self._event(raw, span)
-                except (RemoteProtocolError, OperationFailed) as error:
-                    self._fault(HttpFault(span.start, error.failure.message, S2_EVENTS), time_ns)
-        except RemoteProtocolError as error:
-            raise HttpFault(self._places.offset(), error.failure.message, S2_EVENTS) from None
 
     def finish(self, end: TimedRange) -> None:
         """Finish: the body must have ended behind the last event."""
         if not self._over:
             rule = "an event stream ends with an error, or with what says that the read is done"
             self._fault(HttpFault(end.start, rule, S2_EVENTS), end.end_ns)
-
-    @property
-    def half(self) -> str:
-        """Name of the incomplete event, if there is one."""
-        return "an event" if self._parser.buffered and self._places.left else ""
 
     def _event(self, raw: RawEvent, span: TimedRange) -> None:
         if self._client is None:

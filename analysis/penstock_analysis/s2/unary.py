@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import msgspec
 from google.protobuf.descriptor import Descriptor
@@ -11,14 +11,14 @@ from google.protobuf.descriptor import Descriptor
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.appends import MAX_WAITING, MAX_WAITING_BYTES, delivered
 from penstock_analysis.dialogue.http.collector import MessageCollector
-from penstock_analysis.dialogue.http.exchange import BodyReader, SeenExchange, header
+from penstock_analysis.dialogue.http.exchange import SeenExchange, header
 from penstock_analysis.dialogue.http.json_places import place_of
 from penstock_analysis.dialogue.http.protobuf_faults import first_fault
+from penstock_analysis.dialogue.http.whole_body import WholeBody
 from penstock_analysis.s2.clauses import S2_BODIES, S2_MESSAGES, S2_UNARY
 from penstock_analysis.s2.shapes import append_fields, appended_fields, batch_fields, json_fields, position
-from penstock_codecs.compression import Compression, DecompressionError, decompress, most_compressed
-from penstock_codecs.failures import OperationFailed, RemoteProtocolError
-from penstock_codecs.http.observer.faults import BytesAt, HttpFault, TimedRange
+from penstock_codecs.compression import Compression
+from penstock_codecs.http.observer.faults import HttpFault, TimedRange
 from penstock_codecs.limits import S2_MAX_UNARY_BODY
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.s2 import json_records, protobuf
@@ -43,8 +43,8 @@ _LIMITS: Final = {Sender.CLIENT: S2_MAX_UNARY_BODY, Sender.SERVER: MAX_EVENT_BYT
 """Largest body, decompressed. An answer has at most 1 MiB metered; its worst spelling in JSON is six times that."""
 
 
-class UnaryBody(BodyReader):
-    """A body that is held until it is complete."""
+class UnaryBody(WholeBody):
+    """A body of either media."""
 
     kind: Descriptor | None = None
     """The message that it is in protobuf, if it can be."""
@@ -52,63 +52,18 @@ class UnaryBody(BodyReader):
     def __init__(
         self, collector: MessageCollector, exchange: SeenExchange, sender: Sender, media: Media, coding: Compression
     ) -> None:
-        super().__init__(collector, exchange, sender)
+        super().__init__(collector, exchange, sender, coding, _LIMITS[sender], S2_BODIES)
         self._media = media
-        self._coding = coding
-        self._limit = _LIMITS[sender]
-        self._held = bytearray()
-
-    def receive(self, data: memoryview, offset: int, time_ns: int) -> None:
-        """Hold a piece."""
-        most = most_compressed(self._coding, self._limit)
-        if len(self._held) + len(data) > most:
-            self._held.clear()
-            raise HttpFault(offset, f"a body that is one message has at most {most} bytes here", S2_BODIES)
-        self._places.add(offset, len(data), time_ns)
-        self._held += data
-
-    def finish(self, end: TimedRange) -> None:
-        """Decode and report the body."""
-        del end
-        if not self._held:
-            return
-        span = self._places.whole
-        try:
-            content = decompress(self._coding, self._held, self._limit)
-        except DecompressionError as error:
-            raise HttpFault(span.start, str(error), S2_BODIES) from None
-        try:
-            self._understand(content, span)
-        except (OperationFailed, RemoteProtocolError) as error:
-            raise self._undecodable(content, span, error.failure.message) from None
-
-    @property
-    def half(self) -> str:
-        """Name of the body, once it has begun."""
-        return "a body" if self._held else ""
-
-    def _understand(self, content: bytes, span: TimedRange) -> None:
-        raise NotImplementedError
-
-    def _size(self) -> dict[str, Any]:
-        return {"bytes": len(self._held)}
 
     def _format(self) -> BytesFormat:
         return parse_format(header(self._exchange.headers, "s2-format"))
 
     def _undecodable(self, content: bytes, span: TimedRange, why: str) -> HttpFault:
-        """Return the fault of the content, as exactly as possible: for compressed content at its start."""
-        at, clause = 0, S2_UNARY
+        """Return the fault of the content, as exactly as possible."""
         if self._media is Media.PROTOBUF and self.kind is not None:
-            found, clause = first_fault(content, self.kind), S2_MESSAGES
-            at, why = (0, why) if found is None else found
-        else:
-            at = place_of(content, why)
-        if self._coding is not Compression.NONE:
-            return HttpFault(span.start, why, clause)
-        offset = self._places.offset(at)
-        whole = span.end - span.start == len(self._held)
-        return HttpFault(offset, why, clause, BytesAt(span.start, content) if whole else None)
+            found = first_fault(content, self.kind)
+            return self._fault_in(content, span, *((0, why) if found is None else found), S2_MESSAGES)
+        return self._fault_in(content, span, place_of(content, why), why, S2_UNARY)
 
 
 class UnaryAppendInput(UnaryBody):

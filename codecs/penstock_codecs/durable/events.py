@@ -158,7 +158,7 @@ class DurableEventsClient:
             return PAUSED
         try:
             while (raw := self._parser.next_event()) is not None:
-                if (event := self._decoded(raw)) is not None:
+                if (event := self.understand(raw)) is not None:
                     self._closed = isinstance(event, Control) and event.closed
                     return event
         except RemoteProtocolError as error:
@@ -175,7 +175,8 @@ class DurableEventsClient:
         """Bytes held of an event that is not complete."""
         return 0 if self._closed or self._error is not None else self._parser.buffered
 
-    def _decoded(self, raw: RawEvent) -> DurableEvent | None:
+    def understand(self, raw: RawEvent) -> DurableEvent | None:
+        """Decode an event that was parsed elsewhere; None if it means nothing here. Raises RemoteProtocolError."""
         match raw.name:
             case "data":
                 return DataEvent(tuple(self._bodies(raw.data)))

@@ -80,6 +80,14 @@ class PendingAppends:
         make = partial(_acknowledged, waiting.append, appended, self.stream, waiting.asked_ns)
         return LazyRecords(waiting.size, self._conversation, make)
 
+    def numbered(self, waiting: HttpPendingAppend, first: int | None) -> Sequence[SeenRecord]:
+        """Return the records of an acknowledged append, numbered from `first` on; None: their numbers are unknown.
+        They have no timestamps."""
+        if waiting.append is None:
+            return ()
+        make = partial(_numbered, waiting.append, first, self.stream, waiting.asked_ns)
+        return LazyRecords(waiting.size, self._conversation, make)
+
     def left(self, failure: str = "") -> Sequence[SeenRecord]:
         """Return the records of all pending appends, which will not be acknowledged any more."""
         appends: list[tuple[Append, int]] = []
@@ -122,6 +130,12 @@ def _acknowledged(append: Append, appended: Appended, stream: str, time_ns: int)
         _stamps(append, appended),
         [time_ns] * count,
     )
+
+
+def _numbered(append: Append, first: int | None, stream: str, time_ns: int) -> SeenColumns:
+    count = len(append.bodies)
+    numbers: Sequence[int | None] = [None] * count if first is None else range(first, first + count)
+    return SeenColumns(APPENDED, stream, append.bodies, append.headers, numbers, [None] * count, [time_ns] * count)
 
 
 def _stamps(append: Append, appended: Appended) -> Sequence[int | None]:

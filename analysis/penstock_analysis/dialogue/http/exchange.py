@@ -47,12 +47,14 @@ class SeenExchange:
     """State of an exchange. `session`: APPENDING or READING, if it is a session of either kind. `protocol`: that of the
     request, None if it is unknown; `subject`: what it has found in the head. `stream`: the name of the stream, as in
     `SeenRecord`; `ref`: its parts as far as they are known. `terminated`: the server has said that the session is over,
-    so neither side needs to end its body."""
+    so neither side needs to end its body. `configured`: the protocol of the conversation, as far as it is known without
+    its bytes."""
 
     __slots__ = (
         "appends",
         "asked_ns",
         "body_bytes",
+        "configured",
         "number",
         "protocol",
         "ref",
@@ -68,8 +70,9 @@ class SeenExchange:
         "terminated",
     )
 
-    def __init__(self, number: int, appends: PendingAppends) -> None:
+    def __init__(self, number: int, appends: PendingAppends, configured: str = "") -> None:
         self.number = number
+        self.configured = configured
         self.body_bytes = dict.fromkeys(Sender, 0)
         self.appends = appends
         self.protocol: HttpProtocol | None = None
@@ -131,6 +134,9 @@ class BodyReader:
 
     def finish(self, end: TimedRange) -> None:
         """Finish: the body is complete. Raises Fault."""
+
+    def abandon(self) -> None:
+        """Report messages that wait for something behind them: no more of the body will come."""
 
     @property
     def half(self) -> str:
@@ -227,6 +233,15 @@ class HttpProtocol:
         """Return whether a request belongs to this protocol, and set the exchange's `subject`, `ref` and `stream` then.
         `noted`: streams that the gateway noted for the connection."""
         raise NotImplementedError
+
+    settles_by_head = False
+    """True if `answered` reports the appends that an answer settles, unless it is an error."""
+
+    def asked(self, collector: MessageCollector, exchange: SeenExchange, span: TimedRange) -> None:
+        """Report what the head of a request means beside itself. It was reported; so far no body came."""
+
+    def answered(self, collector: MessageCollector, exchange: SeenExchange, span: TimedRange) -> None:
+        """Report what the head of a response means beside itself. It was reported; so far no body came."""
 
     def session(self, _exchange: SeenExchange) -> str:
         """Return APPENDING or READING if the heads so far begin such a session, else ""."""

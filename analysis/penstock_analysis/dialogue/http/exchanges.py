@@ -64,6 +64,8 @@ class SeenExchanges:
         exchange.session = _session_of(exchange)
         fields = {"target": head.target, "authority": head.authority, "version": head.version}
         self._report(Sender.CLIENT, span, head.method, exchange, fields | _shown(head.headers), event=head)
+        if exchange.protocol is not None:
+            exchange.protocol.asked(self._collector, exchange, span)
         if not end:
             self._readers[exchange.number, Sender.CLIENT] = _reader(self._collector, exchange, Sender.CLIENT)
 
@@ -89,18 +91,21 @@ class SeenExchanges:
         exchange.session = _session_of(exchange)
         exchange.response_over = end
         failure = _failure(head, end)
-        asked = exchange.asked_ns
+        asked, protocol = exchange.asked_ns, exchange.protocol
+        settled = end and (failure != "" or protocol is None or not protocol.settles_by_head)
         self._report(
             Sender.SERVER,
             span,
             str(head.status),
             exchange,
             _shown(head.headers),
-            records=exchange.appends.left(failure) if end else (),
+            records=exchange.appends.left(failure) if settled else (),
             failure=failure,
             event=head,
             answers=None if asked is None else span.end_ns - asked,
         )
+        if protocol is not None:
+            protocol.answered(self._collector, exchange, span)
         if end:
             self._forget_if_over(exchange)
         else:
@@ -154,6 +159,8 @@ class SeenExchanges:
             self._collector.add(sender, span, "http", "RST_STREAM", exchange=number, failure=code)
             return
         exchange.reset = True
+        for side in Sender:
+            self._give_up(number, side)
         left = exchange.appends.left()
         failure = "" if sender is Sender.CLIENT and code == _CANCEL else code
         self._report(sender, span, "RST_STREAM", exchange, {"code": code or "NO_ERROR"}, records=left, failure=failure)
@@ -164,6 +171,7 @@ class SeenExchanges:
         self._collector.fault(sender, time_ns, fault, exchange=number)
         exchange = self._exchanges.get(number)
         if exchange is not None:
+            self._give_up(number, sender)
             self._readers[number, sender] = SilentReader(self._collector, exchange, sender)
 
     def join(self) -> None:
@@ -190,6 +198,7 @@ class SeenExchanges:
         """End all exchanges: bytes of `sender` were lost, or the recording or the connection has ended. Unacknowledged
         appends come in messages of this kind, one for each exchange."""
         for (number, side), reader in self._readers.items():
+            reader.abandon()
             if reader.half and not self.left_alone(number, side):
                 rule = f"{reader.half} is not whole: {why}"
                 self._collector.fault(
@@ -227,9 +236,17 @@ class SeenExchanges:
             return None
         self._too_many_reported = False
         exchange = self._exchanges[number] = SeenExchange(
-            number, PendingAppends(self._collector.conversation, self._room)
+            number,
+            PendingAppends(self._collector.conversation, self._room),
+            self._collector.conversation.protocol,
         )
         return exchange
+
+    def _give_up(self, number: int, sender: Sender) -> None:
+        """Note that no more of a body will be read."""
+        reader = self._readers.get((number, sender))
+        if reader is not None:
+            reader.abandon()
 
     def _forget_if_over(self, exchange: SeenExchange) -> None:
         if exchange.over:
@@ -275,14 +292,14 @@ def http_protocols(protocol: str) -> tuple[HttpProtocol, ...]:
 
 def claimed_by(request: RequestHead, conversation: Conversation) -> str:
     """Return the name of the plug-in to which a request over HTTP belongs; "" if there is none."""
-    exchange = SeenExchange(0, PendingAppends(conversation, PendingAppendLimit()))
+    exchange = SeenExchange(0, PendingAppends(conversation, PendingAppendLimit()), conversation.protocol)
     claiming = (name for name, one in plugins().items() if one.http and one.http().claims(exchange, request, ()))
     return next(claiming, None) or next((name for name, one in plugins().items() if one.takes_unclaimed), "")
 
 
 def stream_asked_for(request: RequestHead, conversation: Conversation) -> str:
     """Return the stream that a request is about, as in `SeenRecord`; "" if it is about none."""
-    exchange = SeenExchange(0, PendingAppends(conversation, PendingAppendLimit()))
+    exchange = SeenExchange(0, PendingAppends(conversation, PendingAppendLimit()), conversation.protocol)
     for one in http_protocols(conversation.protocol):
         if one.claims(exchange, request, ()):
             return exchange.stream

@@ -63,6 +63,11 @@ class MidBodyReader(BodyReader):
         if self._found is not None:
             self._found.finish(end)
 
+    def abandon(self) -> None:
+        """Report what waits."""
+        if self._found is not None:
+            self._found.abandon()
+
     @property
     def half(self) -> str:
         """Name of the incomplete part if the body ends here."""

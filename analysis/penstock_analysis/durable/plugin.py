@@ -1,0 +1,29 @@
+"""Durable Streams in the analysis layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock_analysis.dialogue.http.plugin import http_dialogue
+from penstock_analysis.plugin import HTTP, AnalysisPlugin
+
+if TYPE_CHECKING:
+    from penstock_analysis.dialogue.http.exchange import HttpProtocol
+
+__all__ = ["PLUGIN"]
+
+
+def _http() -> HttpProtocol:
+    from penstock_analysis.durable.exchanges import DurableExchanges
+
+    return DurableExchanges()
+
+
+PLUGIN: Final = AnalysisPlugin(
+    dialogue=http_dialogue,
+    layers=(HTTP, "durable"),
+    unasked_layers=frozenset({"durable"}),
+    heartbeats={"durable": "control"},
+    format_headers=("stream-sse-data-encoding",),
+    http=_http,
+)

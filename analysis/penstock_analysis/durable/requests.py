@@ -1,0 +1,102 @@
+"""Heads of requests: what they ask for, and what is wrong in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl
+
+from penstock_analysis.capture import Sender
+from penstock_analysis.dialogue.http.collector import MessageCollector
+from penstock_analysis.dialogue.http.exchange import SeenExchange, header
+from penstock_analysis.durable.clauses import APPENDS, CREATES, POLLS, READS
+from penstock_analysis.durable.content import number_of
+from penstock_codecs.durable import BEGINNING, append_request, create_request, read_request
+from penstock_codecs.durable.offsets import is_offset
+from penstock_codecs.durable.requests import Header
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.http import HttpHeaders, RequestHead
+from penstock_codecs.http.observer.faults import HttpFault, TimedRange
+
+__all__ = ["Asked", "asked_by", "check_request", "header_of", "report_request"]
+
+_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "PUT": (
+        *("content-type", "stream-ttl", "stream-expires-at", "stream-closed"),
+        *("stream-forked-from", "stream-fork-offset", "stream-fork-sub-offset"),
+    ),
+    "POST": ("content-type", "stream-closed", "producer-id", "producer-epoch", "producer-seq", "stream-seq"),
+}
+"""Headers that say what a request wants, by method."""
+_KINDS: Final = {"PUT": "create", "POST": "append"}
+
+
+class Asked(NamedTuple):
+    """Parts of a request that its answer is read with. `start`: the sequence number at which a read begins, None if it
+    is unknown; `counted`: the records of an append have a number each."""
+
+    method: str
+    start: int | None = None
+    live: str = ""
+    counted: bool = True
+
+
+def header_of(headers: HttpHeaders) -> Header:
+    """Return the function by which codecs ask for headers."""
+    return lambda name: header(headers, name)
+
+
+def asked_by(request: RequestHead) -> Asked:
+    """Return the parts of a request that its answer is read with."""
+    query = dict(_query(request))
+    return Asked(request.method, number_of(query.get("offset")), query.get("live", ""))
+
+
+def _query(request: RequestHead) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(request.target.partition("?")[2], keep_blank_values=True, max_num_fields=100)
+    except ValueError:
+        return []
+
+
+def check_request(collector: MessageCollector, exchange: SeenExchange, span: TimedRange) -> None:
+    """Report what is wrong in the head of a request. Offsets of other servers are accepted: they are opaque."""
+    request, asked = exchange.request, exchange.subject
+    assert request is not None
+    clause = {"PUT": CREATES, "POST": APPENDS}.get(asked.method, POLLS if asked.live == "long-poll" else READS)
+    try:
+        if asked.method == "PUT":
+            known = {name: _known(name, value) for name, value in reversed(request.headers)}
+            create_request(known.get)
+        elif asked.method == "POST":
+            append_request(header_of(request.headers))
+        elif asked.method == "GET":
+            read_request([(name, _known(name, text)) for name, text in _query(request) if name != "cursor"])
+    except OperationFailed as error:
+        fault = HttpFault(span.start, error.failure.message, clause)
+        collector.fault(Sender.CLIENT, span.end_ns, fault, exchange=exchange.number, fatal=False)
+
+
+def _known(name: str, value: str) -> str:
+    """Return the value of a header or parameter, but for an offset of any server one that the codec knows."""
+    return BEGINNING if name in ("offset", "stream-fork-offset") and is_offset(value) else value
+
+
+def report_request(
+    collector: MessageCollector, exchange: SeenExchange, span: TimedRange, fields: Mapping[str, Any]
+) -> None:
+    """Report a whole PUT or POST. `fields`: what its body says."""
+    method = exchange.subject.method
+    values = ((name, header(exchange.headers, name)) for name in _FIELDS[method])
+    said = {name.replace("-", "_"): value for name, value in values if value is not None}
+    collector.add(
+        Sender.CLIENT,
+        span,
+        "durable",
+        _KINDS[method],
+        exchange=exchange.number,
+        stream=exchange.stream,
+        fields={**fields, **said},
+        state=exchange.state,
+        event=exchange.request,
+    )
