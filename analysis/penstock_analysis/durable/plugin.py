@@ -9,6 +9,7 @@ from penstock_analysis.plugin import HTTP, AnalysisPlugin
 
 if TYPE_CHECKING:
     from penstock_analysis.dialogue.http.exchange import HttpProtocol
+    from penstock_analysis.redaction.requests import HttpBodies
 
 __all__ = ["PLUGIN"]
 
@@ -19,6 +20,12 @@ def _http() -> HttpProtocol:
     return DurableExchanges()
 
 
+def _bodies() -> HttpBodies:
+    from penstock_analysis.durable.redaction import DurableBodies
+
+    return DurableBodies()
+
+
 PLUGIN: Final = AnalysisPlugin(
     dialogue=http_dialogue,
     layers=(HTTP, "durable"),
@@ -26,4 +33,5 @@ PLUGIN: Final = AnalysisPlugin(
     heartbeats={"durable": "control"},
     format_headers=("stream-sse-data-encoding",),
     http=_http,
+    bodies=_bodies,
 )

@@ -10,6 +10,7 @@ from google.protobuf.descriptor import Descriptor
 from penstock_analysis.capture import Sender
 from penstock_analysis.plugin import plugins
 from penstock_analysis.redaction.contents import Content
+from penstock_analysis.redaction.event_text import event_edits
 from penstock_analysis.redaction.flow import Flow
 from penstock_analysis.redaction.json_text import json_edits
 from penstock_analysis.redaction.protobuf import has_tokens, message_edits
@@ -51,7 +52,7 @@ class ContentChooser:
         json = self._json(False)
         if self._leaves.any:
             formats = [found for bodies in http_bodies() for found in bodies.formats(flow, self._leaves)]
-            return UnknownBody(flow, json, formats, begun=begun)
+            return UnknownBody(flow, json, self._event, formats, begun=begun)
         if self._secrets.tokens and flow.sender is Sender.SERVER:
             return Sniffed(flow, json, self._secrets.patterns)
         return None
@@ -83,6 +84,9 @@ class ContentChooser:
 
     def _json(self, base64: bool) -> Redact:
         return lambda data: json_edits(data, self._leaves, base64=base64)
+
+    def _event(self, data: bytes) -> list[Edit]:
+        return event_edits(data, self._leaves, self._leaves.leaf)
 
     def _grpc(self, flow: Flow, request: RequestParts, fields: Fields) -> Content | None:
         descriptor = _call(request.path, request=flow.sender is Sender.CLIENT) if request.known else None

@@ -182,11 +182,11 @@ class UnknownBody(Content):
     _LOOKED_AT: Final = 12
     _EVENT: Final = re.compile(rb"(?:data|event|id|retry)?:")
 
-    def __init__(self, flow: Flow, json: Redact, formats: Iterable[BodyFormat], *, begun: bool) -> None:
+    def __init__(self, flow: Flow, json: Redact, event: Redact, formats: Iterable[BodyFormat], *, begun: bool) -> None:
         """Take the formats that the body may have, beside an event stream. `begun`: the body is recorded from its first
         byte, so that it may also be JSON."""
         super().__init__(flow)
-        self._formats = [BodyFormat(self._EVENT.match, partial(EventBody, flow, json)), *formats]
+        self._formats = [BodyFormat(self._EVENT.match, partial(EventBody, flow, event)), *formats]
         self._json = BodyFormat(lambda start: start[:1] in (b"{", b"["), partial(Whole, flow, json)) if begun else None
         self._inner: Gathered | None = None
         self._begins = True
