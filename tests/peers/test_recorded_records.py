@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from support.captures.traffic import heard_in, recording
 from support.peers import unique
 from support.pravega.clients import Found, PravegaClient, need_pravega
 from support.pravega.java import MAVEN_SECONDS, running_java
-from support.process import GatewayProcess, running_gateway
 from support.s3p.client import S3PClient
 
-from penstock.recorder.captures import CaptureEvents
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
-from penstock_analysis.dialogue.dialogues import Dialogues
 from penstock_analysis.dialogue.records import records_in
 
 JAVA = Path(__file__).parent / "java" / "client"
@@ -38,23 +34,10 @@ class Recorded(NamedTuple):
         return {each.kind for each in self.messages if each.sender is sender}
 
 
-@contextmanager
-def recording(directory: Path) -> Iterator[GatewayProcess]:
-    """A gateway that records from the start; the recording is whole behind it."""
-    with running_gateway(arguments=("--record", str(directory))) as gateway:
-        yield gateway
-        gateway.terminate()
-
-
 def read(directory: Path, layer: str) -> Recorded:
-    dialogues = Dialogues(lambda conversation: conversation.protocol == layer)
-    captures = CaptureEvents([directory])
-    heard = [each for event in captures for each in dialogues.receive(event)]
-    heard += dialogues.end()
-    assert not captures.warnings
-    messages = [each for each in heard if isinstance(each, Message)]
+    messages, problems = heard_in(directory, layer)
     assert {each.layer for each in messages} == {layer}
-    return Recorded(messages, [each for each in heard if isinstance(each, Problem)])
+    return Recorded(messages, problems)
 
 
 def placed(records: list[SeenRecord]) -> list[tuple[int | None, bytes]]:

@@ -7,17 +7,32 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Self
 
 from support.captures.recording import capture_files, read_file, tshark_warnings
-from support.process import CONFIG, GatewayProcess
+from support.process import CONFIG, GatewayProcess, running_gateway
 from support.real_backs import SecondPenstock
 from support.relay import Relay, recorded
 from support.s3p.client import S3PClient
 
+from penstock.recorder.captures import CaptureEvents
 from penstock_analysis.capture import CaptureEvent, Conversation, Sender, Side
+from penstock_analysis.dialogue import Message, Problem
+from penstock_analysis.dialogue.dialogues import Dialogues
 
-__all__ = ["MANAGEMENT", "RECORDED", "Talking", "before_servers", "captured", "check", "configuration", "until"]
+__all__ = [
+    "MANAGEMENT",
+    "RECORDED",
+    "Talking",
+    "before_servers",
+    "captured",
+    "check",
+    "configuration",
+    "heard_in",
+    "recording",
+    "until",
+]
 
 RECORDER = """
 [recorder]
@@ -37,6 +52,25 @@ RECORDED = RECORDER.replace("{start}", "true")
 
 def configuration(start: bool, more: str = "") -> str:
     return CONFIG + MANAGEMENT + (RECORDED if start else RECORDER.replace("{start}", "false")) + more
+
+
+@contextmanager
+def recording(directory: Path, config: str = CONFIG) -> Iterator[GatewayProcess]:
+    """A gateway that records from the start; the recording is whole behind it."""
+    with running_gateway(config, arguments=("--record", str(directory))) as gateway:
+        yield gateway
+        gateway.terminate()
+
+
+def heard_in(directory: Path, protocol: str, side: Side = Side.FRONT) -> tuple[list[Message], list[Problem]]:
+    """Messages and problems of the conversations in a protocol on one side, in a recording without damage."""
+    dialogues = Dialogues(lambda conversation: (conversation.protocol, conversation.side) == (protocol, side))
+    captures = CaptureEvents([directory])
+    heard = [each for event in captures for each in dialogues.receive(event)]
+    heard += dialogues.end()
+    assert not captures.warnings
+    messages = [each for each in heard if isinstance(each, Message)]
+    return messages, [each for each in heard if isinstance(each, Problem)]
 
 
 def captured(gateway: GatewayProcess, prefix: str = "penstock-2") -> list[CaptureEvent]:
