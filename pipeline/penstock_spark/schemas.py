@@ -70,7 +70,7 @@ _CONVERSATION: Final = (
     Column(
         "protocol",
         "string",
-        "configured protocol: `s2`, `s3p`, `segment`, `controller` or `management`; in captures of other "
+        "configured protocol: the kind of its listener or back, such as `s2`, or `management`; in captures of other "
         "programs the layer, and null for connections",
     ),
     Column("client", "string", "address and port of the client"),
@@ -118,7 +118,7 @@ MESSAGES: Final = (
     Column(
         "layer",
         "string",
-        "`http`, `s2s`, `sse`, `grpc`, `s3p` or `segment`; `tcp` for bytes that cannot be decoded; null for a problem",
+        "`http`, or that of a protocol, such as `s2s` or `s3p`; `tcp` for bytes that cannot be decoded; null for a problem",
     ),
     Column(
         "kind", "string", "the message's name in its protocol, such as `APPEND`, `AppendInput` or `200`; or `problem`"
@@ -165,13 +165,14 @@ MESSAGES: Final = (
 
 SEEN_RECORDS: Final = (
     *_CONVERSATION,
-    Column("layer", "string", "protocol layer that carried it: `s2s`, `sse`, `http`, `s3p` or `segment`"),
+    Column("layer", "string", "protocol layer that carried it, such as `s2s`, `http` or `s3p`"),
     Column("exchange", "bigint", "number shared by request and answer within the connection"),
     Column("action", "string", "`appended` (by a client) or `delivered` (by a server)"),
     Column(
         "stream",
         "string",
-        "the stream's name: `basin/stream`, for S3P the name alone, for segments the segment's full name",
+        "the stream's name: `basin/stream`; for S3P, Kafka and Durable Streams the client's name for it; for segments "
+        "the segment's full name",
     ),
     Column(
         "seq_num",

@@ -28,7 +28,7 @@ class SeenRecord:
     field.
 
     `action`: APPENDED or DELIVERED. `stream`: `basin/stream` for S2, the name for S3P (its bytes as UTF-8, escaped
-    where they are not), the segment's full name for the segment protocol. `seq_num`, `timestamp` (ms), `record_id`
+    where they are not) and Durable Streams, the segment's full name for the segment protocol. `seq_num`, `timestamp` (ms), `record_id`
     (S3P, `ms-seq`), `offset` (segments, bytes): its position. Appended records get theirs from the acknowledgement;
     `acknowledged` False: none was recorded. Delivered ones are always True. `failure`: the error that the server sent
     instead of an acknowledgement.
@@ -53,7 +53,7 @@ class SeenRecord:
 class Message:
     """One message of one side.
 
-    `layer`: `http`, `s2s`, `sse`, `grpc`, `s3p` or `segment`; `tcp` (and kind `data`) for unknown protocols. `kind`:
+    `layer`: `http`, or that of a protocol, such as `s2s`; `tcp` (and kind `data`) for unknown protocols. `kind`:
     the message's name in that protocol's terms, as `APPEND`, `AppendInput`, `SegmentRead`, `POST`, `200`. `start_ns`,
     `end_ns`: times of its first and last byte. `offset`, `length`: its place in its sender's bytes; with compression or
     HTTP/2 between, that of the frames that carried it. `exchange`: the id that joins a request and its responses:

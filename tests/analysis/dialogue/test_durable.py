@@ -9,9 +9,10 @@ import pytest
 from support.captures.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear, parts
 from support.http.messages import LAST, chunk, head, whole
 
-from penstock_analysis.capture import Closed, Conversation, Lost, Sender
+from penstock_analysis.capture import Chunk, Closed, Conversation, Joined, Lost, Opened, Sender
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message
 from penstock_analysis.dialogue.choosing import dialogue_for
+from penstock_codecs.codec import Role
 from penstock_codecs.durable import (
     RECORDS_TYPE,
     AppendRequest,
@@ -26,6 +27,7 @@ from penstock_codecs.durable import (
     read_query,
     spell_offset,
 )
+from penstock_codecs.http import End, Received, RequestHead, ResponseHead, connection
 from penstock_codecs.model import Header
 
 JSON, BYTES, TEXT = "application/json", "application/octet-stream", "text/plain"
@@ -336,6 +338,26 @@ def test_events_that_cannot_be_read_are_problems_and_reading_goes_on() -> None:
     _, seen, ((rule, clause),) = short(*said)
     assert rule.startswith("a control event is malformed") and clause.endswith("section 5.7")
     assert seen == [(DELIVERED, b"1", 0, True, "")]
+
+
+def test_events_of_a_stream_that_was_open_as_the_recording_began() -> None:
+    client, server = connection("http/1.1", Role.CLIENT), connection("http/1.1", Role.SERVER)
+    client.send(RequestHead(number := client.new_stream(), "GET", "/v1/stream/orders?offset=-1&live=sse", [], "h"))
+    client.send(End(number))
+    server.receive(b"".join(bytes(part) for part in client.output(1 << 20)))
+    while isinstance(server.next_event(), Received):
+        pass
+    server.send(ResponseHead(number, 200, [*EVENTS[:1], CODED]))
+    opened = sum(len(part) for part in server.output(1 << 20))
+    preludes, of = server.preludes(), conversation("durable")
+    assert preludes is not None
+    data = b"".join(piece for _, piece in streamed(EventMode.BASE64, DataEvent((b"a",)), Control("x", 7))[1:])
+    begun = Opened(of, 0, 100, opened)
+    told = [begun, Joined(of, 1, server.version, 100, opened, preludes.received, preludes.sent)]
+    told.append(Chunk(of, 2, SERVER, opened, chunk(b"bWlkZGxl\n\n") + data))
+    _, problems, found = parts(hear(dialogue_for(of), told))
+    assert not problems
+    assert [(one.stream, one.body) for one in found] == [("orders", b"a")]
 
 
 # ---- what is wrong ---------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -108,6 +109,25 @@ class Clients:
                 client.append(writer, [b"event %d" % turn, b"y" * 100], 2 * turn + 2)
             client.read(name, 0)
             client.read(f"{BASIN}/absent/0.#epoch.0", 0)
+
+    def durable(self, rounds: int) -> None:
+        """A stream of JSON and one of bytes, read at once and as events, and a stream that is not there."""
+        json, octets = {"content-type": "application/json"}, {"content-type": "application/octet-stream"}
+        connection = http.client.HTTPConnection("127.0.0.1", self._gateway.durable_port, timeout=20)
+        for method, target, body, headers in (
+            ("PUT", "orders-durable", b"[0]", json),
+            *[("POST", "orders-durable", b'["n", {"turn": %d}]' % turn, json) for turn in range(rounds)],
+            ("POST", "orders-durable", b"[1,", json),
+            ("POST", "orders-durable", b"", {"stream-closed": "true"}),
+            ("GET", "orders-durable?offset=-1&live=sse", b"", {}),
+            ("PUT", "bytes", b"first", octets),
+            ("POST", "bytes", b"\xff", octets),
+            ("GET", "bytes", b"", {}),
+            ("GET", "absent", b"", {}),
+        ):
+            connection.request(method, f"/v1/stream/{target}", body, headers)
+            connection.getresponse().read()
+        connection.close()
 
 
 def small_recording(
