@@ -118,7 +118,7 @@ MESSAGES: Final = (
     Column(
         "layer",
         "string",
-        "`http`, or that of a protocol, such as `s2s` or `s3p`; `tcp` for bytes that cannot be decoded; null for a problem",
+        "`http`, or that of a protocol, such as `s2s`; `tcp` for bytes that cannot be decoded; null for a problem",
     ),
     Column(
         "kind", "string", "the message's name in its protocol, such as `APPEND`, `AppendInput` or `200`; or `problem`"

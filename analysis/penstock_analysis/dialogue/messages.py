@@ -27,11 +27,11 @@ class SeenRecord:
     """One record that was transferred, in any protocol, with the fields that this protocol has; None: it has no such
     field.
 
-    `action`: APPENDED or DELIVERED. `stream`: `basin/stream` for S2, the name for S3P (its bytes as UTF-8, escaped
-    where they are not) and Durable Streams, the segment's full name for the segment protocol. `seq_num`, `timestamp` (ms), `record_id`
-    (S3P, `ms-seq`), `offset` (segments, bytes): its position. Appended records get theirs from the acknowledgement;
-    `acknowledged` False: none was recorded. Delivered ones are always True. `failure`: the error that the server sent
-    instead of an acknowledgement.
+    `action`: APPENDED or DELIVERED. `stream`: `basin/stream` for S2, the name for Durable Streams and S3P (its
+    bytes as UTF-8, escaped where they are not), the segment's full name for the segment protocol. `seq_num`,
+    `timestamp` (ms), `record_id` (S3P, `ms-seq`), `offset` (segments, bytes): its position. Appended records get theirs
+    from the acknowledgement; `acknowledged` False: none was recorded. Delivered ones are always True. `failure`: the
+    error that the server sent instead of an acknowledgement.
     """
 
     action: str

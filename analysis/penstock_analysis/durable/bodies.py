@@ -10,6 +10,7 @@ from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.appends import MAX_WAITING, MAX_WAITING_BYTES
 from penstock_analysis.dialogue.http.collector import MessageCollector
 from penstock_analysis.dialogue.http.exchange import SeenExchange, header
+from penstock_analysis.dialogue.http.json_places import place_of
 from penstock_analysis.dialogue.http.whole_body import WholeBody
 from penstock_analysis.durable.clauses import BODIES, JSON_MODE
 from penstock_analysis.durable.content import delivered, first_number, number_of, position_fields, read_body
@@ -22,7 +23,7 @@ from penstock_codecs.limits import MIB
 from penstock_codecs.model import metered_size
 from penstock_codecs.operations import Append
 
-__all__ = ["AppendBody", "BatchBody", "ErrorBody", "keeps_boundaries"]
+__all__ = ["AppendBody", "BatchBody", "ErrorBody"]
 
 _LIMIT: Final = 64 * MIB
 """Largest body, in bytes. The protocol sets none; Penstock's append has 1 MiB, and its answers 8 MiB."""
@@ -37,8 +38,7 @@ class _Body(WholeBody):
         super().__init__(collector, exchange, sender, coding, _LIMIT, BODIES)
 
     def _undecodable(self, content: bytes, span: TimedRange, why: str) -> HttpFault:
-        self._clause = JSON_MODE
-        return super()._undecodable(content, span, why)
+        return self._fault_in(content, span, place_of(content, why), why, JSON_MODE)
 
 
 class AppendBody(_Body):
@@ -87,7 +87,7 @@ class BatchBody(_Body):
         else:
             fields |= position_fields(event)
             behind = number_of(event.next_offset)
-            first = first_number(records, asked.start, behind, exact=keeps_boundaries(kind))
+            first = first_number(records, asked.start, behind, exact=_keeps_boundaries(kind))
         if first is not None and records.bodies:
             fields["first_seq_num"] = first
         seen = delivered(records, first, exchange.stream, self._collector.conversation, span.end_ns)
@@ -122,7 +122,7 @@ class ErrorBody(_Body):
         self._report(span, "error", fields, records=exchange.appends.left(said), failure=said, event=failure)
 
 
-def keeps_boundaries(content_type: str | None) -> bool:
+def _keeps_boundaries(content_type: str | None) -> bool:
     """Return whether readers see where the records of a stream with this content type begin."""
     try:
         return content_type is not None and is_json(content_type)

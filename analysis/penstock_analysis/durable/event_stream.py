@@ -60,7 +60,6 @@ class DurableEvents(EventReader):
         event = DurableEventsClient(self._mode or EventMode.TEXT).understand(raw)
         if isinstance(event, DataEvent):
             self.abandon()
-            # An encoding of bytes and text is that of appends without boundaries between them.
             self._data = _Data(BodyRecords(event.bodies), span)
         elif isinstance(event, Control):
             if self._data is not None:

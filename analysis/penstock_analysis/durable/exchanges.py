@@ -78,7 +78,7 @@ class DurableExchanges(HttpProtocol):
         position = _answer(collector, exchange, span, position_answer, clause)
         if method == "PUT":
             _settle(collector, exchange, span, "created" if status == 201 else "exists", position)
-        elif position is not None and (exchange.response_over or method == "HEAD"):
+        elif position is not None and (exchange.response_over or method == "HEAD" or status != 200):
             fields = position_fields(position) | {"content_type": position.content_type}
             _report(collector, exchange, span, "position", fields, event=position)
 

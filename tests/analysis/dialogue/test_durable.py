@@ -183,6 +183,18 @@ def test_what_is_refused_is_not_acknowledged() -> None:
     assert seen == [(APPENDED, b"1", None, False, "503: Service Unavailable")]
 
 
+def test_an_append_that_is_refused_before_it_is_complete_is_listed() -> None:
+    sender, request = append(b'"long"')
+    of = conversation("durable")
+    said = [(sender, request[:-3]), answered(413), (sender, request[-3:])]
+    _, _, found = parts(hear(dialogue_for(of), events(of, said)))
+    assert [(one.body, one.acknowledged) for one in found] == [(b'"long"', False)]
+
+
+def test_an_answer_that_neither_takes_nor_refuses_an_append() -> None:
+    assert short(append(b"1"), answered(307, ("location", "/x")))[1] == [(APPENDED, b"1", None, False, "")]
+
+
 def test_the_body_of_a_put_is_not_appended_to_a_stream_that_exists() -> None:
     messages, seen, _ = short(asked("PUT", typed(JSON), body=b"[1]"), answered(200, typed(JSON), offset=4))
     assert [kind for kind, *_ in messages] == ["create", "exists"]

@@ -235,7 +235,7 @@ class HttpProtocol:
         raise NotImplementedError
 
     settles_by_head = False
-    """True if `answered` reports the appends that an answer settles, unless it is an error."""
+    """True if `answered` reports the appends that an answer with status 2xx settles."""
 
     def asked(self, collector: MessageCollector, exchange: SeenExchange, span: TimedRange) -> None:
         """Report what the head of a request means beside itself. It was reported; so far no body came."""

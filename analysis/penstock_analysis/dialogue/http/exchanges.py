@@ -92,7 +92,7 @@ class SeenExchanges:
         exchange.response_over = end
         failure = _failure(head, end)
         asked, protocol = exchange.asked_ns, exchange.protocol
-        settled = end and (failure != "" or protocol is None or not protocol.settles_by_head)
+        settled = end and not (protocol is not None and protocol.settles_by_head and 200 <= head.status < 300)
         self._report(
             Sender.SERVER,
             span,
@@ -142,7 +142,7 @@ class SeenExchanges:
                 reader.finish(span)
         except HttpFault as fault:
             self._collector.fault(sender, span.end_ns, fault, exchange=number)
-        left = exchange.appends.left() if sender is Sender.SERVER else ()
+        left = exchange.appends.left() if exchange.response_over else ()
         silent = exchange.over and self._collector.count == before
         if trailers or left or silent or (reader is not None and reader.session):
             failure = _call_failure(trailers) if trailers else ""
