@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.captures.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear, parts
 from support.http.messages import LAST, chunk, head, whole
 
@@ -410,6 +412,30 @@ def test_the_first_wrong_byte_of_json_is_told() -> None:
     of = conversation("durable")
     _, (problem,), _ = parts(hear(dialogue_for(of), events(of, said)))
     assert said[0][1][problem.offset :] == b"ru}]"
+
+
+STORY: Said = [
+    *[asked("PUT", typed(JSON), body=b"[1]"), answered(201, typed(JSON), offset=1)],
+    *[append(b'[{"a": 2}]', seq=0), answered(200, *RETRIED, offset=2)],
+    *[read(), answered(200, typed(JSON), body=b'[1,{"a": 2}]', offset=2)],
+    *[append(b"1"), answered(409, typed(JSON), body=b'{"error": {"code": "c", "message": "m"}}')],
+    *[read("-1", LiveMode.SSE), *streamed(EventMode.BASE64, DataEvent((b"a",)), Control(spell_offset(1), 7))],
+]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(0, len(STORY) - 1), st.integers(0, 400), st.binary(max_size=3)), min_size=1),
+    st.integers(1, 60),
+)
+def test_damaged_bytes_never_raise(damage: list[tuple[int, int, bytes]], size: int) -> None:
+    said = list(STORY)
+    for index, at, data in damage:
+        sender, before = said[index]
+        at = min(at, len(before))
+        said[index] = (sender, before[:at] + data + before[at + 1 :])
+    of = conversation("durable")
+    hear(dialogue_for(of), events(of, cut_up(said, size)))
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import zstandard
 from hyperframe.frame import ContinuationFrame, HeadersFrame, SettingsFrame
 from support.captures.redaction import CLIENT, SERVER, at_every_cut, leaks, redacted
 
+from penstock_analysis.plugin import plugins
 from penstock_analysis.redaction import contents
 from penstock_analysis.redaction.rules import RedactionRules
 from penstock_analysis.redaction.triggers import TriggerSearch
@@ -56,7 +57,7 @@ def test_heads_that_break_rules(said: bytes) -> None:
         assert b"hush" not in redacted([(CLIENT, said)], cuts=cuts)[0]
 
 
-@pytest.mark.parametrize("protocol", ["s2", "s3p", "segment", "controller", "management"])
+@pytest.mark.parametrize("protocol", plugins())
 def test_what_is_spoken_is_not_what_was_expected(protocol: str) -> None:
     http = b"GET /?token=hush HTTP/1.1\r\nAuthorization: hush\r\n\r\n"
     messages = (released.Hello(16, 5), released.ReadSegment("s/t/0", 1, 100, "hush", 1))

@@ -14,6 +14,7 @@ from support.http.h2_frames import parse
 from support.http.story import pull, said
 
 from penstock_analysis.capture import Sender
+from penstock_analysis.plugin import plugins
 from penstock_analysis.redaction.hpack_blanking import filler
 from penstock_analysis.redaction.rules import RedactionRules
 from penstock_codecs.codec import Role
@@ -23,7 +24,7 @@ from penstock_codecs.http import PREFACE, Body, Credit, Data, End, Received, Req
 secrets = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=6, max_size=60)
 words = st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=9)
 cuts = st.lists(st.integers(1, 1500), max_size=12)
-PROTOCOLS = ("s2", "s3p", "segment", "controller", "")
+PROTOCOLS = (*plugins(), "")
 TELLTALE = b"hush-4711-hush"
 RULES = RedactionRules(patterns=(rb"hush-[0-9]{4}-hush",), record_headers=(b"k",))
 
