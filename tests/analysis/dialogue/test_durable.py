@@ -423,7 +423,7 @@ STORY: Said = [
 ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.integers(0, len(STORY) - 1), st.integers(0, 400), st.binary(max_size=3)), min_size=1),
     st.integers(1, 60),
