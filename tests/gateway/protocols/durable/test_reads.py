@@ -27,7 +27,7 @@ NAMED = {0: (Header(b"name", b"value"),)}
 
 
 class Untold(ReadSessionWrapper):
-    """A read that does not know the tail before it has reached it."""
+    """A read that knows nothing before it is asked, nor the tail before it has reached it."""
 
     _position = StreamPosition(0, 0)
 
@@ -36,6 +36,9 @@ class Untold(ReadSessionWrapper):
         if isinstance(event, RecordBatch):
             event.tail, self._position = None, StreamPosition(event.next_seq_num, 0)
         return event
+
+    def behind(self) -> bool:
+        return self._position.seq_num > 0 and super().behind()
 
     def tail(self) -> StreamPosition:
         return self._position
@@ -227,6 +230,22 @@ async def test_an_event_stream(service: Service, clock: MockClock) -> None:
             "streamClosed": True,
         }
         assert isinstance(await client.next(stream), End)
+
+
+@pytest.mark.parametrize("wrapped", [lambda back: back, UntoldBack], ids=["tail told", "tail not told"])
+async def test_an_event_stream_of_a_closed_stream_has_all_its_data(
+    service: Service, wrapped: Callable[[Back], Back]
+) -> None:
+    await service.ask("PUT", "a", TEXT, body=b"one")
+    for body in (b"two", b"three"):
+        await service.ask("POST", "a", TEXT, body=body)
+    await service.ask("POST", "a", CLOSE)
+    other = Service(service.back, service.wall, changed(), wrapped(service.back))
+    answer = await other.ask("GET", "a", query="?offset=-1&live=sse")
+    assert b"".join(
+        line[5:] for line in answer.body.split(b"\n") if line.startswith(b"data:") and b"{" not in line
+    ) == (b"onetwothree")
+    assert answer.body.count(b"streamClosed") == 1 and spell_offset(3).encode() in answer.body
 
 
 async def test_an_event_stream_ends_in_time(service: Service, clock: MockClock) -> None:

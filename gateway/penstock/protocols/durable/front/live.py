@@ -106,6 +106,7 @@ class _Follower:
         self._request = request
         self._next_seq = start
         self._announced = -1  # the offset that was last called up to date
+        self._end: int | None = None  # of a stream that is closed
         self._codec = codec
         self._streams = streams
         self._gate = streams._catalog.gate(stream.ref)
@@ -114,7 +115,7 @@ class _Follower:
     async def run(self) -> None:
         """Send events until the stream is closed, or raise what ends it."""
         following = self._streams.following(self._session, self)
-        while not (self._stream.closed and self._done):
+        while not await self._over():
             event: RecordBatch | StreamPosition | None = None
             if self._changes == self._gate.changes:
                 with self._gate.watched(_LOOK_SECONDS):
@@ -133,6 +134,12 @@ class _Follower:
                 await self.exchange.send(self.position())
         await self.exchange.send(self._codec.send(Control(spell_offset(self._next_seq), up_to_date=True, closed=True)))
 
+    async def _over(self) -> bool:
+        """Return whether the stream is closed and everything was sent. The session may not know the tail yet."""
+        if self._stream.closed and self._end is None:
+            self._end = await tail_of(self._streams._back, self._stream)
+        return self._end is not None and self._next_seq >= self._end
+
     @property
     def _done(self) -> bool:
         """True if everything that the session knows of was sent."""
@@ -142,7 +149,7 @@ class _Follower:
         messages = is_json(self._stream.meta.content_type)
         bodies, self._next_seq, refusal = take(batch, self._stream.ref, self._streams._settings.loss, messages=messages)
         pieces = self._codec.send(DataEvent(tuple(bodies))) if bodies else []
-        if not (self._stream.closed and self._done):  # else the last event follows
+        if self._end is None or self._next_seq < self._end:  # else the last event follows
             pieces += self.position() if refusal is None and self._done else self._control(up_to_date=False)
         await self.exchange.send(pieces)
         if refusal is not None:
