@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.captures.commands import lines
+from support.captures.small_recording import small_recording
 from support.captures.traffic import heard_in, recording
 from support.peers import unique
+from support.process import running_gateway
 
 from penstock_analysis.dialogue import APPENDED, DELIVERED
 from penstock_analysis.dialogue.records import records_in
@@ -52,3 +55,13 @@ def test_every_record_of_the_python_client(tmp_path: Path, versions: dict[str, b
         enumerate(messages)
     )
     assert [record.body for record in delivered if record.stream == blob] == [b"".join(pieces)]
+
+
+@pytest.mark.parametrize("protocol", ["durable", "s2"])
+def test_a_recording_is_played_to_another_server_and_compared_with_it(tmp_path: Path, protocol: str) -> None:
+    recording = small_recording(tmp_path, lambda clients: clients.durable(3))
+    with running_gateway() as gateway:
+        server = f"{protocol}://127.0.0.1:{getattr(gateway, f'{protocol}_port')}"
+        played = "\n".join(lines("replay", recording, "--to", server, "--fast"))
+        assert "9 records appended, 8 delivered, 0 answers different" in played, played
+        assert lines("diff", recording, f"s2://127.0.0.1:{gateway.s2_port}")[-1] == "equal: 2 streams"

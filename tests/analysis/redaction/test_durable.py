@@ -93,8 +93,8 @@ def test_tokens_are_blanked_and_the_encoding_of_events_stays() -> None:
 
 @pytest.mark.parametrize("mode", [EventMode.JSON, EventMode.TEXT])
 def test_events_in_plain(mode: EventMode) -> None:
-    said = b'["a","%b"]' if mode is EventMode.JSON else b"a\n %b "
-    answers = [opened(mode) + chunk(stream(mode, said % secret)) + LAST for secret in (HUSH, BLANK)]
+    body = b'["a","%b"]' if mode is EventMode.JSON else b"a\n %b "
+    answers = [opened(mode) + chunk(stream(mode, body % secret)) + LAST for secret in (HUSH, BLANK)]
     said = [(CLIENT, GET), (SERVER, answers[0])]
     assert redacted(said, RULES, "durable", range(0, 999, 7))[1] == answers[1]
 
