@@ -114,6 +114,7 @@ def test_gateways_are_killed_under_load(gateways: Balanced) -> None:
         check(gateways, load)
 
 
+@pytest.mark.long
 def test_brokers_are_killed_under_load(gateways: Balanced, cluster: KafkaCluster) -> None:
     dice = random.Random("brokers")
     with loaded(gateways) as loads:

@@ -205,6 +205,7 @@ def test_franz_go_aborts_a_transaction_whose_stream_was_sealed(
         assert client.returncode == 0, said
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_tests_of_franz_go_itself(programs: Path) -> None:
     """All of its tests but the named ones pass; some 60 of them need a server."""

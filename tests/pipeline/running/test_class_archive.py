@@ -28,7 +28,7 @@ def run(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_small_job_maps_most_of_its_classes_from_the_archive(tmp_path: Path) -> None:
     done = run("penstock_spark.running.class_archive")
