@@ -12,7 +12,7 @@ from penstock_analysis.capture import Conversation
 from penstock_analysis.dialogue.messages import SeenRecord
 from penstock_codecs.model import Headers
 
-__all__ = ["LazyRecords", "SeenColumns"]
+__all__ = ["LazyRecords", "SeenColumns", "numbered"]
 
 
 class SeenColumns(NamedTuple):
@@ -28,6 +28,16 @@ class SeenColumns(NamedTuple):
     times_ns: Sequence[int]
     acknowledged: bool = True
     failure: str = ""
+
+
+def numbered(
+    action: str, stream: str, bodies: Sequence[bytes], headers: Mapping[int, Headers], first: int | None, time_ns: int
+) -> SeenColumns:
+    """Return records that came together, numbered from `first` on; None: their numbers are unknown. They have no
+    timestamps."""
+    count = len(bodies)
+    numbers: Sequence[int | None] = [None] * count if first is None else range(first, first + count)
+    return SeenColumns(action, stream, bodies, headers, numbers, [None] * count, [time_ns] * count)
 
 
 class LazyRecords(Sequence[SeenRecord]):

@@ -8,10 +8,11 @@ and has a number if it was one append.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from penstock_analysis.capture import Conversation
-from penstock_analysis.dialogue.columns import LazyRecords, SeenColumns
+from penstock_analysis.dialogue.columns import LazyRecords, numbered
 from penstock_analysis.dialogue.messages import DELIVERED, SeenRecord
 from penstock_codecs.durable import (
     DEFAULT_TYPE,
@@ -91,15 +92,8 @@ def delivered(
     records: BodyRecords, first: int | None, stream: str, conversation: Conversation, time_ns: int
 ) -> Sequence[SeenRecord]:
     """Return the records that a server sent, numbered from `first` on."""
-    count = len(records.bodies)
-
-    def make() -> SeenColumns:
-        numbers: Sequence[int | None] = [None] * count if first is None else range(first, first + count)
-        return SeenColumns(
-            DELIVERED, stream, records.bodies, records.headers, numbers, [None] * count, [time_ns] * count
-        )
-
-    return LazyRecords(count, conversation, make)
+    make = partial(numbered, DELIVERED, stream, records.bodies, records.headers, first, time_ns)
+    return LazyRecords(len(records.bodies), conversation, make)
 
 
 def position_fields(position: PositionAnswer | Control) -> dict[str, Any]:

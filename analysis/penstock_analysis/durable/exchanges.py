@@ -5,7 +5,7 @@ Nothing is refused here: it is the server that refuses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
@@ -19,12 +19,11 @@ from penstock_analysis.dialogue.http.exchange import (
     SeenExchange,
     header,
 )
-from penstock_analysis.dialogue.messages import SeenRecord
 from penstock_analysis.durable.bodies import AppendBody, BatchBody, ErrorBody
 from penstock_analysis.durable.clauses import APPENDS, CREATES, POLLS, READS
 from penstock_analysis.durable.content import number_of, position_fields
 from penstock_analysis.durable.event_stream import DurableEvents
-from penstock_analysis.durable.requests import asked_by, check_request, header_of, report_request
+from penstock_analysis.durable.requests import asked_by, check_request, header_of, report, report_request
 from penstock_codecs.compression import Compression
 from penstock_codecs.durable import AppendAnswer, LiveMode, PositionAnswer, append_answer, position_answer
 from penstock_codecs.durable.requests import Header
@@ -80,7 +79,7 @@ class DurableExchanges(HttpProtocol):
             _settle(collector, exchange, span, "created" if status == 201 else "exists", position)
         elif position is not None and (exchange.response_over or method == "HEAD" or status != 200):
             fields = position_fields(position) | {"content_type": position.content_type}
-            _report(collector, exchange, span, "position", fields, event=position)
+            report(collector, exchange, Sender.SERVER, span, "position", fields, event=position)
 
     def session(self, exchange: SeenExchange) -> str:
         events = header(exchange.response_headers, "content-type") or ""
@@ -147,27 +146,4 @@ def _settle(
         first = None if behind is None or behind < waiting.size else behind - waiting.size
         fields |= {"records": waiting.size} | ({} if first is None else {"first_seq_num": first})
         records = exchange.appends.numbered(waiting, first)
-    _report(collector, exchange, span, kind, fields, records, answer)
-
-
-def _report(
-    collector: MessageCollector,
-    exchange: SeenExchange,
-    span: TimedRange,
-    kind: str,
-    fields: Mapping[str, Any],
-    records: Sequence[SeenRecord] = (),
-    event: Any = None,
-) -> None:
-    collector.add(
-        Sender.SERVER,
-        span,
-        "durable",
-        kind,
-        exchange=exchange.number,
-        stream=exchange.stream,
-        fields=fields,
-        records=records,
-        state=exchange.state,
-        event=event,
-    )
+    report(collector, exchange, Sender.SERVER, span, kind, fields, records, answer)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.collector import MessageCollector
 from penstock_analysis.dialogue.http.exchange import SeenExchange, header
+from penstock_analysis.dialogue.messages import SeenRecord
 from penstock_analysis.durable.clauses import APPENDS, CREATES, POLLS, READS
 from penstock_analysis.durable.content import number_of
 from penstock_codecs.durable import BEGINNING, append_request, create_request, read_request
@@ -18,7 +19,7 @@ from penstock_codecs.failures import OperationFailed
 from penstock_codecs.http import HttpHeaders, RequestHead
 from penstock_codecs.http.observer.faults import HttpFault, TimedRange
 
-__all__ = ["Asked", "asked_by", "check_request", "header_of", "report_request"]
+__all__ = ["Asked", "asked_by", "check_request", "header_of", "report", "report_request"]
 
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "PUT": (
@@ -89,14 +90,29 @@ def report_request(
     method = exchange.subject.method
     values = ((name, header(exchange.headers, name)) for name in _FIELDS[method])
     said = {name.replace("-", "_"): value for name, value in values if value is not None}
+    report(collector, exchange, Sender.CLIENT, span, _KINDS[method], {**fields, **said}, event=exchange.request)
+
+
+def report(
+    collector: MessageCollector,
+    exchange: SeenExchange,
+    sender: Sender,
+    span: TimedRange,
+    kind: str,
+    fields: Mapping[str, Any],
+    records: Sequence[SeenRecord] = (),
+    event: Any = None,
+) -> None:
+    """Report a message of an exchange."""
     collector.add(
-        Sender.CLIENT,
+        sender,
         span,
         "durable",
-        _KINDS[method],
+        kind,
         exchange=exchange.number,
         stream=exchange.stream,
-        fields={**fields, **said},
+        fields=fields,
+        records=records,
         state=exchange.state,
-        event=exchange.request,
+        event=event,
     )

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from penstock_analysis.capture import Conversation
-from penstock_analysis.dialogue.columns import LazyRecords, SeenColumns
+from penstock_analysis.dialogue.columns import LazyRecords, SeenColumns, numbered
 from penstock_analysis.dialogue.messages import APPENDED, DELIVERED, SeenRecord
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import Headers, RecordBatch
@@ -83,9 +83,10 @@ class PendingAppends:
     def numbered(self, waiting: HttpPendingAppend, first: int | None) -> Sequence[SeenRecord]:
         """Return the records of an acknowledged append, numbered from `first` on; None: their numbers are unknown.
         They have no timestamps."""
-        if waiting.append is None:
+        append = waiting.append
+        if append is None:
             return ()
-        make = partial(_numbered, waiting.append, first, self.stream, waiting.asked_ns)
+        make = partial(numbered, APPENDED, self.stream, append.bodies, append.headers, first, waiting.asked_ns)
         return LazyRecords(waiting.size, self._conversation, make)
 
     def left(self, failure: str = "") -> Sequence[SeenRecord]:
@@ -130,12 +131,6 @@ def _acknowledged(append: Append, appended: Appended, stream: str, time_ns: int)
         _stamps(append, appended),
         [time_ns] * count,
     )
-
-
-def _numbered(append: Append, first: int | None, stream: str, time_ns: int) -> SeenColumns:
-    count = len(append.bodies)
-    numbers: Sequence[int | None] = [None] * count if first is None else range(first, first + count)
-    return SeenColumns(APPENDED, stream, append.bodies, append.headers, numbers, [None] * count, [time_ns] * count)
 
 
 def _stamps(append: Append, appended: Appended) -> Sequence[int | None]:

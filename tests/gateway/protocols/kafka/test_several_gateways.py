@@ -57,7 +57,7 @@ async def brokers(client: Client) -> tuple[str | None, list[str]]:
     expected = KafkaError.LEADER_NOT_AVAILABLE if partition.leader_id == -1 else KafkaError.NONE
     assert (metadata.topics[0].error_code, partition.error_code) == (KafkaError.NONE, expected)
     for node, host in found.items():
-        assert NODES.setdefault(host, node) == node, "a gateway has one node id, whoever names it"
+        assert NODES.setdefault(host, node) == node, "all gateways name a host by one node id"
     return found.get(partition.leader_id), sorted(found.values())
 
 
