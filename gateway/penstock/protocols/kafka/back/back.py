@@ -208,8 +208,13 @@ class KafkaBack(Back):
         spot = await self._positions.spot(partition, start)
         if not spot.at_tail and spot.timestamp < 0:
             read = Read(stream, FromSeqNum(spot.offset), count=1)
-            async with open_kafka_read(self._brokers, self._positions, partition, read) as session:
-                found = await session.next()
+            try:
+                async with open_kafka_read(self._brokers, self._positions, partition, read) as session:
+                    found = await session.next()
+            except OperationFailed as error:
+                if error.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE:
+                    raise
+                return await self._spot(partition, stream, start)  # what was left has been trimmed meanwhile
             if isinstance(found, RecordBatch):
                 return PartitionSpot(found.first_seq_num, found.columns.timestamps[0])
             spot = PartitionSpot(session.tail().seq_num, -1, at_tail=True)

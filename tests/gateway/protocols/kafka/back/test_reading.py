@@ -79,14 +79,15 @@ async def test_starts(cluster: Any) -> None:
             await back.perform(CheckTail(StreamRef(BASIN, "nothing"), create_if_missing=False))
 
 
-def end_of_before(*ends: int) -> Any:
-    """Answer questions for the end of the partition with these; records came between the first and the last."""
+def end_of_before(*ends: int, asked: int = -1) -> Any:
+    """Answer questions for the end of the partition with these; records came between the first and the last. `asked`:
+    the timestamp that stands for what is asked for; -2: the beginning."""
     left = list(ends)
 
     def answer(request: Any) -> Any:
         if not isinstance(request.message, ListOffsetsRequest) or not left:
             return None
-        if request.message.topics[0].partitions[0].timestamp != -1:  # not the end
+        if request.message.topics[0].partitions[0].timestamp != asked:
             return None
         found = ListOffsetsPartitionResult(partition_index=0, offset=left.pop(0), timestamp=-1)
         return ListOffsetsResponse(topics=[ListOffsetsTopicResult(name="orders", partitions=[found])])
@@ -269,6 +270,17 @@ async def test_a_trim_at_the_tail_keeps_records_that_come_meanwhile(cluster: Any
         cluster.answers.append(end_of_before(1))
         assert (await back.perform(Trim(STREAM, FromSeqNum(to)))).seq_num == 1
         assert await bodies(back, FromSeqNum(0), stream=STREAM) == [b"20"]
+
+
+async def test_a_trim_finds_that_another_one_removed_all(cluster: Any) -> None:
+    async with cluster.back() as back:
+        await fill(back, 10, 20)
+        await cluster.store.perform(Trim(STREAM, FromSeqNum(2)))
+        cluster.answers.append(end_of_before(0, asked=-2))
+        assert (await back.perform(Trim(STREAM, FromSeqNum(1)))).seq_num == 2
+        cluster.answers.append(end_of_before(0, asked=-2))
+        located = await back.perform(Locate(STREAM, FromSeqNum(0)))
+        assert (located.seq_num, located.at_tail) == (2, True)
 
 
 async def test_a_trim_keeps_what_it_is_told_to_keep(cluster: Any) -> None:
