@@ -20,7 +20,7 @@ from penstock.net.http.client.client import HttpClient
 from penstock.net.http.client.settings import HttpClientSettings
 from penstock.net.retries import RetryPolicy, retrying
 from penstock.net.upstream import Upstream
-from penstock.protocols.durable.back.beginning import find_beginning
+from penstock.protocols.durable.back.beginning import Beginning, find_beginning
 from penstock.protocols.durable.back.cursor import ContentCursor
 from penstock.protocols.durable.back.offsets import KnownOffset, OffsetTable
 from penstock.protocols.durable.back.requests import DurableRequests
@@ -92,7 +92,10 @@ class DurableNative(Native):
             cursor = None
         try:
             if cursor is None:
-                cursor = self._cursor(stream, stream.offsets.before(start))
+                known = stream.offsets.before(start)
+                if known.offset == BEGINNING:
+                    await self._check_beginning(stream)
+                cursor = self._cursor(stream, known)
                 await cursor.skip_to(start)
             taken = await cursor.take(max_records, max_bytes, max(until - trio.current_time(), 0.0))
         except BaseException as error:
@@ -136,15 +139,25 @@ class DurableNative(Native):
             return fail(FailureCode.STREAM_NOT_FOUND, f"there is another stream {stream.ref} now")
         return error
 
+    async def _check_beginning(self, stream: ServerStream) -> None:
+        """Raise OFFSET_TRUNCATED if a beginning is gone whose offset is not known: the server does not say it."""
+        known = stream.offsets.behind(0)
+        left = await self._left(stream, known) if known else None
+        if left is not None and left.position:
+            raise fail(FailureCode.OFFSET_TRUNCATED, f"stream {stream.ref} was cut by its server", offset=left.position)
+
+    async def _left(self, stream: ServerStream, known: Sequence[KnownOffset]) -> Beginning | None:
+        counted = self._cursor(stream, KnownOffset(0, BEGINNING), notes=False)
+        return await find_beginning(counted, known, partial(self._cursor, stream))
+
     async def _take_left(self, stream: ServerStream, start: int, max_records: int, max_bytes: int) -> TakenRecords:
         """Take records of a stream whose server has removed the offset from which `start` is reached.
 
         Raises OFFSET_TRUNCATED as `scan`, if `start` is gone too, and STREAM_NOT_FOUND if no known offset is left.
         """
         known = await self._known_left(stream, start)
-        counted = self._cursor(stream, KnownOffset(0, BEGINNING), notes=False)
         try:
-            left = await find_beginning(counted, known, partial(self._cursor, stream))
+            left = await self._left(stream, known)
         except OperationFailed as error:
             if error.failure.code is not FailureCode.OFFSET_TRUNCATED:
                 raise

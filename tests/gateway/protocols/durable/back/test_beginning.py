@@ -104,7 +104,7 @@ async def test_messages_of_json(server: Any, clock: MockClock) -> None:
 
 
 async def test_offsets_are_not_noted_for_counts(server: Any, clock: MockClock) -> None:
-    """What is counted from the beginning is no position. There is a gap in the table: the first answer was large."""
+    """A count from the server's beginning is no position. The table has a gap: the first answer was large."""
     messages = [b"%d" % number for number in range(3000)]
     async with server.native(create_type="application/json") as native:
         await native.create(STREAM)
@@ -167,6 +167,36 @@ async def test_a_closed_stream_is_cut(server: Any, clock: MockClock) -> None:
         assert (found.bodies, found.at_tail, found.end) == (TWENTY[7:], False, False)
         found = await scan(native, first + len(encoded(*found.bodies)))
         assert (found.bodies, found.at_tail, found.end) == ([], True, True)
+
+
+@pytest.mark.parametrize("times", [1, 30_000], ids=["within the first answer", "beyond"])
+async def test_a_stream_of_another_client_is_cut(server: Any, clock: MockClock, times: int) -> None:
+    """The gateway does not know the offset of its beginning, so the server answers as if nothing had happened."""
+    records = [body * times for body in TWENTY]
+    await server.service.ask("PUT", "orders", OURS)
+    await append(server, *map(encoded, records))
+    async with server.native() as native:
+        assert await scan_all(native, 0) == records
+    async with server.native() as native:
+        assert await scan_all(native, 0) == records
+        await cut(server, 7)
+        first = await beginning(native)
+        assert first == len(encoded(*records[:7]))
+        assert await scan_all(native, first) == records[7:]
+
+
+async def test_a_shorter_stream_takes_the_place_of_another_clients(server: Any, clock: MockClock) -> None:
+    """It ends before the first known offset, which is not asked for again and again."""
+    await server.service.ask("PUT", "orders", OURS)
+    await append(server, *map(encoded, TWENTY))
+    async with server.native() as native:
+        assert await scan_all(native, 0) == TWENTY
+        await server.service.ask("DELETE", "orders")
+        await server.service.ask("PUT", "orders", OURS)
+        await append(server, *map(encoded, TWENTY[:5]))
+        server.requests.clear()
+        assert await scan_all(native, 0) == TWENTY[:5]
+        assert len(server.requests) < 10
 
 
 async def test_no_known_offset_is_left(server: Any, clock: MockClock) -> None:
@@ -297,8 +327,8 @@ async def test_a_scan_is_given_up(server: Any, clock: MockClock, number: int) ->
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
 async def test_any_cut(server: Any, clock: MockClock, seed: int) -> None:
-    """Whatever appends and answers hold, and whichever offsets are known: a read gets what is left from its position
-    on, or is told the first position that is left."""
+    """With appends and answers of all sizes, and any known offsets, a read gets the records from its position on, or is
+    told the first position that is left."""
     dice = random.Random(seed)
     records = [b"%d" % number * dice.randint(1, 9) for number in range(40)]
     positions = list(accumulate((len(encoded(record)) for record in records), initial=0))
