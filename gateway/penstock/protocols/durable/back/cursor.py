@@ -7,6 +7,7 @@ stream, so a part of it may be left unread until the reader goes on. Only the en
 from __future__ import annotations
 
 import math
+import sys
 from contextlib import AsyncExitStack
 
 import trio
@@ -26,21 +27,29 @@ __all__ = ["ContentCursor"]
 class ContentCursor:
     """A read from a known offset on. After an exception it must be closed and not be used again.
 
-    `position`: that of the next record. `at_tail`: the server said that there was no more. `closed`: the stream is
-    closed, and its content read to its end.
+    `position`: that of the next record. `offset`: where the last answer ended, or `start`. `at_tail`: the server said
+    that there was no more. `closed`: the stream is closed, and its content read to its end. With `notes`, the stream's
+    table of offsets learns where answers end.
     """
 
     def __init__(
-        self, requests: DurableRequests, stream: ServerStream, start: KnownOffset, poll_seconds: float
+        self,
+        requests: DurableRequests,
+        stream: ServerStream,
+        start: KnownOffset,
+        poll_seconds: float,
+        *,
+        notes: bool = True,
     ) -> None:
         self.stream = stream
         self.position = start.position
+        self.offset = start.offset
         self.at_tail = False
         self.closed = False
         self._requests = requests
         self._reader = stream.content.reader()
-        self._offset = start.offset
         self._poll_seconds = poll_seconds
+        self._notes = notes
         self._opened: HttpStream | None = None
         self._exchange = AsyncExitStack()
         self._answer: PositionAnswer | None = None
@@ -50,7 +59,8 @@ class ContentCursor:
     async def close(self) -> None:
         """Give up the answer that is unread."""
         self._opened = self._answer = None
-        await self._exchange.aclose()
+        with trio.CancelScope(shield=True):  # nothing is waited for
+            await self._exchange.aclose()
 
     async def skip_to(self, position: int) -> None:
         """Skip records up to a position. Raises STREAM_NOT_FOUND if the stream ends before: it is another one."""
@@ -61,7 +71,7 @@ class ContentCursor:
             self.position += skipped
             if not skipped:
                 if caught_up:
-                    raise self._is_another(f"had content up to {position} and ends at {self.position}")
+                    raise self.is_another(f"had content up to {position} and ends at {self.position}")
                 caught_up = await self._more(0.0)
 
     async def take(self, max_records: int, max_bytes: int, wait: float) -> TakenRecords:
@@ -87,6 +97,23 @@ class ContentCursor:
                     )
                 return taken
 
+    async def skip_answer(self, most: int) -> list[bytes] | None:
+        """Ask for an answer and skip its records. Returns its body in pieces, or None if it has more than `most` bytes.
+
+        Only for a cursor that is not used otherwise.
+        """
+        await self._ask(None)
+        pieces: list[bytes] = []
+        while piece := await self._receive():
+            pieces.append(piece)
+            most -= len(piece)
+            if most < 0:
+                return None
+            with self._requests.checked():
+                self.position += self._reader.skip(sys.maxsize)
+        await self._end_answer()
+        return pieces
+
     async def _more(self, wait: float) -> bool:
         """Receive more; at the tail, wait up to `wait` seconds. Returns whether the server says that there is none."""
         if self._opened is not None and self._answer is None and not wait:
@@ -95,21 +122,23 @@ class ContentCursor:
             await self._ask(LiveMode.LONG_POLL if self.at_tail and wait else None)
         if self._answer is None and not await self._wait_for_answer(wait):
             return True
+        return not await self._receive() and await self._end_answer()
+
+    async def _receive(self) -> bytes:
+        """Receive a piece of the answer; b"" at its end."""
         assert self._opened is not None, "asked"
         with trio.move_on_after(self._opened.request_seconds) as scope:
             piece = await self._opened.receive()
         if scope.cancelled_caught:
             raise self._opened.late(self._opened.request_seconds, "content")
-        if not piece:
-            return await self._end_answer()
         with self._requests.checked():
             self._reader.receive(piece)
-        return False
+        return piece
 
     async def _ask(self, live: LiveMode | None) -> None:
         """Send a GET; the head of the answer to a long poll is not awaited."""
         await self._note()
-        reading = self._requests.read(self.stream.ref, self._offset, live, self._cursor if live is not None else None)
+        reading = self._requests.read(self.stream.ref, self.offset, live, self._cursor if live is not None else None)
         self._opened = await self._exchange.enter_async_context(reading)
         if live is None:
             await self._accept(await self._opened.receive_head())
@@ -133,7 +162,7 @@ class ContentCursor:
         assert self._opened is not None, "asked"
         answer = await self._requests.answer_of(self._opened, head)
         if answer.content_type not in (None, self.stream.content_type):
-            raise self._is_another(f"had content type {self.stream.content_type}, and now has {answer.content_type}")
+            raise self.is_another(f"had content type {self.stream.content_type}, and now has {answer.content_type}")
         self._answer = answer
 
     async def _end_answer(self) -> bool:
@@ -143,10 +172,10 @@ class ContentCursor:
         with self._requests.checked():
             self._reader.end_response()
         await self.close()
-        if answer.next_offset == self._offset and not answer.up_to_date:
-            why = f"its answer neither goes beyond offset {self._offset} of stream {self.stream.ref} nor is up to date"
+        if answer.next_offset == self.offset and not answer.up_to_date:
+            why = f"its answer neither goes beyond offset {self.offset} of stream {self.stream.ref} nor is up to date"
             raise broke(self._requests.upstream, why)
-        self._offset, self._cursor = answer.next_offset, answer.cursor
+        self.offset, self._cursor = answer.next_offset, answer.cursor
         self.at_tail, self.closed = answer.up_to_date, answer.closed
         await self._note()
         return self.at_tail
@@ -157,15 +186,21 @@ class ContentCursor:
         return self.at_tail and self._opened is None and not self._reader.buffered
 
     @property
+    def buffered(self) -> int:
+        """Bytes received that no `take` has returned; of a record that the answer began, after `skip_answer`."""
+        return self._reader.buffered
+
+    def is_another(self, why: str) -> OperationFailed:
+        """Return the error for a stream that cannot be the one that was read before."""
+        where = self._requests.upstream.where
+        return fail(FailureCode.STREAM_NOT_FOUND, f"{where}: stream {self.stream.ref} {why}: it is another stream")
+
+    @property
     def _is_read(self) -> bool:
         opened = self._opened
         return self._answer is not None and opened is not None and opened.inbox.ended and not opened.inbox.unread
 
     async def _note(self) -> None:
         """Note the offset of the position where an answer ended, unless records before it are still to be taken."""
-        if not self._reader.buffered and self._offset != BEGINNING:
-            await self.stream.offsets.note(self.position, self._offset)
-
-    def _is_another(self, why: str) -> OperationFailed:
-        where = self._requests.upstream.where
-        return fail(FailureCode.STREAM_NOT_FOUND, f"{where}: stream {self.stream.ref} {why}: it is another stream")
+        if self._notes and not self._reader.buffered and self.offset != BEGINNING:
+            await self.stream.offsets.note(self.position, self.offset)

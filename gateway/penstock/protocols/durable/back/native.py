@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import accumulate
@@ -20,12 +20,14 @@ from penstock.net.http.client.client import HttpClient
 from penstock.net.http.client.settings import HttpClientSettings
 from penstock.net.retries import RetryPolicy, retrying
 from penstock.net.upstream import Upstream
+from penstock.protocols.durable.back.beginning import Beginning, find_beginning
 from penstock.protocols.durable.back.cursor import ContentCursor
 from penstock.protocols.durable.back.offsets import KnownOffset, OffsetTable
 from penstock.protocols.durable.back.requests import DurableRequests
 from penstock.protocols.durable.back.session import DurableAppendSession
 from penstock.protocols.durable.back.settings import DurableBackSettings
 from penstock.protocols.durable.back.streams import ServerStream, ServerStreams
+from penstock_codecs.durable import BEGINNING, TakenRecords
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Capability, ListStreams, Page
@@ -74,7 +76,11 @@ class DurableNative(Native):
         return Bounds(end_offset=end, sealed=answer.closed)
 
     async def scan(self, stream: StreamRef, start: Mark, *, max_records: int, max_bytes: int, wait: float) -> Scanned:
-        """Read records; see `Native.scan`."""
+        """Read records; see `Native.scan`.
+
+        OFFSET_TRUNCATED has the first position that is left on the server. If it cannot be counted within the bounds of
+        `find_beginning`, it has the first one with a known offset, and records before it may be left.
+        """
         attempt = partial(self._scan, stream, start.offset, max_records, max_bytes, trio.current_time() + wait)
         return await retrying(attempt, self._patient, idempotent=True, back=self._back)
 
@@ -82,26 +88,34 @@ class DurableNative(Native):
         stream = await self._streams.find(ref)
         cursor = self._cursors.pop((ref, start), None)
         if cursor is not None and cursor.stream is not stream:  # an earlier stream of that name
-            await _close(cursor)
+            await cursor.close()
             cursor = None
         try:
             if cursor is None:
-                cursor = self._cursor(stream, stream.offsets.before(start))
+                known = stream.offsets.before(start)
+                if known.offset == BEGINNING:
+                    await self._check_beginning(stream)
+                cursor = self._cursor(stream, known)
                 await cursor.skip_to(start)
             taken = await cursor.take(max_records, max_bytes, max(until - trio.current_time(), 0.0))
         except BaseException as error:
             if cursor is not None:
-                await _close(cursor)
-            if isinstance(error, OperationFailed):
-                raise await self._explained(stream, start, error) from None
-            raise
-        await self._keep(cursor)
-        offsets = list(accumulate(taken.lengths, initial=start))
-        ends = not taken.bodies and cursor.closed
-        return Scanned(taken.bodies, taken.headers, offsets=offsets, at_tail=cursor.is_caught_up, end=ends)
+                await cursor.close()
+            if not isinstance(error, OperationFailed):
+                raise
+            if error.failure.code is not FailureCode.OFFSET_TRUNCATED:
+                raise await self._explained(stream, error) from None
+        else:
+            await self._keep(cursor)
+            return _scanned(start, taken, cursor.is_caught_up, not taken.bodies and cursor.closed)
+        try:
+            taken = await self._take_left(stream, start, max_records, max_bytes)
+        except OperationFailed as error:
+            raise await self._explained(stream, error) from None
+        return _scanned(start, taken)
 
-    def _cursor(self, stream: ServerStream, start: KnownOffset) -> ContentCursor:
-        return ContentCursor(self._requests, stream, start, self._settings.poll_seconds)
+    def _cursor(self, stream: ServerStream, start: KnownOffset, *, notes: bool = True) -> ContentCursor:
+        return ContentCursor(self._requests, stream, start, self._settings.poll_seconds, notes=notes)
 
     async def _keep(self, cursor: ContentCursor) -> None:
         """Keep a cursor for a scan that goes on where it is."""
@@ -109,37 +123,68 @@ class DurableNative(Native):
         earlier = self._cursors.pop(place, None)
         self._cursors[place] = cursor
         if earlier is not None:
-            await _close(earlier)
+            await earlier.close()
         while len(self._cursors) > self._settings.open_reads:
-            await _close(self._cursors.popitem(last=False)[1])
+            await self._cursors.popitem(last=False)[1].close()
 
-    async def _explained(self, stream: ServerStream, start: int, error: OperationFailed) -> OperationFailed:
+    async def _explained(self, stream: ServerStream, error: OperationFailed) -> OperationFailed:
         """Return the error for clients.
 
-        STREAM_NOT_FOUND also for a stream that was replaced by one without the offset; OFFSET_TRUNCATED with the first
-        position that is known to be left.
+        STREAM_NOT_FOUND also for a stream that was replaced by one without the offset.
         """
         code = error.failure.code
         if code is FailureCode.STREAM_NOT_FOUND:
             await self._streams.forget(stream.ref)
         if code is FailureCode.UPSTREAM_FAULT and (await self._streams.look(stream.ref))[0] is not stream:
             return fail(FailureCode.STREAM_NOT_FOUND, f"there is another stream {stream.ref} now")
-        if code is not FailureCode.OFFSET_TRUNCATED:
-            return error
-        for known in stream.offsets.behind(stream.offsets.before(start).position):
-            probe = self._cursor(stream, known)
+        return error
+
+    async def _check_beginning(self, stream: ServerStream) -> None:
+        """Raise OFFSET_TRUNCATED if a beginning is gone whose offset is not known: the server does not say it."""
+        known = stream.offsets.behind(0)
+        left = await self._left(stream, known) if known else None
+        if left is not None and left.position:
+            raise fail(FailureCode.OFFSET_TRUNCATED, f"stream {stream.ref} was cut by its server", offset=left.position)
+
+    async def _left(self, stream: ServerStream, known: Sequence[KnownOffset]) -> Beginning | None:
+        counted = self._cursor(stream, KnownOffset(0, BEGINNING), notes=False)
+        return await find_beginning(counted, known, partial(self._cursor, stream))
+
+    async def _take_left(self, stream: ServerStream, start: int, max_records: int, max_bytes: int) -> TakenRecords:
+        """Take records of a stream whose server has removed the offset from which `start` is reached.
+
+        Raises OFFSET_TRUNCATED as `scan`, if `start` is gone too, and STREAM_NOT_FOUND if no known offset is left.
+        """
+        known = await self._known_left(stream, start)
+        try:
+            left = await self._left(stream, known)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.OFFSET_TRUNCATED:
+                raise
+            why = f"{self._requests.upstream.where}: the beginning of stream {stream.ref} is being removed"
+            raise fail(FailureCode.UNAVAILABLE, why) from None  # so it is read again
+        first = known[0].position if left is None else left.position
+        if left is None or start < first:
+            why = f"stream {stream.ref} was cut by its server; position {first} is left"
+            raise fail(FailureCode.OFFSET_TRUNCATED, why, offset=first)
+        with self._requests.checked():
+            return left.take(stream.content, start, max_records, max_bytes)
+
+    async def _known_left(self, stream: ServerStream, start: int) -> Sequence[KnownOffset]:
+        """Return the known offsets beyond a position that are left, in order."""
+        known = stream.offsets.behind(stream.offsets.before(start).position)
+        for index, one in enumerate(known):
+            probe = self._cursor(stream, one)
             try:
                 await probe.take(1, 1, 0.0)
-            except OperationFailed as again:
-                if again.failure.code is not FailureCode.OFFSET_TRUNCATED:
-                    return again
+            except OperationFailed as error:
+                if error.failure.code is not FailureCode.OFFSET_TRUNCATED:
+                    raise
             else:
-                why = f"stream {stream.ref} was cut by its server; position {known.position} is left"
-                return fail(FailureCode.OFFSET_TRUNCATED, why, offset=known.position)
+                return known[index:]
             finally:
-                await _close(probe)
-        await self._streams.forget(stream.ref)
-        return fail(FailureCode.STREAM_NOT_FOUND, f"no offset of stream {stream.ref} is left on its server")
+                await probe.close()
+        raise fail(FailureCode.STREAM_NOT_FOUND, f"no offset of stream {stream.ref} is left on its server")
 
     # ---- appending ---------------------------------------------------------------------------------------------------
 
@@ -192,12 +237,12 @@ class DurableNative(Native):
     async def close(self) -> None:
         """Close all reads."""
         while self._cursors:
-            await _close(self._cursors.popitem()[1])
+            await self._cursors.popitem()[1].close()
 
 
-async def _close(cursor: ContentCursor) -> None:
-    with trio.CancelScope(shield=True):  # nothing is waited for
-        await cursor.close()
+def _scanned(start: int, taken: TakenRecords, at_tail: bool = False, end: bool = False) -> Scanned:
+    offsets = list(accumulate(taken.lengths, initial=start))
+    return Scanned(taken.bodies, taken.headers, offsets=offsets, at_tail=at_tail, end=end)
 
 
 @asynccontextmanager

@@ -106,11 +106,11 @@ class DurableRequests:
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """Turn a RemoteProtocolError of the block into an UPSTREAM_FAULT."""
+        """Turn a RemoteProtocolError of the block into an UPSTREAM_FAULT, whose cause it is."""
         try:
             yield
         except RemoteProtocolError as error:
-            raise broke(self.upstream, error.failure.message) from None
+            raise broke(self.upstream, error.failure.message) from error
 
     def failed(self, status: int, headers: HttpHeaders, body: bytes) -> OperationFailed:
         """Return the failure that an answer means."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,8 +28,8 @@ READ_BYTES = 110_000
 class Server:
     """The server. `requests`: methods and URLs. `lost`: how many of the next POSTs are carried out, and their answers
     lost with the connection. `before`: the same, but the POSTs do not arrive. `forgetful`: added to the names of
-    producers, so that they are new ones. `while_lost`: called when an answer is lost. `held`: answers to GETs end only
-    after this event."""
+    producers, so that they are new ones. `while_lost`: called when an answer is lost. `before_read`:
+    awaited with the query of a GET before it is answered. `held`: answers to GETs end only after this event."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -38,6 +38,7 @@ class Server:
         self.before = 0
         self.forgetful = ""
         self.while_lost: Callable[[], object] = bool
+        self.before_read: Callable[[str], Awaitable[object]] | None = None
         self.held: trio.Event | None = None
         self.far: Far
 
@@ -54,6 +55,8 @@ class Server:
                 self.lost -= 1
                 self.while_lost()
                 exchange = Unheard(exchange, stream)
+            if request.method == "GET" and self.before_read is not None:
+                await self.before_read(request.query)
             if request.method == "GET" and self.held is not None:
                 exchange = Held(exchange, self.held)
             if self.forgetful:

@@ -32,7 +32,7 @@ Answer = Callable[[KafkaRequest], KafkaMessage | None]
 class Cluster:
     """The server. `requests`: those that came. `answers`: tried before the server is asked. `lost`: how many of the
     next requests of the kind `losing` are carried out, and their answers lost with the connection; `before`: the same,
-    but they do not arrive."""
+    but they do not arrive. `held`: requests of that kind are carried out only after this event."""
 
     def __init__(self, store: EmbeddedBack) -> None:
         self.store = store
@@ -43,6 +43,7 @@ class Cluster:
         self.answers: list[Answer] = []
         self.lost = self.before = 0
         self.losing: type[KafkaMessage] = ProduceRequest
+        self.held: trio.Event | None = None
         self.far: Far
 
     async def serve(self, stream: trio.abc.Stream) -> None:
@@ -58,6 +59,8 @@ class Cluster:
                 assert isinstance(request, KafkaRequest)
                 self.requests.append(request.message)
                 loses = isinstance(request.message, self.losing)
+                if loses and self.held is not None:
+                    await self.held.wait()
                 if loses and self.before:
                     self.before -= 1
                     break

@@ -9,6 +9,7 @@ import pytest
 import trio
 from support.kafka.front import fetched, records, serving
 from support.s3p.front import BASIN
+from trio.testing import MockClock
 
 from penstock_codecs.kafka.batches import BATCH_HEADER, KafkaBatch, encode_batch, header_of, read_batches
 from penstock_codecs.kafka.compression import KafkaCompression
@@ -77,18 +78,21 @@ async def test_timestamps_that_fall_are_raised_and_the_compression_stays(cluster
     assert (batch.compression, batch.values) == (KafkaCompression.LZ4, values)
 
 
-async def test_small_batches_that_wait_are_sent_together_and_large_ones_alone(cluster: Any) -> None:
-    small, large = b"s", b"x" * 20_000
+async def test_small_batches_that_wait_are_sent_together_and_large_ones_alone(cluster: Any, clock: MockClock) -> None:
+    """They wait while the first one is with the cluster."""
+    large = b"x" * 20_000
+    values = [b"0", b"1", b"2", large, large, b"5"]
+    cluster.held = trio.Event()
     async with cluster.back() as back, serving(back) as (connect, _):
         await back.perform(CREATE)
-        clients = [connect() for _ in range(6)]
+        clients = [connect() for _ in values]
         async with trio.open_nursery() as nursery:
             for number, client in enumerate(clients):
-                value = large if number in (3, 4) else small
-                nursery.start_soon(client.produce, replace(sent(value), producer_id=100 + number))
+                nursery.start_soon(client.produce, replace(sent(values[number]), producer_id=100 + number))
+                await trio.sleep(0.1)  # the clock jumps when nothing else happens: it is sent, or waits
+            assert cluster.asked(ProduceRequest) == 1
+            cluster.held.set()
         there = fetched(await clients[0].fetch(0))
-    assert sorted(value for *_, value in there) == sorted([small] * 4 + [large] * 2)
-    sizes = [len(batch) for data in produced(cluster) for batch in read_batches(data)]
-    assert sum(sizes) == 6 and len(sizes) < 6
-    alone = [batch.values for data in produced(cluster) for batch in read_batches(data) if large in batch.values]
-    assert alone == [[large], [large]]
+    assert [value for *_, value in there] == values
+    batches = [batch.values for data in produced(cluster) for batch in read_batches(data)]
+    assert batches == [[b"0"], [b"1", b"2"], [large], [large], [b"5"]]
