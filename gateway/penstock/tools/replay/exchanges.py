@@ -138,11 +138,12 @@ class LiveExchanges(Live):
 
     async def _begin(self, head: RequestHead, basin: str) -> None:
         await self._room()
-        if not self._connection.usable and not await self._connected_again():
-            return
         recorded = head.stream_id
         try:
-            stream = self._connection.begin(self._rewritten.head(head, basin))
+            rewritten = self._rewritten.head(head, basin)
+            while (stream := self._connection.begin(rewritten)) is None:
+                if not await self._connected_again():
+                    return
         except OperationFailed as error:
             self._broken[recorded] = error.failure.message
             self._ended.add(recorded)

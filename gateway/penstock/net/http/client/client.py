@@ -144,7 +144,7 @@ class HttpClient:
             connection = await self._pool.acquire()
             reused = connection.used
             try:
-                stream = connection.begin(head) if connection.usable else None
+                stream = connection.begin(head)
             finally:
                 self._pool.release(connection)
             if stream is not None:

@@ -407,17 +407,19 @@ class HttpClientConnection:
         self._flush()
 
     # ---- out -----------------------------------------------------------------------------------------------------
-    def begin(self, head: RequestHead) -> HttpStream:
-        """Send the head of a request, filling in its stream's number. To be called while `usable`.
+    def begin(self, head: RequestHead) -> HttpStream | None:
+        """Send the head of a request, filling in its stream's number. None if the connection takes no more requests.
 
-        Raises LocalProtocolError if the connection takes no more requests, and OperationFailed(INVALID) if HTTP cannot
-        carry the head. The failure does not quote it: it may contain a secret.
+        Raises OperationFailed(INVALID) if HTTP cannot carry the head. The failure does not quote it: it may contain a
+        secret.
         """
+        if not self.usable:
+            return None
         try:
             head.stream_id = self._codec.new_stream()
-        except LocalProtocolError:
+        except LocalProtocolError:  # its end has been read, and others have their turn before it is taken note of
             self.retire()
-            raise
+            return None
         try:
             self._codec.send(head)
         except LocalProtocolError:

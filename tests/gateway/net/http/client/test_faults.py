@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import trio
 import trio.testing
@@ -164,6 +166,25 @@ async def test_an_idle_connection_that_the_server_closes_is_not_used_again(
             assert (await client.request("POST", "/")).status == 200
             assert far.dials == dials
             await trio.sleep(6)
+
+
+@BOTH
+async def test_a_request_while_the_end_of_the_connection_is_read(
+    settings: HttpClientSettings, autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine others have their turn between the events of one read: here after each."""
+    monkeypatch.setattr("penstock.net.http.client.connection.perf_counter", itertools.count().__next__)
+
+    async def closes(script: Script) -> None:
+        while not isinstance(event := await script.next(), End):
+            pass
+        await answer(script, event.stream_id)
+
+    async with client_of(Scripted(settings, closes), settings) as (client, _):
+        for turns in range(100):
+            for _ in range(turns % 10):
+                await trio.lowlevel.checkpoint()
+            assert (await client.request("GET", "/")).status == 200
 
 
 async def test_h1_answers_that_end_the_connection(autojump_clock: Clock) -> None:
