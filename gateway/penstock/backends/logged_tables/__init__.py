@@ -2,7 +2,7 @@
 
 Theory of operation. Every change of a table is a record of the log, and every gateway reads the log whole into memory
 and follows it (`state`). Records are named by what they set, so the log may be compacted: the newest record of each
-name is enough. A change is decided against the state in memory, and appended on the condition that the log has nothing
+name is enough: a server compacts it, or `byte_log` does. A change is decided against the state in memory, and appended on the condition that the log has nothing
 behind what made that state (`ChangeLog.append`); if another gateway was faster, it is decided again. So the order
 of the log decides, and no gateway refuses a record that is in it. The answer is given once the gateway has read its own
 record back.
@@ -17,10 +17,12 @@ behind are removed with later changes.
 """
 
 from penstock.backends.logged_tables.back import ChangeLog, LoggedTables, LogNews, open_logged_tables
+from penstock.backends.logged_tables.byte_log import ByteLog
 from penstock.backends.logged_tables.leases import Lease
 from penstock.backends.logged_tables.state import GuardedChange, LoggedBatch, TableChange, TableState
 
 __all__ = [
+    "ByteLog",
     "ChangeLog",
     "GuardedChange",
     "Lease",
