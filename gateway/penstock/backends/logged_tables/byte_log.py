@@ -3,10 +3,10 @@
 An append is made on the condition that the stream ends where its gateway has read it to, so of two gateways that append
 at the same place one does. The position of a record is that of its frame plus its index.
 
-The log cleans itself. Once much of it is outdated, an append takes with it a copy of what is still in force of the first
-frames, and those are truncated. A copy keeps the position of its record. It is in force where it is appended, since the
-append is refused if anything else was: so whoever reads the log from its new beginning comes to the same state. One that
-was so slow that the frames it wants next are gone begins again.
+The log cleans itself. Once much of it is outdated, an append takes copies of those records of the first frames along
+that nothing has replaced, and the frames are truncated. A copy keeps the position of its record. Nothing has replaced
+it where it is appended either, since the append is refused if anything else came first. So a gateway that reads the log
+from its new beginning has the same state. A gateway that was so slow that its next frame is gone begins again.
 
 | bytes | of a frame, big-endian |
 |---|---|
@@ -27,13 +27,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import structlog
 
 from penstock.backends.logged_tables.back import ChangeLog, LogNews
 from penstock.backends.logged_tables.state import LoggedBatch, TableChange, TableState, sizes_of
-from penstock.core.back import Back
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, Truncate
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
@@ -62,6 +61,12 @@ _OUTDATED: Final = 8 * MIB
 """Bytes that the log may have beside twice the size of the state."""
 
 
+class _Performs(Protocol):
+    """A back, or the part of one that is about bytes."""
+
+    async def perform(self, operation: Operation[R]) -> R: ...
+
+
 class _Frame(NamedTuple):
     batch: LoggedBatch
     end: int
@@ -76,7 +81,7 @@ class ByteLog(ChangeLog):
     max_bytes = 4 * MIB
 
     def __init__(
-        self, back: Back, stream: StreamRef, where: str, recover_seconds: float, outdated: int = _OUTDATED
+        self, back: _Performs, stream: StreamRef, where: str, recover_seconds: float, outdated: int = _OUTDATED
     ) -> None:
         self.where = f"{where}, stream {stream}"
         self.recover_seconds = recover_seconds
@@ -107,8 +112,8 @@ class ByteLog(ChangeLog):
                 raise
         try:
             await self._back.perform(CreateStream(self._stream))
-        except OperationFailed as error:
-            if error.failure.code is not FailureCode.RESOURCE_ALREADY_EXISTS:
+        except OperationFailed as refused:
+            if refused.failure.code is not FailureCode.RESOURCE_ALREADY_EXISTS:
                 raise
         return (await self._ask(GetSegmentInfo(self._stream))).start_offset
 

@@ -101,24 +101,32 @@ class Lease:
 
     async def _take_turns(self, duty: Callable[[Back], Awaitable[None]]) -> None:
         while True:
+            await self.run_once(duty)
+
+    async def run_once(self, duty: Callable[[Back], Awaitable[None]]) -> None:
+        """Do as `run`, until the lease is lost, and without telling the others of this gateway before it has it."""
+        version = await self._taken()
+        log.info("lease_taken", lease=self._name)
+        try:
+            with trio.CancelScope() as scope:
+                self.held = True
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._go_on, version, scope)
+                    await duty(_Guarded(self._state, self._table.name, self._key, version))
+        finally:
+            self.held = False
+            with trio.move_on_after(_AGAIN_SECONDS, shield=True):
+                await self._leave(version)
+        log.warning("lease_lost", lease=self._name)
+
+    async def _taken(self) -> int:
+        """Wait until the lease is taken, however long the state cannot be reached; return the version of that."""
+        while True:
             try:
-                version = await self._take()
+                return await self._take()
             except OperationFailed as error:
                 log.info("lease_not_taken", lease=self._name, reason=str(error.failure))
                 await trio.sleep(_AGAIN_SECONDS)
-                continue
-            log.info("lease_taken", lease=self._name)
-            try:
-                with trio.CancelScope() as scope:
-                    self.held = True
-                    async with trio.open_nursery() as nursery:
-                        nursery.start_soon(self._go_on, version, scope)
-                        await duty(_Guarded(self._state, self._table.name, self._key, version))
-            finally:
-                self.held = False
-                with trio.move_on_after(_AGAIN_SECONDS, shield=True):
-                    await self._leave(version)
-            log.warning("lease_lost", lease=self._name)
 
     async def _take(self) -> int:
         """Wait until the lease is free, and take it; return the version of that."""

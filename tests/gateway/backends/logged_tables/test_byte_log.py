@@ -109,7 +109,9 @@ async def size_of(store: Back) -> int:
     return info.length - info.start_offset
 
 
-async def test_what_is_acknowledged_is_seen_through_every_gateway_and_after_a_restart(clock: MockClock, store: Store) -> None:
+async def test_what_is_acknowledged_is_seen_through_every_gateway_and_after_a_restart(
+    clock: MockClock, store: Store
+) -> None:
     async with gateways(store, store, store) as (one, two, three):
         await one.perform(CreateTable(TABLE))
         with Fails(FailureCode.RESOURCE_ALREADY_EXISTS):

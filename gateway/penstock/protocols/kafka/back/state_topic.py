@@ -120,7 +120,12 @@ class StateTopic(ChangeLog):
 
     # ---- writing -----------------------------------------------------------------------------------------------------
 
-    async def append(self, author: bytes, changes: Sequence[TableChange], state: TableState) -> int | None:
+    async def append(
+        self,
+        author: bytes,
+        changes: Sequence[TableChange],
+        state: TableState,  # noqa: ARG002
+    ) -> int | None:
         batch = encode_batch(
             KafkaBatch(
                 producer_id=_PRODUCER,

@@ -1,0 +1,72 @@
+"""State for what is written for one gateway: of those that have the same, one at a time has the use of it.
+
+The others stand by. They are not ready, and refuse every operation, so none of them has anything in memory that the
+first one changes. When that has gone, another one takes over: `leases` says when. A gateway that was only slow, and was
+taken for dead, stores nothing any more, and ends: what it has in memory is outdated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+
+import structlog
+import trio
+
+from penstock.backends.background import background
+from penstock.backends.logged_tables.back import LoggedTables
+from penstock.backends.logged_tables.leases import Lease
+from penstock.core.back import Back, BackWrapper
+from penstock.core.errors import StoreFailed
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.operations import Operation
+
+__all__ = ["StandbyTables", "open_standby"]
+
+log = structlog.get_logger()
+
+R = TypeVar("R")
+
+_LEASE: Final = "all"
+
+
+class StandbyTables(BackWrapper):
+    """Tables that one gateway at a time has the use of. Made by `open_standby`."""
+
+    def __init__(self, state: LoggedTables) -> None:
+        super().__init__(state)
+        self._state = state
+        self._lease = Lease(state, _LEASE, lambda: state.gateway)
+        self._held: Back | None = None
+
+    @property
+    def trouble(self) -> str | None:
+        """The reason not to be ready: the state cannot be read, or another gateway has the use of it."""
+        return self._state.trouble or (None if self._held is not None else "another gateway has the use of the state")
+
+    def perform(self, operation: Operation[R]) -> Coroutine[Any, Any, R]:
+        if self._held is None:
+            raise fail(FailureCode.HOT_SERVER, "this gateway stands by: another one has the use of the state")
+        return self._held.perform(operation)
+
+    async def run(self) -> None:
+        """Wait for the use of the state, and keep it. Raises StoreFailed when another gateway has taken it."""
+        await self._lease.run_once(self._hold)
+        raise StoreFailed("this gateway was too slow, and another one has taken over its state: start it again")
+
+    async def _hold(self, state: Back) -> None:
+        self._held = state
+        try:
+            await trio.sleep_forever()
+        finally:
+            self._held = None
+
+
+@asynccontextmanager
+async def open_standby(state: LoggedTables) -> AsyncIterator[StandbyTables]:
+    """Stand by for the use of a state, and have it, until the block ends, and with it the use."""
+    async with background() as nursery:
+        tables = StandbyTables(state)
+        nursery.start_soon(tables.run)
+        yield tables
