@@ -70,10 +70,7 @@ class Lease:
         clients that are sent to one that is may not ask again for long."""
         if trio.current_time() - self._heard > PATIENCE / 2:
             return None
-        try:
-            item = self._read(self._key)
-        except OperationFailed:
-            return None
+        item = self._read(self._key)
         found = None if item is None else msgspec.json.decode(item.value, type=_Holder)
         return found.about if found is not None and found.gateway else None
 
@@ -89,7 +86,10 @@ class Lease:
             return frozenset()
 
     def _read(self, key: bytes) -> TableItem | None:
-        (item,) = self._state.peek(ReadTable(self._table.name, (key,)))
+        try:
+            (item,) = self._state.peek(ReadTable(self._table.name, (key,)))
+        except OperationFailed:  # there is no table yet, or the log is being read again from its beginning
+            return None
         return item
 
     async def run(self, duty: Callable[[Back], Awaitable[None]]) -> None:
@@ -104,7 +104,8 @@ class Lease:
             await self.run_once(duty)
 
     async def run_once(self, duty: Callable[[Back], Awaitable[None]]) -> None:
-        """Do as `run`, until the lease is lost, and without telling the others of this gateway before it has it."""
+        """Do a duty once this gateway has the lease, until it is lost; the others are not told of a gateway that
+        waits."""
         version = await self._taken()
         log.info("lease_taken", lease=self._name)
         try:

@@ -1,17 +1,16 @@
 """State for what is written for one gateway: of those that have the same, one at a time has the use of it.
 
-The others stand by. They are not ready, and refuse every operation, so none of them has anything in memory that the
+The others stand by. They are not ready, and carry out no operation, so none of them has anything in memory that the
 first one changes. When that has gone, another one takes over: `leases` says when. A gateway that was only slow, and was
 taken for dead, stores nothing any more, and ends: what it has in memory is outdated.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import TypeVar
 
-import structlog
 import trio
 
 from penstock.backends.background import background
@@ -24,20 +23,18 @@ from penstock_codecs.operations import Operation
 
 __all__ = ["StandbyTables", "open_standby"]
 
-log = structlog.get_logger()
-
 R = TypeVar("R")
-
-_LEASE: Final = "all"
 
 
 class StandbyTables(BackWrapper):
     """Tables that one gateway at a time has the use of. Made by `open_standby`."""
 
-    def __init__(self, state: LoggedTables) -> None:
+    def __init__(self, state: LoggedTables, patience: float) -> None:
         super().__init__(state)
         self._state = state
-        self._lease = Lease(state, _LEASE, lambda: state.gateway)
+        self._patience = patience
+        self._lease = Lease(state, "state", lambda: state.gateway)
+        self._taken = trio.Event()
         self._held: Back | None = None
 
     @property
@@ -45,10 +42,13 @@ class StandbyTables(BackWrapper):
         """The reason not to be ready: the state cannot be read, or another gateway has the use of it."""
         return self._state.trouble or (None if self._held is not None else "another gateway has the use of the state")
 
-    def perform(self, operation: Operation[R]) -> Coroutine[Any, Any, R]:
+    async def perform(self, operation: Operation[R]) -> R:
+        """See `Back.perform`. Waits for the use of the state; raises HOT_SERVER after `patience` seconds."""
+        with trio.move_on_after(self._patience):
+            await self._taken.wait()
         if self._held is None:
             raise fail(FailureCode.HOT_SERVER, "this gateway stands by: another one has the use of the state")
-        return self._held.perform(operation)
+        return await self._held.perform(operation)
 
     async def run(self) -> None:
         """Wait for the use of the state, and keep it. Raises StoreFailed when another gateway has taken it."""
@@ -57,6 +57,7 @@ class StandbyTables(BackWrapper):
 
     async def _hold(self, state: Back) -> None:
         self._held = state
+        self._taken.set()
         try:
             await trio.sleep_forever()
         finally:
@@ -64,9 +65,10 @@ class StandbyTables(BackWrapper):
 
 
 @asynccontextmanager
-async def open_standby(state: LoggedTables) -> AsyncIterator[StandbyTables]:
-    """Stand by for the use of a state, and have it, until the block ends, and with it the use."""
+async def open_standby(state: LoggedTables, patience: float) -> AsyncIterator[StandbyTables]:
+    """Stand by for the use of a state, and have it, until the block ends, and with it the use. `patience`: seconds for
+    which operations wait meanwhile."""
     async with background() as nursery:
-        tables = StandbyTables(state)
+        tables = StandbyTables(state, patience)
         nursery.start_soon(tables.run)
         yield tables

@@ -44,7 +44,7 @@ async def open_state(name: str, table: SegmentBackTable, watch: Watch) -> AsyncI
         open_logged_tables(
             ByteLog(back.direct, stream, settings.upstream.where, table.recover_seconds), table.state_max_bytes
         ) as tables,
-        open_standby(tables) as state,
+        open_standby(tables, table.recover_seconds) as state,
     ):
         yield state
 
