@@ -40,16 +40,16 @@ class Gateway:
 
     def __init__(self, shared: SharedLog) -> None:
         self.end = Deaf(shared)
-        self.scope = trio.CancelScope()
+        self.stop = trio.Event()
         self.failure: StoreFailed | None = None
         self.over = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[StandbyTables]) -> None:
         try:
-            with self.scope, out_of_groups():
+            with out_of_groups():
                 async with open_logged_tables(self.end, 1 << 20) as tables, open_standby(tables, PATIENCE) as state:
                     task_status.started(state)
-                    await trio.sleep_forever()
+                    await self.stop.wait()
         except StoreFailed as error:
             self.failure = error
         finally:
@@ -75,7 +75,7 @@ async def test_the_others_stand_by_until_the_first_one_stops(autojump_clock: Moc
         with Fails(FailureCode.HOT_SERVER, "stands by"):
             await values(other)
         assert trio.current_time() - begun == pytest.approx(PATIENCE)
-        first.scope.cancel()
+        first.stop.set()
         assert await values(other) == [b"1"], "one that waits is served at once"
         assert other.trouble is None and trio.current_time() - begun < PATIENCE + 1
         nursery.cancel_scope.cancel()
