@@ -200,7 +200,7 @@ async def test_frames_do_not_grow_when_they_are_copied(clock: MockClock, store: 
 
 
 async def test_a_gateway_that_was_too_slow_for_the_log_begins_again(clock: MockClock, store: Store) -> None:
-    """What was removed in the meantime is not there, although its removal is in the log no more."""
+    """It does not have an item that was removed in the meantime, although the log has the removal no more."""
     slow = Store(store)
     async with gateways(store, slow, outdated=10_000) as (fast, back):
         await fast.perform(CreateTable(TABLE))
