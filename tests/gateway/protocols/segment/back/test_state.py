@@ -38,7 +38,7 @@ async def state_of(back: SegmentBack) -> AsyncIterator[LoggedTables]:
         yield tables
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 8))])
 async def test_connections_that_break_lose_no_change_and_make_none_twice(
     clock: MockClock, front: SegmentFront, seed: int
 ) -> None:
