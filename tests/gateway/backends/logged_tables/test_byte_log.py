@@ -34,6 +34,7 @@ from penstock_codecs.table_operations import (
     NOT_EXISTS,
     CreateTable,
     DeleteTable,
+    GetTableInfo,
     ListTable,
     ReadTable,
     RemoveTableKeys,
@@ -171,7 +172,8 @@ async def test_the_log_stays_short_and_keeps_every_version(clock: MockClock, sto
         await put(one, b"removed", b"x")
         await other.perform(RemoveTableKeys(TABLE, (VersionedKey(b"removed"),)))
         for number in range(120):
-            await put((one, other)[number % 2], b"often", b"%d" % number + bytes(1000))
+            newest = await put((one, other)[number % 2], b"often", b"%d" % number + bytes(1000))
+            assert (await other.perform(GetTableInfo(TABLE))).length == newest + 1, "copies are no changes"
             assert await size_of(store) < 60_000
         assert (await store.perform(GetSegmentInfo(LOG))).start_offset > 60_000
         expected = await other.perform(ListTable(TABLE))
