@@ -21,7 +21,7 @@ from support.store.table_histories import STEPS, Step, compare
 from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
-from penstock.backends.logged_tables import ByteLog, LoggedTables, open_logged_tables
+from penstock.backends.logged_tables import ByteLog, LoggedTables, byte_log, open_logged_tables
 from penstock.core.back import Back
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, Truncate
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
@@ -161,8 +161,11 @@ async def test_of_lost_requests_and_answers_each_change_is_made_once(clock: Mock
         assert await items(again) == {b"sum": b"45"}
 
 
-async def test_the_log_stays_short_and_keeps_every_version(clock: MockClock, store: Store) -> None:
+async def test_the_log_stays_short_and_keeps_every_version(
+    clock: MockClock, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Old items move on with each cleaning, and removed ones do not come back."""
+    monkeypatch.setattr(byte_log, "_READ", 10_000)
     async with gateways(store, store, outdated=20_000) as (one, other):
         for table in (TABLE, "#gone", "#other"):
             await one.perform(CreateTable(table))
