@@ -176,7 +176,8 @@ async def test_the_log_stays_short_and_keeps_every_version(
         await other.perform(RemoveTableKeys(TABLE, (VersionedKey(b"removed"),)))
         for number in range(120):
             newest = await put((one, other)[number % 2], b"often", b"%d" % number)
-            await one.perform(UpdateTable("#other", (TableItem(b"often", bytes(1000)),)))
+            for size in (1000, 0):
+                await one.perform(UpdateTable("#other", (TableItem(b"often", bytes(size)),)))
             assert (await other.perform(GetTableInfo(TABLE))).length == newest + 1, "copies are no changes"
             assert await size_of(store) < 60_000
         assert (await store.perform(GetSegmentInfo(LOG))).start_offset > 60_000
