@@ -1,4 +1,5 @@
-"""Three gateways without a disk before Pravega, of which one works, and haproxy before them: each is killed under load.
+"""Three gateways without a disk, of which one works, and haproxy before them: each is killed under load. Behind them is
+Pravega, or a Penstock in its place.
 
 Clients know the balancer only. What was acknowledged is there once, at the position that was told, through whichever
 gateway works (docs/scaling.md).
@@ -18,12 +19,11 @@ from support.captures.traffic import until
 from support.management import ask
 from support.peers import unique
 from support.process import BASIN, GatewayProcess
-from support.real_backs import LOOPBACK, PravegaStandalone
+from support.real_backs import LOOPBACK, BackServer, PravegaStandalone, SecondPenstock
 from support.s2.client import S2Client
 
 pytestmark = [
     pytest.mark.peer,
-    pytest.mark.long,
     pytest.mark.timeout(900),
     # Clients of the tests leave their sockets to the garbage collector where a gateway ends in mid-exchange.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -31,11 +31,18 @@ pytestmark = [
 NOT_SERVED = ("Kafka", "segment-draft")
 
 
-@pytest.fixture(scope="module")
-def gateways() -> Iterator[Balanced]:
-    with PravegaStandalone() as pravega:
-        assert pravega.controller is not None
-        with balanced(standby_configuration(pravega.controller)) as started:
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(PravegaStandalone, marks=pytest.mark.long, id="Pravega"),
+        pytest.param(lambda: SecondPenstock("segment"), marks=pytest.mark.slow, id="Penstock"),
+    ],
+)
+def gateways(request: pytest.FixtureRequest) -> Iterator[Balanced]:
+    server: BackServer = request.param()
+    with server:
+        assert server.controller is not None
+        with balanced(standby_configuration(server.controller)) as started:
             yield started
 
 

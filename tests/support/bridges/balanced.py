@@ -3,13 +3,13 @@ for all of them."""
 
 from __future__ import annotations
 
+import csv
 import gc
 import http.client
 import re
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from support.bridges.load import FOLLOWERS, WRITERS, Load, Lost, Stopping
 from support.bridges.plain_fronts import FRONTS
+from support.captures.traffic import until
 from support.peers import need, unique
 from support.ports import free_ports
 from support.process import GatewayProcess, running_gateway
@@ -85,27 +86,30 @@ def balanced(template: str) -> Iterator[Balanced]:
     program = need("haproxy")
     with ExitStack() as stack, tempfile.TemporaryDirectory() as directory:
         gateways = [stack.enter_context(running_gateway(template)) for _ in range(GATEWAYS)]
-        ports = dict(zip(_LISTENERS, free_ports(len(_LISTENERS)), strict=True))
-        path = Path(directory, "haproxy.cfg")
-        path.write_text(_balancer(gateways, ports))
+        kinds = [kind for kind in _LISTENERS if f"[listeners.{kind}]" in template]
+        ports = dict(zip(kinds, free_ports(len(kinds)), strict=True))
+        path, console = Path(directory, "haproxy.cfg"), Path(directory, "console")
+        path.write_text(f"global\n    stats socket {console}\n{_balancer(gateways, ports)}")
         process = subprocess.Popen([program, "-db", "-f", path], stdin=subprocess.DEVNULL)
         try:
-            for port in ports.values():
-                _until_open(port)
-            yield Balanced(gateways, **{f"{kind}_port": port for kind, port in ports.items()})
+            until(lambda: _has_checked(console), 30)
+            yield Balanced(gateways, **{f"{kind}_port": ports.get(kind, 0) for kind in _LISTENERS})
         finally:
             process.terminate()
             process.wait(30)
 
 
 def _balancer(gateways: Sequence[GatewayProcess], ports: dict[str, int]) -> str:
-    """The shipped configuration of haproxy with other ports."""
-    lines, kind = [], ""
+    """The shipped configuration of haproxy with other ports, without the protocols that have none."""
+    lines: list[str] = []
+    kind = ""
     for line in (CONFIGURATION / "haproxy" / "kafka.cfg").read_text().splitlines():
         word, *rest = line.split() or [""]
         if word == "listen":
             kind = rest[0]
-        elif word == "bind":
+        if kind and kind not in ports:
+            continue
+        if word == "bind":
             line = f"    bind 127.0.0.1:{ports[kind]}"
         elif word == "server":
             gateway = gateways[("one", "two", "three").index(rest[0])]
@@ -114,16 +118,18 @@ def _balancer(gateways: Sequence[GatewayProcess], ports: dict[str, int]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _until_open(port: int) -> None:
-    deadline = time.monotonic() + 30
-    while True:
+def _has_checked(console: Path) -> bool:
+    """Return whether haproxy has asked every gateway whether it is ready."""
+    with socket.socket(socket.AF_UNIX) as client:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=5).close()
-        except OSError:
-            assert time.monotonic() < deadline, "the balancer does not start"
-            time.sleep(0.05)
-        else:
-            return
+            client.connect(str(console))
+        except OSError:  # it does not run yet
+            return False
+        client.sendall(b"show stat\n")
+        with client.makefile(encoding="ascii") as answer:
+            rows = list(csv.DictReader(answer))
+    servers = [row["check_status"] for row in rows if row["svname"] not in ("FRONTEND", "BACKEND")]
+    return bool(servers) and not any(status.startswith(("*", "INI")) for status in servers)
 
 
 # ---- load ------------------------------------------------------------------------------------------------------------
