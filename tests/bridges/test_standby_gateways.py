@@ -72,7 +72,7 @@ def test_they_have_no_files_and_one_of_them_works(gateways: Balanced) -> None:
 def test_gateways_are_killed_under_load(gateways: Balanced) -> None:
     dice = random.Random("standby")
     with loaded(gateways, NOT_SERVED) as loads:
-        for _ in range(3):
+        for _ in range(2):
             for load in loads:
                 load.wait_for_more(dice.randint(1, 20), 120)
             before = working(gateways)
