@@ -21,6 +21,7 @@ from penstock.app.config import (
     view_of,
 )
 from penstock.app.config.advice import advice
+from penstock.app.config.references import state_back
 from penstock.core.permissions import Permission
 from penstock.net.tls.files import certificates_in
 from penstock.protocols.plugin import ListenerKind, back_kinds, listener_kinds
@@ -287,6 +288,9 @@ def _losses(kind: ListenerKind[Any], listener: ListenerTable) -> Iterator[str]:
 
 
 def _store(config: Config) -> Iterator[str]:
+    if (back := state_back(config.backs)) is not None:
+        yield f"None: back {back} keeps the gateway's state, and the gateway needs no disk"
+        return
     directory = Path(config.store.directory).absolute()
     state = "exists" if directory.is_dir() else "would be created"
     yield f"SQLite in {directory}, which {state}; an acknowledgement means that the records are on disk"

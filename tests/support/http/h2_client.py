@@ -31,7 +31,11 @@ class H2Connection:
         self.flush()
 
     def flush(self) -> None:
-        self.socket.sendall(self.h2.data_to_send())
+        try:
+            self.socket.sendall(self.h2.data_to_send())
+        except OSError:  # a caller that gets no connection cannot close it
+            self.socket.close()
+            raise
 
     def open(
         self,

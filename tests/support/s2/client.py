@@ -61,7 +61,11 @@ class Http1Stream:
             lines.append(f"host: {address[0]}:{address[1]}")
         if method == "POST":
             lines.append("transfer-encoding: chunked")
-        self.socket.sendall("\r\n".join([*lines, "", ""]).encode())
+        try:
+            self.socket.sendall("\r\n".join([*lines, "", ""]).encode())
+        except OSError:
+            self.socket.close()
+            raise
         self._buffer = b""
         self._head: tuple[int, dict[str, str]] | None = None
         self._left: int | None = None  # bytes of a content-length body that are still to come

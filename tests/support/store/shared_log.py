@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from penstock.backends.logged_tables import ChangeLog, LoggedBatch, LogNews, TableChange
+from penstock.backends.logged_tables import ChangeLog, LoggedBatch, LogNews, TableChange, TableState
 from penstock_codecs.failures import FailureCode, fail
 
 __all__ = ["SharedLog", "SharedLogEnd"]
@@ -65,7 +65,7 @@ class SharedLogEnd(ChangeLog):
         await trio.sleep(self._seconds)
         return self._shared.end
 
-    async def append(self, author: bytes, changes: Sequence[TableChange]) -> int | None:
+    async def append(self, author: bytes, changes: Sequence[TableChange], state: TableState) -> int | None:
         shared, place = self._shared, self._read
         await trio.sleep(self._seconds)
         lost = shared.lossy()

@@ -79,6 +79,9 @@ def check_state(backs: Mapping[str, BackTable], routes: Sequence[RouteTable], em
     for key, given in embedded.items():
         if given:
             raise ValueError(f"{key}: {why}")
+    for other, table in backs.items():
+        if getattr(table, "exclusive", False):
+            raise ValueError(f"back {other}: exclusive: an append of a gateway that was killed may come late")
 
 
 def check_faults(

@@ -72,8 +72,9 @@ class ChangeLog(ABC):
         returned before."""
 
     @abstractmethod
-    async def append(self, author: bytes, changes: Sequence[TableChange]) -> int | None:
-        """Append a batch directly behind what `read` has returned when this is called, or not at all.
+    async def append(self, author: bytes, changes: Sequence[TableChange], state: TableState) -> int | None:
+        """Append a batch directly behind what `read` has returned when this is called, or not at all. `state`: what
+        was read has made it; a log that is not compacted by its server does that by it.
 
         Returns the position of its last record, or None if something else is there now; it may be this batch, if
         it was sent before. The caller looks for `author` in the log in either case. After a failure it may be in the
@@ -342,7 +343,7 @@ class LoggedTables(Back):
         give_up = trio.current_time() + self._log.recover_seconds
         while True:
             try:
-                last = await self._log.append(self._author, changes)
+                last = await self._log.append(self._author, changes, self._state)
                 await (self._fresh() if last is None else self._reached(last + 1))
             except OperationFailed as error:
                 failures += 1

@@ -70,10 +70,7 @@ class Lease:
         clients that are sent to one that is may not ask again for long."""
         if trio.current_time() - self._heard > PATIENCE / 2:
             return None
-        try:
-            item = self._read(self._key)
-        except OperationFailed:
-            return None
+        item = self._read(self._key)
         found = None if item is None else msgspec.json.decode(item.value, type=_Holder)
         return found.about if found is not None and found.gateway else None
 
@@ -89,7 +86,10 @@ class Lease:
             return frozenset()
 
     def _read(self, key: bytes) -> TableItem | None:
-        (item,) = self._state.peek(ReadTable(self._table.name, (key,)))
+        try:
+            (item,) = self._state.peek(ReadTable(self._table.name, (key,)))
+        except OperationFailed:  # there is no table yet, or the log is being read again from its beginning
+            return None
         return item
 
     async def run(self, duty: Callable[[Back], Awaitable[None]]) -> None:
@@ -101,24 +101,33 @@ class Lease:
 
     async def _take_turns(self, duty: Callable[[Back], Awaitable[None]]) -> None:
         while True:
+            await self.run_once(duty)
+
+    async def run_once(self, duty: Callable[[Back], Awaitable[None]]) -> None:
+        """Do a duty once this gateway has the lease, until it is lost; the others are not told of a gateway that
+        waits."""
+        version = await self._taken()
+        log.info("lease_taken", lease=self._name)
+        try:
+            with trio.CancelScope() as scope:
+                self.held = True
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._go_on, version, scope)
+                    await duty(_Guarded(self._state, self._table.name, self._key, version))
+        finally:
+            self.held = False
+            with trio.move_on_after(_AGAIN_SECONDS, shield=True):
+                await self._leave(version)
+        log.warning("lease_lost", lease=self._name)
+
+    async def _taken(self) -> int:
+        """Wait until the lease is taken, however long the state cannot be reached; return the version of that."""
+        while True:
             try:
-                version = await self._take()
+                return await self._take()
             except OperationFailed as error:
                 log.info("lease_not_taken", lease=self._name, reason=str(error.failure))
                 await trio.sleep(_AGAIN_SECONDS)
-                continue
-            log.info("lease_taken", lease=self._name)
-            try:
-                with trio.CancelScope() as scope:
-                    self.held = True
-                    async with trio.open_nursery() as nursery:
-                        nursery.start_soon(self._go_on, version, scope)
-                        await duty(_Guarded(self._state, self._table.name, self._key, version))
-            finally:
-                self.held = False
-                with trio.move_on_after(_AGAIN_SECONDS, shield=True):
-                    await self._leave(version)
-            log.warning("lease_lost", lease=self._name)
 
     async def _take(self) -> int:
         """Wait until the lease is free, and take it; return the version of that."""

@@ -115,7 +115,7 @@ class _Content:
         if item.key not in self.items:
             self._sorted = None
         self.items[item.key] = item
-        self.newest = item.version
+        self.newest = max(self.newest, item.version)
 
     def remove(self, key: bytes) -> None:
         if self.items.pop(key, None) is not None:
@@ -199,6 +199,16 @@ class TableState:
             if not content.items:
                 del self._contents[number]
                 self._loose.discard(number)
+
+    def is_newest(self, position: int, change: TableChange) -> bool:
+        """Return whether a record that was applied still sets what its key names."""
+        key, _ = change
+        if key.startswith(_TABLE):
+            row = self._rows.get(key[1:].decode(errors="replace"))
+            return row is not None and row.position == position
+        content = self._contents.get(key[1:_ITEM_KEY])
+        item = None if content is None else content.items.get(key[_ITEM_KEY:])
+        return item is not None and item.version == position
 
     def leftovers(self) -> list[TableChange]:
         """Return records that remove items of tables which no longer exist, a bounded number. The log must have been

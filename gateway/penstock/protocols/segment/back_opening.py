@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from penstock.backends.combined import Combined
+from penstock.backends.logged_tables import ByteLog, StandbyTables, open_logged_tables, open_standby
 from penstock.core.delivery import Delivery
-from penstock.core.segment_names import SegmentNames
+from penstock.core.segment_names import SegmentName, SegmentNames
+from penstock.net.upstream import Watch
 from penstock.protocols.opening import BackContext
 from penstock.protocols.segment.back import SegmentBackSettings, open_segment
 from penstock.protocols.segment.config import SegmentBackTable
@@ -15,7 +17,7 @@ from penstock.protocols.upstreams import secret_in, upstream_settings
 from penstock.routing.target import Target
 from penstock_codecs.segment import Dialect
 
-__all__ = ["open_back", "segment_back_settings"]
+__all__ = ["open_back", "open_state", "segment_back_settings"]
 
 
 @asynccontextmanager
@@ -28,6 +30,23 @@ async def open_back(context: BackContext, name: str, table: SegmentBackTable) ->
     ):
         combined = Combined(records, back.direct)
         yield Target(name, "segment", combined, table.delivery, settings.names, back.breaker)
+
+
+@asynccontextmanager
+async def open_state(name: str, table: SegmentBackTable, watch: Watch) -> AsyncIterator[StandbyTables]:
+    """See `penstock.protocols.plugin.BackKind.open_state`. One gateway at a time has the use of the state, since the
+    numbers of records are kept there, and one gateway gives them."""
+    assert table.state_stream is not None, "the stream is configured"
+    settings = segment_back_settings(name, table)
+    stream = settings.names.to_stream(SegmentName.parse(table.state_stream, table.basin))
+    async with (
+        open_segment(settings, watch=watch) as back,
+        open_logged_tables(
+            ByteLog(back.direct, stream, settings.upstream.where, table.recover_seconds), table.state_max_bytes
+        ) as tables,
+        open_standby(tables, table.recover_seconds) as state,
+    ):
+        yield state
 
 
 def segment_back_settings(name: str, table: SegmentBackTable) -> SegmentBackSettings:

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from penstock.core.address import Address
 from penstock.core.config_fields import DEFAULT_BASIN, check_address, check_basin, check_server, key
+from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
 from penstock.protocols.tables import (
     LOST_ACK,
     MAX_CONNECTIONS,
@@ -17,6 +18,7 @@ from penstock.protocols.tables import (
     NumberedBackTable,
 )
 from penstock.routing.loss.loss import Loss, LossPolicy
+from penstock_codecs.failures import OperationFailed
 from penstock_codecs.limits import KIB, MIB, SEGMENT_MAX_LENGTH
 
 __all__ = ["SegmentBackLoss", "SegmentBackTable", "SegmentListener", "SegmentListenerLimits", "SegmentLoss"]
@@ -176,11 +178,28 @@ class SegmentBackTable(NumberedBackTable, frozen=True, kw_only=True, tag_field="
         key("File with the password of username, read at the start.", example="password", path=True),
     ] = None
     delivery: Annotated[Literal["exactly-once", "at-least-once", "refuse"], key(LOST_ACK)] = "exactly-once"
+    state_stream: Annotated[
+        str | None,
+        key(
+            "Stream, as SCOPE/STREAM, for everything that the gateway would otherwise keep in its store's directory "
+            "(docs/scaling.md); created if it is missing. Of gateways with the same stream one works, and the others "
+            "stand by.",
+            example="penstock-state/gateways",
+        ),
+    ] = None
+    state_max_bytes: Annotated[
+        int,
+        key("Most memory for the content of state_stream. Changes that need more are refused.", least=1 * MIB),
+    ] = 256 * MIB
     loss: SegmentBackLoss = SegmentBackLoss()
 
     def __post_init__(self) -> None:
         self.check()
         check_basin("basin", self.basin)
+        if self.state_stream is not None:
+            if self.dialect == "draft":
+                raise ValueError("state_stream: the draft has no conditional appends")
+            _check_scoped("state_stream", self.state_stream)
         if self.address is None and self.controller is None:
             raise ValueError("give address (of the segment store), controller, or both")
         if (self.username is None) != (self.password_file is None):
@@ -197,3 +216,13 @@ class SegmentBackTable(NumberedBackTable, frozen=True, kw_only=True, tag_field="
     def named(self) -> str:
         """The address to show to people: the controller's if there is one, else the segment store's."""
         return str(Address.parse(self.controller or self.address or ""))
+
+
+def _check_scoped(name: str, text: str) -> None:
+    """Raise ValueError, with the key's name, unless the text is SCOPE/STREAM, a stream that clients could have."""
+    try:
+        hidden = SegmentNames().to_stream(text).basin == INTERNAL_BASIN
+    except OperationFailed as error:
+        raise ValueError(f"{name}: {error.failure.message}") from error
+    if hidden or text.count("/") != 1:
+        raise ValueError(f"{name}: {text!r} is not SCOPE/STREAM")

@@ -22,6 +22,8 @@ from penstock_codecs.operations import Capability
 from penstock_codecs.streams import BasinConfig, Retention, StreamConfig
 
 if TYPE_CHECKING:
+    from penstock.backends.logged_tables import StandbyTables
+    from penstock.net.upstream import Watch
     from penstock.protocols.conformance import Suite
     from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
     from penstock.routing.target import Target
@@ -120,6 +122,21 @@ class _Back(BackKind[SegmentBackTable]):
         from penstock.protocols.segment.back_opening import open_back
 
         return open_back(context, name, table)
+
+    def keeps_state(self, table: SegmentBackTable) -> bool:
+        return table.state_stream is not None
+
+    def open_state(
+        self, name: str, table: SegmentBackTable, watch: Watch
+    ) -> AbstractAsyncContextManager[StandbyTables]:
+        from penstock.protocols.segment.back_opening import open_state
+
+        return open_state(name, table, watch)
+
+    def describe(self, table: SegmentBackTable) -> str:
+        if table.state_stream is None:
+            return ""
+        return f"the gateway's state is in stream {table.state_stream}; one gateway works, the others stand by"
 
     def check(self, name: str, table: SegmentBackTable) -> None:
         from penstock.protocols.upstreams import secret_in

@@ -13,6 +13,7 @@ S2 = "[listeners.s2]\n"
 SEGMENT = "[listeners.segment]\n"
 FAR = S2 + "[backs.far]\nkind = 's2'\naddress = 'a:1'\n"
 PRAVEGA = S2 + "[backs.far]\nkind = 'segment'\n"
+KEPT = S2 + "[backs.far]\nkind = 'segment'\naddress = 'a:1'\nstate_stream = 'scope/state'\n"
 STATE = S2 + "[backs.far]\nkind = 'kafka'\naddress = 'a:1'\nstate_topic = 'state'\n"
 TO_FAR = "[[routes]]\nname = 'x'\nback = 'far'\n"
 ROUTE = FAR + "[[routes]]\nname = 'x'\n"
@@ -157,6 +158,12 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
             "backs far and near: one of them can keep the gateway's state, not both",
         ),
         (STATE.replace("'state'", "'a/b'"), "state_topic: 'a/b' is not the name of a topic"),
+        (KEPT + TO_FAR + "[access]", "access without file: back far keeps the gateway's state"),
+        (KEPT + "exclusive = true\n" + TO_FAR, "back far: exclusive: an append of a gateway that was killed may come"),
+        (KEPT + "dialect = 'draft'\n" + TO_FAR, "state_stream: the draft has no conditional appends"),
+        (KEPT.replace("scope/state", "state") + TO_FAR, "state_stream: 'state' is not SCOPE/STREAM"),
+        (KEPT.replace("scope/state", "scope/_state") + TO_FAR, "state_stream: 'scope/_state' is not SCOPE/STREAM"),
+        (KEPT.replace("scope/state", "s c/state") + TO_FAR, "state_stream: a scope"),
         (S2 + "[backs.'a b']\nkind = 's2'\naddress = 'a:1'", "[backs]: 'a b' is not a name"),
         (ROUTE + "back = 'fra'", "route x: back: fra is unknown; did you mean far?"),
         (ROUTE + "mirror = 'y'", "route x: mirror: y is unknown; there is embedded, far"),

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from support.examples import examples
 from support.store import STREAM, Fails
 from support.store.shared_log import SharedLog, SharedLogEnd
+from support.store.table_histories import STEPS, Step, compare
 from trio.testing import MockClock
 
 from penstock.backends.logged_tables import GuardedChange, LoggedTables, LogNews, open_logged_tables
@@ -238,51 +239,13 @@ async def test_of_lost_requests_and_answers_each_change_is_made_once(autojump_cl
         assert await items(again) == {b"sum": b"60"}
 
 
-KEYS = st.sampled_from([b"", b"a", b"ab", b"b"])
-WISHES = st.sampled_from(["any", "any", "none", "found", "outdated"])
-STEPS = st.tuples(
-    st.integers(0, 1), st.sampled_from(["put", "put", "remove"]), st.lists(st.tuples(KEYS, WISHES), max_size=3)
-)
-
-
 @examples(share=4, least=10)
-@given(st.lists(STEPS, max_size=15), st.randoms(use_true_random=False))
-def test_whatever_happens_the_tables_are_those_of_one_store(
-    history: list[tuple[int, str, list[tuple[bytes, str]]]], dice: random.Random
-) -> None:
-    trio.run(_compare, history, dice, clock=MockClock(autojump_threshold=0))
+@given(STEPS, st.randoms(use_true_random=False))
+def test_whatever_happens_the_tables_are_those_of_one_store(history: list[Step], dice: random.Random) -> None:
+    """Also if requests and answers are lost."""
 
+    async def run() -> None:
+        async with gateways(SharedLog(lambda: dice.choice([None, None, True, False]))) as backs:
+            await compare(backs, history)
 
-async def _compare(history: list[tuple[int, str, list[tuple[bytes, str]]]], dice: random.Random) -> None:
-    """The model is a dict; operations alternate between two gateways, and their requests and answers may be lost."""
-    shared = SharedLog(lambda: dice.choice([None, None, True, False]))
-    model: dict[bytes, tuple[bytes, int]] = {}
-    async with gateways(shared) as backs:
-        await backs[0].perform(CreateTable(TABLE))
-        for number, (which, what, wishes) in enumerate(history):
-            wanted = [VersionedKey(key, _expected(model, key, wish)) for key, wish in wishes]
-            right = all(
-                version in (ANY_VERSION, model[key][1] if key in model else NOT_EXISTS) for key, version in wanted
-            )
-            value = b"%d" % number
-            try:
-                if what == "put":
-                    changed = UpdateTable(TABLE, tuple(TableItem(key, value, version) for key, version in wanted))
-                    versions = await backs[which].perform(changed)
-                    model.update({one.key: (value, version) for one, version in zip(wanted, versions, strict=True)})
-                else:
-                    await backs[which].perform(RemoveTableKeys(TABLE, tuple(wanted)))
-                    for key, _ in wanted:
-                        model.pop(key, None)
-            except OperationFailed as error:
-                assert error.failure.code in (FailureCode.TABLE_KEY_VERSION, FailureCode.TABLE_KEY_NOT_FOUND)
-                assert not right
-            else:
-                assert right
-            expected = [TableItem(key, *model[key]) for key in sorted(model)]
-            assert list((await backs[1 - which].perform(ListTable(TABLE))).items) == expected
-
-
-def _expected(model: dict[bytes, tuple[bytes, int]], key: bytes, wish: str) -> int:
-    found = model[key][1] if key in model else NOT_EXISTS
-    return {"any": ANY_VERSION, "none": NOT_EXISTS, "found": found, "outdated": max(found - 1, 0)}[wish]
+    trio.run(run, clock=MockClock(autojump_threshold=0))

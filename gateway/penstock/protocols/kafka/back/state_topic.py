@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.backends.logged_tables import ChangeLog, LoggedBatch, LogNews, TableChange
+from penstock.backends.logged_tables import ChangeLog, LoggedBatch, LogNews, TableChange, TableState
 from penstock.backends.trim_points import TrimPoints
 from penstock.core.clock import Clock, wall_clock
 from penstock.protocols.kafka.back.brokers import Brokers
@@ -120,7 +120,12 @@ class StateTopic(ChangeLog):
 
     # ---- writing -----------------------------------------------------------------------------------------------------
 
-    async def append(self, author: bytes, changes: Sequence[TableChange]) -> int | None:
+    async def append(
+        self,
+        author: bytes,
+        changes: Sequence[TableChange],
+        state: TableState,  # noqa: ARG002
+    ) -> int | None:
         batch = encode_batch(
             KafkaBatch(
                 producer_id=_PRODUCER,

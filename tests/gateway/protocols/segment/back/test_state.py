@@ -1,0 +1,109 @@
+"""The gateway's state in a stream of a segment store: connections that break, and gateways that follow one another."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from support.segment.back import STREAM, opened
+from support.segment.front import WatchedBack
+from support.store.table_histories import compare
+from trio.testing import MockClock
+
+from penstock.backends.logged_tables import ByteLog, LoggedTables, open_logged_tables, open_standby
+from penstock.backends.sequence_numbering import IndexedBack, open_indexed
+from penstock.core.back import Back
+from penstock.protocols.segment.back import SegmentBack
+from penstock.protocols.segment.front import SegmentFront
+from penstock_codecs.limits import MIB
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import Append, CheckTail, CreateBasin, CreateStream, FromSeqNum, Locate
+from penstock_codecs.streams import BasinConfig
+
+LOG = StreamRef("penstock-state", "gateways")
+
+
+@pytest.fixture
+async def front(front: SegmentFront, store: WatchedBack) -> SegmentFront:
+    await store.perform(CreateBasin(LOG.basin, BasinConfig()))
+    return front
+
+
+@asynccontextmanager
+async def state_of(back: SegmentBack) -> AsyncIterator[LoggedTables]:
+    async with open_logged_tables(ByteLog(back.direct, LOG, "the store", 1000.0, outdated=1000), MIB) as tables:
+        yield tables
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 8))])
+async def test_connections_that_break_lose_no_change_and_make_none_twice(
+    clock: MockClock, front: SegmentFront, seed: int
+) -> None:
+    dice = random.Random(seed)
+    async with opened(front, recover_seconds=1000) as (one, wires), opened(front, recover_seconds=1000) as (other, _):
+        wires.cuts = [(dice.choice(["out", "in"]), dice.randrange(2000)) for _ in range(8)]
+        history = [
+            (dice.randrange(2), dice.choice(["put", "remove"]), [(dice.choice([b"a", b"b"]), "found")])
+            for _ in range(20)
+        ]
+        async with state_of(one) as first, state_of(other) as second:
+            await compare([first, second], history)
+        assert len(wires.cuts) < 8, "some were made"
+
+
+@asynccontextmanager
+async def gateway(front: SegmentFront) -> AsyncIterator[IndexedBack]:
+    """A gateway without a disk that numbers records."""
+    async with (
+        opened(front) as (back, _),
+        state_of(back) as tables,
+        open_standby(tables, 30.0) as state,
+        open_indexed(back.native, "store", state) as records,
+    ):
+        yield records
+
+
+async def appended(back: Back, *bodies: bytes) -> list[int]:
+    """Append records; return their numbers."""
+    found = await back.perform(Append(STREAM, list(bodies), sum(map(len, bodies))))
+    return list(range(found.start.seq_num, found.end.seq_num))
+
+
+async def test_the_next_gateway_goes_on_with_the_numbers_of_the_one_before(
+    clock: MockClock, front: SegmentFront
+) -> None:
+    stop, stopped = trio.Event(), trio.Event()
+    async with trio.open_nursery() as nursery:
+
+        async def first(*, task_status: trio.TaskStatus[IndexedBack]) -> None:
+            async with gateway(front) as records:
+                task_status.started(records)
+                await stop.wait()
+            stopped.set()
+
+        one = await nursery.start(first)
+        await one.perform(CreateStream(STREAM))
+        assert await appended(one, b"a", b"b") == [0, 1]
+        async with gateway(front) as other:
+            waiting: list[int] = []
+
+            async def append() -> None:
+                waiting.extend(await appended(other, b"d"))
+
+            nursery.start_soon(append)
+            await trio.sleep(1)
+            assert await appended(one, b"c") == [2]
+            located = [await one.perform(Locate(STREAM, FromSeqNum(number))) for number in range(3)]
+            assert not waiting, "it stands by"
+            stop.set()
+            await stopped.wait()
+            await trio.sleep(1)
+            assert waiting == [3]
+            assert (await other.perform(CheckTail(STREAM))).seq_num == 4
+            again = [await other.perform(Locate(STREAM, FromSeqNum(number))) for number in range(3)]
+            assert [(at.seq_num, at.timestamp, at.record_id) for at in again] == [
+                (at.seq_num, at.timestamp, at.record_id) for at in located
+            ]

@@ -1,0 +1,109 @@
+"""The gateway's state in a stream of the real Pravega: several gateways change it, and its log is cleaned."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from support.peers import unique
+from support.real_backs import PravegaStandalone
+from support.segment.back import opened
+
+from penstock.backends.logged_tables import ByteLog, LoggedTables, open_logged_tables
+from penstock.core.back import Back
+from penstock.net.upstream import UpstreamSettings
+from penstock.protocols.segment.back import SegmentBack
+from penstock_codecs.byte_operations import GetSegmentInfo
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.limits import MIB
+from penstock_codecs.model import StreamRef
+from penstock_codecs.table_operations import (
+    NOT_EXISTS,
+    CreateTable,
+    ListTable,
+    ReadTable,
+    RemoveTableKeys,
+    TableItem,
+    UpdateTable,
+    VersionedKey,
+)
+
+pytestmark = [pytest.mark.peer, pytest.mark.long]
+TABLE = "#numbers"
+KEY = b"counter"
+
+
+@pytest.fixture(scope="module")
+def pravega() -> Iterator[PravegaStandalone]:
+    with PravegaStandalone() as server:
+        yield server
+
+
+@asynccontextmanager
+async def state_in(
+    pravega: PravegaStandalone, log: StreamRef, *, by_controller: bool = True
+) -> AsyncIterator[tuple[LoggedTables, SegmentBack]]:
+    """Open one gateway's view of the state in a stream, which it cleans early."""
+    assert pravega.controller is not None
+    host, port = pravega.controller if by_controller else pravega.address
+    upstream = UpstreamSettings(name="pravega", host=host, port=port)
+    way = {"store": None, "controller": upstream} if by_controller else {"store": upstream, "controller": None}
+    async with (
+        opened(**way) as (back, _),
+        open_logged_tables(ByteLog(back.direct, log, "Pravega", 30.0, outdated=100_000), 64 * MIB) as tables,
+    ):
+        yield tables, back
+
+
+async def value_of(back: Back) -> tuple[int, int]:
+    """The counter, and its version."""
+    (item,) = await back.perform(ReadTable(TABLE, (KEY,)))
+    return (0, NOT_EXISTS) if item is None else (int(item.value), item.version)
+
+
+async def test_of_gateways_that_race_one_wins_each_time(pravega: PravegaStandalone) -> None:
+    log, conflicts = StreamRef("penstock-state", unique("race")), 0
+
+    async def count(back: Back) -> None:
+        nonlocal conflicts
+        times = 30
+        while times:
+            number, version = await value_of(back)
+            try:
+                await back.perform(UpdateTable(TABLE, (TableItem(KEY, b"%d" % (number + 1), version),)))
+            except OperationFailed as error:
+                assert error.failure.code in (FailureCode.TABLE_KEY_VERSION, FailureCode.TABLE_KEY_NOT_FOUND), error
+                conflicts += 1
+            else:
+                times -= 1
+
+    async with (
+        state_in(pravega, log) as (one, _),
+        state_in(pravega, log, by_controller=False) as (two, _),
+        state_in(pravega, log) as (three, _),
+    ):
+        await one.perform(CreateTable(TABLE))
+        async with trio.open_nursery() as nursery:
+            for back in (one, two, three):
+                nursery.start_soon(count, back)
+        assert (await value_of(two))[0] == 90
+        assert conflicts > 0, "they did not race"
+
+
+async def test_the_log_stays_short_and_a_new_gateway_reads_it(pravega: PravegaStandalone) -> None:
+    log = StreamRef("penstock-state", unique("cleaned"))
+    async with state_in(pravega, log) as (one, _), state_in(pravega, log) as (other, store):
+        await one.perform(CreateTable(TABLE))
+        large = tuple(TableItem(b"large-%d" % number, bytes([number]) * 1_000_000) for number in range(4))
+        await one.perform(UpdateTable(TABLE, large))
+        await other.perform(RemoveTableKeys(TABLE, tuple(VersionedKey(item.key) for item in large[1:])))
+        for number in range(60):
+            await (one, other)[number % 2].perform(UpdateTable(TABLE, (TableItem(b"often", bytes(100_000)),)))
+        info = await store.direct.perform(GetSegmentInfo(log))
+        assert info.start_offset > 4_000_000 and info.length - info.start_offset < 4_000_000
+        expected = await one.perform(ListTable(TABLE))
+    async with state_in(pravega, log) as (fresh, _):
+        assert await fresh.perform(ListTable(TABLE)) == expected
+        assert [item.key for item in expected.items] == [b"large-0", b"often"]
