@@ -229,6 +229,8 @@ class BackKind(Generic[B]):
     """Its name in reports."""
     table: type[B]
     """Its configuration table, tagged with the kind."""
+    shares_state: ClassVar[bool] = False
+    """True if several gateways work at once with the state that its server keeps; else one does."""
 
     @property
     def kind(self) -> str:
