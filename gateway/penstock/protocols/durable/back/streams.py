@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
+from weakref import WeakValueDictionary
 
 import trio
 
@@ -23,7 +24,7 @@ _GONE: Final = frozenset({FailureCode.STREAM_NOT_FOUND, FailureCode.OFFSET_TRUNC
 """Failures with which HEAD is answered for a stream that does not exist, or was deleted and has forks (410)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class ServerStream:
     """One stream. `content_type`: its essence. `offsets`: the server's, for positions in `content`. `writer`: makes
     all appends of this gateway."""
@@ -47,6 +48,7 @@ class ServerStreams:
         self._settings = settings
         self._nursery = nursery
         self._known: OrderedDict[StreamRef, ServerStream] = OrderedDict()
+        self._used: WeakValueDictionary[StreamRef, ServerStream] = WeakValueDictionary()  # known ones too: each is one
 
     async def find(self, ref: StreamRef) -> ServerStream:
         """Return a stream. Raises STREAM_NOT_FOUND; NOT_REPRESENTABLE for content without boundaries of records."""
@@ -63,7 +65,7 @@ class ServerStreams:
 
     async def look(self, ref: StreamRef) -> tuple[ServerStream, PositionAnswer]:
         """Return a stream, and what the server says of its tail. Forgets an earlier stream of that name."""
-        found = self._known.get(ref)
+        found = self._used.get(ref)
         newest = None if found is None else found.offsets.newest  # others may note more meanwhile
         try:
             answer = await self._requests.head(ref)
@@ -81,6 +83,7 @@ class ServerStreams:
         if went_back or found.content_type != answer.content_type:
             await self.forget(ref)
             found = await self._open(ref, answer.content_type)
+        self._keep(found)
         return found, answer
 
     async def _open(self, ref: StreamRef, content_type: str) -> ServerStream:
@@ -91,12 +94,20 @@ class ServerStreams:
                 "leaves to clients of its server. It uses streams of JSON, and those that gateways create",
             )
         offsets = await self._table.open(ref, content.step)
-        writer = DurableWriter(self._requests, ref, content_type, content, self._settings, self._nursery)
-        found = self._known.setdefault(ref, ServerStream(ref, content_type, content, offsets, writer))
-        idle = (known for known, stream in self._known.items() if not stream.writer.busy and known != ref)
+        found = self._used.get(ref)  # another task may have opened it meanwhile
+        if found is None:
+            writer = DurableWriter(self._requests, ref, content_type, content, self._settings, self._nursery)
+            found = self._used[ref] = ServerStream(ref, content_type, content, offsets, writer)
+        return found
+
+    def _keep(self, found: ServerStream) -> None:
+        if self._used.get(found.ref) is not found:  # it was forgotten meanwhile
+            return
+        self._known[found.ref] = found
+        self._known.move_to_end(found.ref)
+        idle = (known for known, stream in self._known.items() if not stream.writer.busy and stream is not found)
         if len(self._known) > self._settings.known_streams and (oldest := next(idle, None)) is not None:
             del self._known[oldest]
-        return found
 
     async def created(self, ref: StreamRef, beginning: str) -> None:
         """Note that a stream was created, and begins at this offset."""
@@ -107,4 +118,5 @@ class ServerStreams:
     async def forget(self, ref: StreamRef) -> None:
         """Forget a stream that is gone."""
         self._known.pop(ref, None)
+        self._used.pop(ref, None)
         await self._table.forget(ref)

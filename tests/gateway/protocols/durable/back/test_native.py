@@ -236,6 +236,16 @@ async def test_content_that_is_no_records(server: Any) -> None:
             await read(back)
 
 
+async def test_a_stream_that_is_forgotten_while_it_is_read_is_no_other(server: Any) -> None:
+    other = StreamRef(BASIN, "other")
+    for name in ("orders", "other"):
+        await server.service.ask("PUT", name, OURS, body=b"no records")
+    async with server.native(known_streams=1) as native:
+        server.before_read = lambda _: native.bounds(other)
+        with Fails(FailureCode.UPSTREAM_FAULT):
+            await native.scan(STREAM, Mark(0, 0, 0, 0), max_records=1, max_bytes=1, wait=0)
+
+
 @pytest.mark.parametrize("large", [1 << 20, (1 << 20) - 8])
 async def test_what_is_too_large_is_refused(server: Any, large: int) -> None:
     async with server.back(max_append_bytes=1 << 20) as back:
