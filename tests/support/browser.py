@@ -155,11 +155,19 @@ class Tab:
         return found["result"].get("value")
 
     def until(self, expression: str, seconds: float = SECONDS) -> None:
-        """Wait for JavaScript to be true."""
+        """Wait for JavaScript to be true, in this document or the one that takes its place meanwhile."""
         deadline = time.monotonic() + seconds
-        while not self.evaluate(f"Boolean({expression})"):
+        while not self._holds(expression):
             assert time.monotonic() < deadline, (expression, self.text("body")[:1500], self.complaints())
             time.sleep(0.02)
+
+    def _holds(self, expression: str) -> bool:
+        try:
+            return bool(self.evaluate(f"Boolean({expression})"))
+        except AssertionError as error:
+            if "navigated" not in str(error):
+                raise
+            return False
 
     def text(self, selector: str) -> str:
         """Return the visible text of the first element that matches, or ""."""

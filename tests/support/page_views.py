@@ -100,8 +100,8 @@ def views_of(gateway: GatewayProcess) -> list[PageView]:
 def show(tab: Tab, gateway: GatewayProcess, view: PageView) -> None:
     """Go to a view, and wait until it is drawn."""
     tab.load(f"http://127.0.0.1:{gateway.management_port}/#/{view.route}")
-    tab.evaluate("location.reload()")
-    tab.until(f"document.readyState === 'complete' && {READY}")
+    tab.evaluate("window.isOld = true; location.reload()")
+    tab.until(f"!window.isOld && document.readyState === 'complete' && {READY}")
     if view.open:
         tab.until("document.querySelector('#view tbody button.link')")
         tab.evaluate(view.open)
