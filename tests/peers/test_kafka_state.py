@@ -12,6 +12,7 @@ from support.kafka.plain import KafkaSocket
 from support.peers import unique
 from support.real_backs import Address, KafkaBroker
 from support.store import Fails
+from support.store.table_histories import count_up, value_of
 
 from penstock.backends.logged_tables import LoggedTables, open_logged_tables
 from penstock.core.back import Back
@@ -37,7 +38,6 @@ from penstock_codecs.table_operations import (
     CreateTable,
     DeleteTable,
     ListTable,
-    ReadTable,
     RemoveTableKeys,
     TableItem,
     UpdateTable,
@@ -71,27 +71,6 @@ async def state_in(addresses: Sequence[Address], topic: str, seconds: float = 30
         await brokers.close()
 
 
-async def value_of(back: Back, key: bytes = KEY) -> tuple[int, int]:
-    """The number that a key has, and its version."""
-    (item,) = await back.perform(ReadTable(TABLE, (key,)))
-    return (0, NOT_EXISTS) if item is None else (int(item.value), item.version)
-
-
-async def count_up(back: Back, times: int) -> int:
-    """Add 1 to the counter so many times, each time if no other gateway did meanwhile; return the conflicts."""
-    conflicts = 0
-    while times:
-        number, version = await value_of(back)
-        try:
-            await back.perform(UpdateTable(TABLE, (TableItem(KEY, b"%d" % (number + 1), version),)))
-        except OperationFailed as error:
-            assert error.failure.code in (FailureCode.TABLE_KEY_VERSION, FailureCode.TABLE_KEY_NOT_FOUND), error
-            conflicts += 1
-        else:
-            times -= 1
-    return conflicts
-
-
 async def test_what_one_gateway_was_acknowledged_every_other_sees(broker: KafkaBroker) -> None:
     topic = unique("state")
     async with state_in([broker.address], topic) as one, state_in([broker.address], topic) as other:
@@ -101,11 +80,11 @@ async def test_what_one_gateway_was_acknowledged_every_other_sees(broker: KafkaB
         for number in range(50):
             writer, reader = (one, other) if number % 2 else (other, one)
             (version,) = await writer.perform(UpdateTable(TABLE, (TableItem(KEY, b"%d" % number),)))
-            assert await value_of(reader) == (number, version)
+            assert await value_of(reader, TABLE, KEY) == (number, version)
         with Fails(FailureCode.TABLE_KEY_VERSION):
             await one.perform(RemoveTableKeys(TABLE, (VersionedKey(KEY, version - 1),)))
         await one.perform(RemoveTableKeys(TABLE, (VersionedKey(KEY, version),)))
-        assert await value_of(other) == (0, NOT_EXISTS)
+        assert await value_of(other, TABLE, KEY) == (0, NOT_EXISTS)
         with Fails(FailureCode.NOT_IMPLEMENTED, topic):
             await one.perform(CheckTail(StreamRef("basin", "stream")))
 
@@ -117,14 +96,15 @@ async def test_of_gateways_that_race_one_wins_each_time(broker: KafkaBroker) -> 
     async def gateway() -> None:
         nonlocal conflicts
         async with state_in([broker.address], topic) as back:
-            conflicts += await count_up(back, 25)
+            found = await count_up(back, TABLE, KEY, 25)
+            conflicts += found  # others have added theirs meanwhile
 
     async with state_in([broker.address], topic) as back:
         await back.perform(CreateTable(TABLE))
         async with trio.open_nursery() as nursery:
             for _ in range(4):
                 nursery.start_soon(gateway)
-        assert (await value_of(back))[0] == 100
+        assert (await value_of(back, TABLE, KEY))[0] == 100
     assert conflicts > 0, "they did not race"
 
 
@@ -172,9 +152,9 @@ async def test_compaction_keeps_the_state_and_a_gateway_goes_on_behind_it(broker
         assert [item for item in found.items if item.key != b"tick"] == list(expected.items)
         with Fails(FailureCode.STREAM_NOT_FOUND):
             await again.perform(ListTable("#gone"))
-        assert await count_up(again, 3) == 0
+        assert await count_up(again, TABLE, KEY, 3) == 0
     async with state_in([broker.address], topic) as last:
-        assert await value_of(last) == (3, (await value_of(last))[1])
+        assert await value_of(last, TABLE, KEY) == (3, (await value_of(last, TABLE, KEY))[1])
 
 
 def _records(broker: KafkaBroker, topic: str) -> int:
@@ -209,14 +189,14 @@ async def test_a_broker_that_is_killed_loses_no_change_and_makes_none_twice() ->
                 killing.cancel_scope.cancel()
             assert rounds > 0, "no broker was killed while they counted"
             for key in (b"one", b"other"):
-                assert (await value_of(one, key))[0] == (await value_of(other, key))[0] == each
+                assert (await value_of(one, TABLE, key))[0] == (await value_of(other, TABLE, key))[0] == each
 
 
 async def _count_alone(back: Back, key: bytes, times: int) -> None:
     """Add 1 so many times to a counter that no other gateway changes; after a doubt, look before going on."""
     for number in range(1, times + 1):
         while True:
-            before, version = await value_of(back, key)
+            before, version = await value_of(back, TABLE, key)
             assert before in (number - 1, number), "a change was lost, or made twice"
             if before == number:
                 break

@@ -10,20 +10,18 @@ import trio
 from support.peers import unique
 from support.real_backs import PravegaStandalone
 from support.segment.back import opened
+from support.store.table_histories import count_up, value_of
 
 from penstock.backends.logged_tables import ByteLog, LoggedTables, open_logged_tables
 from penstock.core.back import Back
 from penstock.net.upstream import UpstreamSettings
 from penstock.protocols.segment.back import SegmentBack
 from penstock_codecs.byte_operations import GetSegmentInfo
-from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
 from penstock_codecs.table_operations import (
-    NOT_EXISTS,
     CreateTable,
     ListTable,
-    ReadTable,
     RemoveTableKeys,
     TableItem,
     UpdateTable,
@@ -57,27 +55,13 @@ async def state_in(
         yield tables, back
 
 
-async def value_of(back: Back) -> tuple[int, int]:
-    """The counter, and its version."""
-    (item,) = await back.perform(ReadTable(TABLE, (KEY,)))
-    return (0, NOT_EXISTS) if item is None else (int(item.value), item.version)
-
-
 async def test_of_gateways_that_race_one_wins_each_time(pravega: PravegaStandalone) -> None:
     log, conflicts = StreamRef("penstock-state", unique("race")), 0
 
     async def count(back: Back) -> None:
         nonlocal conflicts
-        times = 30
-        while times:
-            number, version = await value_of(back)
-            try:
-                await back.perform(UpdateTable(TABLE, (TableItem(KEY, b"%d" % (number + 1), version),)))
-            except OperationFailed as error:
-                assert error.failure.code in (FailureCode.TABLE_KEY_VERSION, FailureCode.TABLE_KEY_NOT_FOUND), error
-                conflicts += 1
-            else:
-                times -= 1
+        found = await count_up(back, TABLE, KEY, 30)
+        conflicts += found  # others have added theirs meanwhile
 
     async with (
         state_in(pravega, log) as (one, _),
@@ -88,7 +72,7 @@ async def test_of_gateways_that_race_one_wins_each_time(pravega: PravegaStandalo
         async with trio.open_nursery() as nursery:
             for back in (one, two, three):
                 nursery.start_soon(count, back)
-        assert (await value_of(two))[0] == 90
+        assert (await value_of(two, TABLE, KEY))[0] == 90
         assert conflicts > 0, "they did not race"
 
 

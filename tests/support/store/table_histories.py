@@ -1,4 +1,4 @@
-"""Histories of changes of a table through two gateways, and the table that they must make."""
+"""Changes of a table through several gateways, and the table that they must make."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from penstock_codecs.table_operations import (
     NOT_EXISTS,
     CreateTable,
     ListTable,
+    ReadTable,
     RemoveTableKeys,
     TableItem,
     UpdateTable,
     VersionedKey,
 )
 
-__all__ = ["STEPS", "Step", "compare"]
+__all__ = ["STEPS", "Step", "compare", "count_up", "value_of"]
 
 Step = tuple[int, str, list[tuple[bytes, str]]]
 """The gateway, what it does, and the keys with the versions that it expects."""
@@ -32,6 +33,27 @@ _STEP: Final = st.tuples(
     st.integers(0, 1), st.sampled_from(["put", "put", "remove"]), st.lists(st.tuples(_KEYS, _WISHES), max_size=3)
 )
 STEPS: Final = st.lists(_STEP, max_size=15)
+
+
+async def value_of(back: Back, table: str, key: bytes) -> tuple[int, int]:
+    """Return the number that a key has, and its version."""
+    (item,) = await back.perform(ReadTable(table, (key,)))
+    return (0, NOT_EXISTS) if item is None else (int(item.value), item.version)
+
+
+async def count_up(back: Back, table: str, key: bytes, times: int) -> int:
+    """Add 1 to a number so many times, each time if no other gateway did meanwhile; return the conflicts."""
+    conflicts = 0
+    while times:
+        number, version = await value_of(back, table, key)
+        try:
+            await back.perform(UpdateTable(table, (TableItem(key, b"%d" % (number + 1), version),)))
+        except OperationFailed as error:
+            assert error.failure.code in (FailureCode.TABLE_KEY_VERSION, FailureCode.TABLE_KEY_NOT_FOUND), error
+            conflicts += 1
+        else:
+            times -= 1
+    return conflicts
 
 
 async def compare(backs: Sequence[Back], history: list[Step]) -> None:

@@ -17,14 +17,14 @@ from support.backs import DecodedBack
 from support.clocks import threads_hold
 from support.examples import examples
 from support.store import Fails
-from support.store.table_histories import STEPS, Step, compare
+from support.store.table_histories import STEPS, Step, compare, count_up
 from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.backends.logged_tables import ByteLog, LoggedTables, TableState, byte_log, open_logged_tables
 from penstock.core.back import Back
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, Truncate
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateBasin, CreateStream, DeleteStream
@@ -134,18 +134,6 @@ async def test_what_is_acknowledged_is_seen_through_every_gateway_and_after_a_re
         assert found[1] == TableItem(b"4", large[4].value, versions[4]), "a frame of several reads"
 
 
-async def count_up(back: Back, times: int) -> None:
-    while times:
-        (item,) = await back.perform(ReadTable(TABLE, (b"sum",)))
-        number, version = (0, NOT_EXISTS) if item is None else (int(item.value), item.version)
-        try:
-            await put(back, b"sum", b"%d" % (number + 1), version)
-        except OperationFailed as error:
-            assert error.failure.code in (FailureCode.TABLE_KEY_VERSION, FailureCode.TABLE_KEY_NOT_FOUND)
-        else:
-            times -= 1
-
-
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 async def test_of_lost_requests_and_answers_each_change_is_made_once(clock: MockClock, store: Store, seed: int) -> None:
     """While the log is cleaned again and again."""
@@ -155,7 +143,7 @@ async def test_of_lost_requests_and_answers_each_change_is_made_once(clock: Mock
         await backs[0].perform(CreateTable(TABLE))
         async with trio.open_nursery() as nursery:
             for back in backs:
-                nursery.start_soon(count_up, back, 15)
+                nursery.start_soon(count_up, back, TABLE, b"sum", 15)
         assert await items(backs[1]) == {b"sum": b"45"}
     async with gateways(store) as (again,):
         assert await items(again) == {b"sum": b"45"}

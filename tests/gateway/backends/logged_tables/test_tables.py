@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from support.examples import examples
 from support.store import STREAM, Fails
 from support.store.shared_log import SharedLog, SharedLogEnd
-from support.store.table_histories import STEPS, Step, compare
+from support.store.table_histories import STEPS, Step, compare, count_up
 from trio.testing import MockClock
 
 from penstock.backends.logged_tables import GuardedChange, LoggedTables, LogNews, open_logged_tables
@@ -216,23 +216,11 @@ async def test_of_lost_requests_and_answers_each_change_is_made_once(autojump_cl
     dice = random.Random(seed)
     shared = SharedLog(lambda: dice.choice([None, None, None, None, True, False]))
 
-    async def add(back: Back) -> None:
-        for _ in range(20):
-            while True:
-                (item,) = await back.perform(ReadTable(TABLE, (b"sum",)))
-                number, version = (0, NOT_EXISTS) if item is None else (int(item.value), item.version)
-                try:
-                    await put(back, b"sum", b"%d" % (number + 1), version)
-                except OperationFailed as error:
-                    assert error.failure.code in (FailureCode.TABLE_KEY_VERSION, FailureCode.TABLE_KEY_NOT_FOUND)
-                else:
-                    break
-
     async with gateways(shared, 3) as backs:
         await backs[0].perform(CreateTable(TABLE))
         async with trio.open_nursery() as nursery:
             for back in backs:
-                nursery.start_soon(add, back)
+                nursery.start_soon(count_up, back, TABLE, b"sum", 20)
         assert await items(backs[1]) == {b"sum": b"60"}
     shared.compact()
     async with gateways(shared, 1) as (again,):
