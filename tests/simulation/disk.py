@@ -238,6 +238,10 @@ class Disk:
         calls = {
             "open": self._os_open,
             "pwrite": self._os_pwrite,
+            "pwritev": self._os_pwritev,
+            "pread": self._os_pread,
+            "ftruncate": self._os_ftruncate,
+            "unlink": self._os_unlink,
             "fsync": self._os_sync,
             "fdatasync": self._os_sync,
             "posix_fallocate": self._os_fallocate,
@@ -265,11 +269,41 @@ class Disk:
                 raise OSError(errno.EIO, "Input/output error")
             code = self._write_fault()
             if code is not None:
-                self._fails("pwrite", code)
+                part = data[: self._dice.randrange(len(data) // SECTOR + 1) * SECTOR]
+                if part:
+                    file.change(offset, part)
+                    self._os["pwrite"](number, part, offset)
+                self._fails(f"pwrite after {len(part)}", code)
                 raise OSError(code, os.strerror(code))
             file.change(offset, data)
         written: int = self._os["pwrite"](number, data, offset)
         return written
+
+    def _os_pwritev(self, number: int, pieces: Any, offset: int) -> int:
+        return self._os_pwrite(number, b"".join(pieces), offset)
+
+    def _os_pread(self, number: int, size: int, offset: int) -> bytes:
+        if self.fates.read_fails and os.fstat(number).st_ino in self._by_inode:
+            if self._dice.random() < self.fates.read_fails:
+                self._fails("pread", errno.EIO)
+                raise OSError(errno.EIO, "Input/output error")
+        data: bytes = self._os["pread"](number, size, offset)
+        return data
+
+    def _os_ftruncate(self, number: int, size: int) -> None:
+        file = self._by_inode.get(os.fstat(number).st_ino)
+        if file is not None:
+            if not self._call(f"ftruncate {file.name} {size}"):
+                raise OSError(errno.EIO, "Input/output error")
+            file.change(size, b"")
+        self._os["ftruncate"](number, size)
+
+    def _os_unlink(self, path: Any, **named: Any) -> None:
+        if not named and self.owns(str(path)):
+            if not self._call(f"unlink {Path(path).name}"):
+                raise OSError(errno.EIO, "Input/output error")
+            self._entries.pop(Path(path).name, None)
+        self._os["unlink"](path, **named)
 
     def _os_sync(self, number: int) -> None:
         status = os.fstat(number)

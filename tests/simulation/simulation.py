@@ -145,6 +145,7 @@ class Simulation:
             tail_cache_bytes=dice.choice((1, 1 << 14, 1 << 20)),
             cached_streams=dice.choice((1, 100)),
             sweep_interval_seconds=1.0,
+            payload_file_bytes=random.Random(f"payloads {self.report.seed} {life}").choice((1, 64, 32 * 1024)),
         )
         has_ended = False
         failed_before = disk.failed

@@ -8,6 +8,7 @@ from penstock.store.attributes import Edits
 from penstock.store.changes import head_statement
 from penstock.store.committer import Change, Statement
 from penstock.store.heads import StoredStream
+from penstock.store.payload_files import BatchParameters
 from penstock.store.sequencer import Sequenced, SequencedBatch
 from penstock.store.tail_cache import TailCaches
 from penstock.store.u64 import to_sql
@@ -18,8 +19,9 @@ __all__ = ["BatchesChange"]
 _INSERT_BATCH: Final = """
 INSERT INTO batches
   (stream, first_seq, last_seq, first_ts, first_id_seq, last_ts, last_id_seq, count, metered,
-   first_offset, end_offset, layout, arrived_at, payload, encoding)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+   first_offset, end_offset, layout, arrived_at, payload, encoding,
+   file, file_offset, file_bytes)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
@@ -76,7 +78,7 @@ class BatchesChange(Change):
 def _insertion(stream: int, part: SequencedBatch, now: int) -> Statement:
     _, row, span, last = part
     first = row.first_id
-    return _INSERT_BATCH, (
+    parameters = (
         stream,
         to_sql(row.first_seq),
         to_sql(row.last_seq),
@@ -92,4 +94,8 @@ def _insertion(stream: int, part: SequencedBatch, now: int) -> Statement:
         now,
         row.payload,
         None if row.encoding == S2_RECORDS else row.encoding,
+        None,
+        None,
+        None,
     )
+    return _INSERT_BATCH, BatchParameters(parameters)

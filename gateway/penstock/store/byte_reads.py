@@ -6,7 +6,6 @@ them.
 
 from __future__ import annotations
 
-import sqlite3
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
@@ -20,6 +19,7 @@ from penstock.store.heads import StoredStream
 from penstock.store.positions import first_offset
 from penstock.store.reads import StoreReads
 from penstock.store.registry import unknown_stream
+from penstock.store.schema import ReaderConnection
 from penstock.store.seeking import first_reaching
 from penstock.store.u64 import from_sql, to_sql
 from penstock_codecs.byte_layout import Layout
@@ -43,7 +43,8 @@ MOST_METERED: Final = 8 * MIB
 
 # A row that ends at the offset is needed only if its last records may be without bytes; see `all_have_bytes`.
 _ROWS: Final = f"""
-SELECT last_seq, count, metered, first_offset, end_offset, layout, encoding, payload FROM batches
+SELECT last_seq, count, metered, first_offset, end_offset, layout, encoding, payload,
+  file, file_offset, file_bytes FROM batches
 INDEXED BY batches_by_seq
 WHERE stream = ?1 AND last_seq >= ?3
   AND NOT (end_offset = ?2 AND first_offset < ?2 AND (
@@ -66,7 +67,7 @@ class _ByteRow(NamedTuple):
 
 
 def read_rows(
-    db: sqlite3.Connection, stream: int, after: RowCursor, max_bytes: int, end: int
+    db: ReaderConnection, stream: int, after: RowCursor, max_bytes: int, end: int
 ) -> tuple[list[Rendered], RowCursor]:
     """Return the bytes of the rows after a place, `max_bytes` or a little more, and the place after them.
 
@@ -78,13 +79,14 @@ def read_rows(
     return pieces, RowCursor(rows[-1].end_offset, rows[-1].row.last_seq) if rows else after
 
 
-def _chosen(db: sqlite3.Connection, stream: int, after: RowCursor, max_bytes: int, end: int) -> Iterator[_ByteRow]:
+def _chosen(db: ReaderConnection, stream: int, after: RowCursor, max_bytes: int, end: int) -> Iterator[_ByteRow]:
     number = first_reaching(db, stream, "offset", (after.offset, 0)) if after.last_seq < 0 else after.last_seq + 1
     if number is None:
         return
     records = size = 0
     parameters = (stream, after.offset, to_sql(number))
-    for last, count, metered, first, end_offset, layout, encoding, payload in db.execute(_ROWS, parameters):
+    for last, count, metered, first, end_offset, layout, encoding, *stored in db.execute(_ROWS, parameters):
+        payload = db.payload(*stored)
         row = BatchRow(from_sql(last), count, metered, NO_ID, Layout(layout), payload, encoding or S2_RECORDS)
         if row.last_seq >= end:
             break

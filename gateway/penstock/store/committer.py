@@ -14,6 +14,7 @@ import math
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Final, Generic, TypeVar
@@ -30,6 +31,7 @@ from penstock.observe.metrics.families import (
     STORE_COMMITS,
     STORE_SYNC_SECONDS,
 )
+from penstock.store.payload_files import PayloadFiles
 from penstock.store.schema import TOUCH
 from penstock.store.wal import is_failed_sync
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
@@ -164,8 +166,10 @@ class Committer:
     committer check again. `trouble`: the reason why the last transaction failed; None if it did not.
     """
 
-    def __init__(self, db: sqlite3.Connection, directory: Path, group_bytes: int) -> None:
-        """Commit to `db`, a connection to the file in `directory`, in groups of about `group_bytes`."""
+    def __init__(self, db: sqlite3.Connection, files: PayloadFiles, directory: Path, group_bytes: int) -> None:
+        """Commit to `db`, a connection to the database in `directory`, in groups of about `group_bytes`; large payloads
+        go to `files`."""
+        self._files = files
         self.after_commit: Callable[[], None] = lambda: None
         self.must_wait: Callable[[], bool] = lambda: False
         self.trouble: str | None = None
@@ -286,7 +290,8 @@ class Committer:
             with trio.CancelScope(shield=True):
                 async with self._lock:
                     began = perf_counter()
-                    outcome = await trio.to_thread.run_sync(_execute, self._db, statements, limiter=self._thread)
+                    run = partial(_execute, self._db, self._files, statements)
+                    outcome = await trio.to_thread.run_sync(run, limiter=self._thread)
             if isinstance(outcome, Exception) or self._failed is not None:
                 self._undo(outcome)
                 return
@@ -370,15 +375,18 @@ def _measure(changes: int, seconds: float, sync_seconds: float) -> None:
     _SYNC_SECONDS.observe(sync_seconds)
 
 
-def _execute(db: sqlite3.Connection, statements: Sequence[Statement]) -> Exception | float:
-    """Run one transaction. Return the seconds that its COMMIT took, or the error; then all of it is rolled back."""
+def _execute(db: sqlite3.Connection, files: PayloadFiles, statements: Sequence[Statement]) -> Exception | float:
+    """Run one transaction. Return the seconds that its syncs took, or the error; then all of it is rolled back."""
     try:
+        began = perf_counter()
+        more = files.take(statements)
+        syncing = perf_counter() - began if more else 0.0
         db.execute("BEGIN IMMEDIATE")
-        for sql, parameters in statements:
+        for sql, parameters in (*statements, *more):
             db.execute(sql, parameters)
         began = perf_counter()
         db.execute("COMMIT")
-        return perf_counter() - began
+        return syncing + perf_counter() - began
     except Exception as error:  # no error may end the store: only the acks of this group depend on the transaction
         with contextlib.suppress(sqlite3.Error):  # if this fails, SQLite rolls back before the next transaction
             if db.in_transaction:

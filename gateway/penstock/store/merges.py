@@ -7,7 +7,6 @@ decision.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -25,6 +24,7 @@ from penstock.store.committer import CommitOutcome, Committer
 from penstock.store.heads import StoredStream
 from penstock.store.reader import ReaderThreads
 from penstock.store.registry import unknown_stream
+from penstock.store.schema import ReaderConnection
 from penstock.store.sequencer import sequence_bytes
 from penstock.store.settings import Clock
 from penstock.store.tail_cache import TailCaches
@@ -38,7 +38,8 @@ from penstock_codecs.s2.protobuf import S2_RECORDS
 __all__ = ["StoreMerges"]
 
 _ALL: Final = """
-SELECT payload, layout, encoding FROM batches INDEXED BY batches_by_seq WHERE stream = ? ORDER BY last_seq
+SELECT layout, encoding, payload, file, file_offset, file_bytes
+FROM batches INDEXED BY batches_by_seq WHERE stream = ? ORDER BY last_seq
 """
 _RECORD_BYTES: Final = 64
 """Approximate memory of a record besides its bytes, as for appends."""
@@ -156,7 +157,9 @@ class StoreMerges:
         return await outcome.ticket.wait()
 
 
-def _runs(db: sqlite3.Connection, stream: int, length: int, envelopes: Layout) -> list[Run] | None:
+def _runs(db: ReaderConnection, stream: int, length: int, envelopes: Layout) -> list[Run] | None:
     rows = db.execute(_ALL, (stream,))
-    data = b"".join([bytes_of(payload, Layout(layout), encoding or S2_RECORDS) for payload, layout, encoding in rows])
+    data = b"".join(
+        [bytes_of(db.payload(*stored), Layout(layout), encoding or S2_RECORDS) for layout, encoding, *stored in rows]
+    )
     return runs_of(data, envelopes) if len(data) == length else None

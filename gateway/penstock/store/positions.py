@@ -5,13 +5,13 @@ All four increase together along a stream, so each finds the row (`seeking`), an
 
 from __future__ import annotations
 
-import sqlite3
 from functools import partial
 from typing import Any, Final
 
 from penstock.store.batches import ByteSpan, batch_of_rows, index_of, located, seq_num_at
 from penstock.store.heads import StoredStream, StreamHead
 from penstock.store.reader import ReaderThreads, row_from_sql
+from penstock.store.schema import ReaderConnection
 from penstock.store.seeking import first_reaching
 from penstock.store.u64 import to_sql
 from penstock_codecs.model import RecordBatch, RecordId
@@ -30,7 +30,8 @@ __all__ = ["at_tail", "find_byte", "find_position", "first_offset", "is_beyond",
 Found = FromSeqNum | FromTimestamp | FromRecordId | FromByteOffset
 
 _COLUMNS: Final = """
-SELECT last_seq, count, metered, first_ts, first_id_seq, layout, encoding, payload, first_offset, end_offset
+SELECT last_seq, count, metered, first_ts, first_id_seq, layout, encoding, payload, file, file_offset, file_bytes,
+  first_offset, end_offset
 FROM batches
 """
 # Two rows: an offset at the end of a row belongs to its last records if they are without bytes, else to the next row.
@@ -109,14 +110,14 @@ async def find_byte(reader: ReaderThreads, stream: StoredStream, offset: int) ->
     return head.next_seq if found is None else found
 
 
-def _find(db: sqlite3.Connection, stream: int, start: Found, trim_point: int) -> Located | None:
+def _find(db: ReaderConnection, stream: int, start: Found, trim_point: int) -> Located | None:
     found = _find_stored(db, stream, start)
     if found is not None and found.seq_num < trim_point:  # not purged yet
         return _find_stored(db, stream, FromSeqNum(trim_point))
     return found
 
 
-def _find_stored(db: sqlite3.Connection, stream: int, start: Found) -> Located | None:
+def _find_stored(db: ReaderConnection, stream: int, start: Found) -> Located | None:
     match start:
         case FromSeqNum(seq_num):
             number: int | None = seq_num
@@ -129,22 +130,22 @@ def _find_stored(db: sqlite3.Connection, stream: int, start: Found) -> Located |
     if number is None:
         return None
     for row in db.execute(_FROM, (stream, to_sql(number))):
-        batch, span = _stored(row)
+        batch, span = _stored(db, row)
         index = index_of(start, batch, span)
         if index < batch.count:
             return located(batch, index, span)
     return None
 
 
-def _find_byte(db: sqlite3.Connection, stream: int, offset: int) -> int | None:
+def _find_byte(db: ReaderConnection, stream: int, offset: int) -> int | None:
     number = first_reaching(db, stream, "offset", (offset + 1, 0))
     if number is None:
         return None
     row = db.execute(_FROM, (stream, to_sql(number))).fetchone()
-    return seq_num_at(offset, *_stored(row))
+    return seq_num_at(offset, *_stored(db, row))
 
 
-def _stored(row: tuple[Any, ...]) -> tuple[RecordBatch, ByteSpan]:
+def _stored(db: ReaderConnection, row: tuple[Any, ...]) -> tuple[RecordBatch, ByteSpan]:
     *stored, first, end = row
-    found = row_from_sql(tuple(stored))
+    found = row_from_sql(db, tuple(stored))
     return batch_of_rows([found]), ByteSpan(first, end, found.layout)

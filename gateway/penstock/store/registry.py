@@ -61,7 +61,7 @@ def unknown_stream(ref: StreamRef) -> OperationFailed:
     return fail(FailureCode.STREAM_NOT_FOUND, f"there is no stream {ref.stream!r} in basin {ref.basin!r}")
 
 
-def could_not_read(error: sqlite3.Error) -> OperationFailed:
+def could_not_read(error: Exception) -> OperationFailed:
     """Return the STORAGE error for a failed read."""
     return fail(FailureCode.STORAGE, f"the store could not read: {error}")
 

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.core.errors import CannotStart
+from penstock.store.payload_files import OpenPayloads, Place
 from penstock.store.wal import rewrite_log
 
 __all__ = [
     "APPLICATION_ID",
     "FILE_NAME",
     "TOUCH",
+    "ReaderConnection",
     "connect_reader",
     "connect_writer",
     "prepare_file",
@@ -171,7 +173,18 @@ _ENCODINGS: Final = """
 ALTER TABLE batches ADD COLUMN encoding TEXT;
 """
 
-_MIGRATIONS: Final = (_TABLES, _RESOLVED_CONFIGS, _ONE_INDEX, _CIPHERS, _USAGE, _ENCODINGS)
+_PAYLOAD_FILES: Final = """
+-- the place of a large payload, which is empty here (penstock.store.payload_files); NULL for all others
+ALTER TABLE batches ADD COLUMN file INTEGER;
+ALTER TABLE batches ADD COLUMN file_offset INTEGER;
+ALTER TABLE batches ADD COLUMN file_bytes INTEGER;
+CREATE TABLE payload_files (
+  number INTEGER PRIMARY KEY,
+  live INTEGER NOT NULL           -- bytes of its payloads whose rows are there
+);
+"""
+
+_MIGRATIONS: Final = (_TABLES, _RESOLVED_CONFIGS, _ONE_INDEX, _CIPHERS, _USAGE, _ENCODINGS, _PAYLOAD_FILES)
 """Entry n migrates a file from version n to n + 1. Released entries never change; new ones are added."""
 
 _OPTIONS: Final[Any] = {"isolation_level": None, "check_same_thread": False, "timeout": 10.0}
@@ -260,9 +273,25 @@ def connect_writer(directory: Path) -> sqlite3.Connection:
     return db
 
 
-def connect_reader(directory: Path) -> sqlite3.Connection:
+class ReaderConnection(sqlite3.Connection):
+    """A connection that reads, with the files that its rows point to."""
+
+    payloads: OpenPayloads
+
+    def payload(self, stored: bytes, file: int | None, offset: int, size: int) -> bytes:
+        """Return the payload of a row by its columns. Raises OSError, and OperationFailed(STORAGE) if it is missing."""
+        return stored if file is None else self.payloads.read([Place(file, offset, size)])[0]
+
+    def close(self) -> None:
+        """Close it and the files."""
+        self.payloads.close()
+        super().close()
+
+
+def connect_reader(directory: Path) -> ReaderConnection:
     """Open a read-only connection, used by one thread at a time. Closed last, it leaves the log as it is."""
     uri = f"{(directory / FILE_NAME).absolute().as_uri()}?mode=ro"
-    db: sqlite3.Connection = sqlite3.connect(uri, uri=True, **_OPTIONS)
+    db: ReaderConnection = sqlite3.connect(uri, uri=True, factory=ReaderConnection, **_OPTIONS)
+    db.payloads = OpenPayloads(directory)
     db.execute(f"PRAGMA cache_size=-{READER_CACHE_KIB}")
     return db

@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock.core.clock import Clock, wall_clock
 from penstock_codecs.byte_layout import Layout
-from penstock_codecs.limits import MIB
+from penstock_codecs.limits import KIB, MIB
 
 __all__ = ["Clock", "StoreSettings", "wall_clock"]
 
@@ -35,6 +35,9 @@ class StoreSettings:
     """Most batches (up to 1 MiB each) that are read ahead of slow readers, over all reads."""
     group_bytes: int = 16 * MIB
     """Approximate bound on the bytes of one transaction, and so on the time that an append waits for its group."""
+    payload_file_bytes: int = 32 * KIB
+    """Bytes from which a payload is written to a file of payloads instead of the database: that costs a second sync for
+    its transaction, and saves writing it twice."""
     checkpoint_bytes: int = 16 * MIB
     """Bytes written to the log after which it is moved into the file, in the background."""
     checkpoint_seconds: float = 5.0

@@ -27,6 +27,7 @@ from penstock.store.checkpointer import Checkpointer
 from penstock.store.committer import Committer
 from penstock.store.lock import locked
 from penstock.store.merges import StoreMerges
+from penstock.store.payload_files import PayloadFiles, clean_up
 from penstock.store.reader import ReaderThreads
 from penstock.store.reads import StoreReads
 from penstock.store.registry import Registry
@@ -52,7 +53,8 @@ class Store:
         self._look_ups = connect_reader(directory)
         self.reader = ReaderThreads(directory, settings.reader_threads)
         self.registry = Registry(self._look_ups, settings.cached_streams)
-        self.committer = Committer(self._writer, directory, settings.group_bytes)
+        self.files = PayloadFiles(directory, clean_up(self._writer, directory), settings.payload_file_bytes)
+        self.committer = Committer(self._writer, self.files, directory, settings.group_bytes)
         tail_caches = TailCaches(settings.tail_cache_bytes)
         self.catalog = StoreCatalog(self.registry, self.committer, clock, self._nudge)
         attributes = StoreAttributes(self._look_ups)
@@ -90,6 +92,7 @@ class Store:
             self.trims,
             self.committer,
             self.reader,
+            self.files,
             clock,
             settings.sweep_interval_seconds,
         )
@@ -151,6 +154,7 @@ class Store:
         for connection in last:
             connection.close()
         self._log.close()
+        self.files.close()
         os.close(self._file)
         if isinstance(error, StoreFailed):
             raise error

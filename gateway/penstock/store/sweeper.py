@@ -13,13 +13,14 @@ import trio
 
 from penstock.store.catalog import StoreCatalog
 from penstock.store.changes import HeadChange
-from penstock.store.committer import Change, Committer, Statement, Ticket
+from penstock.store.committer import Committer
+from penstock.store.payload_files import PayloadFiles
 from penstock.store.reader import ReaderThreads
 from penstock.store.registry import Registry
 from penstock.store.settings import Clock
-from penstock.store.sweeps import DueTrim, due_streams, purge_chunk
+from penstock.store.sweeps import DELETE_FILE, DueTrim, due_streams, empty_files, purge_chunk
 from penstock.store.trims import Trims
-from penstock_codecs.failures import Failure, OperationFailed
+from penstock_codecs.failures import OperationFailed
 
 __all__ = ["Sweeper"]
 
@@ -29,22 +30,6 @@ PURGE_BYTES: Final = 256 * 1024
 """Approximate bytes that the purge of a chunk writes to the log: index pages and the free list, no payloads."""
 PURGE_PAUSE_SECONDS: Final = 0.5
 """Least pause between two purges: each looks through all streams, which takes 50 ms for 100,000."""
-
-
-class _Purge(Change):
-    """The deletion of a chunk of rows."""
-
-    __slots__ = ("ticket",)
-
-    def __init__(self, statements: list[Statement]) -> None:
-        super().__init__(statements, PURGE_BYTES)
-        self.ticket: Ticket[None] = Ticket()
-
-    def publish(self) -> None:
-        self.ticket.resolve(None)
-
-    def reject(self, failure: Failure) -> None:
-        self.ticket.fail(failure)
 
 
 class Sweeper:
@@ -57,6 +42,7 @@ class Sweeper:
         trims: Trims,
         committer: Committer,
         reader: ReaderThreads,
+        files: PayloadFiles,
         clock: Clock,
         interval_seconds: float,
     ) -> None:
@@ -65,6 +51,7 @@ class Sweeper:
         self._trims = trims
         self._committer = committer
         self._reader = reader
+        self._files = files
         self._clock = clock
         self._interval = interval_seconds
         self._nudged = trio.Event()
@@ -114,7 +101,20 @@ class Sweeper:
         """Delete trimmed and deleted rows until none are left."""
         after = 0
         while (chunk := await self._reader.run(partial(purge_chunk, after=after))) is not None:
-            statements, after = chunk
-            change = _Purge(list(statements))
-            self._committer.add(change)
-            await change.ticket.wait()
+            after = chunk.after
+            await self._committer.settle(None, chunk.statements, PURGE_BYTES)
+            if chunk.places:
+                await self._reader.passed()
+                await trio.to_thread.run_sync(self._files.free, chunk.places)
+        await self._remove_files()
+
+    async def _remove_files(self) -> None:
+        """Remove the files in which no payload is left. One to which payloads are appended is not among them."""
+        before = self._files.number  # read first: a file that is full now may not be counted as used yet
+        for number in await self._reader.run(partial(empty_files, before=before)):
+            await self._committer.settle(None, [(DELETE_FILE, (number,))])
+            await self._reader.passed()
+            try:
+                await trio.to_thread.run_sync(self._files.remove, number)
+            except OSError as error:  # the next start tries again
+                log.error("sweep_failed", error=str(error))

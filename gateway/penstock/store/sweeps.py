@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from penstock.store.committer import Statement
+from penstock.store.payload_files import Place
 from penstock.store.registry import decode_stream_config
 from penstock.store.u64 import from_sql
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import StreamRef
 
-__all__ = ["DueTrim", "due_streams", "purge_chunk"]
+__all__ = ["DELETE_FILE", "DueTrim", "Purge", "due_streams", "empty_files", "purge_chunk"]
 
 STREAMS_AT_ONCE: Final = 256
 ROWS_AT_ONCE: Final = 256
@@ -105,6 +107,13 @@ UPDATE streams SET (last_seq, last_ts, last_id_seq, last_offset, modified_at) =
 WHERE id = ?1 AND EXISTS (SELECT 1 FROM batches WHERE stream = ?1)
 """
 _DELETE_ROWS: Final = "DELETE FROM batches WHERE stream = ? AND last_seq <= ?"
+_PLACES: Final = """
+SELECT file, file_offset, file_bytes FROM batches INDEXED BY batches_by_seq
+WHERE stream = ? AND last_seq <= ? AND file IS NOT NULL ORDER BY last_seq
+"""
+_TAKE: Final = "UPDATE payload_files SET live = live - ? WHERE number = ?"
+_EMPTY_FILES: Final = "SELECT number FROM payload_files WHERE live = 0 AND number < ? ORDER BY number"
+DELETE_FILE: Final = "DELETE FROM payload_files WHERE number = ?"
 _ATTRIBUTES: Final = "SELECT attribute FROM attributes WHERE stream = ? ORDER BY attribute LIMIT 1 OFFSET ?"
 _DELETE_ATTRIBUTES: Final = "DELETE FROM attributes WHERE stream = ? AND attribute <= ?"
 _LAST_ATTRIBUTE: Final = b"\xff" * 17
@@ -120,31 +129,59 @@ _EVERYTHING: Final = b"\xff" * 9
 """Sorts after every number in SQLite (see `u64`)."""
 
 
-def purge_chunk(db: sqlite3.Connection, after: int) -> tuple[Sequence[Statement], int] | None:
-    """Return statements that purge a bounded part of the deleted and trimmed rows, and `after` for the next call.
+class Purge(NamedTuple):
+    """Statements that delete a bounded part of what is to be purged, the places of its payloads in files, and `after`
+    for the next call of `purge_chunk`."""
 
-    Covers trimmed streams with ids above `after`. Returns None if there is nothing left to purge.
+    statements: Sequence[Statement]
+    places: Sequence[Place]
+    after: int
+
+
+def purge_chunk(db: sqlite3.Connection, after: int) -> Purge | None:
+    """Return the purge of a bounded part of the deleted and trimmed rows, or None if there is nothing left to purge.
+
+    Covers trimmed streams with ids above `after`.
     """
     deleted = [number for (number,) in db.execute(_DELETED, (STREAMS_AT_ONCE,))]
     if deleted:
-        return _purge_deleted(db, deleted), after
+        return _purge_deleted(db, deleted, after)
     trimmed = db.execute(_TRIMMED, (after,)).fetchone()
     if trimmed is not None:
         number, trim_point = trimmed
         last, _, _ = _oldest_rows(db, number, trim_point)
-        return [(_KEEP_TAIL, (number,)), (_DELETE_ROWS, (number, last))], number - 1
+        statements, places = _deletion(db, number, last)
+        return Purge([(_KEEP_TAIL, (number,)), *statements], places, number - 1)
     if db.execute(_ANY_DELETED_BASIN).fetchone() is not None:
-        return [(_DELETE_BASINS, ())], after
+        return Purge([(_DELETE_BASINS, ())], (), after)
     return None
 
 
-def _purge_deleted(db: sqlite3.Connection, streams: Sequence[int]) -> list[Statement]:
+def empty_files(db: sqlite3.Connection, before: int) -> list[int]:
+    """Return the numbers, less than `before`, of files of payloads in which no payload is left."""
+    return [number for (number,) in db.execute(_EMPTY_FILES, (before,))]
+
+
+def _deletion(db: sqlite3.Connection, stream: int, last: int | bytes | None) -> tuple[list[Statement], list[Place]]:
+    """Return statements that delete the rows of a stream up to the number `last`, and the places of their payloads."""
+    places = [Place(*place) for place in db.execute(_PLACES, (stream, last))]
+    left: Counter[int] = Counter()
+    for place in places:
+        left[place.file] += place.size
+    taken: list[Statement] = [(_TAKE, (size, number)) for number, size in left.items()]
+    return [(_DELETE_ROWS, (stream, last)), *taken], places
+
+
+def _purge_deleted(db: sqlite3.Connection, streams: Sequence[int], after: int) -> Purge:
     statements: list[Statement] = []
+    places: list[Place] = []
     total = 0
     for number in streams:
         last, size, is_all = _oldest_rows(db, number, _EVERYTHING)
         if last is not None:
-            statements.append((_DELETE_ROWS, (number, last)))
+            deletion, freed = _deletion(db, number, last)
+            statements += deletion
+            places += freed
         if is_all:
             some = db.execute(_ATTRIBUTES, (number, ATTRIBUTES_AT_ONCE)).fetchone()
             statements.append((_DELETE_ATTRIBUTES, (number, _LAST_ATTRIBUTE if some is None else some[0])))
@@ -154,7 +191,7 @@ def _purge_deleted(db: sqlite3.Connection, streams: Sequence[int]) -> list[State
         total += size
         if total >= BYTES_AT_ONCE:
             break
-    return statements
+    return Purge(statements, places, after)
 
 
 def _oldest_rows(db: sqlite3.Connection, stream: int, below: int | bytes) -> tuple[int | bytes | None, int, bool]:

@@ -15,7 +15,7 @@ from typing import Final
 
 from penstock_codecs.limits import MIB
 
-__all__ = ["WriteAheadLog", "is_failed_sync", "rewrite_log", "sync"]
+__all__ = ["WriteAheadLog", "is_failed_sync", "rewrite_log", "sync", "sync_directory"]
 
 _COUNTERS: Final = Struct("=16xI76xI")
 """Fields of the log's index: the number of frames in the log, at offset 16, and of those that were moved, at 96
@@ -43,7 +43,7 @@ class WriteAheadLog:
 
 
 class _SyncFailed(OSError):
-    """A failed sync by `sync`, rather than by SQLite."""
+    """A failed sync by this module, rather than by SQLite."""
 
 
 def sync(file: int) -> None:
@@ -54,8 +54,19 @@ def sync(file: int) -> None:
         raise _SyncFailed(error.errno, f"a sync failed: {error.strerror}") from error
 
 
+def sync_directory(directory: Path) -> None:
+    """Sync the names of a directory's files. Raises an OSError for which `is_failed_sync` returns True if that fails."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        raise _SyncFailed(error.errno, f"a sync failed: {error.strerror}") from error
+    finally:
+        os.close(handle)
+
+
 def is_failed_sync(error: Exception) -> bool:
-    """Return whether an error is a failed sync, of SQLite or of `sync`."""
+    """Return whether an error is a failed sync, of SQLite or of this module."""
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", None)
         return code in (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)

@@ -51,7 +51,7 @@ async def test_a_full_disk_fails_appends_and_nothing_else(back: EmbeddedBack) ->
     assert (await back.perform(appending(b"before"))).end.seq_num == 1
     large = appending(b"x" * 500_000)
     with FullDisk(back):
-        with Fails(FailureCode.STORAGE, "full") as fails:
+        with Fails(FailureCode.STORAGE, "No space left") as fails:
             await back.perform(large)
         assert fails.failure.retryable and fails.failure.side_effect_possible
         assert await back.perform(CheckTail(STREAM)) == (1, NOW)

@@ -117,7 +117,9 @@ async def test_one_that_a_crash_left_is_moved_without_a_commit(tmp_path: Path, w
 
 async def test_a_reader_that_stays_holds_no_append_up(settings: EmbeddedSettings) -> None:
     """Such as a SQLite shell: the log grows by what is written meanwhile, and its file is cut when that ends."""
-    settings = EmbeddedSettings(directory=settings.directory, checkpoint_bytes=256 * KIB, log_bytes=MIB)
+    settings = EmbeddedSettings(
+        directory=settings.directory, checkpoint_bytes=256 * KIB, log_bytes=MIB, payload_file_bytes=MIB
+    )
     log = settings.directory / f"{FILE_NAME}-wal"
     async with open_embedded(settings) as back:
         await back.perform(CreateBasin(BASIN))

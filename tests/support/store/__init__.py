@@ -1,12 +1,15 @@
 """Short words for tests of the embedded store."""
 
+import errno
 import itertools
+import os
 from collections.abc import Callable, Sequence
 
 import trio
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import AppendSession, Back, Following
+from penstock.store.payload_files import Place
 from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_layout import Layout, bodies_of, to_bytes
 from penstock_codecs.byte_operations import AppendBytes, WriterPosition
@@ -16,7 +19,8 @@ from penstock_codecs.operations import Append, Appended, Read, Start
 from penstock_codecs.s2.protobuf import decode_records
 
 _ROWS = """
-SELECT first_seq, last_seq, first_offset, end_offset, layout, payload FROM batches WHERE stream = ? ORDER BY last_seq
+SELECT first_seq, last_seq, first_offset, end_offset, layout, payload, file, file_offset, file_bytes
+FROM batches WHERE stream = ? ORDER BY last_seq
 """
 BASIN = "basin-one"
 STREAM = StreamRef(BASIN, "stream")
@@ -130,17 +134,24 @@ async def eventually(true: Callable[[], bool]) -> None:
 
 
 class FullDisk:
-    """While it is entered, the file cannot grow."""
+    """While it is entered, the database cannot grow, and no payload can be written to a file."""
 
     def __init__(self, back: EmbeddedBack) -> None:
         self._db = back._store._writer
+        self._files = back._store.files
 
     def __enter__(self) -> None:
         pages = self._db.execute("PRAGMA page_count").fetchone()[0]
         self._db.execute(f"PRAGMA max_page_count = {pages}")
+        self._files._append = _refuse  # type: ignore[method-assign]
 
     def __exit__(self, *_exception: object) -> None:
         self._db.execute("PRAGMA max_page_count = 1000000000")
+        del self._files._append
+
+
+def _refuse(_payloads: object) -> list[Place]:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class Unwritable:
@@ -173,11 +184,13 @@ def stored_bytes(back: EmbeddedBack, stream: StreamRef = STREAM) -> bytes:
     """A stream's bytes from the file, from its first row on; numbers and offsets of the rows are dense."""
     found = back._store.registry.stream(stream)
     assert found is not None
-    rows = back._store._look_ups.execute(_ROWS, (found.id,)).fetchall()
+    db = back._store._look_ups
+    rows = db.execute(_ROWS, (found.id,)).fetchall()
     for (_, last, _, end, *_), (first, _, begin, *_) in itertools.pairwise(rows):
         assert (int(first), begin) == (last + 1, end)
     pieces = []
-    for first, last, begin, end, layout, payload in rows:
+    for first, last, begin, end, layout, *stored in rows:
+        payload = db.payload(*stored)
         if Layout(layout).is_exact:
             pieces.append(payload)
             assert len(bodies_of((payload,), Layout(layout))) == last - first + 1

@@ -1,0 +1,239 @@
+"""Append-only files of large payloads, beside the database, whose rows say where each payload is.
+
+SQLite writes a payload twice, into its log and into its file, and reads it page by page. A large one is written once
+here, and read by one call. Its place is a number of a file, an offset, and a length.
+
+**A row never points to bytes that the disk may not have**: payloads are written and synced before the transaction of
+their rows begins. **Nothing is written over** that a row may point to, also one of a transaction that failed, since
+SQLite may find it again in a log that a crash left; and after a start new payloads go to a new file. So what a crash
+leaves behind is at most bytes without a row.
+
+The space of deleted payloads is given back to the file system at once (`fallocate` with PUNCH_HOLE), where that knows
+how, and with the whole file once nothing in it is left. How many bytes are left says the table `payload_files`, which
+changes with the rows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from penstock.core.errors import CannotStart
+from penstock.store.wal import sync, sync_directory
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.limits import MIB
+
+__all__ = ["BatchParameters", "OpenPayloads", "PayloadFiles", "Place", "clean_up"]
+
+FILE_BYTES: Final = 256 * MIB
+"""Bytes after which new payloads go to the next file."""
+MOST_OPEN: Final = 16
+"""Most files that one reader keeps open."""
+_PARTS: Final = 1024
+"""Most pieces of one write (IOV_MAX of Linux)."""
+_NAME: Final = re.compile(r"penstock-([0-9]{8,})\.payloads")
+_ADD: Final = """
+INSERT INTO payload_files (number, live) VALUES (?, ?) ON CONFLICT (number) DO UPDATE SET live = live + excluded.live
+"""
+_KEEP_SIZE: Final = 0x01
+_PUNCH_HOLE: Final = 0x02
+_FALLOCATE: Final = ctypes.CDLL(None).fallocate
+_FALLOCATE.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+
+
+class Place(NamedTuple):
+    """The place of a payload: the number of its file, its offset and its length in bytes."""
+
+    file: int
+    offset: int
+    size: int
+
+
+class BatchParameters(list[Any]):
+    """Parameters of the statement that inserts a row into `batches`. The last ones are `payload`, `encoding`, and three
+    of its place in a file, None at first."""
+
+    @property
+    def payload(self) -> bytes:
+        """The payload."""
+        payload: bytes = self[-5]
+        return payload
+
+    def move(self, place: Place) -> None:
+        """Replace the payload by its place."""
+        self[-5] = b""
+        self[-3:] = place
+
+
+def path_of(directory: Path, number: int) -> Path:
+    """Return the path of a file of payloads."""
+    return directory / f"penstock-{number:08}.payloads"
+
+
+class PayloadFiles:
+    """The files that payloads are appended to; used by one thread at a time, but for `free` and `remove`."""
+
+    def __init__(self, directory: Path, number: int, least: int) -> None:
+        """`number`: that of the next file, which has no payload yet; `least`: bytes of the smallest payload for it."""
+        self._least = least
+        self._directory = directory
+        self._file = -1
+        self._end = 0
+        self.number = number
+        """The number of the file to which payloads are appended. No transaction in progress has payloads in one before
+        it."""
+
+    def take(self, statements: Iterable[tuple[str, Sequence[object]]]) -> list[tuple[str, Sequence[object]]]:
+        """Write the large payloads of the rows that statements insert, sync them, and put their places into the rows.
+
+        Return further statements for the same transaction. Raises OSError; if a sync fails one for which
+        `is_failed_sync` is true.
+        """
+        rows = [row for _, row in statements if type(row) is BatchParameters and len(row.payload) >= self._least]
+        if not rows:
+            return []
+        places = self._append([row.payload for row in rows])
+        for row, place in zip(rows, places, strict=True):
+            row.move(place)
+        return [(_ADD, (self.number, sum(place.size for place in places)))]
+
+    def _append(self, payloads: Sequence[bytes]) -> list[Place]:
+        if self._file < 0 or self._end >= FILE_BYTES:
+            self._begin()
+        places = []
+        end = self._end
+        for payload in payloads:
+            places.append(Place(self.number, end, len(payload)))
+            end += len(payload)
+        for start in range(0, len(payloads), _PARTS):
+            _write(self._file, payloads[start : start + _PARTS], places[start].offset)
+        sync(self._file)
+        self._end = end
+        return places
+
+    def _begin(self) -> None:
+        """Begin the next file, whose name is on disk before anything is in it."""
+        number = self.number if self._file < 0 else self.number + 1
+        file = os.open(path_of(self._directory, number), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        try:
+            sync_directory(self._directory)
+        except BaseException:
+            os.close(file)
+            raise
+        self.close()
+        self._file, self._end, self.number = file, 0, number
+
+    def free(self, places: Iterable[Place]) -> None:
+        """Give back the space of payloads that no row points to, where the file system can."""
+        for number, offset, size in _joined(sorted(places)):
+            with suppress(OSError), _opened(path_of(self._directory, number), os.O_WRONLY) as file:
+                _FALLOCATE(file, _PUNCH_HOLE | _KEEP_SIZE, offset, size)
+
+    def remove(self, number: int) -> None:
+        """Remove a file in which no payload is left. Raises OSError."""
+        _remove(path_of(self._directory, number))
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+class OpenPayloads:
+    """Files of payloads, open for one reader; used by one thread at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._files: dict[int, int] = {}
+
+    def read(self, places: Sequence[Place]) -> list[bytes]:
+        """Return payloads in order; those that lie behind each other in a file as one piece.
+
+        Raises OSError, and OperationFailed(STORAGE) if a file is too short.
+        """
+        pieces = []
+        for number, offset, size in _joined(places):
+            data = os.pread(self._opened(number), size, offset)
+            if len(data) < size:
+                name = path_of(self._directory, number).name
+                raise fail(FailureCode.STORAGE, f"{name} ends at {offset + len(data)}, a payload at {offset + size}")
+            pieces.append(data)
+        return pieces
+
+    def _opened(self, number: int) -> int:
+        file = self._files.pop(number, None)
+        if file is None:
+            while len(self._files) >= MOST_OPEN:
+                os.close(self._files.pop(next(iter(self._files))))
+            file = os.open(path_of(self._directory, number), os.O_RDONLY | os.O_CLOEXEC)
+        self._files[number] = file  # the last one that was used is the last one that is closed
+        return file
+
+    def close(self) -> None:
+        """Close the files."""
+        while self._files:
+            os.close(self._files.popitem()[1])
+
+
+def clean_up(db: sqlite3.Connection, directory: Path) -> int:
+    """Remove the files in which no payload is left, as a crash may leave them; return the number of the next one.
+
+    Raises CannotStart if a file is missing; OSError, sqlite3.Error.
+    """
+    known = dict(db.execute("SELECT number, live FROM payload_files"))
+    found = {int(match[1]): path for path in directory.iterdir() if (match := _NAME.fullmatch(path.name))}
+    for number, live in known.items():
+        if live and number not in found:
+            raise CannotStart(f"the store in {directory} lacks its file {path_of(directory, number).name}")
+    for number, path in found.items():
+        if not known.get(number):
+            _remove(path)
+    if not all(known.values()):
+        db.execute("DELETE FROM payload_files WHERE live = 0")
+    return max((*known, *found), default=0) + 1
+
+
+def _joined(places: Iterable[Place]) -> Iterator[Place]:
+    """Join places that lie behind each other."""
+    before: Place | None = None
+    for place in places:
+        if before is None:
+            before = place
+        elif place.file == before.file and place.offset == before.offset + before.size:
+            before = Place(before.file, before.offset, before.size + place.size)
+        else:
+            yield before
+            before = place
+    if before is not None:
+        yield before
+
+
+def _write(file: int, pieces: Sequence[bytes], offset: int) -> None:
+    written = os.pwritev(file, pieces, offset)
+    if written < sum(map(len, pieces)):  # the rest fails with the reason
+        rest = b"".join(pieces)
+        while written < len(rest):
+            written += os.pwrite(file, rest[written:], offset + written)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file; one that a reader still has open takes no space."""
+    with _opened(path, os.O_WRONLY) as file:
+        os.ftruncate(file, 0)
+    path.unlink()
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    file = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        yield file
+    finally:
+        os.close(file)
