@@ -31,7 +31,7 @@ from penstock.protocols.kafka.transactions.service import TransactionService
 from penstock.protocols.s2.front.sessions import S2SSessions
 from penstock.protocols.s3p.front import front as s3p_front
 from penstock.protocols.segment.front.writers import ClientWriter
-from penstock.store import checkpointer, committer, schema, store
+from penstock.store import checkpointer, committer, payload_files, schema, store
 from penstock.store.append_changes import BatchesChange
 from penstock.store.schema import FILE_NAME
 from penstock_codecs.byte_operations import AppendBytes, WriterPosition
@@ -81,6 +81,17 @@ def test_an_acknowledgement_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_log_that_restarts_before_the_file_is_synced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "connect_writer", connecting("OFF", after=1))
     monkeypatch.setattr(checkpointer, "sync", lambda _file: None)
+    assert isinstance(first_failure(), AssertionError | OperationFailed | CannotStart)
+
+
+def test_a_row_ahead_of_its_payload(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a file of payloads that is not synced before the transaction of the row."""
+    monkeypatch.setattr(payload_files, "sync", lambda _file: None)
+    assert isinstance(first_failure(), AssertionError | OperationFailed)
+
+
+def test_a_file_of_payloads_whose_name_is_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payload_files, "sync_directory", lambda _directory: None)
     assert isinstance(first_failure(), AssertionError | OperationFailed | CannotStart)
 
 
