@@ -90,6 +90,13 @@ class ReadSession(ABC):
         again: nothing is lost, and the wait's deadline stays as it was.
         """
 
+    def ready(self) -> RecordBatch | None:
+        """Return the next batch if it is in memory, as `next` would, or None: then only `next` knows. Never waits.
+
+        A session that overrides `next` of another one overrides this too, or has nothing ready.
+        """
+        return None
+
     @abstractmethod
     def behind(self) -> bool:
         """Return whether `next` would return records at once, as far as this read knows; never waits."""

@@ -141,6 +141,9 @@ class _Reads(ReadSessionWrapper):
             return await self._inner.next()
         raise AssertionError("the block returns or raises")
 
+    def ready(self) -> RecordBatch | None:
+        return self._inner.ready() if self._decision.holder.generation == self._generation else None
+
 
 @asynccontextmanager
 async def read_session(decision: Decision, read: Read) -> AsyncIterator[ReadSession]:

@@ -330,6 +330,13 @@ class StoreReadSession(ReadSession):
 
     # ---- batches ----
 
+    def ready(self) -> RecordBatch | None:
+        wanted = self._ready and not self._ended and self._stream.durably_alive and self._until is None
+        if not wanted or self._stream.durable.trim_point > self._position or not self.behind():
+            return None
+        whole = self._take_ready()
+        return None if whole is None else self._delivery(whole)
+
     async def _next_batch(self) -> RecordBatch | None:
         """Return the next records; None if they were trimmed meanwhile or lie beyond a bound."""
         stream = self._stream
@@ -341,6 +348,10 @@ class StoreReadSession(ReadSession):
             whole = await self._fetched()
             if whole is None:
                 return None
+        return self._delivery(whole)
+
+    def _delivery(self, whole: RecordBatch) -> RecordBatch | None:
+        """Return what the reader gets of a batch at once, and go on behind it; None if it lies beyond a bound."""
         batch = whole
         if self._cipher is not None:
             batch = self._cipher.opened(whole.part(0, min(whole.count, self._bounds.count, S2_MAX_BATCH_RECORDS)))
@@ -355,7 +366,7 @@ class StoreReadSession(ReadSession):
         self._position = delivered.next_seq_num
         self._delivered = True
         self._deadline = None
-        self._reads.usage.delivered(stream.basin.name, delivered.metered)
+        self._reads.usage.delivered(self._stream.basin.name, delivered.metered)
         self._read_ahead()
         return delivered
 

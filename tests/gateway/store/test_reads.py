@@ -14,6 +14,7 @@ from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition
 from penstock_codecs.operations import (
     CheckTail,
     CreateBasin,
+    DeleteStream,
     FromRecordId,
     FromSeqNum,
     FromTailOffset,
@@ -361,6 +362,45 @@ async def test_readers_share_the_room_for_reading_ahead(back: EmbeddedBack, monk
     assert seen == [list(range(0, 20_000, 1000))] * 2
     assert max(hops.asked) <= 4
     assert reads._ahead_left == 3
+
+
+@pytest.mark.parametrize("bound", ["none", "count", "max_bytes"])
+async def test_what_is_ready_is_what_comes_next(back: EmbeddedBack, bound: str) -> None:
+    """Read by `ready` as far as it goes, and by `next` from there on."""
+    for _ in range(40):
+        await back.perform(appending(*[b"x" * 900] * 900))
+    forget_recent(back)
+    bounds = {"none": {"wait": 0}, "count": {"count": 20_007}, "max_bytes": {"max_bytes": 9_000_000}}
+    options: dict[str, object] = {**bounds[bound]}
+    expected = await records(back, FromSeqNum(3), **options)
+    found, ready = [], 0
+    async with back.read_session(Read(STREAM, FromSeqNum(3), **options)) as session:  # type: ignore[arg-type]
+        assert session.ready() is None, "nothing was read yet"
+        while (batch := await session.next()) is not None:
+            while isinstance(batch, RecordBatch):
+                found += batch.records()
+                batch = session.ready()
+                ready += batch is not None
+        assert session.ready() is None
+    assert found == expected and ready > 3
+
+
+async def test_nothing_is_ready_of_what_was_trimmed_or_deleted(back: EmbeddedBack) -> None:
+    for _ in range(40):
+        await back.perform(appending(*[b"x" * 900] * 900))
+    forget_recent(back)
+    async with back.read_session(Read(STREAM, FromSeqNum(0))) as session:
+        while not (isinstance(batch := await session.next(), RecordBatch) and session._ready):  # type: ignore[attr-defined]
+            assert isinstance(batch, RecordBatch)
+        await back.perform(Trim(STREAM, FromSeqNum(batch.next_seq_num + 5)))
+        assert session.ready() is None
+        found = await session.next()
+        assert isinstance(found, RecordBatch) and found.first_seq_num == batch.next_seq_num + 5
+        await session.next()
+        await back.perform(DeleteStream(STREAM))
+        assert session.ready() is None
+        with Fails(FailureCode.STREAM_NOT_FOUND):
+            await session.next()
 
 
 async def test_batches_read_ahead_are_dropped_if_they_are_trimmed(back: EmbeddedBack) -> None:

@@ -68,6 +68,9 @@ class Exchange(Protocol):
         itself.
         """
 
+    def spare(self) -> int:
+        """Return how many bytes `send` may be given besides the piece for which there is room; 0 while others wait."""
+
     async def respond(
         self, status: int, headers: HeaderList, body: bytes = b"", trailers: HeaderList | None = None
     ) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
-from typing import Final
+from time import perf_counter
+from typing import Final, Protocol
 
 import trio
 
@@ -15,8 +16,10 @@ from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import RecordBatch, StreamPosition
 
-__all__ = ["FollowingSession", "Heartbeats"]
+__all__ = ["FollowingSession", "Heartbeats", "SendsWithinRoom"]
 
+_GATHER_SECONDS: Final = 0.001
+"""Time after which no further batch is sent together with those before it."""
 _TOGETHER_SECONDS: Final = 0.2
 """Time in which heartbeats that are due are sent together, in one pass of the scheduler."""
 
@@ -86,6 +89,16 @@ class Heartbeats:
                 beat.send()
 
 
+class SendsWithinRoom(Protocol):
+    """The part of an `Exchange` that a follower needs."""
+
+    async def room(self, keep: bool = True) -> None:
+        """See `Exchange.room`."""
+
+    def spare(self) -> int:
+        """See `Exchange.spare`."""
+
+
 class FollowingSession:
     """Read session with heartbeats.
 
@@ -96,8 +109,8 @@ class FollowingSession:
     A heartbeat promises that all records before its tail have been delivered: clients that reconnect begin there. So
     none is sent while the read is behind, or before the back has reported its position.
 
-    `room` is the exchange's: nothing is read for a client that does not receive. A reader waiting at the tail reserves
-    no room, because the batch that it will get is shared by all who wait there.
+    Nothing is read for a client that does not receive: `exchange` has room first. A reader waiting at the tail reserves
+    none, because the batch that it will get is shared by all who wait there.
     """
 
     __slots__ = (
@@ -109,20 +122,21 @@ class FollowingSession:
         "_room",
         "_send_now",
         "_session",
+        "_spare",
         "_waiting",
     )
 
     def __init__(
         self,
         session: ReadSession,
-        room: Callable[[bool], Awaitable[None]],
+        exchange: SendsWithinRoom,
         send_now: Callable[[StreamPosition], bool],
         heartbeats: Heartbeats,
         heartbeat_seconds: tuple[float, float],
         draining: Draining,
     ) -> None:
         self._session = session
-        self._room = room
+        self._room, self._spare = exchange.room, exchange.spare
         self._send_now = send_now
         self._heartbeats = heartbeats
         self._beat = _Beat(heartbeat_seconds)
@@ -155,6 +169,19 @@ class FollowingSession:
             if self._begun and not self._session.behind():
                 return self._session.tail()
         raise OperationFailed(SHUTTING_DOWN)
+
+    def more(self, first: RecordBatch | StreamPosition) -> Iterator[RecordBatch]:
+        """Yield the batches after `first` that are in memory, as far as there is room to send them with it.
+
+        Sending 4 MiB at once takes a tenth less processor time than sending them as four batches. What encodes them
+        for long is given one at a time: other tasks wait meanwhile.
+        """
+        if isinstance(first, RecordBatch):
+            room = self._spare()
+            until = perf_counter() + _GATHER_SECONDS
+            while room > 0 and perf_counter() < until and (batch := self._session.ready()) is not None:
+                room -= batch.metered
+                yield batch
 
     def _on_due(self) -> None:
         self._context.run(self._send_heartbeat)

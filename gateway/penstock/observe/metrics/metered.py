@@ -195,6 +195,12 @@ class _Reads(ReadSessionWrapper):
             self._flow.batch(event)
         return event
 
+    def ready(self) -> RecordBatch | None:
+        batch = self._inner.ready()
+        if batch is not None:
+            self._flow.batch(batch)
+        return batch
+
 
 class _EnteredReads(_Entered[ReadSession]):
     def _session(self, inner: ReadSession) -> ReadSession:

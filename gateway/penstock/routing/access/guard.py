@@ -288,6 +288,9 @@ class _Reads(ReadSessionWrapper):
             raise OperationFailed(self._watched.failure)
         return event
 
+    def ready(self) -> RecordBatch | None:
+        return self._inner.ready() if self._watched.failure is None else None
+
 
 def _shown(grant: Grant, info: StreamInfo) -> StreamInfo:
     return replace(info, name=grant.shown(info.name)) if grant.prefix else info

@@ -59,6 +59,10 @@ class _FaultyExchange:
     async def room(self, keep: bool = True) -> None:
         await self._inner.room(keep)
 
+    def spare(self) -> int:
+        """Return 0: each batch is a message of its own, with faults of its own."""
+        return 0
+
     def send_now(self, encode: Callable[[], Sequence[Buffer]]) -> bool:  # noqa: ARG002 - the interface has it
         """Return False: a fault may delay or drop what is sent, so it must go through `send`."""
         return False

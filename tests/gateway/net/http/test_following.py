@@ -2,7 +2,6 @@
 
 import itertools
 from collections import deque
-from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
@@ -10,7 +9,8 @@ from trio.testing import MockClock
 
 from penstock.core.back import Following, ReadSession
 from penstock.net.draining import Draining
-from penstock.net.http.following import FollowingSession, Heartbeats
+from penstock.net.http import following as following_module
+from penstock.net.http.following import FollowingSession, Heartbeats, SendsWithinRoom
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Columns, RecordBatch, StreamPosition
 
@@ -37,14 +37,23 @@ class ScriptedRead(ReadSession):
         return TAIL
 
 
-async def enough_room(keep: bool) -> None:
-    """Of an exchange that is never full."""
+class Room:
+    """The room of an exchange that is never full."""
+
+    def __init__(self, spare: int = 0) -> None:
+        self.left = spare
+
+    async def room(self, keep: bool = True) -> None:
+        return
+
+    def spare(self) -> int:
+        return self.left
 
 
 def following(
     read: ReadSession,
     draining: Draining | None = None,
-    room: Callable[[bool], Awaitable[None]] = enough_room,
+    room: SendsWithinRoom | None = None,
     sent: list[tuple[float, StreamPosition]] | None = None,
     slow: bool = False,
     heartbeats: Heartbeats | None = None,
@@ -56,7 +65,8 @@ def following(
             sent.append((trio.current_time(), tail))
         return not slow
 
-    return FollowingSession(read, room, send_now, heartbeats or Heartbeats(), (5.0, 15.0), draining or Draining(3.0))
+    beats = heartbeats or Heartbeats()
+    return FollowingSession(read, room or Room(), send_now, beats, (5.0, 15.0), draining or Draining(3.0))
 
 
 def follower(*script: RecordBatch | Following | None, draining: Draining | None = None) -> FollowingSession:
@@ -73,11 +83,12 @@ async def test_a_piece_s_room_is_asked_for_when_records_came_during_the_wait(aut
     read = ScriptedRead()
     asked: list[bool] = []
 
-    async def room(keep: bool) -> None:
-        asked.append(keep)
-        read.script.append(BATCH)
+    class Asked(Room):
+        async def room(self, keep: bool = True) -> None:
+            asked.append(keep)
+            read.script.append(BATCH)
 
-    assert await following(read, room=room).next() == BATCH
+    assert await following(read, room=Asked()).next() == BATCH
     assert asked == [False, True]
 
 
@@ -114,8 +125,38 @@ async def test_a_heartbeat_that_fails_is_left_to_the_follower_s_task(autojump_cl
     def fails(tail: StreamPosition) -> bool:
         raise RuntimeError("cannot be encoded")
 
-    read = FollowingSession(ScriptedRead(Following(TAIL)), enough_room, fails, Heartbeats(), (5.0, 15.0), Draining(3.0))
+    read = FollowingSession(ScriptedRead(Following(TAIL)), Room(), fails, Heartbeats(), (5.0, 15.0), Draining(3.0))
     assert [await read.next() for _ in range(3)] == [TAIL] * 3
+
+
+class ReadyRead(ScriptedRead):
+    """A read whose batches are all in memory."""
+
+    def ready(self) -> RecordBatch | None:
+        return self.script.popleft() if self.script and isinstance(self.script[0], RecordBatch) else None  # type: ignore[return-value]
+
+
+async def test_batches_in_memory_are_taken_as_far_as_there_is_room() -> None:
+    for spare, count in ((0, 0), (1, 1), (BATCH.metered, 1), (BATCH.metered + 1, 2), (1 << 20, 4)):
+        read = ReadyRead(*[BATCH] * 5, Following(TAIL))
+        session = following(read, room=Room(spare))
+        first = await session.next()
+        assert first is not None
+        assert list(session.more(first)) == [BATCH] * count
+        assert len(read.script) == 5 - count
+        read.script.clear()
+        assert list(session.more(TAIL)) == []
+
+
+async def test_what_takes_long_to_encode_is_not_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(following_module, "perf_counter", lambda: now)
+    session = following(ReadyRead(*[BATCH] * 5), room=Room(1 << 20))
+    taken = 0
+    for _ in session.more(BATCH):
+        taken += 1
+        now += 0.0006
+    assert taken == 2
 
 
 class TimedRead(ScriptedRead):

@@ -126,6 +126,10 @@ class HttpExchange:
         """Wait until the connection may hold more."""
         await self._connection.wait_for_room(self.stream_id, keep)
 
+    def spare(self) -> int:
+        """Return how many bytes may be sent besides the piece that has room."""
+        return self._connection.spare()
+
     async def respond(
         self, status: int, headers: HeaderList, body: bytes = b"", trailers: HeaderList | None = None
     ) -> None:
@@ -504,6 +508,10 @@ class HttpServerConnection:
         else:
             self._send_room.leave(stream_id)
             await self._wait_sent(stream_id, self._settings.max_unsent // 2)
+
+    def spare(self) -> int:
+        """Return how many bytes may be sent besides what has room, as `Exchange.spare` specifies."""
+        return 0 if self._quota.crowded else self._send_room.spare()
 
     def leave_room(self, stream_id: int) -> None:
         """Release the room that was reserved for an exchange."""

@@ -91,6 +91,10 @@ class SendRoom:
                 self._kept = {}  # one that had members keeps their places
             self.review()
 
+    def spare(self) -> int:
+        """Return how many bytes are free in the half of the room that all streams may fill; 0 while any waits."""
+        return 0 if self._waiting else max(self._limit // 2 - self._used, 0)
+
     def review(self) -> None:
         """Admit waiting streams that fit now. To be called whenever output was sent or dropped, or a window was
         opened."""

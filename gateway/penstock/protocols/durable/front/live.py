@@ -71,7 +71,7 @@ class LiveReads:
         """Return the session with heartbeats, which repeat the follower's position."""
         return FollowingSession(
             session,
-            follower.exchange.room,
+            follower.exchange,
             lambda _tail: follower.exchange.send_now(follower.position),
             self._heartbeats,
             self._settings.heartbeat_seconds,

@@ -46,7 +46,7 @@ class EventStreams:
                 return
             follower = FollowingSession(
                 session,
-                call.exchange.room,
+                call.exchange,
                 lambda tail: call.exchange.send_now(lambda: _ping(codec, tail)),
                 self._heartbeats,
                 call.settings.heartbeat_seconds,
@@ -55,7 +55,11 @@ class EventStreams:
             try:
                 while (event := await follower.next()) is not None:
                     pieces = _ping(codec, event) if isinstance(event, StreamPosition) else codec.send(BatchEvent(event))
-                    await call.exchange.send(pieces)
+                    try:
+                        for batch in follower.more(event):
+                            pieces += codec.send(BatchEvent(batch))
+                    finally:  # before the error of a damaged batch, too
+                        await call.exchange.send(pieces)
                     del event, pieces  # not to be kept while waiting for the next
                 await call.exchange.send(codec.send(Done()))
             except OperationFailed as error:

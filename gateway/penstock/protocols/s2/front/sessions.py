@@ -48,7 +48,7 @@ class S2SSessions:
                 return
             follower = FollowingSession(
                 session,
-                call.exchange.room,
+                call.exchange,
                 lambda tail: call.exchange.send_now(lambda: self._encoded(codec, tail)),
                 self._heartbeats,
                 call.settings.heartbeat_seconds,
@@ -57,7 +57,11 @@ class S2SSessions:
             try:
                 while (event := await follower.next()) is not None:
                     pieces = self._encoded(codec, event)
-                    await call.exchange.send(pieces)
+                    try:
+                        for batch in follower.more(event):
+                            pieces += self._encoded(codec, batch)
+                    finally:  # before the error of a damaged batch, too
+                        await call.exchange.send(pieces)
                     del event, pieces  # not to be kept while waiting for the next
             except OperationFailed as error:
                 count_error(error.failure.code)
