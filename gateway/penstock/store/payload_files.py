@@ -41,6 +41,8 @@ _NAME: Final = re.compile(r"penstock-([0-9]{8,})\.payloads")
 _ADD: Final = """
 INSERT INTO payload_files (number, live) VALUES (?, ?) ON CONFLICT (number) DO UPDATE SET live = live + excluded.live
 """
+_BLOCK: Final = 512
+"""Bytes of a block in which stat(2) counts disk space."""
 _KEEP_SIZE: Final = 0x01
 _PUNCH_HOLE: Final = 0x02
 _FALLOCATE: Final = ctypes.CDLL(None).fallocate
@@ -139,6 +141,10 @@ class PayloadFiles:
         """Remove a file in which no payload is left. Raises OSError."""
         _remove(path_of(self._directory, number))
 
+    def disk_bytes(self) -> int:
+        """Return the bytes of disk space that the files take, without what was given back."""
+        return sum(path.stat().st_blocks * _BLOCK for path in _files(self._directory).values())
+
     def close(self) -> None:
         """Close the file."""
         if self._file >= 0:
@@ -188,7 +194,7 @@ def clean_up(db: sqlite3.Connection, directory: Path) -> int:
     Raises CannotStart if a file is missing; OSError, sqlite3.Error.
     """
     known = dict(db.execute("SELECT number, live FROM payload_files"))
-    found = {int(match[1]): path for path in directory.iterdir() if (match := _NAME.fullmatch(path.name))}
+    found = _files(directory)
     for number, live in known.items():
         if live and number not in found:
             raise CannotStart(f"the store in {directory} lacks its file {path_of(directory, number).name}")
@@ -198,6 +204,11 @@ def clean_up(db: sqlite3.Connection, directory: Path) -> int:
     if not all(known.values()):
         db.execute("DELETE FROM payload_files WHERE live = 0")
     return max((*known, *found), default=0) + 1
+
+
+def _files(directory: Path) -> dict[int, Path]:
+    """Return the files of payloads by their numbers."""
+    return {int(match[1]): path for path in directory.iterdir() if (match := _NAME.fullmatch(path.name))}
 
 
 def _joined(places: Iterable[Place]) -> Iterator[Place]:

@@ -15,6 +15,7 @@ from penstock.observe.metrics.families import (
     STORE_FILE_BYTES,
     STORE_INFLIGHT_BYTES,
     STORE_LOG_BYTES,
+    STORE_PAYLOAD_BYTES,
     STORE_PENDING,
     STORE_WAITING,
 )
@@ -128,6 +129,8 @@ class Store:
         for family, suffix in ((STORE_FILE_BYTES, ""), (STORE_LOG_BYTES, "-wal")):
             with contextlib.suppress(OSError):  # there is no log before the first commit
                 yield Sample(family, (), (self._directory / f"{FILE_NAME}{suffix}").stat().st_size)
+        with contextlib.suppress(OSError):  # one was removed meanwhile
+            yield Sample(STORE_PAYLOAD_BYTES, (), self.files.disk_bytes())
 
     def _nudge(self) -> None:
         self.sweeper.nudge()
