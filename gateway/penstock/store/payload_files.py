@@ -113,8 +113,13 @@ class PayloadFiles:
         for payload in payloads:
             places.append(Place(self.number, end, len(payload)))
             end += len(payload)
-        for start in range(0, len(payloads), _PARTS):
-            _write(self._file, payloads[start : start + _PARTS], places[start].offset)
+        try:
+            for start in range(0, len(payloads), _PARTS):
+                _write(self._file, payloads[start : start + _PARTS], places[start].offset)
+        except OSError:
+            with suppress(OSError):  # a full disk has the room again: no row points to what was written
+                os.ftruncate(self._file, self._end)
+            raise
         sync(self._file)
         self._end = end
         return places
