@@ -227,7 +227,7 @@ class Disk:
             return sqlite_io.IOERR_DELETE
         if name in self._entries and self._dice.random() < self.fates.write_fails:
             return self._fails("delete", sqlite_io.IOERR_DELETE)
-        self._entries.pop(name, None)
+        self._forget(Path(path))
         return go_on()
 
     # ---- what is asked by the store itself ---------------------------------------------------------------------
@@ -302,7 +302,7 @@ class Disk:
         if not named and self.owns(str(path)):
             if not self._call(f"unlink {Path(path).name}"):
                 raise OSError(errno.EIO, "Input/output error")
-            self._entries.pop(Path(path).name, None)
+            self._forget(Path(path))
         self._os["unlink"](path, **named)
 
     def _os_sync(self, number: int) -> None:
@@ -332,6 +332,11 @@ class Disk:
         file = self._entries[path.name]
         self._by_inode[path.stat().st_ino] = file
         return file
+
+    def _forget(self, path: Path) -> None:
+        """Take the name of a file away; another file may get its inode."""
+        if self._entries.pop(path.name, None) is not None:
+            self._by_inode.pop(path.stat().st_ino, None)
 
     def _call(self, line: str) -> bool:
         """Count a call; return False if power is lost, now or before."""
