@@ -46,6 +46,8 @@ from kafka_client import KAFKA
 from recordings import RECORD_APPEND, RECORD_READ, RECORDED
 from relays import DIRECT, PENSTOCK, RELAY_ACK, RELAY_READ
 from report import against, number, size_name, table
+from s2_bench import OFFICIAL, S2_LITE, S2BenchBench
+from s2_bench import PENSTOCK as OURS
 from servers import Client
 from small import FAN_OUT, HELD, IDLE, PROCESS, REQUESTS, SPREAD, START
 from tables import CAPTURE, LOOP, SINK, SMALL_RUN, SOURCE, SPARK
@@ -53,12 +55,15 @@ from tables import CAPTURE, LOOP, SINK, SMALL_RUN, SOURCE, SPARK
 RESULTS = Path(__file__).parent / "results"
 SEGMENT, RELAY, RECORD, SMALL, PIPELINE = "segment", "relay", "record", "small", "pipeline"
 SEVERAL = "gateways"
-DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT, RELAY, RECORD, SMALL, IDLE, PIPELINE, KAFKA, SEVERAL)
+S2_BENCH = "s2bench"
+DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT, RELAY, RECORD, SMALL, IDLE, PIPELINE, KAFKA, SEVERAL, S2_BENCH)
 
 SMALL_SIZE = 1024
 """Bytes of the largest records that the pipeline and Kafka are measured with."""
 SMALL_THINGS_SIZE = 100
 """Bytes of the records of small things."""
+OFFICIAL_SIZES = (1024, 8192)
+"""Bytes of the records of `s2 bench`."""
 
 
 def arguments() -> argparse.Namespace:
@@ -123,7 +128,7 @@ def measure(
         for size in scale.sizes:
             directory = scratch / str(size)
             directory.mkdir()
-            with GatewaysBench(scale, directory, client, say, gateway) as bench:
+            with S2BenchBench(scale, directory, client, say, gateway) as bench:
                 middle = sorted(scale.sizes)[len(scale.sizes) // 2]
                 smallest = size == min(scale.sizes)
                 for duty in cases(bench, duties, smallest=smallest, middle=size == middle, small=size <= SMALL_SIZE):
@@ -143,6 +148,10 @@ def measure(
                 if SEVERAL in duties and size <= SMALL_SIZE:
                     rows += bench.gateways(size)
                     say(f"{SEVERAL}, {size_name(size)}")
+                if S2_BENCH in duties and smallest:
+                    for official in OFFICIAL_SIZES:
+                        rows += bench.official(official)
+                        say(f"{OFFICIAL}, {size_name(official)}")
             shutil.rmtree(directory)
     return rows
 
@@ -212,6 +221,21 @@ def start_table(rows: Sequence[Row], duty: str) -> str:
         if row.duty == duty
     ]
     return table(("server", "CPU s", "of rounds", "s"), lines)
+
+
+def official_table(rows: Sequence[Row], duty: str) -> str:
+    """What `s2 bench` prints, with the ratios to S2's own server."""
+    lines = []
+    names = ("write_mib", "catch_up_mib", "ack_p99_ms", "delivery_p99_ms", "cpu_us", "memory_mib")
+    for case, some in group(rows, duty):
+        for row in some:
+            cells = []
+            for name in names:
+                found = {one.candidate: one.figures[name] for one in some}
+                cells.append(f"{number(row.figures[name])} ({against(found, row.candidate, S2_LITE)})")
+            lines.append((case, row.candidate, *cells, spread(row, "write_mib")))
+    head = ("write MiB/s", "catch-up MiB/s", "ack p99 ms", "delivery p99 ms", "server CPU us/record", "memory MiB")
+    return table(("case", "server", *head, "write, of rounds"), lines)
 
 
 def latency_table(rows: Sequence[Row], duty: str) -> str:
@@ -313,6 +337,14 @@ def targets(rows: Sequence[Row]) -> str:
             (f"relay, 1 MiB x {connections}: CPU, Penstock / haproxy", ratio(cpu, *case, PENSTOCK, HAPROXY), "<= 0.8"),
             (f"relay ack x {connections}: added, p50, ms", beyond(RELAY_ACK, connections, PENSTOCK, DIRECT), "< 0.3"),
         ]
+    for size in OFFICIAL_SIZES:
+        case = (OFFICIAL, size, 1, OURS, S2_LITE)
+        name = f"`s2 bench`, {size_name(size)}: Penstock / s2 lite"
+        asked += [
+            (f"{name}, write", ratio("write_mib", *case), "> 1"),
+            (f"{name}, catch-up", ratio("catch_up_mib", *case), "> 1"),
+            (f"{name}, p99 of acks", ratio("ack_p99_ms", *case), "< 1"),
+        ]
     asked += [
         (f"catch-up 100 B x 1: CPU, {name} / redis XRANGE", ratio(cpu, READ, 100, 1, name, "redis"), bound)
         for name, bound in ((h1, "<= 1"), ("SSE", "<= 2"), ("S3P", "<= 2"))
@@ -363,7 +395,12 @@ def targets(rows: Sequence[Row]) -> str:
         if value is None:
             lines.append((name, wanted, "-", "not measured"))
             continue
-        met = {">=": value >= float(bound), "<=": value <= float(bound), "<": value < float(bound)}[relation]
+        met = {
+            ">=": value >= float(bound),
+            "<=": value <= float(bound),
+            "<": value < float(bound),
+            ">": value > float(bound),
+        }[relation]
         lines.append((name, wanted, number(value), "yes" if met else "no"))
     return table(("target", "wanted", "measured", "met"), lines)
 
@@ -402,6 +439,7 @@ def report(rows: Sequence[Row], seconds: float) -> str:
         (PRODUCE, "Kafka's producers, acks of all replicas", lambda: rate_table(rows, PRODUCE, BROKER)),
         (FETCH, "Kafka's consumers, from the first record to the last", lambda: rate_table(rows, FETCH, BROKER)),
         (MEMBERS, "Members of consumer groups that wait", lambda: idle_table(rows, MEMBERS)),
+        (OFFICIAL, "`s2 bench`, in brackets as parts of s2 lite's", lambda: official_table(rows, OFFICIAL)),
         (
             GATEWAYS,
             "Several gateways before one broker of Kafka",

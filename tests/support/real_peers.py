@@ -72,9 +72,9 @@ def home() -> Path:
     return Path(found) if found else Path.home() / ".cache" / "penstock" / "peers"
 
 
-def s2_program() -> Path:
-    """`s2`, whether it is there or not."""
-    return home() / "s2" / "bin" / "s2"
+def s2_program(*, optimized: bool = False) -> Path:
+    """`s2`, whether it is there or not; `optimized`: built as its authors do, for the benchmark."""
+    return home() / ("s2-optimized" if optimized else "s2") / "bin" / "s2"
 
 
 def pravega_library() -> Path:

@@ -248,7 +248,7 @@ STORE_WAITING: Final = _gauge(
 )
 STORE_FILE_BYTES: Final = _gauge("penstock_store_file_bytes", "Size of the store's database file.")
 STORE_LOG_BYTES: Final = _gauge("penstock_store_log_bytes", "Size of the store's write-ahead log.")
-STORE_PAYLOAD_BYTES: Final = _gauge("penstock_store_payload_bytes", "Disk space of the store's files of large payloads.")
+STORE_PAYLOAD_BYTES: Final = _gauge("penstock_store_payload_bytes", "Disk space of the store's files of payloads.")
 
 _section("Recordings and mirrors")
 
