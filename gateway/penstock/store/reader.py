@@ -77,7 +77,8 @@ class ReaderThreads:
             try:
                 return function(db)
             finally:
-                db.execute("ROLLBACK")
+                if db.in_transaction:  # SQLite ends it itself after an error of the disk
+                    db.execute("ROLLBACK")
         finally:
             self._idle.append(db)
 
