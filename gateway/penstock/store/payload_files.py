@@ -37,7 +37,7 @@ MOST_OPEN: Final = 16
 """Most files that one reader keeps open."""
 _PARTS: Final = 1024
 """Most pieces of one write (IOV_MAX of Linux)."""
-_NAME: Final = re.compile(r"penstock-([0-9]{8,})\.payloads")
+_NAME: Final = re.compile(r"penstock-([0-9]{8}|[1-9][0-9]{8,17})\.payloads")
 _ADD: Final = """
 INSERT INTO payload_files (number, live) VALUES (?, ?) ON CONFLICT (number) DO UPDATE SET live = live + excluded.live
 """
@@ -160,7 +160,11 @@ class OpenPayloads:
         """
         pieces = []
         for number, offset, size in _joined(places):
-            data = os.pread(self._opened(number), size, offset)
+            file = self._opened(number)
+            try:
+                data = os.pread(file, size, offset)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(path_of(self._directory, number))) from error
             if len(data) < size:
                 name = path_of(self._directory, number).name
                 raise fail(FailureCode.STORAGE, f"{name} ends at {offset + len(data)}, a payload at {offset + size}")
