@@ -111,8 +111,13 @@ class PayloadFiles:
         for payload in payloads:
             places.append(Place(self.number, end, len(payload)))
             end += len(payload)
-        for start in range(0, len(payloads), _PARTS):
-            _write(self._file, payloads[start : start + _PARTS], places[start].offset)
+        try:
+            for start in range(0, len(payloads), _PARTS):
+                _write(self._file, payloads[start : start + _PARTS], places[start].offset)
+        except OSError:
+            with suppress(OSError):  # on a full disk, what was written takes the room that small appends need
+                os.ftruncate(self._file, self._end)
+            raise
         sync(self._file)
         self._end = end
         return places
