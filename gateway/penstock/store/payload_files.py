@@ -85,6 +85,8 @@ class PayloadFiles:
         self._directory = directory
         self._file = -1
         self._end = 0
+        self._taken: Sequence[Place] = ()
+        self._lost: list[Place] = []
         self.number = number
         """The number of the file to which payloads are appended. No transaction in progress has payloads in one before
         it."""
@@ -95,13 +97,26 @@ class PayloadFiles:
         Return further statements for the same transaction. Raises OSError; if a sync fails one for which
         `is_failed_sync` is true.
         """
+        self._lost += self._taken  # that transaction failed
+        self._taken = ()
         rows = [row for _, row in statements if type(row) is BatchParameters and len(row.payload) >= self._least]
         if not rows:
             return []
         places = self._append([row.payload for row in rows])
         for row, place in zip(rows, places, strict=True):
             row.move(place)
+        self._taken = places
         return [(_ADD, (self.number, sum(place.size for place in places)))]
+
+    def accept(self) -> None:
+        """Note that the transaction has been committed, and give back the space of those before it that failed.
+
+        It must have changed something: then it has taken their place in the log.
+        """
+        self._taken = ()
+        if self._lost:
+            self.free(self._lost)
+            self._lost = []
 
     def _append(self, payloads: Sequence[bytes]) -> list[Place]:
         if self._file < 0 or self._end >= FILE_BYTES:
