@@ -40,7 +40,9 @@ def check_files(back: EmbeddedBack) -> dict[int, int]:
         assert db.execute(half).fetchone() == (0,), "a payload in a file is in its row too, or is empty"
     finally:
         db.execute("ROLLBACK")
-    used = {number: sum(place.size for place in some) for number, some in itertools.groupby(found, lambda one: one.file)}
+    used = {
+        number: sum(place.size for place in some) for number, some in itertools.groupby(found, lambda one: one.file)
+    }
     assert {number: live for number, live in counted.items() if live} == used
     for before, after in itertools.pairwise(found):
         assert before.file < after.file or before.offset + before.size <= after.offset, "payloads overlap"
