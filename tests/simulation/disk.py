@@ -283,10 +283,10 @@ class Disk:
         return self._os_pwrite(number, b"".join(pieces), offset)
 
     def _os_pread(self, number: int, size: int, offset: int) -> bytes:
-        if self.fates.read_fails and os.fstat(number).st_ino in self._by_inode:
-            if self._dice.random() < self.fates.read_fails:
-                self._fails("pread", errno.EIO)
-                raise OSError(errno.EIO, "Input/output error")
+        is_ours = self.fates.read_fails and os.fstat(number).st_ino in self._by_inode
+        if is_ours and self._dice.random() < self.fates.read_fails:
+            self._fails("pread", errno.EIO)
+            raise OSError(errno.EIO, "Input/output error")
         data: bytes = self._os["pread"](number, size, offset)
         return data
 

@@ -1,9 +1,9 @@
 """A program that appends one record after the other to a store, and says what was acknowledged.
 
 `python sync_writer.py DIRECTORY APPENDS SIZE`. A line for each acknowledged record, whose body is its number, and
-filler up to SIZE bytes. The log is moved, and begins anew, every few appends, and so do files of large payloads, so that
-syncs of all kinds are among the first hundred. It ends as the gateway does where the store fails: with the reason on
-standard error and exit code 1.
+filler up to SIZE bytes. Every few appends the log is moved and begins anew, and a new file of large payloads begins, so
+that syncs of all kinds are among the first hundred. It ends as the gateway does where the store fails: with the reason
+on standard error and exit code 1.
 """
 
 import sys
