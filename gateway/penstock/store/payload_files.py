@@ -73,7 +73,11 @@ class BatchParameters(list[Any]):
 
 def path_of(directory: Path, number: int) -> Path:
     """Return the path of a file of payloads."""
-    return directory / f"penstock-{number:08}.payloads"
+    return directory / _name_of(number)
+
+
+def _name_of(number: int) -> str:
+    return f"penstock-{number:08}.payloads"
 
 
 class PayloadFiles:
@@ -140,7 +144,11 @@ class PayloadFiles:
     def _begin(self) -> None:
         """Begin the next file, whose name is on disk before anything is in it."""
         number = self.number if self._file < 0 else self.number + 1
-        file = os.open(path_of(self._directory, number), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        path = path_of(self._directory, number)
+        try:
+            file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        except OSError as error:  # clients are not told where the store is
+            raise OSError(error.errno, error.strerror, path.name) from error
         try:
             sync_directory(self._directory)
         except BaseException:
@@ -180,14 +188,13 @@ class OpenPayloads:
         """
         pieces = []
         for number, offset, size in _joined(places):
-            file = self._opened(number)
             try:
-                data = os.pread(file, size, offset)
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, str(path_of(self._directory, number))) from error
+                data = os.pread(self._opened(number), size, offset)
+            except OSError as error:  # clients are not told where the store is
+                raise OSError(error.errno, error.strerror, _name_of(number)) from error
             if len(data) < size:
-                name = path_of(self._directory, number).name
-                raise fail(FailureCode.STORAGE, f"{name} ends at {offset + len(data)}, a payload at {offset + size}")
+                ends = f"{_name_of(number)} ends at {offset + len(data)}"
+                raise fail(FailureCode.STORAGE, f"{ends}, a payload at {offset + size}")
             pieces.append(data)
         return pieces
 
@@ -215,7 +222,7 @@ def clean_up(db: sqlite3.Connection, directory: Path) -> int:
     found = {int(match[1]): path for path in directory.iterdir() if (match := _NAME.fullmatch(path.name))}
     for number, live in known.items():
         if live and number not in found:
-            raise CannotStart(f"the store in {directory} lacks its file {path_of(directory, number).name}")
+            raise CannotStart(f"the store in {directory} lacks its file {_name_of(number)}")
     for number, path in found.items():
         if not known.get(number):
             _remove(path)

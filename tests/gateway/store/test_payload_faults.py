@@ -104,8 +104,9 @@ async def test_a_damaged_file_fails_reads_of_what_is_in_it_and_nothing_else(
             assert await bodies(back, FromSeqNum(0)) == [body(0), body(1)]
         else:
             for start in (FromSeqNum(1), FromTimestamp(NOW), FromByteOffset(begin)):
-                with Fails(FailureCode.STORAGE, name):
+                with Fails(FailureCode.STORAGE, name) as fails:
                     await bodies(back, start)
+                assert str(settings.directory) not in fails.failure.message, "clients are not told where the store is"
             with Fails(FailureCode.STORAGE, name):
                 await back.perform(Locate(STREAM, FromSeqNum(1)))
             for offset in (begin, begin + 100):
@@ -296,7 +297,7 @@ async def test_a_file_that_cannot_be_made_fails_the_append_and_nothing_else(
 ) -> None:
     async with opened(settings, wall, STREAM) as back:
         path_of(settings.directory, 1).mkdir()
-        with Fails(FailureCode.STORAGE, "Is a directory"):
+        with Fails(FailureCode.STORAGE, "Is a directory: 'penstock-00000001.payloads'"):
             await back.perform(appending(body(0)))
         await back.perform(appending(b"small"))
         path_of(settings.directory, 1).rmdir()
