@@ -97,9 +97,7 @@ async def test_a_damaged_file_fails_reads_of_what_is_in_it_and_nothing_else(
         damage(settings.directory / name)
         stays = is_open and damage in (become_a_directory, vanish)
         forget(back, STREAM, OTHER)
-        located = (await back.perform(Locate(STREAM, FromSeqNum(0)))).offset
-        assert located == 0
-        begin = 0 if stays else LARGE
+        begin = 8 + LARGE  # of the event that the second record is
         if stays:
             assert await bodies(back, FromSeqNum(0)) == [body(0), body(1)]
         else:
@@ -116,7 +114,8 @@ async def test_a_damaged_file_fails_reads_of_what_is_in_it_and_nothing_else(
             with Fails(FailureCode.STORAGE, name):
                 await back.perform(Merge(OTHER, (STREAM,)))
             assert back._store.trouble is None
-        assert (await back.perform(ReadBytes(STREAM, 8, 100))).data in (body(0)[:100], body(0)[8:108])
+        assert (await back.perform(Locate(STREAM, FromSeqNum(0)))).offset == 0
+        assert (await back.perform(ReadBytes(STREAM, 8, 100))).data == body(0)[:100]
         assert await from_disk(back, OTHER) == [body(2)]
         await back.perform(appending(body(3), stream=OTHER))
         assert await from_disk(back, OTHER) == [body(2), body(3)]

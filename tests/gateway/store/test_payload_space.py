@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 import trio
@@ -31,16 +33,22 @@ from support.store.payload_files import (
 )
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings
-from penstock.store import payload_files
+from penstock.core.back import Following
+from penstock.store import payload_files, sweeper, sweeps
 from penstock.store.payload_files import path_of
 from penstock.store.schema import ReaderConnection
-from penstock_codecs.failures import FailureCode
+from penstock_codecs.byte_events import join_events
+from penstock_codecs.byte_operations import ReadBytes
+from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
+    CheckTail,
     CreateStream,
     DeleteBasin,
     DeleteStream,
     FromSeqNum,
+    Locate,
+    Read,
     Trim,
 )
 
@@ -243,3 +251,63 @@ async def test_a_purge_that_fails_frees_nothing(settings: EmbeddedSettings, wall
         await back._store.sweeper.purge()
         assert len(places(back)) == 1
         check_files(back)
+
+
+@pytest.mark.slow
+async def test_readers_go_on_while_space_is_given_back_behind_them(
+    settings: EmbeddedSettings, wall: Wall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers, appends, trims and the sweeper, all at once: what is read is what was written."""
+    monkeypatch.setattr(payload_files, "FILE_BYTES", 10 * LARGE)
+    monkeypatch.setattr(sweeper, "PURGE_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(sweeps, "ROWS_AT_ONCE", 3)
+    streams = (STREAM, OTHER)
+    sizes = (LARGE, 100, LARGE, 2 * LARGE)
+    found = Counter[str]()
+
+    def written(stream: StreamRef, number: int) -> bytes:
+        return body((stream.stream, number), sizes[number % len(sizes)])
+
+    async def read(back: EmbeddedBack, stream: StreamRef) -> None:
+        while True:
+            async with back.read_session(Read(stream, FromSeqNum(0), wait=0, clamp=True)) as session:
+                while (batch := await session.next()) is not None:
+                    if not isinstance(batch, Following):
+                        for record in batch.records():
+                            assert record.body == written(stream, record.seq_num)
+                            found[stream.stream] += 1
+
+    async def read_bytes(back: EmbeddedBack, stream: StreamRef) -> None:
+        while True:
+            tail = await back.perform(CheckTail(stream))
+            if not tail.seq_num:
+                await trio.lowlevel.checkpoint()
+                continue
+            located = await back.perform(Locate(stream, FromSeqNum(tail.seq_num - 1)))
+            if located.at_tail or located.offset is None:
+                continue
+            data = join_events([written(stream, located.seq_num)])
+            try:
+                read = await back.perform(ReadBytes(stream, located.offset, len(data)))
+            except OperationFailed as error:
+                assert error.failure.code is FailureCode.OFFSET_TRUNCATED
+                continue
+            assert data.startswith(read.data)
+            found["bytes"] += 1
+
+    tail_cache = replace(settings, tail_cache_bytes=1, reader_threads=4)
+    async with opened(tail_cache, wall, *streams) as back, trio.open_nursery() as nursery:
+        for stream in streams:
+            nursery.start_soon(read, back, stream)
+            nursery.start_soon(read_bytes, back, stream)
+        for number in range(80):
+            for stream in streams:
+                await back.perform(appending(written(stream, number), stream=stream))
+                if number % 7 == 0:
+                    await back.perform(Trim(stream, FromSeqNum(max(number - 12, 0))))
+        await eventually(lambda: rows(back) <= 40)
+        nursery.cancel_scope.cancel()
+        assert min(found.values()) > 20 and len(found) == 3
+    async with opened(settings, wall) as back:
+        await back._store.reader.passed()
+        assert len(check_files(back)) <= 8
