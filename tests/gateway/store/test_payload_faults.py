@@ -141,7 +141,7 @@ def largest_file(size: int) -> Iterator[None]:
 async def test_a_full_disk_fails_large_appends_and_leaves_room_for_small_ones(
     tmp_path: Path, wall: Wall, by_hand: None
 ) -> None:
-    """What was written before the disk was full is given back: it would be the room that a deletion needs."""
+    """The part of a payload that was written is cut off: it would take the room that a deletion needs."""
     with small_file_system(tmp_path / "disk", 3) as disk:
         settings = EmbeddedSettings(directory=disk / "data", checkpoint_seconds=1e9)
         async with opened(settings, wall, STREAM, OTHER) as back:

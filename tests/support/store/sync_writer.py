@@ -47,6 +47,6 @@ async def main(directory: Path, appends: int, size: int) -> None:
 if __name__ == "__main__":
     configure_logging("info", "json")
     try:
-        trio.run(main, Path(sys.argv[1]), *map(int, sys.argv[2:]))
+        trio.run(main, Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
     except (CannotStart, StoreFailed) as error:
         sys.exit(str(error))
