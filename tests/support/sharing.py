@@ -36,7 +36,7 @@ SLOW = {
         "gateway/recorder": "example joining kill recorded_traffic switched_recordings traffic_commands",
         "gateway/routing/access": "document",
         "gateway/routing/faults": "document",
-        "gateway/store": "crash syncs",
+        "gateway/store": "crash payload_faults payload_model syncs",
         "gateway/testing": "gateway pytest_plugin",
         "guides": "guides",
         "hostile": "attacks half_messages idle words",

@@ -381,12 +381,16 @@ def _execute(db: sqlite3.Connection, files: PayloadFiles, statements: Sequence[S
         began = perf_counter()
         more = files.take(statements)
         syncing = perf_counter() - began if more else 0.0
+        before = db.total_changes
         db.execute("BEGIN IMMEDIATE")
         for sql, parameters in (*statements, *more):
             db.execute(sql, parameters)
         began = perf_counter()
         db.execute("COMMIT")
-        return syncing + perf_counter() - began
+        syncing += perf_counter() - began
+        if db.total_changes > before:
+            files.accept()
+        return syncing
     except Exception as error:  # no error may end the store: only the acks of this group depend on the transaction
         with contextlib.suppress(sqlite3.Error):  # if this fails, SQLite rolls back before the next transaction
             if db.in_transaction:

@@ -37,7 +37,7 @@ MOST_OPEN: Final = 16
 """Most files that one reader keeps open."""
 _PARTS: Final = 1024
 """Most pieces of one write (IOV_MAX of Linux)."""
-_NAME: Final = re.compile(r"penstock-([0-9]{8,})\.payloads")
+_NAME: Final = re.compile(r"penstock-([0-9]{8}|[1-9][0-9]{8,17})\.payloads")
 _ADD: Final = """
 INSERT INTO payload_files (number, live) VALUES (?, ?) ON CONFLICT (number) DO UPDATE SET live = live + excluded.live
 """
@@ -75,7 +75,11 @@ class BatchParameters(list[Any]):
 
 def path_of(directory: Path, number: int) -> Path:
     """Return the path of a file of payloads."""
-    return directory / f"penstock-{number:08}.payloads"
+    return directory / _name_of(number)
+
+
+def _name_of(number: int) -> str:
+    return f"penstock-{number:08}.payloads"
 
 
 class PayloadFiles:
@@ -87,6 +91,8 @@ class PayloadFiles:
         self._directory = directory
         self._file = -1
         self._end = 0
+        self._taken: Sequence[Place] = ()
+        self._lost: list[Place] = []
         self.number = number
         """The number of the file to which payloads are appended. No transaction in progress has payloads in one before
         it."""
@@ -97,13 +103,26 @@ class PayloadFiles:
         Return further statements for the same transaction. Raises OSError; if a sync fails one for which
         `is_failed_sync` is true.
         """
+        self._lost += self._taken  # that transaction failed
+        self._taken = ()
         rows = [row for _, row in statements if type(row) is BatchParameters and len(row.payload) >= self._least]
         if not rows:
             return []
         places = self._append([row.payload for row in rows])
         for row, place in zip(rows, places, strict=True):
             row.move(place)
+        self._taken = places
         return [(_ADD, (self.number, sum(place.size for place in places)))]
+
+    def accept(self) -> None:
+        """Note that the transaction has been committed, and give back the space of those before it that failed.
+
+        It must have changed something: then it has taken their place in the log.
+        """
+        self._taken = ()
+        if self._lost:
+            self.free(self._lost)
+            self._lost = []
 
     def _append(self, payloads: Sequence[bytes]) -> list[Place]:
         if self._file < 0 or self._end >= FILE_BYTES:
@@ -117,7 +136,7 @@ class PayloadFiles:
             for start in range(0, len(payloads), _PARTS):
                 _write(self._file, payloads[start : start + _PARTS], places[start].offset)
         except OSError:
-            with suppress(OSError):  # a full disk has the room again: no row points to what was written
+            with suppress(OSError):  # on a full disk, what was written takes the room that small appends need
                 os.ftruncate(self._file, self._end)
             raise
         sync(self._file)
@@ -127,7 +146,11 @@ class PayloadFiles:
     def _begin(self) -> None:
         """Begin the next file, whose name is on disk before anything is in it."""
         number = self.number if self._file < 0 else self.number + 1
-        file = os.open(path_of(self._directory, number), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        path = path_of(self._directory, number)
+        try:
+            file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        except OSError as error:  # clients are not told where the store is
+            raise OSError(error.errno, error.strerror, path.name) from error
         try:
             sync_directory(self._directory)
         except BaseException:
@@ -171,10 +194,13 @@ class OpenPayloads:
         """
         pieces = []
         for number, offset, size in _joined(places):
-            data = os.pread(self._opened(number), size, offset)
+            try:
+                data = os.pread(self._opened(number), size, offset)
+            except OSError as error:  # clients are not told where the store is
+                raise OSError(error.errno, error.strerror, _name_of(number)) from error
             if len(data) < size:
-                name = path_of(self._directory, number).name
-                raise fail(FailureCode.STORAGE, f"{name} ends at {offset + len(data)}, a payload at {offset + size}")
+                ends = f"{_name_of(number)} ends at {offset + len(data)}"
+                raise fail(FailureCode.STORAGE, f"{ends}, a payload at {offset + size}")
             pieces.append(data)
         return pieces
 
@@ -202,7 +228,7 @@ def clean_up(db: sqlite3.Connection, directory: Path) -> int:
     found = _files(directory)
     for number, live in known.items():
         if live and number not in found:
-            raise CannotStart(f"the store in {directory} lacks its file {path_of(directory, number).name}")
+            raise CannotStart(f"the store in {directory} lacks its file {_name_of(number)}")
     for number, path in found.items():
         if not known.get(number):
             _remove(path)

@@ -55,7 +55,7 @@ def sync(file: int) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Sync the names of the files in a directory. Raises an OSError for which `is_failed_sync` returns True."""
+    """Sync the names of a directory's files. Raises OSError; `is_failed_sync` is true for that of a failed sync."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

@@ -4,9 +4,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import trio
 from support.store import BASIN, STREAM, Wall
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.store import payload_files
+from penstock.store.sweeper import Sweeper
 from penstock_codecs.operations import CreateBasin, CreateStream
 
 
@@ -27,3 +30,19 @@ async def back(settings: EmbeddedSettings, wall: Wall) -> AsyncIterator[Embedded
         await opened.perform(CreateBasin(BASIN))
         await opened.perform(CreateStream(STREAM))
         yield opened
+
+
+@pytest.fixture
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tests purge, and the sweeper do nothing by itself."""
+
+    async def idle(_sweeper: Sweeper) -> None:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(Sweeper, "run", idle)
+
+
+@pytest.fixture
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin a new file after each transaction."""
+    monkeypatch.setattr(payload_files, "FILE_BYTES", 1)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from support.rounds import each_number_of_rounds
 from support.store import records, stored_bytes
 from support.store import writer as store_writer
+from support.store.payload_files import check_files
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.byte_events import split_events
@@ -62,10 +63,12 @@ async def stored(back: EmbeddedBack, name: str, start: int) -> list[Record]:
     assert all(one.timestamp <= other.timestamp for one, other in itertools.pairwise(found))
     at = 0
     while at < len(found):
-        owner, batch, _, count, _ = found[at].body.split(b" ", 4)
+        owner, batch, _, count, filler = found[at].body.split(b" ", 4)
         assert owner.decode() == name
+        assert filler == store_writer.filler_of(batch.decode(), len(filler)), "a payload is not what was written"
         for index in range(int(count)):
-            assert found[at + index].body.startswith(b"%b %b %d %b " % (owner, batch, index, count)), "half a batch"
+            whole = b"%b %b %d %b %b" % (owner, batch, index, count, filler)
+            assert found[at + index].body == whole, "half a batch"
         at += int(count)
     return found
 
@@ -127,6 +130,7 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path, rounds
                 found += await stored(back, name, len(found))
             await clients.check(back, acks)
             await clients.check_transactions(back, acks)
+            check_files(back)
         for ack in acks:
             if ack.stream not in there:
                 continue
@@ -138,3 +142,4 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path, rounds
     async with open_embedded(settings) as back:
         for name, found in there.items():
             assert await stored(back, name, 0) == found, "later rounds changed what was there"
+        assert len(check_files(back)) >= rounds, "too little was written to files of payloads"

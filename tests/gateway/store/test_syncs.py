@@ -16,6 +16,7 @@ import pytest
 import trio
 from support.peers import need
 from support.store import BASIN, STREAM, Fails, Wall, appending, bodies, sync_writer
+from support.store.payload_files import check_files, file_names
 
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.core.errors import CannotStart, StoreFailed
@@ -26,25 +27,32 @@ from penstock_codecs.operations import CreateBasin, CreateStream, FromSeqNum
 APPENDS = 150
 FIRST = 100
 SOME = (1, 3, 8, 9, 11, 13, 14, 21, 34, 55, 89)
-"""The start's, and those of commits, of checkpoints and of logs that begin anew."""
+"""The start's, and those of commits, of checkpoints and of logs that begin anew; with large bodies, every second one of
+a commit is that of a file of payloads."""
+LARGE = 40_000
+"""Bytes of bodies that go to files of payloads."""
+
+sizes = pytest.mark.parametrize("size", [1, LARGE], ids=["small", "large"])
 
 
-def traced(call: str, number: int, appends: int, directory: Path, log: Path) -> subprocess.CompletedProcess[str]:
+def traced(
+    call: str, number: int, appends: int, size: int, directory: Path, log: Path
+) -> subprocess.CompletedProcess[str]:
     """Run the writer, with an error instead of this call in each thread."""
     strace = need("strace")
     options = ["-f", "-qq", "-y", "--seccomp-bpf", "-o", str(log), "-e", "trace=fsync,fdatasync"]
     inject = ["-e", f"inject={call}:error=EIO:when={number}"]
-    writer = [sys.executable, sync_writer.__file__, str(directory), str(appends)]
+    writer = [sys.executable, sync_writer.__file__, str(directory), str(appends), str(size)]
     done = subprocess.run([strace, *options, *inject, *writer], capture_output=True, text=True, timeout=60)
     if "ptrace" in done.stderr and not log.read_text():
         pytest.skip(f"strace is not allowed to trace: {done.stderr.splitlines()[0]}")
     return done
 
 
-async def fail(call: str, number: int, place: Path, appends: int = APPENDS) -> list[str]:
+async def fail(call: str, number: int, place: Path, size: int, appends: int = APPENDS) -> list[str]:
     """Let a call fail in each thread, and check what comes of it; gives the calls that failed."""
     directory, log = place / "new" / "data", place / "trace"
-    done = traced(call, number, appends, directory, log)
+    done = traced(call, number, appends, size, directory, log)
     calls = log.read_text().splitlines()
     failed = [line for line in calls if "INJECTED" in line]
     told = [int(line) for line in done.stdout.split()]
@@ -65,49 +73,67 @@ async def fail(call: str, number: int, place: Path, appends: int = APPENDS) -> l
     async with open_embedded(EmbeddedSettings(directory=directory)) as back:
         if told:
             found = await bodies(back, FromSeqNum(0), sync_writer.STREAM)
-            assert found[: len(told)] == [b"%d" % number for number in told], "acknowledged records are gone"
+            expected = [sync_writer.body(number, size) for number in told]
+            assert found[: len(told)] == expected, "acknowledged records are gone"
+            check_files(back)
     return serious
 
 
+@sizes
 @pytest.mark.parametrize("number", SOME)
-async def test_some_syncs(number: int, tmp_path: Path) -> None:
-    assert await fail("fdatasync", number, tmp_path), "nothing failed"
+async def test_some_syncs(number: int, tmp_path: Path, size: int) -> None:
+    assert await fail("fdatasync", number, tmp_path, size), "nothing failed"
 
 
 async def test_the_first_sync_of_a_directory(tmp_path: Path) -> None:
-    assert await fail("fsync", 1, tmp_path), "nothing failed"
+    assert await fail("fsync", 1, tmp_path, 1), "nothing failed"
 
 
+def above(directory: Path) -> int:
+    """Return the number of directories above one, in its file system."""
+    return sum(parent.stat().st_dev == directory.stat().st_dev for parent in directory.parents)
+
+
+@pytest.mark.parametrize("number", [1, 2, 5])
+async def test_syncs_of_the_names_of_files_of_payloads(number: int, tmp_path: Path) -> None:
+    """These come after those of the start: of the store's directory, and of those above it."""
+    assert await fail("fsync", 3 + above(tmp_path) + number, tmp_path, LARGE), "nothing failed"
+    assert len(file_names(tmp_path / "new" / "data")) >= number - 1
+
+
+@sizes
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-async def test_each_of_the_first_hundred_syncs(tmp_path: Path) -> None:
+async def test_each_of_the_first_hundred_syncs(tmp_path: Path, size: int) -> None:
     serious = 0
     for number in range(1, FIRST + 1):
         place = tmp_path / str(number)
         place.mkdir()
-        serious += bool(await fail("fdatasync", number, place))
+        serious += bool(await fail("fdatasync", number, place, size))
     assert serious >= FIRST - 3, "SQLite's own syncs of the directory are three of them at most"
 
 
+@sizes
 @pytest.mark.long
-async def test_each_sync_of_a_directory(tmp_path: Path) -> None:
+async def test_each_sync_of_a_directory(tmp_path: Path, size: int) -> None:
     number = 0
     while True:
         number += 1
         place = tmp_path / str(number)
         place.mkdir()
-        if not await fail("fsync", number, place):
+        if not await fail("fsync", number, place, size, appends=20):
             break
     assert number > 3, "the data directory, and two above it that were made"
 
 
+@sizes
 @pytest.mark.long
-async def test_each_sync_of_a_close(tmp_path: Path) -> None:
+async def test_each_sync_of_a_close(tmp_path: Path, size: int) -> None:
     """The log is moved then, and removed: where that fails it stays."""
     for number in range(14, 60):
         place = tmp_path / str(number)
         place.mkdir()
-        serious = await fail("fdatasync", number, place, appends=2)
+        serious = await fail("fdatasync", number, place, size, appends=2)
         if not serious:
             break
     assert number < 59

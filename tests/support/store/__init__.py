@@ -3,6 +3,7 @@
 import errno
 import itertools
 import os
+import sqlite3
 from collections.abc import Callable, Sequence
 
 import trio
@@ -165,6 +166,23 @@ class Unwritable:
 
     def __exit__(self, *_exception: object) -> None:
         self._db.set_progress_handler(None, 0)
+
+
+class NoCommit:
+    """While it is entered, transactions fail at their end, after all that they wrote."""
+
+    def __init__(self, back: EmbeddedBack) -> None:
+        self._db = back._store._writer
+
+    def __enter__(self) -> None:
+        def decide(action: int, what: str | None, *_more: object) -> int:
+            is_end = action == sqlite3.SQLITE_TRANSACTION and what == "COMMIT"
+            return sqlite3.SQLITE_DENY if is_end else sqlite3.SQLITE_OK
+
+        self._db.set_authorizer(decide)
+
+    def __exit__(self, *_exception: object) -> None:
+        self._db.set_authorizer(None)
 
 
 class Blocked:

@@ -1,8 +1,9 @@
 """A program that appends one record after the other to a store, and says what was acknowledged.
 
-`python sync_writer.py DIRECTORY APPENDS`. A line for each acknowledged record, whose body is its number. The log is
-moved, and begins anew, every few appends, so that syncs of all kinds are among the first hundred. It ends as the
-gateway does where the store fails: with the reason on standard error and exit code 1.
+`python sync_writer.py DIRECTORY APPENDS SIZE`. A line for each acknowledged record, whose body is its number, and
+filler up to SIZE bytes. Every few appends the log is moved and begins anew, and a new file of large payloads begins, so
+that syncs of all kinds are among the first hundred. It ends as the gateway does where the store fails: with the reason
+on standard error and exit code 1.
 """
 
 import sys
@@ -13,6 +14,7 @@ import trio
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.core.errors import CannotStart, StoreFailed
 from penstock.observe import configure_logging
+from penstock.store import payload_files
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef, metered_size
 from penstock_codecs.operations import Append, EnsureBasin, EnsureStream
@@ -20,15 +22,21 @@ from penstock_codecs.operations import Append, EnsureBasin, EnsureStream
 STREAM = StreamRef("sync-basin", "one")
 
 
-async def main(directory: Path, appends: int) -> None:
+def body(number: int, size: int) -> bytes:
+    """Return the body of a record."""
+    return (b"%d" % number).ljust(size, b".")
+
+
+async def main(directory: Path, appends: int, size: int) -> None:
     """Append, until it fails."""
+    payload_files.FILE_BYTES = 3 * size  # type: ignore[misc]
     settings = EmbeddedSettings(directory=directory, checkpoint_bytes=32 << 10, log_bytes=128 << 10)
     async with open_embedded(settings) as back:
         try:
             await back.perform(EnsureBasin(STREAM.basin))
             await back.perform(EnsureStream(STREAM))
             for number in range(appends):
-                bodies = [b"%d" % number]
+                bodies = [body(number, size)]
                 await back.perform(Append(STREAM, bodies, metered_size(bodies, {})))
                 print(number, flush=True)
         except OperationFailed as error:
@@ -39,6 +47,6 @@ async def main(directory: Path, appends: int) -> None:
 if __name__ == "__main__":
     configure_logging("info", "json")
     try:
-        trio.run(main, Path(sys.argv[1]), int(sys.argv[2]))
+        trio.run(main, Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
     except (CannotStart, StoreFailed) as error:
         sys.exit(str(error))

@@ -1,7 +1,8 @@
 """A program that appends to a store until it is killed, and says what was acknowledged, one line each.
 
 `python writer.py DIRECTORY SEED`. A line: stream, number of the batch, first sequence number, records, first and
-last timestamp. A body: stream, number of the batch, index, records of the batch, and filler.
+last timestamp. A body: stream, number of the batch, index, records of the batch, and filler that follows from the
+number. Every sixth batch or so is large enough for a file of payloads, of which a new one is begun now and then.
 
 Two segment clients number their events, from 1 on, and go on where the store says that they are; their lines: BYTES,
 the writer, its position, 0, the stream's length, 0. One makes transactions; its lines: MERGED, the name, and zeros.
@@ -15,9 +16,11 @@ from pathlib import Path
 import trio
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.store import payload_files
 from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import AppendBytes, GetAttribute, Merge, WriterPosition
 from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef, metered_size
 from penstock_codecs.operations import Append, CreateStream, EnsureBasin, EnsureStream
 
@@ -29,8 +32,14 @@ EVENTS_PER_TRANSACTION = 3
 IN_FLIGHT = 8
 
 
+def filler_of(name: str, size: int) -> bytes:
+    """Return the filler of a batch."""
+    return random.Random(name).randbytes(size)
+
+
 async def main(directory: Path, seed: int) -> None:
     """Append for ever."""
+    payload_files.FILE_BYTES = MIB  # type: ignore[misc]
     settings = EmbeddedSettings(directory=directory, checkpoint_bytes=1 << 20, log_bytes=4 << 20)
     async with open_embedded(settings) as back, trio.open_nursery() as nursery:
         await back.perform(EnsureBasin(BASIN))
@@ -66,7 +75,7 @@ async def _write(back: EmbeddedBack, stream: StreamRef, dice: random.Random) -> 
             await room.acquire()
             name = f"{dice.getrandbits(64):016x}"
             count = dice.choice((1, 2, 10, 100))
-            filler = dice.randbytes(dice.choice((0, 50, 1000)))
+            filler = filler_of(name, dice.choice((0, 50, 1000, 5000)))
             bodies = [f"{stream.stream} {name} {index} {count} ".encode() + filler for index in range(count)]
             sent.append(name)
             await session.send(Append(stream, bodies, metered_size(bodies, {})))

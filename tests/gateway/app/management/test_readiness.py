@@ -73,7 +73,7 @@ def test_a_full_disk_is_a_reason_until_there_is_room(tmp_path: Path) -> None:
                 file.write(bytes(4096))
         while append(gateway, 100_000):
             pass
-        full = {"ready": False, "reasons": ["the store cannot write: database or disk is full"]}
+        full = {"ready": False, "reasons": ["the store cannot write: [Errno 28] No space left on device"]}
         for _ in range(3):  # also when it has tried itself
             assert ask(gateway.management_port, "/ready") == (503, full)
             time.sleep(1.1)
