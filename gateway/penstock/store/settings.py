@@ -20,7 +20,8 @@ class StoreSettings:
     """Settings of a store; sizes in bytes, times in seconds."""
 
     directory: Path
-    """Directory of `penstock.sqlite3`, its write-ahead log and a lock file; created if missing, with mode 0700."""
+    """Directory of `penstock.sqlite3`, its write-ahead log, files of payloads and a lock file; created if missing, with
+    mode 0700."""
     append_inflight_bytes: int = 128 * MIB
     """Most bytes of appends that are not yet durable, over all streams; further appends wait (S2 fact sheet, 2.3)."""
     tail_cache_bytes: int = 32 * MIB
