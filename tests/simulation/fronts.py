@@ -169,7 +169,8 @@ class _BodyFollower(Follower):
     async def _read(self) -> None:
         while True:
             for body in await self._cursor.next(WAIT_SECONDS):
-                assert body not in self._seen, f"{self.name} reads {body[:40]!r} of {self.stream} twice"
+                twice = body in self._seen and not self._cursor.begun_again
+                assert not twice, f"{self.name} reads {body[:40]!r} of {self.stream} twice"
                 self._seen.add(body)
             self._at(self.next + 1)
 
@@ -178,7 +179,14 @@ class _BodyFollower(Follower):
             await self._reach(bodies)
 
 
-class _S3PCursor:
+class _Cursor:
+    """Reads the bodies of a stream. `begun_again`: from the beginning, since no offset that its back knew is left, as
+    amid an answer that broke."""
+
+    begun_again = False
+
+
+class _S3PCursor(_Cursor):
     """Reads a stream from an identifier on."""
 
     def __init__(self, native: Native, stream: StreamRef, saw: Callable[[Any, bytes], None]) -> None:
@@ -264,7 +272,7 @@ async def _s3p(_dice: random.Random, _clock: Clock, _state: Back) -> AsyncIterat
 # ---- segments --------------------------------------------------------------------------------------------------------
 
 
-class _SegmentCursor:
+class _SegmentCursor(_Cursor):
     """Reads a stream from an offset on, in pieces that may end inside an event."""
 
     def __init__(self, back: Any, stream: StreamRef, size: int, saw: Callable[[int, bytes], None]) -> None:
@@ -391,7 +399,7 @@ def _cannot_store(error: OperationFailed) -> bool:
     return code is FailureCode.UPSTREAM_FAULT and ('"code":"storage"' in message or message.endswith(": status 500"))
 
 
-class _DurableCursor:
+class _DurableCursor(_Cursor):
     """Reads a stream from its beginning on. What was trimmed is left out."""
 
     def __init__(self, native: Native, stream: StreamRef) -> None:
@@ -409,6 +417,7 @@ class _DurableCursor:
                     self._at = int(str(error.failure.details["offset"]))
                 elif error.failure.code is FailureCode.STREAM_NOT_FOUND:  # it has no offset of what is left
                     self._at = 0
+                    self.begun_again = True
                 else:
                     raise
                 continue
