@@ -258,6 +258,16 @@ async def test_what_cannot_be_read_is_said(back: EmbeddedBack) -> None:
         await bodies(back, FromSeqNum(0))
 
 
+async def test_the_reason_of_a_read_that_sqlite_rolled_back(back: EmbeddedBack) -> None:
+    def fail_as_sqlite_does(db: sqlite3.Connection) -> None:
+        db.execute("ROLLBACK")
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with Fails(FailureCode.STORAGE, "could not read: disk I/O error"):
+        await back._store.reader.run(fail_as_sqlite_does)
+    assert await bodies(back, FromSeqNum(0), wait=0) == []
+
+
 async def test_a_log_that_readers_hold_on_to_begins_anew_all_the_same(settings: EmbeddedSettings, wall: Wall) -> None:
     """There is always some reader in the middle of a transaction, though none of them stays for long."""
     settings = EmbeddedSettings(
