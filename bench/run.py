@@ -224,7 +224,7 @@ def start_table(rows: Sequence[Row], duty: str) -> str:
 
 
 def official_table(rows: Sequence[Row], duty: str) -> str:
-    """What `s2 bench` prints, with the ratios to S2's own server."""
+    """The figures of `s2 bench`, with their ratios to those of S2's own server."""
     lines = []
     names = ("write_mib", "catch_up_mib", "ack_p99_ms", "delivery_p99_ms", "cpu_us", "memory_mib")
     for case, some in group(rows, duty):

@@ -31,7 +31,7 @@ __all__ = ["OFFICIAL", "S2_LITE", "S2BenchBench"]
 OFFICIAL = "s2 bench"
 PENSTOCK, S2_LITE = "Penstock", "s2 lite"
 TARGET_MIB = 100
-"""What the writer aims at, in MiB/s (`-t`)."""
+"""Target of the writer, in MiB/s (`-t`)."""
 _SECONDS = 4
 _RATES = re.compile(r"^(Write|Catchup): ([0-9.]+) MiB/s, [0-9.]+ records/s \([0-9]+ bytes, ([0-9]+) records", re.M)
 _P99 = re.compile(r"^p99 *: *([0-9.]+)(ms|s|µs) +p99 *: *([0-9.]+)(ms|s|µs)", re.M)

@@ -20,6 +20,7 @@ from penstock.observe.metrics.families import BACK_RETRIES, STORE_COMMIT_FAILURE
 from penstock.observe.metrics.running_timers import running_samples, running_timer
 from penstock.observe.metrics.series import Count, Family, MetricKind
 from penstock.store.committer import Change, Committer
+from penstock.store.payload_files import PayloadFiles
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 
 
@@ -93,7 +94,7 @@ def db() -> Iterator[sqlite3.Connection]:
 
 
 async def test_transactions_that_fail_are_counted(db: sqlite3.Connection, tmp_path: Path) -> None:
-    committer = Committer(db, tmp_path, 1 << 20)
+    committer = Committer(db, PayloadFiles(tmp_path, 1, 1 << 20), tmp_path, 1 << 20)
     before = STORE_COMMITS.child().value, STORE_COMMIT_FAILURES.child().value
     committer.add(Change([("CREATE TABLE t (a)", ())]))
     await committer.commit_group()
