@@ -14,7 +14,6 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -271,8 +270,7 @@ _WRITERS: dict[str, Callable[[int, str, int], scripts.Script]] = {
 
 def prepare(job: dict[str, Any]) -> dict[str, Any]:
     """Reads a stream once, checks it, and keeps the script of that reading under `key`."""
-    script = _WRITERS[job["protocol"]](job["port"], job["stream"], job["records"])
-    script = _SCRIPTS[job["key"]] = replace(script, varies=job.get("varies", False))
+    script = _SCRIPTS[job["key"]] = _WRITERS[job["protocol"]](job["port"], job["stream"], job["records"])
     return {"records": script.records, "bytes": script.answer_bytes}
 
 

@@ -47,7 +47,7 @@ class RelayBench(Bench):
                 key = f"{name} {stream}"
                 plan = {"key": key, "port": port, "stream": stream, "records": records}
                 protocol = "S2S h2" if name == PENSTOCK_H2 else S2S
-                self._client.do("prepare", protocol=protocol, varies=protocol == S2S, **plan)
+                self._client.do("prepare", protocol=protocol, **plan)
                 plans[name] = [key] * connections
 
             def measure(name: str) -> Callable[[], dict[str, float]]:

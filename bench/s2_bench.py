@@ -81,10 +81,11 @@ def run_bench(port: int, size: int, home: Path) -> dict[str, float]:
     options = ["-b", str(size), "-t", str(TARGET_MIB), "-d", f"{_SECONDS}s", "-w", "1s"]
     command = [program(), "bench", wire.BASIN, *options]
     done = subprocess.run(command, env={**os.environ, **place}, capture_output=True, text=True, check=False)
-    rates = {name: (float(rate), int(records)) for name, rate, records in _RATES.findall(done.stdout)}
-    found = _P99.search(done.stdout)
+    said = done.stdout + done.stderr
+    rates = {name: (float(rate), int(records)) for name, rate, records in _RATES.findall(said)}
+    found = _P99.search(said)
     if done.returncode or found is None or rates.keys() != {"Write", "Catchup"}:
-        raise RuntimeError(f"s2 bench failed\n{done.stdout}{done.stderr}")
+        raise RuntimeError(f"s2 bench failed\n{said}")
     if rates["Write"][1] != rates["Catchup"][1]:
         raise RuntimeError(f"{rates['Write'][1]} records were written, {rates['Catchup'][1]} were read")
     ack, ack_unit, delivery, delivery_unit = found.groups()

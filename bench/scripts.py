@@ -173,7 +173,7 @@ def s2s_script(port: int, stream: str, records: int) -> Script:
     body = _body(answer)
     _check_frames(body)
     _check(body, records)
-    return Script(((request, len(answer)),), records, closes=True)
+    return Script(((request, len(answer)),), records, closes=True, varies=True)
 
 
 def sse_script(port: int, stream: str, records: int) -> Script:
@@ -183,7 +183,7 @@ def sse_script(port: int, stream: str, records: int) -> Script:
     body = _body(answer)
     _check_events(body)
     _check(body, records)
-    return Script(((request, len(answer)),), records, closes=True)
+    return Script(((request, len(answer)),), records, closes=True, varies=True)
 
 
 def s2s_h2_script(port: int, stream: str, records: int) -> Script:
