@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from penstock.core.errors import CannotStart
 from penstock.store.payload_files import OpenPayloads, Place
-from penstock.store.wal import rewrite_log
+from penstock.store.wal import rewrite_log, sync_directory
 
 __all__ = [
     "APPLICATION_ID",
@@ -253,11 +253,7 @@ def _sync_directories(directory: Path) -> None:
         if some.stat().st_dev != device:
             return
         with contextlib.suppress(PermissionError):  # a parent may be unreadable; then the gateway did not create it
-            handle = os.open(some, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            sync_directory(some)
 
 
 def connect_writer(directory: Path) -> sqlite3.Connection:
