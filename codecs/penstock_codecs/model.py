@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Final, NamedTuple, Self
 
 from msgspec import Struct, field
@@ -153,11 +153,11 @@ def id_at(timestamps: Sequence[int], first_id: RecordId, index: int) -> RecordId
 
 def metered_size(bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> int:
     """Return the metered bytes of records (S2 fact sheet, 5.1): the sum of 8 + 2 x headers + header bytes + body."""
-    total = 8 * len(bodies) + sum(map(len, bodies))
-    for some in headers.values():
-        for name, value in some:
-            total += 2 + len(name) + len(value)
-    return total
+    size = 8 * len(bodies) + sum(map(len, bodies))
+    if headers:
+        size += 2 * sum(map(len, headers.values()))
+        size += sum(map(len, chain.from_iterable(chain.from_iterable(headers.values()))))
+    return size
 
 
 def is_command(headers: Headers) -> bool:

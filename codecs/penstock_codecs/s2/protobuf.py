@@ -9,7 +9,9 @@ them one after the other are a valid third, since protobuf merges repeated field
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Final, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
@@ -29,9 +31,12 @@ from penstock_codecs.model import (
 )
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.s2.record_bytes import (
+    BoundedCache,
     append_records,
     bare_append_sizes,
+    common_width,
     field,
+    records_size,
     sequenced_records,
     uniform_records,
     varint,
@@ -64,6 +69,10 @@ Payload = bytes | bytearray | memoryview
 M = TypeVar("M", bound=Message)
 R = TypeVar("R", s2_pb2.AppendRecord, s2_pb2.SequencedRecord)
 
+_SEQ_NUM, _TIMESTAMP, _HEADERS, _BODY = map(attrgetter, ("seq_num", "timestamp", "headers", "body"))
+_new_header: Callable[[tuple[bytes, bytes]], Header] = partial(tuple.__new__, Header)
+"""`Header._make` without a call in Python."""
+
 _RECORDS_TAG: Final = 0x0A
 """Field 1 of AppendInput and of ReadBatch, length-delimited."""
 _ALONE: Final = 16
@@ -85,7 +94,8 @@ def decode_append_input(payload: Payload, stream: StreamRef) -> Append:
     probe = _parse(columns_pb2.AppendInput, payload)
     if len(probe.records) > S2_MAX_BATCH_RECORDS:
         raise fail(FailureCode.INVALID, "record batch must not exceed 1000 records")
-    bodies = [record.body for record in probe.records]
+    records = list(probe.records)  # iterating makes an object for each, every time
+    bodies = list(map(_BODY, records))
     headers, timestamps = NO_HEADERS, None
     match_seq_num = probe.match_seq_num if probe.HasField("match_seq_num") else None
     fencing_token = probe.fencing_token if probe.HasField("fencing_token") else None
@@ -94,7 +104,11 @@ def decode_append_input(payload: Payload, stream: StreamRef) -> Append:
         metered = 8 * len(bodies) + body_bytes
     else:
         first = _first_alone(bodies, payload, match_seq_num, fencing_token)
-        headers, timestamps = _extras(probe, payload) if first is None else _extras_of_first(first, len(bodies))
+        if first is None:
+            size = len(payload) - len(_conditions(match_seq_num, fencing_token))
+            headers, timestamps = _extras(records, bodies, payload, size)
+        else:
+            headers, timestamps = _extras_of_first(first, len(bodies))
         metered = metered_size(bodies, headers)
     return Append(
         stream,
@@ -137,16 +151,18 @@ def _extras_of_first(first: s2_pb2.AppendRecord, count: int) -> tuple[dict[int, 
     return headers, [first.timestamp, *[None] * (count - 1)] if first.HasField("timestamp") else None
 
 
-def _extras(probe: columns_pb2.AppendInput, payload: Payload) -> tuple[dict[int, Headers], list[int | None] | None]:
-    """Return headers and timestamps of an AppendInput that may have any."""
-    timestamps: list[int | None] = []
-    with_headers = []
-    for index, record in enumerate(probe.records):
-        if record.HasField("headers"):
-            with_headers.append(index)
-        timestamps.append(record.timestamp if record.HasField("timestamp") else None)
+def _extras(
+    records: list[columns_pb2.AppendRecord], bodies: list[bytes], payload: Payload, size: int
+) -> tuple[dict[int, Headers], Sequence[int | None] | None]:
+    """Return headers and timestamps of an AppendInput that may have any; `size`: bytes of its records."""
+    numbers: list[int] = list(map(_TIMESTAMP, records))
+    contents: list[bytes] = list(map(_HEADERS, records))
+    width = common_width(numbers)
+    if width is not None and records_size(width, contents, bodies) == size:  # so there is no other header
+        return _single_headers(contents), numbers if width else None
+    timestamps = [record.timestamp if record.HasField("timestamp") else None for record in records]
     headers: dict[int, Headers] = {}
-    if with_headers:
+    if with_headers := [index for index, record in enumerate(records) if record.HasField("headers")]:
         full = _at(payload, with_headers, s2_pb2.AppendInput, s2_pb2.AppendRecord)
         if 2 * sum(len(record.headers) for record in full.values()) > S2_MAX_BATCH_BYTES:
             raise fail(FailureCode.INVALID, "record batch must not exceed a metered size of 1 MiB")
@@ -254,18 +270,17 @@ def decode_read_batch(payload: Payload) -> RecordBatch | StreamPosition:
 
 
 def _columns(probe: columns_pb2.ReadBatch, payload: Payload) -> Columns:
-    seq_nums: list[int] = []
-    timestamps: list[int] = []
-    bodies: list[bytes] = []
-    with_headers: list[int] = []
-    for record in probe.records:
-        if record.HasField("headers"):
-            with_headers.append(len(bodies))
-        seq_nums.append(record.seq_num)
-        timestamps.append(record.timestamp)
-        bodies.append(record.body)
+    records = list(probe.records)
+    seq_nums: Sequence[int] = list(map(_SEQ_NUM, records))
+    timestamps: list[int] = list(map(_TIMESTAMP, records))
+    contents: list[bytes] = list(map(_HEADERS, records))
+    bodies: list[bytes] = list(map(_BODY, records))
     headers: dict[int, Headers] = {}
-    if with_headers:
+    width, time_width = common_width(seq_nums), common_width(timestamps)
+    size = len(payload) - (len(encode_heartbeat(_to_position(probe.tail))) if probe.HasField("tail") else 0)
+    if width is not None and time_width is not None and records_size(width + time_width, contents, bodies) == size:
+        headers = _single_headers(contents)  # there is no other header
+    elif with_headers := [index for index, record in enumerate(records) if record.HasField("headers")]:
         full = _at(payload, with_headers, s2_pb2.ReadBatch, s2_pb2.SequencedRecord)
         headers = {index: _headers(record) for index, record in full.items()}
     first = seq_nums[0] if seq_nums else 0
@@ -317,6 +332,34 @@ def _leading(payload: Payload) -> Iterator[tuple[int, int]]:
         if length > _ALONE_BYTES:
             return
         yield start, position
+
+
+def _single_headers(contents: Sequence[bytes]) -> dict[int, Headers]:
+    """Return the headers of records that have one each, of this content, or none (b"")."""
+    headers: dict[int, Headers] = {}
+    for index, content in enumerate(contents):
+        if content:
+            beginning = content[: content[1] + 4] if len(content) > 1 else content
+            name, size = _header_beginnings[beginning]
+            if size == len(content):
+                headers[index] = (_new_header((name, content[len(beginning) :])),)
+            else:
+                header = _parse(s2_pb2.Header, content)
+                headers[index] = (Header(header.name, header.value),)
+    return headers
+
+
+def _header_beginning(beginning: bytes) -> tuple[bytes, int]:
+    """Return the name of a header that begins so, up to its value, and its size; 0 if it is not of the usual form: one
+    name and one value of 1 to 127 bytes each."""
+    size = len(beginning)
+    if size > 4 and beginning[0] == 0x0A and beginning[1] == size - 4 < 128 and beginning[-2] == 0x12:
+        value = beginning[-1]
+        return beginning[2:-2], size + value if 0 < value < 128 else 0
+    return b"", 0
+
+
+_header_beginnings: Final = BoundedCache(_header_beginning)
 
 
 def _headers(record: s2_pb2.AppendRecord | s2_pb2.SequencedRecord) -> Headers:

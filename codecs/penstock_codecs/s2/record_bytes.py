@@ -16,20 +16,25 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
+from operator import add
 from typing import Final, TypeVar
 
 from penstock_codecs.model import U64_MAX, Columns, Headers
 
 __all__ = [
+    "BoundedCache",
     "append_records",
     "bare_append_sizes",
+    "common_width",
     "field",
+    "records_size",
     "sequenced_records",
     "uniform_records",
     "varint",
     "varint_width",
 ]
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 _RECORDS = b"\x0a"  # field 1 of AppendInput and of ReadBatch, length-delimited
@@ -46,8 +51,8 @@ _LEAST_TABLE: Final = 128
 _CHANGED: Final = re.compile(rb"[^\0]")
 _END: Final = b"\0"
 """Ends a varint that goes on too long."""
-_SPARSE: Final = 32
-"""Least number of records per record with headers for which the records without headers are written as columns."""
+_MOST_NAME: Final = 64
+"""Bytes of the longest name of a header that is remembered."""
 _TABLE_BITS: Final = 14
 _MASK: Final = (1 << _TABLE_BITS) - 1
 _WHOLE = [bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(1 << _TABLE_BITS)]
@@ -77,47 +82,44 @@ def field(tag: bytes, content: bytes) -> bytes:
     return tag + varint(len(content)) + content
 
 
-class LengthCache(dict[int, T]):
-    """Results of `make(length)`, remembered for recently seen lengths of bodies; at most 4096 of them."""
+class BoundedCache(dict[K, T]):
+    """Results of `make(key)`, remembered for keys that were seen lately; at most 4096 of them."""
 
     _MOST: Final = 4096
 
-    def __init__(self, make: Callable[[int], T]) -> None:
+    def __init__(self, make: Callable[[K], T]) -> None:
         super().__init__()
         self._make = make
 
-    def __missing__(self, length: int) -> T:
+    def __missing__(self, key: K) -> T:
         if len(self) >= self._MOST:
             self.clear()
-        made = self[length] = self._make(length)
+        made = self[key] = self._make(key)
         return made
+
+
+class LengthCache(BoundedCache[int, T]):
+    """Results by a number of bytes."""
 
 
 def append_records(
     bodies: Sequence[bytes], headers: Mapping[int, Headers], timestamps: Sequence[int | None] | None
 ) -> bytes:
     """Return the `records` field of an AppendInput."""
-    if _is_sparse(headers, bodies):
-        return _around(
-            headers,
-            len(bodies),
-            lambda start, stop: append_records(
-                bodies[start:stop],
-                {0: headers[start]} if start in headers else {},
-                None if timestamps is None else timestamps[start:stop],
-            ),
-        )
-    if headers or (timestamps is not None and None in timestamps):
-        return _append_records_one_by_one(bodies, headers, timestamps)
-    if timestamps is None or not bodies:
+    if not bodies or (timestamps is None and not headers):
         return _bare_append_records(bodies)
+    column = _header_column(_APPEND_HEADERS, headers, len(bodies))
+    if timestamps is None:
+        return _columns_of_records(0, [], b"", column, _APPEND_BODY, bodies)
+    if None in timestamps:
+        return _append_records_one_by_one(bodies, headers, timestamps)
     given: Sequence[int] = timestamps  # type: ignore[assignment]  # no None is in it
     low, high = min(given), max(given)
     width = varint_width(high)
     if varint_width(low) != width:
         return _append_records_one_by_one(bodies, headers, timestamps)
     numbers, rest = _varints(given, low, high)
-    return _uniform_records(1 + width, numbers, rest, _APPEND_BODY, bodies)
+    return _columns_of_records(1 + width, numbers, rest, column, _APPEND_BODY, bodies)
 
 
 def sequenced_records(
@@ -126,27 +128,18 @@ def sequenced_records(
     """Return the `records` field of a ReadBatch."""
     if not bodies:
         return b""
-    if _is_sparse(headers, bodies):
-        return _around(
-            headers,
-            len(bodies),
-            lambda start, stop: sequenced_records(
-                seq_nums[start:stop],
-                timestamps[start:stop],
-                bodies[start:stop],
-                {0: headers[start]} if start in headers else {},
-            ),
-        )
     low, high, early, late = min(seq_nums), max(seq_nums), min(timestamps), max(timestamps)
     width, time_width = varint_width(high), varint_width(late)
     even = low > 0 and varint_width(low) == width
     uneven_at = 1 << 7 * varint_width(low) if low else 1  # the first number whose varint is wider, or not omitted
-    if not even and not headers and low < uneven_at <= high and seq_nums == range(low, high + 1):
+    if not even and low < uneven_at <= high and seq_nums == range(low, high + 1):
         cut = uneven_at - low
-        return sequenced_records(seq_nums[:cut], timestamps[:cut], bodies[:cut], {}) + sequenced_records(
-            seq_nums[cut:], timestamps[cut:], bodies[cut:], {}
+        before = {index: some for index, some in headers.items() if index < cut}
+        after = {index - cut: some for index, some in headers.items() if index >= cut}
+        return sequenced_records(seq_nums[:cut], timestamps[:cut], bodies[:cut], before) + sequenced_records(
+            seq_nums[cut:], timestamps[cut:], bodies[cut:], after
         )
-    if headers or not even or not early or varint_width(early) != time_width:
+    if not even or not early or varint_width(early) != time_width:
         return _sequenced_records_one_by_one(seq_nums, timestamps, bodies, headers)
     numbers, rest = _varints(seq_nums, low, high)
     rest += _TIMESTAMP
@@ -155,7 +148,24 @@ def sequenced_records(
     else:
         times, time_rest = _varints(timestamps, early, late)
         middle = [rest + time + time_rest for time in times]
-    return _uniform_records(2 + width + time_width, numbers, middle, _SEQUENCED_BODY, bodies)
+    column = _header_column(_SEQUENCED_HEADERS, headers, len(bodies))
+    return _columns_of_records(2 + width + time_width, numbers, middle, column, _SEQUENCED_BODY, bodies)
+
+
+def records_size(numbers: int, headers: Sequence[bytes], bodies: Sequence[bytes]) -> int:
+    """Return the bytes of the `records` field of records whose numbers, with their tags, take `numbers` bytes each, and
+    which have one header each, of this content, or none (b"")."""
+    sizes = (map(_field_sizes.__getitem__, map(len, contents)) for contents in (headers, bodies))
+    return sum(map(_record_sizes(numbers).__getitem__, map(add, *sizes)))
+
+
+def common_width(numbers: Sequence[int]) -> int | None:
+    """Return how many bytes each of these numbers takes as a field that is omitted if it is 0; None if they differ."""
+    low, high = min(numbers, default=0), max(numbers, default=0)
+    if not high:
+        return 0
+    width = varint_width(high)
+    return 1 + width if low and varint_width(low) == width else None
 
 
 def uniform_records(data: bytes) -> Columns | None:
@@ -226,17 +236,6 @@ def _varint_at(data: bytes, at: int) -> tuple[int, int]:
     return U64_MAX + 1, at
 
 
-def _is_sparse(headers: Mapping[int, Headers], bodies: Sequence[bytes]) -> bool:
-    """Return whether so few records have headers that the records between them are worth writing as columns."""
-    return bool(headers) and len(bodies) > _SPARSE * len(headers)
-
-
-def _around(headers: Mapping[int, Headers], count: int, write: Callable[[int, int], bytes]) -> bytes:
-    """Return the records, writing each record with headers alone; `write` takes a range of records."""
-    cuts = sorted({0, count, *headers, *(index + 1 for index in headers)})
-    return b"".join(write(start, stop) for start, stop in pairwise(cuts))
-
-
 def _varints(numbers: Sequence[int], low: int, high: int) -> tuple[list[bytes], bytes]:
     """Return the varints, all of one width, of numbers from `low` to `high`: their differing beginnings, and the common
     rest."""
@@ -274,12 +273,29 @@ bare_append_sizes: Final = LengthCache(lambda length: len(_bare_append_head(leng
 """Bytes of an AppendRecord without timestamp and headers in an AppendInput, by body length."""
 
 
+_field_sizes = LengthCache(lambda length: length and 1 + varint_width(length) + length)
+"""Bytes of a field that is omitted if it is empty, by the length of its content."""
+
+
+@cache
+def _record_sizes(width: int) -> LengthCache[int]:
+    """Return a cache, by the bytes that follow its numbers, of the bytes of a record whose numbers take `width`."""
+    return LengthCache(lambda length: 1 + varint_width(width + length) + width + length)
+
+
 @cache
 def _record_heads(width: int) -> LengthCache[bytes]:
-    """Return a cache, by body length, of the head of a record whose numbers take `width` bytes, with the first number's
-    tag."""
-    body = _omittable_heads(_SEQUENCED_BODY)  # both tags are one byte, and only the size counts
-    return LengthCache(lambda length: _RECORDS + varint(width + len(body[length]) + length) + _FIRST_NUMBER)
+    """Return a cache, by the bytes that follow its numbers, of the head of a record whose numbers take `width` bytes
+    (0: it has none), with the first number's tag."""
+    tag = _FIRST_NUMBER if width else b""
+    return LengthCache(lambda length: _RECORDS + varint(width + length) + tag)
+
+
+@cache
+def _bare_record_heads(width: int) -> LengthCache[bytes]:
+    """Return the same by the length of the body of a record without headers."""
+    heads = _record_heads(width)
+    return LengthCache(lambda length: heads[_field_sizes[length]])
 
 
 def _bare_append_records(bodies: Sequence[bytes]) -> bytes:
@@ -289,20 +305,33 @@ def _bare_append_records(bodies: Sequence[bytes]) -> bytes:
     return b"".join(pieces)
 
 
-def _uniform_records(
-    width: int, numbers: Sequence[bytes], middle: bytes | Sequence[bytes], body_tag: bytes, bodies: Sequence[bytes]
+def _columns_of_records(
+    width: int,
+    numbers: Sequence[bytes],
+    middle: bytes | Sequence[bytes],
+    headers: Sequence[bytes] | None,
+    body_tag: bytes,
+    bodies: Sequence[bytes],
 ) -> bytes:
-    """Return records without headers whose numbers, with their tags, all take `width` bytes.
+    """Return records whose numbers, with their tags, all take `width` bytes.
 
-    `numbers` are the first number's varints or their beginnings; `middle` is what follows up to the body's tag.
+    `numbers` are the first number's varints or their beginnings; `middle` is what follows up to the headers, which are
+    None if no record has any.
     """
     lengths = list(map(len, bodies))
+    ends = list(map(_omittable_heads(body_tag).__getitem__, lengths))
+    if headers is None:
+        heads = map(_bare_record_heads(width).__getitem__, lengths)
+    else:
+        ends = list(map(add, headers, ends))
+        heads = map(_record_heads(width).__getitem__, map(add, map(len, ends), lengths))
     pieces: list[bytes] = [middle if isinstance(middle, bytes) else b""] * (5 * len(bodies))
-    pieces[0::5] = map(_record_heads(width).__getitem__, lengths)
-    pieces[1::5] = numbers
+    pieces[0::5] = heads
+    if numbers:
+        pieces[1::5] = numbers
     if not isinstance(middle, bytes):
         pieces[2::5] = middle
-    pieces[3::5] = map(_omittable_heads(body_tag).__getitem__, lengths)
+    pieces[3::5] = ends
     pieces[4::5] = bodies
     return b"".join(pieces)
 
@@ -338,12 +367,36 @@ def _sequenced_records_one_by_one(
     return b"".join(pieces)
 
 
+def _header_column(tag: bytes, headers: Mapping[int, Headers], count: int) -> list[bytes] | None:
+    """Return the header fields of each record, or None if no record has any."""
+    if not headers:
+        return None
+    beginnings = _header_beginnings(tag)
+    column = [b""] * count
+    for index, some in headers.items():
+        name, value = some[0]
+        if len(some) == 1 and len(name) <= _MOST_NAME:  # a call and a join less: 0.6 us instead of 0.8
+            column[index] = beginnings[name, len(value)] + value
+        else:
+            column[index] = _header_fields(tag, some)
+    return column
+
+
 def _header_fields(tag: bytes, headers: Headers) -> bytes:
+    beginnings = _header_beginnings(tag)
     pieces: list[bytes] = []  # joined once: a record may have a third of a million headers
     for name, value in headers:
-        content = _names[len(name)] + name + _values[len(value)] + value
-        pieces += (tag, _lengths[len(content)], content)
+        key = name, len(value)
+        pieces += (beginnings[key] if len(name) <= _MOST_NAME else _header_beginning(tag, *key), value)
     return b"".join(pieces)
 
 
-_names, _values, _lengths = _omittable_heads(_NAME), _omittable_heads(_VALUE), LengthCache(varint)
+def _header_beginning(tag: bytes, name: bytes, length: int) -> bytes:
+    """Return the bytes of a header up to its value of `length` bytes."""
+    beginning = _omittable_head(_NAME, len(name)) + name + _omittable_head(_VALUE, length)
+    return tag + varint(len(beginning) + length) + beginning
+
+
+@cache
+def _header_beginnings(tag: bytes) -> BoundedCache[tuple[bytes, int], bytes]:
+    return BoundedCache(lambda key: _header_beginning(tag, *key))

@@ -76,10 +76,9 @@ def validate(append: Append) -> Commands:
 
 
 def _commands(bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> Commands:
+    marked = sorted(index for index, some in headers.items() if not some[0].name)  # others are no commands
     return [
-        (index, command)
-        for index, some in sorted(headers.items())
-        if (command := parse_command(some, bodies[index])) is not None
+        (index, command) for index in marked if (command := parse_command(headers[index], bodies[index])) is not None
     ]
 
 

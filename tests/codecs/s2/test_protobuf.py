@@ -1,6 +1,7 @@
 """Columns to protobuf bytes and back, held against the protobuf library with the full schema."""
 
 import tracemalloc
+from collections.abc import Iterable
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -43,15 +44,17 @@ STREAM = StreamRef("basin-01", "a/b")
 edges = sorted({max(0, (1 << bits) + d) for bits in (0, *range(7, 64, 7), 41) for d in (-1, 0, 1)} | {U64_MAX})
 u64s = st.sampled_from(edges) | st.integers(0, U64_MAX)
 blobs = st.binary(max_size=6) | st.sampled_from([b"", b"x" * 120, b"y" * 128, b"z" * 16500])
-header_sets = st.lists(st.builds(Header, st.binary(max_size=3), st.binary(max_size=3)), min_size=1, max_size=3).map(
-    tuple
-)
+texts = st.binary(max_size=3) | st.sampled_from([size * b"t" for size in (64, 65, 127, 128, 300)])
+header_sets = st.lists(st.builds(Header, texts, texts), min_size=1, max_size=3).map(tuple)
+single_headers = st.builds(Header, texts, texts).map(lambda header: (header,))
 
 
 @st.composite
 def header_maps(draw: st.DrawFn, count: int) -> dict[int, Headers]:
     if not count or draw(st.booleans()):
         return {}
+    if draw(st.booleans()):  # one on each record, as tracers and the SDKs' benchmark send them
+        return dict(enumerate(draw(st.lists(single_headers, min_size=count, max_size=count))))
     return draw(st.dictionaries(st.integers(0, count - 1), header_sets, max_size=count))
 
 
@@ -232,6 +235,83 @@ def test_golden_answers() -> None:
     assert encode_heartbeat(StreamPosition(3, 1000)).hex() == "1205080310e807"
     batch = RecordBatch(Columns([0], [1000], [b"hi"], {0: (Header(b"k", b"v"),)}))
     assert encode_read_batch(batch).hex() == "0a0f10e8071a060a016b12017622026869"
+
+
+def with_headers(count: int) -> dict[int, Headers]:
+    return {index: (Header(b"trace", b"%08d" % index),) for index in range(count)}
+
+
+@given(st.data())
+def test_no_change_of_a_record_with_a_header_goes_unseen(data: st.DataObject) -> None:
+    """Changed bytes are refused, or read as the library reads them."""
+    count = data.draw(st.integers(1, 4))
+    bodies, times = [b"%03d" % index for index in range(count)], [1000 + index for index in range(count)]
+    append = Append(
+        STREAM, bodies, 0, headers=with_headers(count), timestamps=data.draw(st.sampled_from([None, times]))
+    )
+    columns = Columns(range(300, 300 + count), times, bodies, with_headers(count))
+    likely = st.sampled_from([0, 1, 8, 10, 0x12, 0x1A, 0x22, 127, 128, 0x92])
+    for payload, read in (
+        (bytearray(encode_append_input(append)), append_like_the_library),
+        (bytearray(encode_records(columns)), records_like_the_library),
+    ):
+        for _ in range(data.draw(st.integers(1, 3))):
+            at = data.draw(st.integers(0, len(payload) - 1))
+            change = data.draw(st.sampled_from(["set", "cut", "insert"]))
+            if change == "set":
+                payload[at] = data.draw(likely | st.integers(0, 255))
+            elif change == "cut" and len(payload) > 1:
+                del payload[at]
+            else:
+                payload.insert(at, data.draw(likely))
+        read(bytes(payload))
+
+
+def append_like_the_library(payload: bytes) -> None:
+    try:
+        expected = s2_pb2.AppendInput.FromString(payload).records
+    except DecodeError:
+        assert code_of(payload) is FailureCode.BAD_PROTO
+        return
+    append = decode_append_input(payload, STREAM)
+    times = append.timestamps or [None] * len(append.bodies)
+    assert times == [record.timestamp if record.HasField("timestamp") else None for record in expected]
+    assert append.bodies == [record.body for record in expected]
+    assert append.headers == headers_of(expected)
+    assert append.metered == metered_size(append.bodies, append.headers)
+
+
+def records_like_the_library(payload: bytes) -> None:
+    try:
+        expected = s2_pb2.ReadBatch.FromString(payload).records
+    except DecodeError:
+        with pytest.raises(OperationFailed):
+            decode_records(payload)
+        return
+    columns = decode_records(payload)
+    assert list(columns.seq_nums) == [record.seq_num for record in expected]
+    assert columns.timestamps == [record.timestamp for record in expected]
+    assert columns.bodies == [record.body for record in expected]
+    assert columns.headers == headers_of(expected)
+
+
+def headers_of(records: Iterable[s2_pb2.AppendRecord | s2_pb2.SequencedRecord]) -> dict[int, Headers]:
+    found = {i: tuple(Header(header.name, header.value) for header in r.headers) for i, r in enumerate(records)}
+    return {index: headers for index, headers in found.items() if headers}
+
+
+def test_names_of_any_length_are_not_kept_for_ever() -> None:
+    """What is remembered of headers has a bound, and long names are not remembered at all."""
+    tracemalloc.start()
+    try:
+        for number in range(300):
+            name = b"%065536d" % number
+            append = Append(STREAM, [b"x"], 0, headers={0: (Header(name, b"v"),)})
+            assert decode_append_input(encode_append_input(append), STREAM).headers == append.headers
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 4 << 20
 
 
 # ---- what is easily missed -----------------------------------------------------------------------------------
