@@ -40,8 +40,12 @@ def library_append_decode(payload: bytes) -> object:
 
 def library_batch(columns: Columns) -> bytes:
     message = s2_pb2.ReadBatch()
-    for seq_num, timestamp, body in zip(columns.seq_nums, columns.timestamps, columns.bodies, strict=True):
-        message.records.add(seq_num=seq_num, timestamp=timestamp, body=body)
+    for index, (seq_num, timestamp, body) in enumerate(
+        zip(columns.seq_nums, columns.timestamps, columns.bodies, strict=True)
+    ):
+        record = message.records.add(seq_num=seq_num, timestamp=timestamp, body=body)
+        for name, value in columns.headers.get(index, ()):
+            record.headers.add(name=name, value=value)
     return message.SerializeToString()
 
 
@@ -56,11 +60,13 @@ def works(size: int, count: int) -> dict[str, tuple[Work, Work]]:
     times = list(range(NOW, NOW + count))
     plain = Append(STREAM, bodies, 0)
     timed = Append(STREAM, bodies, 0, timestamps=times)
-    headed = Append(STREAM, bodies, 0, headers={i: (Header(b"trace", b"0123456789"),) for i in range(count)})
+    headers = {i: (Header(b"trace", b"0123456789"),) for i in range(count)}
+    headed = Append(STREAM, bodies, 0, headers=headers)
     steady = Columns(range(100_000, 100_000 + count), [NOW] * count, bodies)
     moving = Columns(range(100_000, 100_000 + count), times, bodies)
     wires = {id(append): memoryview(encode_append_input(append)) for append in (plain, timed, headed)}
-    records = encode_records(moving)
+    heading = Columns(range(100_000, 100_000 + count), times, bodies, headers)
+    records, headed_records = encode_records(moving), encode_records(heading)
 
     def decode(append: Append) -> tuple[Work, Work]:
         wire = wires[id(append)]
@@ -74,7 +80,9 @@ def works(size: int, count: int) -> dict[str, tuple[Work, Work]]:
         "  with timestamps ": (lambda: encode_append_input(timed), lambda: library_append(bodies, times)),
         "encode ReadBatch, one time": (lambda: encode_records(steady), lambda: library_batch(steady)),
         "  times that move": (lambda: encode_records(moving), lambda: library_batch(moving)),
+        "  with a header ": (lambda: encode_records(heading), lambda: library_batch(heading)),
         "decode ReadBatch": (lambda: decode_records(records), lambda: library_batch_decode(records)),
+        "  with a header  ": (lambda: decode_records(headed_records), lambda: library_batch_decode(headed_records)),
     }
 
 

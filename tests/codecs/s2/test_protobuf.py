@@ -301,7 +301,7 @@ def headers_of(records: Iterable[s2_pb2.AppendRecord | s2_pb2.SequencedRecord]) 
 
 
 def test_names_of_any_length_are_not_kept_for_ever() -> None:
-    """What is remembered of headers has a bound, and long names are not remembered at all."""
+    """The memory for names of headers has a bound, and long names are not remembered at all."""
     tracemalloc.start()
     try:
         for number in range(300):
