@@ -329,6 +329,27 @@ def test_empty_headers_are_seen(payload: bytes, headers: dict[int, Headers]) -> 
     assert decode_append_input(payload, STREAM).headers == headers
 
 
+def test_one_records_missing_timestamp_does_not_hide_anothers_empty_header() -> None:
+    """Both are two bytes, so the size of the whole is that of two timestamps and no header."""
+    append_like_the_library(
+        s2_pb2.AppendInput(
+            records=[{"body": b"x"}, {"timestamp": 5, "headers": [{}], "body": b"x"}]
+        ).SerializeToString()
+    )
+    records_like_the_library(
+        s2_pb2.ReadBatch(
+            records=[{"seq_num": 1, "body": b"x"}, {"seq_num": 2, "timestamp": 5, "headers": [{}], "body": b"x"}]
+        ).SerializeToString()
+    )
+
+
+def test_a_long_name_is_not_taken_for_a_short_one() -> None:
+    """Read with a length of one byte, this name would end one byte early, at a byte that looks like the value's tag."""
+    header = Header(b"n" * 127 + b"\x12", b"v" * 17)
+    append = Append(STREAM, [b"x", b"y"], 0, headers={0: (header,), 1: (header,)})
+    assert decode_append_input(encode_append_input(append), STREAM).headers == append.headers
+
+
 def test_a_record_without_any_field_has_an_empty_body() -> None:
     append = decode_append_input(b"\x0a\x00", STREAM)
     assert (append.bodies, append.metered, append.timestamps) == ([b""], 8, None)
