@@ -324,11 +324,13 @@ class Http2Connection(HttpCodec):
         """Write frames of one stream, up to the quantum and its window. Returns the number of bytes."""
         allowed = min(_QUANTUM, self._h2.local_flow_control_window(stream_id))
         written, held = 0, stream.held
+        pieces: list[Buffer] = []
         while stream.unsent and written < allowed:
-            piece = stream.next_piece(allowed - written)
+            pieces.append(stream.next_piece(allowed - written))
+            written += len(pieces[-1])
+        if pieces:
             end = stream.ending and not (stream.unsent or stream.trailers)
-            self._out += data_frames(self._h2, stream_id, piece, end)
-            written += len(piece)
+            self._out += data_frames(self._h2, stream_id, pieces, end)
         self.given += written
         self.held -= held - stream.held
         if stream.unsent:

@@ -3,7 +3,7 @@ errors."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from struct import Struct
 from typing import Final
 
@@ -42,6 +42,7 @@ _MOST_FRAMES: Final = 64
 long as h2 takes for two."""
 _OPEN: Final = frozenset({ConnectionState.CLIENT_OPEN, ConnectionState.SERVER_OPEN})
 _RECEIVING: Final = frozenset({StreamState.OPEN, StreamState.HALF_CLOSED_LOCAL})
+_SENDING: Final = frozenset({StreamState.OPEN, StreamState.HALF_CLOSED_REMOTE})
 _MAX_HEADER_TABLE: Final = 4096
 _SETTINGS: Final = frozenset(int(code) for code in SettingCodes)
 
@@ -287,23 +288,36 @@ def start(role: Role, limits: HttpLimits, frames: OneFrame) -> H2:
     return connection
 
 
-def data_frames(connection: h2.connection.H2Connection, stream_id: int, piece: Buffer, end: bool) -> list[Buffer]:
+def data_frames(
+    connection: h2.connection.H2Connection, stream_id: int, pieces: Sequence[Buffer], end: bool
+) -> list[Buffer]:
     """Return the frames of a piece of body that fits into the window, with or without the stream's end.
 
-    Only the last frame goes through h2, which checks that the stream allows it. h2 copies a body four times and takes
-    10 us a frame; the frames before are slices, not copied, at 0.4 us each. h2 must have nothing to send.
+    h2 sends the stream's last frame, and refuses what the stream does not allow. It copies a body four times and takes
+    10 us a frame; the other frames are slices, not copied, at 0.4 us each. h2 must have nothing to send.
     """
+    stream, limit = connection.streams[stream_id], connection.max_outbound_frame_size
+    if connection.state_machine.state not in _OPEN or stream.state_machine.state not in _SENDING:
+        connection.send_data(stream_id, b"")  # raises its error
+    size = sum(map(len, pieces))
+    left = (size - 1) // limit * limit if end else size
+    connection.outbound_flow_control_window -= left
+    stream.outbound_flow_control_window -= left
     frames: list[Buffer] = []
-    limit = connection.max_outbound_frame_size
-    whole = (len(piece) - 1) // limit * limit
-    if whole:
-        connection.outbound_flow_control_window -= whole
-        connection.streams[stream_id].outbound_flow_control_window -= whole
-        header = _FRAME_HEADER.pack(limit >> 8, limit & 0xFF, 0, 0, stream_id)
+    last: list[Buffer] = []
+    room = 0
+    for piece in pieces:
         view = memoryview(piece)
-        for at in range(0, whole, limit):
-            frames += (header, view[at : at + limit])
-        piece = view[whole:]
-    connection.send_data(stream_id, piece, end_stream=end)  # type: ignore[arg-type]  # it joins what it is given: any buffer will do
-    frames.append(connection.data_to_send())
+        while left and view:
+            if not room:
+                room = min(limit, left)
+                frames.append(_FRAME_HEADER.pack(room >> 8, room & 0xFF, 0, 0, stream_id))
+            part = view[:room]
+            frames.append(part)
+            view, room, left = view[len(part) :], room - len(part), left - len(part)
+        if view:
+            last.append(view)
+    if end:
+        connection.send_data(stream_id, b"".join(last), end_stream=True)
+        frames.append(connection.data_to_send())
     return frames

@@ -1,5 +1,7 @@
 """HTTP/2: flow control, turns, and what is credited when."""
 
+import h2.exceptions
+import pytest
 from hyperframe.frame import (
     DataFrame,
     HeadersFrame,
@@ -22,6 +24,7 @@ from support.http.h2_frames import (
 from support.http.story import pull, said
 
 from penstock_codecs.http import Body, Credit, Data, End, HttpLimits, Reset, ResponseHead
+from penstock_codecs.http.h2_frames import data_frames
 
 # ---- flow control ------------------------------------------------------------------------------------------------
 
@@ -105,6 +108,27 @@ def test_no_byte_is_lost_or_sent_beyond_the_window(sizes: list[int], windows: li
         assert got == body[:allowed]
     assert got == body
     assert ended
+
+
+def test_parts_of_a_body_share_its_frames() -> None:
+    """A part that does not fill its frame makes none of its own."""
+    codec = started(headers(1, GET, "END_STREAM"))
+    parts = [b"head", b"x" * 40_000, b"next", b"y" * 20_000]
+    answer(codec, 1, *parts)
+    frames = [frame for frame in parse(said(codec)) if isinstance(frame, DataFrame)]
+    assert [len(frame.data) for frame in frames] == [16_384] * 3 + [60_008 - 3 * 16_384]
+    assert body_of(frames, 1) == b"".join(parts)
+    assert not any(frame.flags for frame in frames)
+
+
+def test_h2_refuses_what_a_stream_does_not_allow() -> None:
+    codec = started(headers(1, GET))
+    answer(codec, 1, b"all", end=True)
+    said(codec)
+    window = codec._h2.outbound_flow_control_window
+    with pytest.raises(h2.exceptions.ProtocolError):
+        data_frames(codec._h2, 1, [b"more"], False)
+    assert codec._h2.outbound_flow_control_window == window
 
 
 def test_streams_take_turns_and_a_blocked_one_blocks_no_other() -> None:
