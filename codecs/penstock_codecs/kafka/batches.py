@@ -307,9 +307,9 @@ class BatchHeader(NamedTuple):
     records: int
 
 
-def header_of(batch: bytes) -> BatchHeader:
-    """Return the header of a whole batch."""
-    return BatchHeader._make(_BODY.unpack_from(batch, _HEAD.size))
+def header_of(data: bytes, at: int = 0) -> BatchHeader:
+    """Return the header of the whole batch that begins at this place."""
+    return BatchHeader._make(_BODY.unpack_from(data, at + _HEAD.size))
 
 
 def numbered(batch: bytes, base_offset: int) -> bytes:

@@ -7,7 +7,7 @@ that nothing damaged is stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -84,22 +84,24 @@ def as_producer(payload: bytes, producer_id: int, producer_epoch: int, base_sequ
     return numbered(resealed(payload, header._replace(**own)), 0)
 
 
-def compression_of(payload: bytes) -> KafkaCompression:
-    """Return the compression of one kept batch."""
-    return KafkaCompression(header_of(payload).attributes & 0x07)
+def compression_of(payload: bytes, at: int = 0) -> KafkaCompression:
+    """Return the compression of the kept batch that begins at this place."""
+    return KafkaCompression(header_of(payload, at).attributes & 0x07)
 
 
 def leading(pieces: Sequence[bytes], max_bytes: int, *, least: int) -> tuple[list[bytes], int]:
     """Return the first batches in `pieces` that have at most `max_bytes` together, but at least `least` of them, and
-    how many records these have."""
+    how many records these have. Pieces of which all batches are wanted are not copied."""
     found: list[bytes] = []
-    records = 0
-    for data in _each(pieces):
-        max_bytes -= len(data)
-        if max_bytes < 0 and len(found) >= least:
-            break
-        found.append(data)
-        records += header_of(data).records
+    batches = records = 0
+    for piece in pieces:
+        for start, end in whole_batches(piece):
+            max_bytes -= end - start
+            if max_bytes < 0 and batches >= least:
+                return ([*found, piece[:start]] if start else found), records
+            batches += 1
+            records += header_of(piece, start).records
+        found.append(piece)
     return found, records
 
 
@@ -109,12 +111,10 @@ def kept_in(records: RecordBatch, *, zstd: bool) -> Sequence[bytes] | None:
     wire = records.wire
     if wire is None or wire.encoding != KAFKA_BATCHES:
         return None
-    if not zstd and any(compression_of(data) is KafkaCompression.ZSTD for data in _each(wire.pieces)):
+    if not zstd and any(
+        compression_of(piece, start) is KafkaCompression.ZSTD
+        for piece in wire.pieces
+        for start, _ in whole_batches(piece)
+    ):
         return None
     return wire.pieces
-
-
-def _each(pieces: Sequence[bytes]) -> Iterator[bytes]:
-    for piece in pieces:
-        for start, end in whole_batches(piece):
-            yield piece[start:end]
