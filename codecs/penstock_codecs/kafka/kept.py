@@ -43,7 +43,8 @@ KAFKA_BATCHES: Final = "kafka.batches"
 MOST_KEPT: Final = 64 * MIB
 """Most bytes of a kept batch once it is decompressed: the most that `max_batch_bytes` of a listener allows."""
 
-_KNOWN: Final = 0x07 | APPEND_TIME | TRANSACTIONAL
+_COMPRESSION: Final = 0x07
+_KNOWN: Final = _COMPRESSION | APPEND_TIME | TRANSACTIONAL
 """The attributes of kept batches: also the compression."""
 
 
@@ -84,9 +85,9 @@ def as_producer(payload: bytes, producer_id: int, producer_epoch: int, base_sequ
     return numbered(resealed(payload, header._replace(**own)), 0)
 
 
-def compression_of(payload: bytes, at: int = 0) -> KafkaCompression:
-    """Return the compression of the kept batch that begins at this place."""
-    return KafkaCompression(header_of(payload, at).attributes & 0x07)
+def compression_of(payload: bytes) -> KafkaCompression:
+    """Return the compression of one kept batch."""
+    return KafkaCompression(header_of(payload).attributes & _COMPRESSION)
 
 
 def leading(pieces: Sequence[bytes], max_bytes: int, *, least: int) -> tuple[list[bytes], int]:
@@ -111,10 +112,7 @@ def kept_in(records: RecordBatch, *, zstd: bool) -> Sequence[bytes] | None:
     wire = records.wire
     if wire is None or wire.encoding != KAFKA_BATCHES:
         return None
-    if not zstd and any(
-        compression_of(piece, start) is KafkaCompression.ZSTD
-        for piece in wire.pieces
-        for start, _ in whole_batches(piece)
-    ):
+    attributes = (header_of(piece, at).attributes for piece in wire.pieces for at, _ in whole_batches(piece))
+    if not zstd and any(some & _COMPRESSION == KafkaCompression.ZSTD.value for some in attributes):
         return None
     return wire.pieces
