@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fpenstock_proto/s2_columns.proto\x12\x16penstock.s2.columns.v1\"4\n\x0eStreamPosition\x12\x0f\n\x07seq_num\x18\x01 \x01(\x04\x12\x11\n\ttimestamp\x18\x02 \x01(\x04\"d\n\x0c\x41ppendRecord\x12\x16\n\ttimestamp\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x14\n\x07headers\x18\x02 \x01(\x0cH\x01\x88\x01\x01\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\x42\x0c\n\n_timestampB\n\n\x08_headers\"\xa0\x01\n\x0b\x41ppendInput\x12\x35\n\x07records\x18\x01 \x03(\x0b\x32$.penstock.s2.columns.v1.AppendRecord\x12\x1a\n\rmatch_seq_num\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x1a\n\rfencing_token\x18\x03 \x01(\tH\x01\x88\x01\x01\x42\x10\n\x0e_match_seq_numB\x10\n\x0e_fencing_token\"e\n\x0fSequencedRecord\x12\x0f\n\x07seq_num\x18\x01 \x01(\x04\x12\x11\n\ttimestamp\x18\x02 \x01(\x04\x12\x14\n\x07headers\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x42\n\n\x08_headers\"\x89\x01\n\tReadBatch\x12\x38\n\x07records\x18\x01 \x03(\x0b\x32\'.penstock.s2.columns.v1.SequencedRecord\x12\x39\n\x04tail\x18\x02 \x01(\x0b\x32&.penstock.s2.columns.v1.StreamPositionH\x00\x88\x01\x01\x42\x07\n\x05_tailb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fpenstock_proto/s2_columns.proto\x12\x16penstock.s2.columns.v1\"4\n\x0eStreamPosition\x12\x0f\n\x07seq_num\x18\x01 \x01(\x04\x12\x11\n\ttimestamp\x18\x02 \x01(\x04\"d\n\x0c\x41ppendRecord\x12\x16\n\ttimestamp\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x14\n\x07headers\x18\x02 \x01(\x0cH\x01\x88\x01\x01\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\x42\x0c\n\n_timestampB\n\n\x08_headers\"\xa0\x01\n\x0b\x41ppendInput\x12\x35\n\x07records\x18\x01 \x03(\x0b\x32$.penstock.s2.columns.v1.AppendRecord\x12\x1a\n\rmatch_seq_num\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x1a\n\rfencing_token\x18\x03 \x01(\tH\x01\x88\x01\x01\x42\x10\n\x0e_match_seq_numB\x10\n\x0e_fencing_token\"e\n\x0fSequencedRecord\x12\x0f\n\x07seq_num\x18\x01 \x01(\x04\x12\x11\n\ttimestamp\x18\x02 \x01(\x04\x12\x14\n\x07headers\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x42\n\n\x08_headers\"\x89\x01\n\tReadBatch\x12\x38\n\x07records\x18\x01 \x03(\x0b\x32\'.penstock.s2.columns.v1.SequencedRecord\x12\x39\n\x04tail\x18\x02 \x01(\x0b\x32&.penstock.s2.columns.v1.StreamPositionH\x00\x88\x01\x01\x42\x07\n\x05_tail\"&\n\x13\x41ppendRecordHeaders\x12\x0f\n\x07headers\x18\x02 \x03(\x0c\"R\n\x12\x41ppendInputHeaders\x12<\n\x07records\x18\x01 \x03(\x0b\x32+.penstock.s2.columns.v1.AppendRecordHeaders\")\n\x16SequencedRecordHeaders\x12\x0f\n\x07headers\x18\x03 \x03(\x0c\"S\n\x10ReadBatchHeaders\x12?\n\x07records\x18\x01 \x03(\x0b\x32..penstock.s2.columns.v1.SequencedRecordHeadersb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,4 +41,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SEQUENCEDRECORD']._serialized_end=479
   _globals['_READBATCH']._serialized_start=482
   _globals['_READBATCH']._serialized_end=619
+  _globals['_APPENDRECORDHEADERS']._serialized_start=621
+  _globals['_APPENDRECORDHEADERS']._serialized_end=659
+  _globals['_APPENDINPUTHEADERS']._serialized_start=661
+  _globals['_APPENDINPUTHEADERS']._serialized_end=743
+  _globals['_SEQUENCEDRECORDHEADERS']._serialized_start=745
+  _globals['_SEQUENCEDRECORDHEADERS']._serialized_end=786
+  _globals['_READBATCHHEADERS']._serialized_start=788
+  _globals['_READBATCHHEADERS']._serialized_end=871
 # @@protoc_insertion_point(module_scope)

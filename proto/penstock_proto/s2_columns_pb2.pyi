@@ -53,3 +53,27 @@ class ReadBatch(_message.Message):
     records: _containers.RepeatedCompositeFieldContainer[SequencedRecord]
     tail: StreamPosition
     def __init__(self, records: _Optional[_Iterable[_Union[SequencedRecord, _Mapping]]] = ..., tail: _Optional[_Union[StreamPosition, _Mapping]] = ...) -> None: ...
+
+class AppendRecordHeaders(_message.Message):
+    __slots__ = ("headers",)
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    headers: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, headers: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class AppendInputHeaders(_message.Message):
+    __slots__ = ("records",)
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    records: _containers.RepeatedCompositeFieldContainer[AppendRecordHeaders]
+    def __init__(self, records: _Optional[_Iterable[_Union[AppendRecordHeaders, _Mapping]]] = ...) -> None: ...
+
+class SequencedRecordHeaders(_message.Message):
+    __slots__ = ("headers",)
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    headers: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, headers: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class ReadBatchHeaders(_message.Message):
+    __slots__ = ("records",)
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    records: _containers.RepeatedCompositeFieldContainer[SequencedRecordHeaders]
+    def __init__(self, records: _Optional[_Iterable[_Union[SequencedRecordHeaders, _Mapping]]] = ...) -> None: ...

@@ -9,7 +9,7 @@ them one after the other are a valid third, since protobuf merges repeated field
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Final, TypeVar
@@ -72,11 +72,6 @@ _SEQ_NUM, _TIMESTAMP, _HEADERS, _BODY = map(attrgetter, ("seq_num", "timestamp",
 _new_header: Callable[[tuple[bytes, bytes]], Header] = partial(tuple.__new__, Header)
 """`Header._make` without a call in Python."""
 
-_RECORDS_TAG: Final = 0x0A
-"""Field 1 of AppendInput and of ReadBatch, length-delimited."""
-_ALONE_BYTES: Final = 65_536
-"""Largest record in bytes that is decoded alone, since that copies it."""
-
 
 # ---- append --------------------------------------------------------------------------------------------------
 
@@ -96,15 +91,10 @@ def decode_append_input(payload: Payload, stream: StreamRef) -> Append:
     match_seq_num = probe.match_seq_num if probe.HasField("match_seq_num") else None
     fencing_token = probe.fencing_token if probe.HasField("fencing_token") else None
     size = len(payload) - len(_conditions(match_seq_num, fencing_token))
-    bare_size = _bare_size(bodies)
-    if bare_size == size:
+    if _bare_size(bodies) == size:
         metered = 8 * len(bodies) + sum(map(len, bodies))
     else:
-        first = _first_alone(bodies, payload, size - bare_size)
-        if first is None:
-            headers, timestamps = _extras(records, bodies, payload, size)
-        else:
-            headers, timestamps = _extras_of_first(first, len(bodies))
+        headers, timestamps = _extras(records, bodies, payload, size)
         metered = metered_size(bodies, headers)
     return Append(
         stream,
@@ -126,23 +116,6 @@ def _bare_size(bodies: list[bytes]) -> int:
     return sum(map(bare_append_sizes.__getitem__, map(len, bodies)))
 
 
-def _first_alone(bodies: list[bytes], payload: Payload, more: int) -> s2_pb2.AppendRecord | None:
-    """Return the first record if it alone has all of the `more` bytes that are more than `_bare_size`, as in each
-    append of the pipeline's sink; else None. The other records are not inspected."""
-    place = _first(payload)
-    if place is None or place[1] != bare_append_sizes[len(bodies[0])] + more:
-        return None
-    return _parse(s2_pb2.AppendRecord, memoryview(payload)[slice(*place)])
-
-
-def _extras_of_first(first: s2_pb2.AppendRecord, count: int) -> tuple[dict[int, Headers], list[int | None] | None]:
-    """Return headers and timestamps if only the first record has any."""
-    if 2 * len(first.headers) > S2_MAX_BATCH_BYTES:
-        raise fail(FailureCode.INVALID, "record batch must not exceed a metered size of 1 MiB")
-    headers = {0: _headers(first)} if first.headers else {}
-    return headers, [first.timestamp, *[None] * (count - 1)] if first.HasField("timestamp") else None
-
-
 def _extras(
     records: list[columns_pb2.AppendRecord], bodies: list[bytes], payload: Payload, size: int
 ) -> tuple[dict[int, Headers], Sequence[int | None] | None]:
@@ -153,14 +126,11 @@ def _extras(
     if width is not None and records_size(width, contents, bodies) == size:  # so there is no other header
         return _single_headers(contents), numbers if width else None
     timestamps = [record.timestamp if record.HasField("timestamp") else None for record in records]
-    headers: dict[int, Headers] = {}
-    if with_headers := [index for index, record in enumerate(records) if record.HasField("headers")]:
-        full = list(_parse(s2_pb2.AppendInput, payload).records)  # once: indexing makes an object each time
-        if 2 * sum(len(full[index].headers) for index in with_headers) > S2_MAX_BATCH_BYTES:
-            raise fail(FailureCode.INVALID, "record batch must not exceed a metered size of 1 MiB")
-        headers = {index: _headers(full[index]) for index in with_headers}
     given = timestamps.count(None) < len(timestamps)
-    return headers, timestamps if given else None
+    several = [record.headers for record in _parse(columns_pb2.AppendInputHeaders, payload).records]
+    if 2 * sum(map(len, several)) > S2_MAX_BATCH_BYTES:
+        raise fail(FailureCode.INVALID, "record batch must not exceed a metered size of 1 MiB")
+    return _several_headers(several), timestamps if given else None
 
 
 def encode_append_input(append: Append) -> bytes:
@@ -267,14 +237,13 @@ def _columns(probe: columns_pb2.ReadBatch, payload: Payload) -> Columns:
     timestamps: list[int] = list(map(_TIMESTAMP, records))
     contents: list[bytes] = list(map(_HEADERS, records))
     bodies: list[bytes] = list(map(_BODY, records))
-    headers: dict[int, Headers] = {}
     width, time_width = common_width(seq_nums), common_width(timestamps)
     size = len(payload) - (len(encode_heartbeat(_to_position(probe.tail))) if probe.HasField("tail") else 0)
     if width is not None and time_width is not None and records_size(width + time_width, contents, bodies) == size:
         headers = _single_headers(contents)  # there is no other header
-    elif with_headers := [index for index, record in enumerate(records) if record.HasField("headers")]:
-        full = list(_parse(s2_pb2.ReadBatch, payload).records)
-        headers = {index: _headers(full[index]) for index in with_headers}
+    else:
+        several = _parse(columns_pb2.ReadBatchHeaders, payload).records
+        headers = _several_headers(record.headers for record in several)
     first = seq_nums[0] if seq_nums else 0
     dense = range(first, first + len(seq_nums))
     return Columns(dense if seq_nums == list(dense) else seq_nums, timestamps, bodies, headers)
@@ -293,31 +262,23 @@ def _to_position(position: s2_pb2.StreamPosition | columns_pb2.StreamPosition) -
     return StreamPosition(position.seq_num, position.timestamp)
 
 
-def _first(payload: Payload) -> tuple[int, int] | None:
-    """Return start and end of the record at the beginning of a batch; None if it is large, or if there is none."""
-    if not payload or payload[0] != _RECORDS_TAG:
-        return None
-    length = 0
-    for position, byte in enumerate(memoryview(payload)[1:4], 1):
-        length |= (byte & 127) << 7 * (position - 1)
-        if byte < 128:
-            return (position + 1, position + 1 + length) if length <= _ALONE_BYTES else None
-    return None
+def _several_headers(contents: Iterable[Sequence[bytes]]) -> dict[int, Headers]:
+    """Return the headers of records, of this content."""
+    return {index: tuple(map(_header, some)) for index, some in enumerate(contents) if some}
 
 
 def _single_headers(contents: Sequence[bytes]) -> dict[int, Headers]:
     """Return the headers of records that have one each, of this content, or none (b"")."""
-    headers: dict[int, Headers] = {}
-    for index, content in enumerate(contents):
-        if content:
-            beginning = content[: content[1] + 4] if len(content) > 1 else content
-            name, size = _header_beginnings[beginning]
-            if size == len(content):
-                headers[index] = (_new_header((name, content[len(beginning) :])),)
-            else:
-                header = _parse(s2_pb2.Header, content)
-                headers[index] = (Header(header.name, header.value),)
-    return headers
+    return {index: (_header(content),) for index, content in enumerate(contents) if content}
+
+
+def _header(content: bytes) -> Header:
+    beginning = content[: content[1] + 4] if len(content) > 1 else content
+    name, size = _header_beginnings[beginning]
+    if size == len(content):
+        return _new_header((name, content[len(beginning) :]))
+    header = _parse(s2_pb2.Header, content)
+    return Header(header.name, header.value)
 
 
 def _header_beginning(beginning: bytes) -> tuple[bytes, int]:
@@ -331,10 +292,6 @@ def _header_beginning(beginning: bytes) -> tuple[bytes, int]:
 
 
 _header_beginnings: Final = BoundedCache(_header_beginning)
-
-
-def _headers(record: s2_pb2.AppendRecord | s2_pb2.SequencedRecord) -> Headers:
-    return tuple([Header(header.name, header.value) for header in record.headers])
 
 
 def _parse(message: type[M], payload: Payload) -> M:
