@@ -29,7 +29,7 @@ from penstock.store.wal import sync, sync_directory
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.limits import MIB
 
-__all__ = ["BatchParameters", "OpenPayloads", "PayloadFiles", "Place", "clean_up"]
+__all__ = ["BatchParameters", "OpenPayloads", "PayloadFiles", "Place", "clean_up", "refuse_without_database"]
 
 FILE_BYTES: Final = 256 * MIB
 """Bytes after which new payloads go to the next file."""
@@ -217,6 +217,16 @@ class OpenPayloads:
         """Close the files."""
         while self._files:
             os.close(self._files.popitem()[1])
+
+
+def refuse_without_database(directory: Path) -> None:
+    """Raise CannotStart if there are files of payloads in the directory of a new database: it is not theirs, and
+    `clean_up` would remove them."""
+    if numbers := sorted(_files(directory)):
+        raise CannotStart(
+            f"{directory} has files of payloads ({_name_of(numbers[0])}), but the database that knows them is missing:"
+            " bring it back, or move them away"
+        )
 
 
 def clean_up(db: sqlite3.Connection, directory: Path) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.core.errors import CannotStart
-from penstock.store.payload_files import OpenPayloads, Place
+from penstock.store.payload_files import OpenPayloads, Place, refuse_without_database
 from penstock.store.wal import rewrite_log, sync_directory
 
 __all__ = [
@@ -217,6 +217,7 @@ def _prepare(path: Path) -> None:
         if _pragma(db, "application_id") == _pragma(db, "user_version") == 0:
             if db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
                 raise CannotStart(f"{path} is the database of another application")
+            refuse_without_database(path.parent)
             db.execute(f"PRAGMA page_size={PAGE_BYTES}")
             db.execute(f"PRAGMA application_id={APPLICATION_ID}")
         elif _pragma(db, "application_id") != APPLICATION_ID:

@@ -384,6 +384,27 @@ async def test_a_file_in_which_nothing_is_left_is_removed_at_the_start(
             assert back._store._look_ups.execute("SELECT live FROM payload_files").fetchall() == []
 
 
+async def test_files_without_their_database_are_not_removed(
+    settings: EmbeddedSettings, wall: Wall, small_files: None
+) -> None:
+    async with opened(settings, wall, STREAM) as back:
+        await back.perform(appending(body(0)))
+    names = file_names(settings.directory)
+    aside = settings.directory / "aside"
+    aside.mkdir()
+    for file in settings.directory.glob(f"{FILE_NAME}*"):
+        file.rename(aside / file.name)
+    for _ in range(2):
+        with pytest.raises(CannotStart, match=r"has files of payloads \(penstock-00000001\.payloads\)"):
+            async with open_embedded(settings, wall):
+                raise AssertionError("opened")
+    assert names and file_names(settings.directory) == names
+    for file in aside.iterdir():
+        file.replace(settings.directory / file.name)
+    async with opened(settings, wall) as back:
+        assert await from_disk(back) == [body(0)]
+
+
 async def test_a_store_without_one_of_its_files_does_not_start(
     settings: EmbeddedSettings, wall: Wall, small_files: None
 ) -> None:
