@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from heapq import heappop, heappush
 from time import perf_counter
 from typing import Final, Protocol
@@ -169,6 +169,22 @@ class FollowingSession:
             if self._begun and not self._session.behind():
                 return self._session.tail()
         raise OperationFailed(SHUTTING_DOWN)
+
+    async def deliver(
+        self,
+        send: Callable[[list[bytes]], Awaitable[None]],
+        encode: Callable[[RecordBatch | StreamPosition], list[bytes]],
+    ) -> None:
+        """Send all that `next` returns, encoded, until its end, and with a batch those that are in memory. Raises as
+        `next`, and OperationFailed for a damaged batch, once all before it is sent."""
+        while (event := await self.next()) is not None:
+            pieces = encode(event)
+            try:
+                for batch in self.more(event):
+                    pieces += encode(batch)
+            finally:
+                await send(pieces)
+            del event, pieces  # not to be kept while waiting for the next
 
     def more(self, first: RecordBatch | StreamPosition) -> Iterator[RecordBatch]:
         """Yield the batches after `first` that are in memory, as far as there is room to send them with it.

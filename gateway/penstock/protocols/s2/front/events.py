@@ -14,7 +14,7 @@ from penstock.observe.metrics.meters import PROTOCOL
 from penstock.protocols.s2.front.call import S2Call
 from penstock.protocols.s2.front.parameters import read_of
 from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import U64_MAX, StreamPosition
+from penstock_codecs.model import U64_MAX, RecordBatch, StreamPosition
 from penstock_codecs.operations import FromSeqNum, Read
 from penstock_codecs.sse import DIALECTS, BatchEvent, Done, ErrorEvent, EventId, EventStreamServer, Ping
 
@@ -47,20 +47,13 @@ class EventStreams:
             follower = FollowingSession(
                 session,
                 call.exchange,
-                lambda tail: call.exchange.send_now(lambda: _ping(codec, tail)),
+                lambda tail: call.exchange.send_now(lambda: _encoded(codec, tail)),
                 self._heartbeats,
                 call.settings.heartbeat_seconds,
                 self._draining,
             )
             try:
-                while (event := await follower.next()) is not None:
-                    pieces = _ping(codec, event) if isinstance(event, StreamPosition) else codec.send(BatchEvent(event))
-                    try:
-                        for batch in follower.more(event):
-                            pieces += codec.send(BatchEvent(batch))
-                    finally:  # before the error of a damaged batch, too
-                        await call.exchange.send(pieces)
-                    del event, pieces  # not to be kept while waiting for the next
+                await follower.deliver(call.exchange.send, lambda event: _encoded(codec, event))
                 await call.exchange.send(codec.send(Done()))
             except OperationFailed as error:
                 # Also for a drain: an EventSource reconnects in any case, but S2's TypeScript client takes an answer
@@ -70,8 +63,10 @@ class EventStreams:
             await call.exchange.finish()
 
 
-def _ping(codec: EventStreamServer, tail: StreamPosition) -> list[bytes]:
-    return codec.send(Ping(time.time_ns() // 1_000_000, tail))
+def _encoded(codec: EventStreamServer, event: RecordBatch | StreamPosition) -> list[bytes]:
+    if isinstance(event, RecordBatch):
+        return codec.send(BatchEvent(event))
+    return codec.send(Ping(time.time_ns() // 1_000_000, event))
 
 
 def _resume(read: Read, last: EventId) -> Read:

@@ -55,14 +55,7 @@ class S2SSessions:
                 self._draining,
             )
             try:
-                while (event := await follower.next()) is not None:
-                    pieces = self._encoded(codec, event)
-                    try:
-                        for batch in follower.more(event):
-                            pieces += self._encoded(codec, batch)
-                    finally:  # before the error of a damaged batch, too
-                        await call.exchange.send(pieces)
-                    del event, pieces  # not to be kept while waiting for the next
+                await follower.deliver(call.exchange.send, lambda event: self._encoded(codec, event))
             except OperationFailed as error:
                 count_error(error.failure.code)
                 await call.exchange.send(codec.send(error.failure))
