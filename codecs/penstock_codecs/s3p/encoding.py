@@ -99,20 +99,27 @@ def _in_runs(reply: Records) -> bytes | None:
     """Encode records with few timestamps: identifiers of one run differ in the digits behind the hyphen alone. Return
     None if those are not consecutive. CPU us a record: 0.08 instead of 0.17."""
     timestamps, seqs, count = reply.timestamps, reply.seqs, len(reply.bodies)
-    parts: list[bytes] = [b""] * (4 * count + 2)
-    parts[0] = b"*%d" % (2 * count)
+    heads: list[bytes] = []
+    digits: list[bytes] = []
+    numbers: list[int] = []
     for start, stop in equal_runs(timestamps):
         first, last = seqs[start], seqs[stop - 1]
-        if last >= len(_DIGITS) or list(seqs[start:stop]) != list(range(first, last + 1)):
+        if last >= len(_DIGITS):
             return None
+        numbers += range(first, last + 1)
+        digits += _DIGITS[first : last + 1]
         beginning = b"%d-" % timestamps[start]
-        while start < stop:
+        while first <= last:
             width = len(_DIGITS[first])
-            end = min(stop, start + 10**width - first)
-            head = b"\r\n$%d\r\n%b" % (len(beginning) + width, beginning)
-            parts[4 * start + 1 : 4 * end + 1 : 4] = [head] * (end - start)
-            parts[4 * start + 2 : 4 * end + 2 : 4] = _DIGITS[first : first + end - start]
-            start, first = end, first + end - start
+            end = min(last + 1, 10**width)
+            heads += [b"\r\n$%d\r\n%b" % (len(beginning) + width, beginning)] * (end - first)
+            first = end
+    if numbers != list(seqs):
+        return None
+    parts: list[bytes] = [b""] * (4 * count + 2)
+    parts[0] = b"*%d" % (2 * count)
+    parts[1:-1:4] = heads
+    parts[2:-1:4] = digits
     parts[3:-1:4] = map(_HEADERS.__getitem__, map(len, reply.bodies))
     parts[4:-1:4] = reply.bodies
     parts[-1] = b"\r\n"
