@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from typing import Final, NamedTuple, Self
 
 from msgspec import Struct, field
@@ -37,6 +37,7 @@ __all__ = [
     "equal_runs",
     "id_at",
     "is_command",
+    "long_runs",
     "metered_size",
     "next_record_id",
 ]
@@ -141,6 +142,17 @@ def equal_runs(timestamps: Sequence[int]) -> Iterator[tuple[int, int]]:
         stop = bisect_right(timestamps, timestamps[start], start)
         yield start, stop
         start = stop
+
+
+_LONG_RUN: Final = 8
+
+
+def long_runs(timestamps: Sequence[int]) -> list[tuple[int, int]] | None:
+    """Return the runs of equal timestamps; None if they have fewer than eight records on average, since encoding them
+    one by one is faster then."""
+    most = len(timestamps) // _LONG_RUN
+    runs = list(islice(equal_runs(timestamps), most + 1))
+    return runs if len(runs) <= most else None
 
 
 def id_at(timestamps: Sequence[int], first_id: RecordId, index: int) -> RecordId:
