@@ -145,14 +145,16 @@ def equal_runs(timestamps: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 _LONG_RUN: Final = 8
+"""Mean number of records with one timestamp from which on encoding them in runs is the faster way."""
 
 
 def long_runs(timestamps: Sequence[int]) -> list[tuple[int, int]] | None:
-    """Return the runs of equal timestamps; None if they have fewer than eight records on average, since encoding them
-    one by one is faster then."""
+    """Return `equal_runs` if they are long on average, else None; also None if timestamps fall, as they must not."""
     most = len(timestamps) // _LONG_RUN
     runs = list(islice(equal_runs(timestamps), most + 1))
-    return runs if len(runs) <= most else None
+    if len(runs) > most or any(timestamps[start:stop].count(timestamps[start]) < stop - start for start, stop in runs):
+        return None
+    return runs
 
 
 def id_at(timestamps: Sequence[int], first_id: RecordId, index: int) -> RecordId:
