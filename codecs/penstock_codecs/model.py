@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from typing import Final, NamedTuple, Self
 
 from msgspec import Struct, field
@@ -37,6 +37,7 @@ __all__ = [
     "equal_runs",
     "id_at",
     "is_command",
+    "long_runs",
     "metered_size",
     "next_record_id",
 ]
@@ -141,6 +142,19 @@ def equal_runs(timestamps: Sequence[int]) -> Iterator[tuple[int, int]]:
         stop = bisect_right(timestamps, timestamps[start], start)
         yield start, stop
         start = stop
+
+
+_LONG_RUN: Final = 8
+"""Mean number of records with one timestamp from which on encoding them in runs is the faster way."""
+
+
+def long_runs(timestamps: Sequence[int]) -> list[tuple[int, int]] | None:
+    """Return `equal_runs` if they are long on average, else None; also None if timestamps fall, as they must not."""
+    most = len(timestamps) // _LONG_RUN
+    runs = list(islice(equal_runs(timestamps), most + 1))
+    if len(runs) > most or any(timestamps[start:stop].count(timestamps[start]) < stop - start for start, stop in runs):
+        return None
+    return runs
 
 
 def id_at(timestamps: Sequence[int], first_id: RecordId, index: int) -> RecordId:

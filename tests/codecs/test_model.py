@@ -15,6 +15,7 @@ from penstock_codecs.model import (
     StreamPosition,
     equal_runs,
     is_command,
+    long_runs,
     metered_size,
     next_record_id,
 )
@@ -79,6 +80,17 @@ def test_runs_of_equal_timestamps(timestamps: list[int]) -> None:
     runs = list(equal_runs(timestamps))
     assert [timestamps[start] for start, _ in runs] == sorted(set(timestamps))
     assert [timestamp for start, stop in runs for timestamp in [timestamps[start]] * (stop - start)] == timestamps
+
+
+@given(st.lists(st.integers(0, 4), max_size=80), st.booleans())
+def test_long_runs_have_one_timestamp_each(timestamps: list[int], ordered: bool) -> None:
+    if ordered:
+        timestamps = sorted(timestamps)
+    runs = long_runs(timestamps)
+    if runs is not None:
+        assert [timestamps[start] for start, stop in runs for _ in range(start, stop)] == timestamps
+    if ordered:
+        assert (runs is not None) == (len(timestamps) >= 8 * len(set(timestamps)))
 
 
 @pytest.mark.parametrize(

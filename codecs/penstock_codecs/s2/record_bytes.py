@@ -12,12 +12,14 @@ about the library's cost.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from itertools import pairwise
 from operator import add
+from struct import Struct
 from typing import Final, TypeVar
 
+from penstock_codecs.limits import S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import U64_MAX, Columns, Headers
 
 __all__ = [
@@ -56,6 +58,9 @@ _TABLE_BITS: Final = 14
 _MASK: Final = (1 << _TABLE_BITS) - 1
 _WHOLE = [bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(1 << _TABLE_BITS)]
 """The varints of all numbers of up to 14 bits."""
+_LOW_WHOLE: Final = bytes(range(128))
+_LOW: Final = bytes(range(128, 256)) * (S2_MAX_BATCH_RECORDS // 128 + 2)
+"""The first bytes of the varints of consecutive numbers: alone, and with others behind them."""
 _CONTINUED = [bytes((n & 127 | 128, n >> 7 | 128)) for n in range(1 << _TABLE_BITS)]
 """The first two bytes of the varints of larger numbers, by their low 14 bits."""
 
@@ -183,7 +188,9 @@ def uniform_records(data: bytes) -> Columns | None:
     first, time_tag = _varint_at(data, seq_tag + 1)
     timestamp, body_tag = _varint_at(data, time_tag + 1)
     length, body = _varint_at(data, body_tag + 1)
-    if rest or count < _FEW or body + length != stride or not 0 < first <= U64_MAX - count or timestamp > U64_MAX:
+    if rest or not _FEW <= count <= S2_MAX_BATCH_RECORDS or body + length != stride:
+        return None
+    if not 0 < first <= U64_MAX - count or timestamp > U64_MAX:
         return None
     if (data[0:1], data[seq_tag : seq_tag + 1]) != (_RECORDS, _FIRST_NUMBER):
         return None
@@ -192,16 +199,13 @@ def uniform_records(data: bytes) -> Columns | None:
     seq_nums = range(first, first + count)
     if not varint_width(first) == varint_width(seq_nums[-1]) == time_tag - seq_tag - 1:
         return None
-    beginnings, _ = _varints(seq_nums, first, seq_nums[-1])
-    spelled, width = b"".join(beginnings), len(beginnings[0])
-    after = seq_tag + 1 + width
 
     def varying(start: int, stop: int) -> list[int]:
         return [at for at in range(start, stop) if data[at::stride] != data[at : at + 1] * count]
 
-    if any(data[seq_tag + 1 + at :: stride] != spelled[at::width] for at in range(width)):
+    if any(data[seq_tag + 1 + at :: stride] != column for at, column in enumerate(_varint_columns(seq_nums))):
         return None
-    if varying(0, seq_tag + 1) or varying(after, time_tag + 1) or varying(body_tag, body):
+    if varying(0, seq_tag + 1) or varying(time_tag, time_tag + 1) or varying(body_tag, body):
         return None
     timestamps = [timestamp] * count
     if some := varying(time_tag + 1, body_tag):
@@ -220,7 +224,28 @@ def uniform_records(data: bytes) -> Columns | None:
             if timestamp > U64_MAX or end != len(text):
                 return None
             timestamps += [timestamp] * (stop - start)
-    return Columns(seq_nums, timestamps, [data[at : at + length] for at in range(body, len(data), stride)])
+    return Columns(seq_nums, timestamps, list(_table(body, length, count).unpack(data)))
+
+
+def _varint_columns(numbers: range) -> Iterator[bytes]:
+    """Yield the bytes at each place of the varints of up to S2_MAX_BATCH_RECORDS consecutive numbers of one width."""
+    width = varint_width(numbers[-1])
+    yield (_LOW if width > 1 else _LOW_WHOLE)[numbers[0] & 127 :][: len(numbers)]
+    for shift in range(7, 7 * width, 7):
+        more = 128 if shift < 7 * (width - 1) else 0
+        column, at = b"", numbers.start
+        while at < numbers.stop:
+            end = min(numbers.stop, ((at >> shift) + 1) << shift)
+            column += bytes([at >> shift & 127 | more]) * (end - at)
+            at = end
+        yield column
+
+
+@lru_cache(maxsize=16)
+def _table(skipped: int, length: int, count: int) -> Struct:
+    """Return what unpacks the last `length` bytes of each row of a table, up to six times as fast as slices. It takes
+    up to 32 KB, and a fourth of the time that it saves, to make."""
+    return Struct(f"{skipped}x{length}s" * count)
 
 
 def _varint_at(data: bytes, at: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock_codecs.failures import LocalProtocolError
-from penstock_codecs.model import U64_MAX, RecordId, equal_runs
+from penstock_codecs.model import U64_MAX, RecordId, long_runs
 from penstock_codecs.s3p.errors import one_line
 from penstock_codecs.s3p.events import (
     FIRST_ID,
@@ -79,15 +79,14 @@ def encode_reply(reply: Reply) -> bytes:
 
 
 _DIGITS: Final = [b"%d" % number for number in range(10_000)]
-_LONG_RUN: Final = 8
-"""Mean number of records with one timestamp from which on `_in_runs` is the faster way."""
 
 
 def _records(reply: Records) -> bytes:
     timestamps, count = reply.timestamps, len(reply.bodies)
     if not len(timestamps) == len(reply.seqs) == count:
         raise LocalProtocolError("the columns of a READ reply differ in length")
-    if count >= _LONG_RUN * len(set(timestamps)) and (encoded := _in_runs(reply)) is not None:
+    runs = long_runs(timestamps)
+    if runs is not None and (encoded := _in_runs(reply, runs)) is not None:
         return encoded
     items: list[bytes] = [b""] * (2 * count)
     items[0::2] = map(b"%d-%d".__mod__, zip(reply.timestamps, reply.seqs, strict=True))
@@ -95,24 +94,31 @@ def _records(reply: Records) -> bytes:
     return _array(items)
 
 
-def _in_runs(reply: Records) -> bytes | None:
+def _in_runs(reply: Records, runs: list[tuple[int, int]]) -> bytes | None:
     """Encode records with few timestamps: identifiers of one run differ in the digits behind the hyphen alone. Return
     None if those are not consecutive. CPU us a record: 0.08 instead of 0.17."""
     timestamps, seqs, count = reply.timestamps, reply.seqs, len(reply.bodies)
+    heads: list[bytes] = []
+    digits: list[bytes] = []
+    numbers: list[int] = []
+    for start, stop in runs:
+        first, last = seqs[start], seqs[stop - 1]
+        if last >= len(_DIGITS):
+            return None
+        numbers += range(first, last + 1)
+        digits += _DIGITS[first : last + 1]
+        beginning = b"%d-" % timestamps[start]
+        while first <= last:
+            width = len(_DIGITS[first])
+            end = min(last + 1, 10**width)
+            heads += [b"\r\n$%d\r\n%b" % (len(beginning) + width, beginning)] * (end - first)
+            first = end
+    if numbers != list(seqs):
+        return None
     parts: list[bytes] = [b""] * (4 * count + 2)
     parts[0] = b"*%d" % (2 * count)
-    for start, stop in equal_runs(timestamps):
-        first, last = seqs[start], seqs[stop - 1]
-        if last >= len(_DIGITS) or list(seqs[start:stop]) != list(range(first, last + 1)):
-            return None
-        beginning = b"%d-" % timestamps[start]
-        while start < stop:
-            width = len(_DIGITS[first])
-            end = min(stop, start + 10**width - first)
-            head = b"\r\n$%d\r\n%b" % (len(beginning) + width, beginning)
-            parts[4 * start + 1 : 4 * end + 1 : 4] = [head] * (end - start)
-            parts[4 * start + 2 : 4 * end + 2 : 4] = _DIGITS[first : first + end - start]
-            start, first = end, first + end - start
+    parts[1:-1:4] = heads
+    parts[2:-1:4] = digits
     parts[3:-1:4] = map(_HEADERS.__getitem__, map(len, reply.bodies))
     parts[4:-1:4] = reply.bodies
     parts[-1] = b"\r\n"

@@ -404,6 +404,12 @@ def test_records_with_few_timestamps_are_encoded_as_any_others(
     assert encoded == b'{"records":%b}' % orjson.dumps(expected)
 
 
+def test_records_whose_timestamps_fall_keep_them() -> None:
+    timestamps = [5, *range(1, 5), *[5] * 40]
+    encoded = encode_read_batch(RecordBatch(Columns(range(1, 46), timestamps, [b"a"] * 45)), RAW)
+    assert [record["timestamp"] for record in json.loads(encoded)["records"]] == timestamps
+
+
 def test_a_character_cut_between_two_bodies_is_no_text() -> None:
     whole = "é".encode()
     columns = Columns(range(1, 21), [7] * 20, [b"a", whole[:1], whole[1:], *[b"b"] * 17])

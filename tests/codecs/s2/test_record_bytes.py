@@ -11,6 +11,7 @@ from penstock_codecs.s2.record_bytes import LengthCache, sequenced_records, unif
 from penstock_proto import s2_pb2
 
 WIDTHS = [1, 2, 100, 127, 128, 129, 16000, 16383, 16384, 2**21 - 5, 2**21, 2**35, 2**63, U64_MAX - 100, U64_MAX - 8]
+WIDTHS += [3 * 2**14 - 20, 5 * 2**21 - 20, 2**35 + 2**28 - 20]  # more than two bytes of the varints change
 """Sequence numbers near which varints become wider, or end."""
 TIMES = [1, 127, 128, 2**14, 2**21 - 1, 1_700_000_000_000, 2**56 - 1, 2**63, U64_MAX]
 
@@ -59,6 +60,12 @@ def test_batches_of_one_length_are_tables() -> None:
         assert found == columns
 
 
+@pytest.mark.parametrize("first", [128, 20_000, 3 * 2**14 - 500, 5 * 2**21 - 999, 2**35 - 1000, U64_MAX - 1000])
+def test_large_batches_are_tables_wherever_their_numbers_lie(first: int) -> None:
+    columns = Columns(range(first, first + 1000), [7] * 1000, [b"%04d" % index for index in range(1000)])
+    assert uniform_records(encoded(columns)) == columns
+
+
 def test_other_batches_are_left_to_the_library() -> None:
     bodies = [b"%0100d" % index for index in range(20)]
     others = [
@@ -69,6 +76,7 @@ def test_other_batches_are_left_to_the_library() -> None:
         Columns(range(1, 6), [1] * 5, bodies[:5]),
         Columns([1, *range(3, 22)], [1] * 20, bodies),
         Columns(range(1, 21), [0] * 20, bodies),
+        Columns(range(200, 1201), [1] * 1001, bodies[:1] * 1001),  # more records than a batch has
     ]
     for columns in others:
         assert uniform_records(encoded(columns)) is None

@@ -238,3 +238,7 @@ def test_runs_whose_identifiers_become_longer(first: int) -> None:
     are_encoded_as_any_others([999] * 20 + [1000] * 20, [*range(first, first + 20), *range(20)])
     are_encoded_as_any_others([999] * 20, [*range(first, first + 19), first + 20])
     are_encoded_as_any_others([999] * 20, [first, *range(first + 2, first + 21)])
+
+
+def test_records_whose_timestamps_fall_are_encoded_as_any_others() -> None:
+    are_encoded_as_any_others([5, *range(1, 5), *[5] * 40], [*range(45)])
