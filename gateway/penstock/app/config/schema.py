@@ -16,7 +16,7 @@ from penstock.app.config.faults import FaultTable
 from penstock.app.config.listeners import Listeners, default_listeners
 from penstock.app.config.management import Management
 from penstock.app.config.recorder import RecorderTable
-from penstock.app.config.references import check_faults, check_recorder, check_references, check_state
+from penstock.app.config.references import check_faults, check_recorder, check_references, check_state, state_back
 from penstock.app.config.routes import IdentityTable, RouteTable
 from penstock.app.config.tracing import Tracing
 from penstock.core.config_fields import DEFAULT_BASIN, Table, check_basin, check_stream, key
@@ -34,6 +34,7 @@ __all__ = [
     "StoreTable",
     "StreamTable",
     "default_config",
+    "tokens_in_state",
     "view_of",
 ]
 

@@ -20,7 +20,7 @@ from penstock.routing.access.token_table import TABLE, TableOfTokens
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
 from penstock_codecs.s2.access_tokens import AccessTokenInfo, utc_time
-from penstock_codecs.table_operations import ListTable
+from penstock_codecs.table_operations import GetTableInfo, ListTable
 
 NOW_MS = 1_800_000_000_000
 SOON = utc_time("2027-01-15T08:00:01Z")
@@ -58,8 +58,8 @@ def info(token_id: str = "a", *, expires: bool = False) -> AccessTokenInfo:
 
 
 async def loaded(tables: LoggedTables) -> LoggedTables:
-    while tables.trouble is not None:
-        await trio.sleep(0.01)
+    with Fails(FailureCode.STREAM_NOT_FOUND):
+        await tables.perform(GetTableInfo("#none"))
     return tables
 
 
