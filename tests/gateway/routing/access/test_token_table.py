@@ -11,6 +11,8 @@ from support.store import Fails
 from support.store.shared_log import SharedLog, SharedLogEnd
 from trio.testing import MockClock
 
+from penstock.app.bootstrap.access import open_authority
+from penstock.app.config import parse_config
 from penstock.backends.logged_tables import LoggedTables, LogNews, open_logged_tables, open_standby
 from penstock.core.grants import Grant
 from penstock.core.scopes import FULL_SCOPE
@@ -209,3 +211,15 @@ async def test_a_gateway_that_stands_by_knows_the_tokens(autojump_clock: MockClo
             with Fails(FailureCode.AUTHN):
                 other.grant(token)
             assert not (await works.perform(ListTable(TABLE))).items
+
+
+async def test_a_gateway_whose_state_a_server_keeps_has_its_tokens_there(autojump_clock: MockClock) -> None:
+    config = parse_config(
+        "[listeners.s2]\n[access]\n[backs.far]\nkind = 'kafka'\naddress = 'a:1'\nbasin = 'basin-one'\n"
+        "state_topic = 'state'\n[[routes]]\nname = 'x'\nback = 'far'\n"
+    )
+    async with open_logged_tables(SharedLogEnd(SharedLog()), MIB) as tables:
+        authority = open_authority(config, tables)
+        assert authority is not None
+        await authority.issue(info())
+        assert len((await tables.perform(ListTable(TABLE))).items) == 1
