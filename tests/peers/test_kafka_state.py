@@ -16,11 +16,14 @@ from support.store.table_histories import count_up, value_of
 
 from penstock.backends.logged_tables import LoggedTables, open_logged_tables
 from penstock.core.back import Back
+from penstock.core.scopes import FULL_SCOPE
 from penstock.net.upstream import Upstream, UpstreamSettings
 from penstock.protocols.kafka.back import KafkaBackSettings
 from penstock.protocols.kafka.back.brokers import Brokers
 from penstock.protocols.kafka.back.state_topic import MAX_BATCH_BYTES, StateTopic
 from penstock.protocols.kafka.names import KafkaNames
+from penstock.routing.access.authority import Authority
+from penstock.routing.access.token_table import TableOfTokens
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.kafka.batches import read_batches
 from penstock_codecs.kafka.record_messages import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -33,6 +36,7 @@ from penstock_codecs.kafka.topic_messages import (
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CheckTail
+from penstock_codecs.s2.access_tokens import AccessTokenInfo
 from penstock_codecs.table_operations import (
     NOT_EXISTS,
     CreateTable,
@@ -87,6 +91,26 @@ async def test_what_one_gateway_was_acknowledged_every_other_sees(broker: KafkaB
         assert await value_of(other, TABLE, KEY) == (0, NOT_EXISTS)
         with Fails(FailureCode.NOT_IMPLEMENTED, topic):
             await one.perform(CheckTail(StreamRef("basin", "stream")))
+
+
+async def test_an_access_token_is_issued_by_one_gateway_and_known_to_all(broker: KafkaBroker) -> None:
+    """It outlives the gateways, and is revoked through another one."""
+    topic, info = (
+        unique("tokens"),
+        AccessTokenInfo(id="a", scope=FULL_SCOPE, expires_at=None, auto_prefix_streams=False),
+    )
+    async with state_in([broker.address], topic) as one:
+        token = await Authority(TableOfTokens(one)).issue(info)
+    async with state_in([broker.address], topic) as two, state_in([broker.address], topic) as three:
+        second, third = Authority(TableOfTokens(two)), Authority(TableOfTokens(three))
+        assert (await second.page("", "", 10)).items == (await third.page("", "", 10)).items == [info]
+        with Fails(FailureCode.RESOURCE_ALREADY_EXISTS):
+            await second.issue(info)
+        with third.vigil.watch(third.grant(token)) as watched:
+            await second.revoke("a")
+            with trio.fail_after(10), watched.waiting():
+                await trio.sleep_forever()
+            assert watched.failure is not None and watched.failure.code is FailureCode.AUTHN
 
 
 async def test_of_gateways_that_race_one_wins_each_time(broker: KafkaBroker) -> None:

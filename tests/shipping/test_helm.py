@@ -37,6 +37,7 @@ LEAST: Final = {
     "networkPolicy": {"enabled": False},
 }
 STATELESS: Final = yaml.safe_load((CHART.parent / "gateways-kafka.yaml").read_text())
+STANDBY: Final = yaml.safe_load((CHART.parent / "gateways-pravega.yaml").read_text())
 CLOSED: Final = {
     "config": {"secretName": "mine"},
     "persistence": {"existingClaim": "disk"},
@@ -62,7 +63,9 @@ def rendered(tmp_path: Path, values: dict[str, Any]) -> dict[tuple[str, str], di
 
 
 @pytest.mark.parametrize(
-    "values", [EVERYTHING, LEAST, CLOSED, STATELESS], ids=["everything", "least", "closed", "stateless"]
+    "values",
+    [EVERYTHING, LEAST, CLOSED, STATELESS, STANDBY],
+    ids=["everything", "least", "closed", "stateless", "standby"],
 )
 def test_kubernetes_takes_them(values: dict[str, Any], tmp_path: Path) -> None:
     """Schemas of an older and of a new Kubernetes, strict. A ServiceMonitor is none of its own."""
@@ -106,8 +109,12 @@ def test_the_configuration_arrives_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("manifest", "values"),
-    [("deployment", {"config": {"secretName": "penstock"}}), ("gateways-kafka", STATELESS)],
-    ids=["one", "stateless"],
+    [
+        ("deployment", {"config": {"secretName": "penstock"}}),
+        ("gateways-kafka", STATELESS),
+        ("gateways-pravega", STANDBY),
+    ],
+    ids=["one", "stateless", "standby"],
 )
 def test_the_pod_is_that_of_the_manifest(manifest: str, values: dict[str, Any], tmp_path: Path) -> None:
     """Security, probes, resources and volumes, but for names."""

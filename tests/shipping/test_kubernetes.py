@@ -21,7 +21,8 @@ from penstock.app.config.references import state_back
 from penstock.core.address import Address
 
 PLACE: Final = ROOT / "config" / "kubernetes"
-FILES: Final = ("sidecar.yaml", "deployment.yaml", "gateways-kafka.yaml")
+FILES: Final = ("sidecar.yaml", "deployment.yaml", "gateways-kafka.yaml", "gateways-pravega.yaml")
+STATELESS: Final = ("gateways-kafka.yaml", "gateways-pravega.yaml")
 each_file = pytest.mark.parametrize("name", FILES)
 
 CONTAINER_KEYS: Final = {
@@ -112,7 +113,7 @@ def test_containers_are_locked_up(name: str) -> None:
         assert security["allowPrivilegeEscalation"] is False
         assert security["capabilities"] == {"drop": ["ALL"]}
     writable = {mount["mountPath"] for mount in gateway(name)["volumeMounts"] if not mount.get("readOnly")}
-    disk = set() if name == "gateways-kafka.yaml" else {config_of(name).store.directory}
+    disk = set() if name in STATELESS else {config_of(name).store.directory}
     assert writable == {*disk, "/tmp"}
 
 
@@ -163,12 +164,17 @@ def test_one_store_has_one_process() -> None:
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
-def test_gateways_without_a_store_have_no_volume_and_are_several() -> None:
-    spec = objects("gateways-kafka.yaml")["Deployment"]["spec"]
+@pytest.mark.parametrize(
+    ("name", "strategy", "back"),
+    [("gateways-kafka.yaml", "RollingUpdate", "cluster"), ("gateways-pravega.yaml", "Recreate", "pravega")],
+)
+def test_gateways_without_a_store_have_no_volume_and_are_several(name: str, strategy: str, back: str) -> None:
+    """Those of which one works and the others are not ready are not replaced one after the other."""
+    spec = objects(name)["Deployment"]["spec"]
     assert spec["replicas"] > 1
-    assert spec["strategy"]["type"] == "RollingUpdate"
-    assert {volume["name"] for volume in pod("gateways-kafka.yaml")["volumes"]} == {"config", "tmp"}
-    assert state_back(config_of("gateways-kafka.yaml").backs) == "cluster"
+    assert spec["strategy"]["type"] == strategy
+    assert {volume["name"] for volume in pod(name)["volumes"]} == {"config", "tmp"}
+    assert state_back(config_of(name).backs) == back
 
 
 @each_file
@@ -177,7 +183,7 @@ def test_it_runs(name: str, tmp_path: Path) -> None:
     text = text_of(name).replace("accept_seconds = 5", "accept_seconds = 0")
     with serving(gateway(name)["args"], text, tmp_path / "data") as served:
         ready = ("startup", "liveness", "readiness")
-        for kind in ready if name != "gateways-kafka.yaml" else ready[:2]:  # there is no cluster to be ready for
+        for kind in ready if name not in STATELESS else ready[:2]:  # there is no server to be ready for
             get = gateway(name)[f"{kind}Probe"]["httpGet"]
             url = f"http://127.0.0.1:{served.ports[9600]}{get['path']}"
             with urllib.request.urlopen(url) as answer:

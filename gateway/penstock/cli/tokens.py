@@ -61,7 +61,7 @@ class _TokenFile(NamedTuple):
 
 
 def _configured(config: Path | None) -> Path:
-    from penstock.app.config import Access, ConfigError, default_config, load_config
+    from penstock.app.config import Access, ConfigError, default_config, load_config, tokens_in_state
 
     try:
         configured = default_config() if config is None else load_config(config)
@@ -69,6 +69,11 @@ def _configured(config: Path | None) -> Path:
         raise click.ClickException(str(error)) from error
     if config is not None and configured.access is None:
         raise click.ClickException(f"{config} has no [access], so the gateway ignores access tokens")
+    if (back := tokens_in_state(configured)) is not None:
+        raise click.ClickException(
+            f"the access tokens of {config} are in the gateway's state, which back {back} keeps: issue, list and revoke"
+            " them with /v1/access-tokens of a running gateway, at first with one of its listener's auth_tokens"
+        )
     return Path((configured.access or Access()).path(configured.store.directory))
 
 

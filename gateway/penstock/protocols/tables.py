@@ -163,14 +163,15 @@ class ConfigView:
     """The parts of the configuration that a listener may depend on, beside its own table.
 
     `listeners`: all listeners with their labels in routes (`s2`, `s2.public`). `basins`: those of `[[store.basins]]`,
-    each with whether an append creates a missing stream. `access_file`: the file of access tokens, None if there are
-    none. `usernames`: those of identities. `identified`: labels of the listeners whose routes all require an identity.
+    each with whether an append creates a missing stream. `access_tokens`: where access tokens are and what issues them,
+    None if there are none. `usernames`: those of identities. `identified`: labels of the listeners whose routes all
+    require an identity.
     """
 
     listeners: tuple[tuple[str, ListenerTable], ...] = ()
     basins: Mapping[str, bool] = field(default_factory=dict)
     store_directory: str = ""
-    access_file: str | None = None
+    access_tokens: str | None = None
     usernames: tuple[str, ...] = ()
     identified: frozenset[str] = frozenset()
 

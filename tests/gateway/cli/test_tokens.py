@@ -152,3 +152,15 @@ def test_the_file_is_where_the_configuration_says_wherever_the_command_is_run(
     assert (elsewhere / "data" / "access.sqlite3").exists() and not list(here.iterdir())
     monkeypatch.chdir(elsewhere)
     assert "a" in CliRunner().invoke(main, ["token", "--config", "g.toml", "list"]).stdout
+
+
+def test_tokens_in_the_state_are_issued_by_a_running_gateway(tmp_path: Path) -> None:
+    config = tmp_path / "gateway.toml"
+    config.write_text(
+        "[listeners.s2]\n[access]\n[backs.far]\nkind = 'kafka'\naddress = 'a:1'\nbasin = 'basin-one'\n"
+        "state_topic = 'state'\n[[routes]]\nname = 'x'\nback = 'far'\n"
+    )
+    done = CliRunner().invoke(main, ["token", "--config", str(config), "issue", "a", "--read"])
+    assert done.exit_code == 1
+    assert "are in the gateway's state, which back far keeps" in done.stderr
+    assert "/v1/access-tokens" in done.stderr

@@ -7,19 +7,25 @@ from pathlib import Path
 
 from penstock.app.config import Config, IdentityTable
 from penstock.app.config.exposure import open_by_mistake
+from penstock.backends.logged_tables import LoggedTables, StandbyTables
+from penstock.core.back import Back
 from penstock.core.errors import CannotStart
-from penstock.routing.access.authority import Authority
+from penstock.routing.access.authority import Authority, FileOfTokens
 from penstock.routing.access.token_file import TokenFileError
+from penstock.routing.access.token_table import TableOfTokens
 
 __all__ = ["check_closed", "open_authority", "users"]
 
 
-def open_authority(config: Config) -> Authority | None:
-    """Open the access tokens; None if none are configured. Raises CannotStart."""
+def open_authority(config: Config, state: Back) -> Authority | None:
+    """Open the access tokens, in `state` if a server keeps that and there is no file of them; None if none are
+    configured. Raises CannotStart."""
     if config.access is None:
         return None
+    if config.access.file is None and isinstance(state, LoggedTables | StandbyTables):
+        return Authority(TableOfTokens(state))
     try:
-        return Authority(Path(config.access.path(config.store.directory)))
+        return Authority(FileOfTokens(Path(config.access.path(config.store.directory))))
     except TokenFileError as error:
         raise CannotStart(f"access.file: {error}") from error
 

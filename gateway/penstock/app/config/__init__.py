@@ -17,6 +17,7 @@ from penstock.app.config.schema import (
     StoreTable,
     StreamTable,
     default_config,
+    tokens_in_state,
     view_of,
 )
 from penstock.core.address import Address
@@ -46,5 +47,6 @@ __all__ = [
     "listener_kind_of",
     "load_config",
     "parse_config",
+    "tokens_in_state",
     "view_of",
 ]

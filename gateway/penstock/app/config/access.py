@@ -10,13 +10,14 @@ FILE_NAME: Final = "access.sqlite3"
 
 
 class Access(Table, frozen=True, kw_only=True):
-    """Access tokens with scopes for S2 clients; `penstock token` issues and revokes them. Without this table there are
-    none."""
+    """Access tokens with scopes for S2 clients; `penstock token` issues and revokes those in a file. Without
+    this table there are none."""
 
     file: Annotated[
         str | None,
         key(
-            "File that stores the tokens, as hashes; absent: access.sqlite3 in store.directory.",
+            "File that stores the tokens, as hashes; absent: access.sqlite3 in store.directory, or the gateway's state"
+            " if a back keeps that.",
             example="access.sqlite3",
             path=True,
         ),

@@ -16,7 +16,7 @@ from penstock.app.config.faults import FaultTable
 from penstock.app.config.listeners import Listeners, default_listeners
 from penstock.app.config.management import Management
 from penstock.app.config.recorder import RecorderTable
-from penstock.app.config.references import check_faults, check_recorder, check_references, check_state
+from penstock.app.config.references import check_faults, check_recorder, check_references, check_state, state_back
 from penstock.app.config.routes import IdentityTable, RouteTable
 from penstock.app.config.tracing import Tracing
 from penstock.core.config_fields import DEFAULT_BASIN, Table, check_basin, check_stream, key
@@ -34,6 +34,7 @@ __all__ = [
     "StoreTable",
     "StreamTable",
     "default_config",
+    "tokens_in_state",
     "view_of",
 ]
 
@@ -232,7 +233,6 @@ class Config(Table, frozen=True, kw_only=True):
                 for name, kind in listener_kinds().items()
                 if not kind.shares_state
             },
-            "access without file": self.access is not None and self.access.file is None,
         }
         check_state(self.backs, self.routes, embedded)
         check_faults(self.faults, self.listeners, self.routes, self.identities)
@@ -248,10 +248,25 @@ def view_of(config: Config) -> ConfigView:
         listeners=tuple(config.listeners.labelled()),
         basins={basin.name: basin.create_stream_on_append for basin in config.store.basins},
         store_directory=config.store.directory,
-        access_file=None if config.access is None else config.access.path(config.store.directory),
+        access_tokens=_access_tokens(config),
         usernames=tuple(identity.username for identity in config.identities if identity.username is not None),
         identified=frozenset(label for label in labels if routes[label] and all(one.identity for one in routes[label])),
     )
+
+
+def tokens_in_state(config: Config) -> str | None:
+    """Return the name of the back whose server keeps the access tokens, None if a file has them or there are none."""
+    return state_back(config.backs) if config.access is not None and config.access.file is None else None
+
+
+def _access_tokens(config: Config) -> str | None:
+    """Return where access tokens are and what issues them, None if there are none."""
+    if config.access is None:
+        return None
+    if (back := tokens_in_state(config)) is not None:
+        return f"the gateway's state, which back {back} keeps, as hashes; /v1/access-tokens issues and revokes them"
+    file = config.access.path(config.store.directory)
+    return f"{file}, as hashes; `penstock token` issues and revokes them"
 
 
 def default_config() -> Config:

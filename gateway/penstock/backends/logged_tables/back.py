@@ -167,6 +167,13 @@ class LoggedTables(Back):
         found: R = self._state.read(operation)
         return found
 
+    def recent(self, operation: Operation[R]) -> R:
+        """Return the result of an operation that reads tables, without asking the log for its end; never waits. Raises
+        HOT_SERVER while there is `trouble`: then what was read may be outdated, or not all there is."""
+        if (trouble := self.trouble) is not None:
+            raise fail(FailureCode.HOT_SERVER, trouble)
+        return self.peek(operation)
+
     async def news(self, seen: int | None = None) -> None:
         """Wait until more than `seen` batches have been read; None: more than now."""
         seen = self.batches_read if seen is None else seen

@@ -50,6 +50,10 @@ class StandbyTables(BackWrapper):
             raise fail(FailureCode.HOT_SERVER, "this gateway stands by: another one has the use of the state")
         return await self._held.perform(operation)
 
+    def recent(self, operation: Operation[R]) -> R:
+        """See `LoggedTables.recent`. A gateway that stands by follows the log too."""
+        return self._state.recent(operation)
+
     async def run(self) -> None:
         """Wait for the use of the state, and keep it. Raises StoreFailed when another gateway has taken it."""
         await self._lease.run_once(self._hold)

@@ -62,7 +62,7 @@ class _Listener(ListenerKind[DurableListener]):
         yield "basin", table.basin
 
     def secrets(self, table: DurableListener, config: ConfigView) -> str:
-        return "tokens" if table.auth_tokens or config.access_file is not None else ""
+        return "tokens" if table.auth_tokens or config.access_tokens is not None else ""
 
     def reach(self, table: DurableListener) -> str:
         return f"every stream of basin {table.basin}" if table.names == "fixed" else "everything"

@@ -55,7 +55,7 @@ def describe(listener: DurableListener, config: ConfigView) -> Iterator[str]:
     carrier = "HTTPS" if listener.tls_certificate else "HTTP"
     count = len(listener.auth_tokens)
     tokens = [f"one of {count} bearer tokens"] if count else []
-    if config.access_file is not None:
+    if config.access_tokens is not None:
         tokens.append("an access token")
     those = f"clients with {' or '.join(tokens)}" if tokens else "any client, without a token"
     if tokens and listener.anonymous:

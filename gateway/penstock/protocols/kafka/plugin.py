@@ -64,7 +64,7 @@ class _Listener(ListenerKind[KafkaListener]):
         yield "basin", table.basin
 
     def secrets(self, table: KafkaListener, config: ConfigView) -> str:
-        return "tokens" if table.auth_tokens or config.access_file is not None else ""
+        return "tokens" if table.auth_tokens or config.access_tokens is not None else ""
 
     def reach(self, table: KafkaListener) -> str:
         return f"every stream of basin {table.basin}"

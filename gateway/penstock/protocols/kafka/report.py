@@ -52,7 +52,7 @@ def back_side(table: KafkaBackTable) -> BackSide:
 def describe(listener: KafkaListener, config: ConfigView) -> Iterator[str]:
     """See `penstock.protocols.plugin.ListenerKind.describe`."""
     carrier = " by TLS" if listener.tls_certificate else ""
-    closed = (listener.auth_tokens or config.access_file is not None) and not listener.anonymous
+    closed = (listener.auth_tokens or config.access_tokens is not None) and not listener.anonymous
     those = "clients with a token, by SASL" if closed else "any client"
     yield f"Kafka{carrier} on {listener.bind}, for {listener.clients(those)}"
 

@@ -63,7 +63,7 @@ class _Listener(ListenerKind[S2Listener]):
             yield "default_basin", table.default_basin
 
     def secrets(self, table: S2Listener, config: ConfigView) -> str:
-        return "bearer tokens" if table.auth_tokens or config.access_file is not None else ""
+        return "bearer tokens" if table.auth_tokens or config.access_tokens is not None else ""
 
     def advice(self, about: str, table: S2Listener, config: ConfigView, *, anonymous: bool) -> Iterator[Advice]:
         if "*" in table.cors_origins and anonymous:
@@ -90,8 +90,8 @@ class _Listener(ListenerKind[S2Listener]):
         return describe(table, config)
 
     def describe_access(self, table: S2Listener, config: ConfigView) -> Iterator[str]:
-        if config.access_file is not None:
-            yield f"access tokens are in {config.access_file}, as hashes; `penstock token` issues and revokes them"
+        if config.access_tokens is not None:
+            yield f"access tokens are in {config.access_tokens}"
 
     hint_names = ("s2", "sse")
     placeholders = {"S2_ACCESS_TOKEN": "mock"}

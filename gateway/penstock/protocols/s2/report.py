@@ -52,7 +52,7 @@ def served(listener: S2Listener, config: ConfigView) -> str:
     """Return which clients a listener serves."""
     count = len(listener.auth_tokens)
     tokens = [f"one of {count} bearer tokens"] if count else []
-    if config.access_file is not None:
+    if config.access_tokens is not None:
         tokens.append("an access token")
     if not tokens:
         return "any client, without a token"

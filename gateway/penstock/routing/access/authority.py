@@ -1,7 +1,11 @@
-"""Verification of access tokens: the grant of a token, and whether it is still valid."""
+"""Verification of access tokens: the grant of a token, and whether it is still valid.
+
+`TokenPlace` is where the tokens are: a file, or the gateway's state at a server (`token_table`).
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
@@ -15,7 +19,7 @@ from penstock.routing.access.token_file import TokenFile, TokenPage, parse_token
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.s2.access_tokens import AccessTokenInfo
 
-__all__ = ["Authority"]
+__all__ = ["Authority", "FileOfTokens", "TokenPlace"]
 
 R = TypeVar("R")
 
@@ -24,44 +28,48 @@ CACHED: Final = 10_000
 2 us check whether the file has changed."""
 
 
-class Authority:
-    """The access tokens of one file. A change made by any process applies to the next look-up."""
+class TokenPlace(ABC):
+    """The place where tokens are kept. Changes by other processes apply to look-ups soon."""
 
-    def __init__(self, path: Path, clock: Clock = wall_clock) -> None:
-        """Open the file. `clock` returns ms since the Unix epoch. Raises TokenFileError."""
+    @abstractmethod
+    def find(self, key: str, digest: bytes) -> Grant | None:
+        """Return the grant of the token with this key, or None if it is unknown or its secret has another digest. Must
+        not wait. Raises OperationFailed while the place cannot be read."""
+
+    @abstractmethod
+    async def issue(self, info: AccessTokenInfo, now_ms: int) -> str:
+        """Store a new token and return its text. It replaces an expired token with the same id.
+
+        Raises OperationFailed(RESOURCE_ALREADY_EXISTS).
+        """
+
+    @abstractmethod
+    async def page(self, prefix: str, start_after: str, limit: int) -> TokenPage:
+        """Return the tokens whose ids begin with `prefix` and sort after `start_after`, at most `limit`."""
+
+    @abstractmethod
+    async def revoke(self, token_id: str) -> None:
+        """Delete a token. Raises OperationFailed(ACCESS_TOKEN_NOT_FOUND)."""
+
+    def close(self) -> None:  # noqa: B027
+        """Close what is open."""
+
+
+class FileOfTokens(TokenPlace):
+    """The tokens of one file. A change made by any process applies to the next look-up."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file. Raises TokenFileError."""
         self._path = path
-        self._clock = clock
         self._file = TokenFile(path)
         self._version = self._file.version()
         self._known: dict[tuple[str, bytes], Grant] = {}
-        self.vigil = RevocationMonitor(self.lapsed)
-        """Ends the sessions of tokens that were revoked or have expired."""
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
-    def grant(self, token: str) -> Grant:
-        """Return the grant of a token. Raises AUTHN for one that is malformed, unknown or revoked, PERMISSION_DENIED
-        for one that has expired. Malformed tokens are not looked up in the file."""
-        parsed = parse_token(token)
-        found = None if parsed is None else self._find(*parsed)
-        if found is None:
-            raise OperationFailed(UNKNOWN)
-        self._check_age(found)
-        return found
-
-    def lapsed(self, grant: Grant) -> Failure | None:
-        """Return why a grant that was issued earlier is no longer valid, or None if it still is."""
-        if self._find(grant.key, grant.digest) is None:
-            return Failure(FailureCode.AUTHN, f"access token {grant.info.id} was revoked")
-        try:
-            self._check_age(grant)
-        except OperationFailed as error:
-            return error.failure
-        return None
-
-    def _find(self, key: str, digest: bytes) -> Grant | None:
+    def find(self, key: str, digest: bytes) -> Grant | None:
         version = self._file.version()
         if version != self._version:
             self._version = version
@@ -75,25 +83,13 @@ class Authority:
                 self._known[key, digest] = found
         return found
 
-    def _check_age(self, grant: Grant) -> None:
-        if grant.expires_ms is not None and grant.expires_ms <= self._clock():
-            raise grant.denied("it has expired")
-
-    # ---- S2's own requests about tokens --------------------------------------------------------------------------
-
-    async def issue(self, info: AccessTokenInfo) -> str:
-        """See `TokenFile.issue`. Raises INVALID for a token that has expired already."""
-        now = self._clock()
-        if info.expires_ms is not None and info.expires_ms <= now:
-            raise fail(FailureCode.INVALID, "expires_at is in the past")
-        return await self._changed(lambda file: file.issue(info, now))
+    async def issue(self, info: AccessTokenInfo, now_ms: int) -> str:
+        return await self._changed(lambda file: file.issue(info, now_ms))
 
     async def page(self, prefix: str, start_after: str, limit: int) -> TokenPage:
-        """See `TokenFile.page`."""
         return await self._changed(lambda file: file.page(prefix, start_after, limit))
 
     async def revoke(self, token_id: str) -> None:
-        """See `TokenFile.revoke`."""
         await self._changed(lambda file: file.revoke(token_id))
 
     async def _changed(self, work: Callable[[TokenFile], R]) -> R:
@@ -108,6 +104,63 @@ class Authority:
                 file.close()
 
         return await trio.to_thread.run_sync(run)
+
+
+class Authority:
+    """The access tokens of one place."""
+
+    def __init__(self, tokens: TokenPlace, clock: Clock = wall_clock) -> None:
+        """`clock` returns ms since the Unix epoch."""
+        self._tokens = tokens
+        self._clock = clock
+        self.vigil = RevocationMonitor(self.lapsed)
+        """Ends the sessions of tokens that were revoked or have expired."""
+
+    def close(self) -> None:
+        """Close the place of the tokens."""
+        self._tokens.close()
+
+    def grant(self, token: str) -> Grant:
+        """Return the grant of a token. Raises AUTHN for one that is malformed, unknown or revoked, PERMISSION_DENIED
+        for one that has expired, HOT_SERVER while tokens cannot be looked up. Malformed ones are not looked up."""
+        parsed = parse_token(token)
+        found = None if parsed is None else self._tokens.find(*parsed)
+        if found is None:
+            raise OperationFailed(UNKNOWN)
+        self._check_age(found)
+        return found
+
+    def lapsed(self, grant: Grant) -> Failure | None:
+        """Return why a grant that was issued earlier is no longer valid, or None if it still is. Tokens that cannot be
+        looked up are not valid meanwhile."""
+        try:
+            if self._tokens.find(grant.key, grant.digest) is None:
+                return Failure(FailureCode.AUTHN, f"access token {grant.info.id} was revoked")
+            self._check_age(grant)
+        except OperationFailed as error:
+            return error.failure
+        return None
+
+    def _check_age(self, grant: Grant) -> None:
+        if grant.expires_ms is not None and grant.expires_ms <= self._clock():
+            raise grant.denied("it has expired")
+
+    # ---- S2's own requests about tokens --------------------------------------------------------------------------
+
+    async def issue(self, info: AccessTokenInfo) -> str:
+        """See `TokenPlace.issue`. Raises INVALID for a token that has expired already."""
+        now = self._clock()
+        if info.expires_ms is not None and info.expires_ms <= now:
+            raise fail(FailureCode.INVALID, "expires_at is in the past")
+        return await self._tokens.issue(info, now)
+
+    async def page(self, prefix: str, start_after: str, limit: int) -> TokenPage:
+        """See `TokenPlace.page`."""
+        return await self._tokens.page(prefix, start_after, limit)
+
+    async def revoke(self, token_id: str) -> None:
+        """See `TokenPlace.revoke`."""
+        await self._tokens.revoke(token_id)
 
 
 UNKNOWN: Final = Failure(FailureCode.AUTHN, "a valid bearer token is required")

@@ -23,7 +23,7 @@ from penstock.core.grants import Grant
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.s2.access_tokens import AccessTokenInfo, decode_info, encode_info
 
-__all__ = ["TokenFile", "TokenFileError", "TokenPage", "parse_token"]
+__all__ = ["TokenFile", "TokenFileError", "TokenPage", "new_secret", "parse_token"]
 
 APPLICATION_ID: Final = 0x50654163
 """"PeAc" in ASCII: identifies the database to `file` and to the gateway."""
@@ -60,6 +60,12 @@ def parse_token(text: str) -> tuple[str, bytes] | None:
     """Return key and digest of a token's text, or None if it is not spelled as a token of the gateway."""
     found = _TOKEN.fullmatch(text)
     return None if found is None else (found[1], hashlib.sha256(found[2].encode("ascii")).digest())
+
+
+def new_secret() -> tuple[str, bytes]:
+    """Return a new secret and its digest."""
+    secret = secrets.token_urlsafe(32)
+    return secret, hashlib.sha256(secret.encode("ascii")).digest()
 
 
 def _make(path: Path) -> None:
@@ -139,8 +145,8 @@ class TokenFile:
 
         Raises OperationFailed(RESOURCE_ALREADY_EXISTS).
         """
-        key, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
-        digest = hashlib.sha256(secret.encode("ascii")).digest()
+        key = secrets.token_hex(8)
+        secret, digest = new_secret()
         with self._transaction():
             self._db.execute("DELETE FROM tokens WHERE id = ? AND expires_at <= ?", (info.id, now_ms))
             try:

@@ -148,7 +148,6 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
         ),
         (STATE, "back far keeps the gateway's state, so there is no embedded store: give [[routes]]"),
         (STATE + TO_FAR + "[[store.basins]]\nname = 'basin-one'", "store.basins: back far keeps the gateway's state"),
-        (STATE + TO_FAR + "[access]", "access without file: back far keeps the gateway's state"),
         (
             STATE + TO_FAR + "[listeners.segment]\n[listeners.controller]",
             "listeners.controller: back far keeps the gateway's state",
@@ -162,7 +161,6 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
             "back near: the gateway numbers its records, so one gateway alone can use it",
         ),
         (STATE.replace("'state'", "'a/b'"), "state_topic: 'a/b' is not the name of a topic"),
-        (KEPT + TO_FAR + "[access]", "access without file: back far keeps the gateway's state"),
         (KEPT + "exclusive = true\n" + TO_FAR, "back far: exclusive: an append of a gateway that was killed may come"),
         (KEPT + "dialect = 'draft'\n" + TO_FAR, "state_stream: the draft has no conditional appends"),
         (KEPT.replace("scope/state", "state") + TO_FAR, "state_stream: 'state' is not SCOPE/STREAM"),

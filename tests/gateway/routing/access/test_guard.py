@@ -21,7 +21,7 @@ from penstock.core.grants import Grant
 from penstock.core.identity import CLIENT, Client
 from penstock.core.passthrough import Passthrough
 from penstock.core.permissions import APPEND, MANAGE, READ
-from penstock.routing.access.authority import Authority
+from penstock.routing.access.authority import Authority, FileOfTokens
 from penstock.routing.access.guard import OPS, GuardedBack
 from penstock.routing.access.revocation import LAPSE_SECONDS
 from penstock_codecs import operations
@@ -84,7 +84,7 @@ async def guards(tmp_path: Path) -> AsyncIterator[Guards]:
     wall = Wall()
     async with open_embedded(EmbeddedSettings(directory=tmp_path / "store"), wall) as store:
         tokens = TokensOf(tmp_path)
-        with closing(Authority(tokens.path, wall)) as authority:
+        with closing(Authority(FileOfTokens(tokens.path), wall)) as authority:
             await store.perform(EnsureBasin(BASIN))
             await store.perform(EnsureBasin("basin-two"))
             await store.perform(CreateStream(STREAM))

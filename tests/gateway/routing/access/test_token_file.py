@@ -14,7 +14,7 @@ import trio
 from support.access import TokensOf
 
 from penstock.core.scopes import FULL_SCOPE
-from penstock.routing.access.authority import Authority
+from penstock.routing.access.authority import Authority, FileOfTokens
 from penstock.routing.access.token_file import TokenFile, TokenFileError, parse_token
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.s2.access_tokens import AccessTokenInfo
@@ -27,7 +27,7 @@ def tokens(tmp_path: Path) -> TokensOf:
 
 @pytest.fixture
 def authority(tokens: TokensOf) -> Iterator[Authority]:
-    with closing(Authority(tokens.path)) as authority:
+    with closing(Authority(FileOfTokens(tokens.path))) as authority:
         yield authority
 
 

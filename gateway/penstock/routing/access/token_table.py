@@ -1,0 +1,92 @@
+"""Access tokens in the gateway's state at a server: gateways with the same state have the same tokens.
+
+An item of the table is a token. Its key is the one in the token's text, made from the token's id, so that two gateways
+cannot issue the same id at once. Its value is the SHA-256 of the secret, 32 bytes, and S2's AccessTokenInfo as JSON.
+
+Look-ups use what the gateway has read of the state, and ask no server: it follows the state's log, so it knows of a
+change some ms after it was acknowledged. Issuing, listing and revoking ask for the log's end first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from functools import lru_cache
+from typing import Final
+
+from penstock.backends.kept_table import KeptTable
+from penstock.backends.logged_tables import LoggedTables, StandbyTables
+from penstock.core.grants import Grant
+from penstock.core.segment_names import INTERNAL_TABLES
+from penstock.routing.access.authority import TokenPlace
+from penstock.routing.access.token_file import TokenPage, new_secret
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.s2.access_tokens import AccessTokenInfo, decode_info, encode_info
+from penstock_codecs.table_operations import NOT_EXISTS, ReadTable
+
+__all__ = ["TableOfTokens"]
+
+TABLE: Final = f"{INTERNAL_TABLES}access-tokens"
+_DIGEST: Final = 32
+"""Bytes of a digest."""
+
+
+class TableOfTokens(TokenPlace):
+    """The tokens in a state that several gateways share."""
+
+    def __init__(self, state: LoggedTables | StandbyTables) -> None:
+        self._state = state
+        self._table = KeptTable(state, TABLE)
+
+    def find(self, key: str, digest: bytes) -> Grant | None:
+        """See `TokenPlace.find`. Raises HOT_SERVER while the state cannot be read, as `LoggedTables.recent` does."""
+        try:
+            (item,) = self._state.recent(ReadTable(TABLE, (key.encode(),)))
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+                raise
+            return None
+        if item is None or not hmac.compare_digest(item.value[:_DIGEST], digest):
+            return None
+        return _grant(key, item.value)
+
+    async def issue(self, info: AccessTokenInfo, now_ms: int) -> str:
+        key = _key_of(info.id)
+        secret, digest = new_secret()
+        while True:
+            (item,) = await self._table.entries(key.encode())
+            if item is not None:
+                ends = _info(item.value).expires_ms
+                if ends is None or ends > now_ms:
+                    why = f"there is an access token {info.id} already"
+                    raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, why)
+            version = NOT_EXISTS if item is None else item.version
+            if await self._table.replace(key.encode(), digest + encode_info(info), version) is not None:
+                return f"pst_{key}_{secret}"
+
+    async def page(self, prefix: str, start_after: str, limit: int) -> TokenPage:
+        infos = [_info(value) async for _, value in self._table.items()]
+        asked = (info for info in infos if info.id.startswith(prefix) and info.id > start_after)
+        found = sorted(asked, key=lambda info: info.id)
+        return TokenPage(found[:limit], len(found) > limit)
+
+    async def revoke(self, token_id: str) -> None:
+        key = _key_of(token_id).encode()
+        (item,) = await self._table.entries(key)
+        if item is None or _info(item.value).id != token_id:
+            raise fail(FailureCode.ACCESS_TOKEN_NOT_FOUND, f"there is no access token {token_id}")
+        await self._table.remove(key)
+
+
+def _key_of(token_id: str) -> str:
+    return hashlib.sha256(token_id.encode()).hexdigest()[:16]
+
+
+def _info(value: bytes) -> AccessTokenInfo:
+    return decode_info(value[_DIGEST:])
+
+
+@lru_cache(10_000)
+def _grant(key: str, value: bytes) -> Grant:
+    """Return the grant that an item stands for."""
+    return Grant(_info(value), key, value[:_DIGEST])
