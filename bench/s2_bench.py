@@ -1,7 +1,7 @@
 """`s2 bench` of S2's own command-line client: one writer and one follower, then a catch-up read of what was written.
 
 The server beside the gateway is S2's own too, `s2 lite`, with its files in a directory. `make peers` builds both from
-one crate, for tests and quickly; `make peers ARGS="--only 's2 lite, optimized'"` as its authors do, in some twenty minutes.
+one crate, for tests and quickly; `make peers ARGS="--only 's2 lite, optimized'"` as its authors do, in twenty minutes.
 """
 
 from __future__ import annotations
