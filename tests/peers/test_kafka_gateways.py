@@ -111,6 +111,38 @@ def test_a_durable_producer_goes_on_at_the_other_gateway(gateways: list[GatewayP
     assert s2(one).append_json(stream, {"records": [{"body": "x"}]}).status >= 400
 
 
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+def test_a_token_that_one_gateway_issues_is_accepted_by_the_other_until_it_is_revoked(broker: KafkaBroker) -> None:
+    """Also by a gateway that starts later, and sessions with it end on all of them."""
+    template = gateway_configuration([broker.address]).replace(
+        "[listeners.s2]\n", '[listeners.s2]\nauth_tokens = ["first-token"]\n'
+    )
+    template += "\n[access]\n"
+    first, stream, name = bearer("first-token"), unique("with-token"), unique("reader-and-writer")
+    scope = {"basins": {"prefix": ""}, "streams": {"prefix": ""}, "ops": ["append", "read", "create-stream"]}
+    with running_gateway(template) as one, running_gateway(template) as other:
+        issue = ("POST", "/v1/access-tokens", {"id": name, "scope": scope}, first)
+        token = bearer(s2(one).send_json(*issue).json(201)["access_token"])
+        s2(other).send_json(*issue).fails(409, "resource_already_exists")
+        until(lambda: s2(other).append_json(stream, {"records": [{"body": "x"}]}, token).status == 200)
+        [found] = s2(other).request("GET", "/v1/access-tokens", headers=first, prefix=name).json()["access_tokens"]
+        assert found["id"] == name
+        with running_gateway(template) as third:
+            until(lambda: ask(third.management_port, "/ready")[0] == 200, 60)
+            followers = [s2(gateway).events(stream, headers=token, seq_num=0) for gateway in (other, third)]
+            for followed in followers:
+                assert followed.batch()
+            assert s2(one).request("DELETE", f"/v1/access-tokens/{name}", headers=first).status == 204
+            for followed in followers:
+                assert followed.rest()[-1].name == "error"
+                followed.close()
+            for gateway in (one, other, third):
+                assert s2(gateway).append_json(stream, {"records": [{"body": "x"}]}, token).fails(401, "authn")
+
+
 def test_kafka_clients_find_the_gateway_that_serves_them_and_its_successor(gateways: list[GatewayProcess]) -> None:
     """A group goes on behind its committed offset when the gateway that coordinated it is killed."""
     kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed (group peers)")
