@@ -11,7 +11,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError
-from penstock_codecs.model import U64_MAX, Columns, Header, RecordBatch, StreamPosition, StreamRef, metered_size
+from penstock_codecs.model import (
+    U64_MAX,
+    Columns,
+    Header,
+    RecordBatch,
+    StreamPosition,
+    StreamRef,
+    WireBytes,
+    metered_size,
+)
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.s2.formats import BytesFormat, spell_bytes
 from penstock_codecs.s2.json_records import (
@@ -25,6 +34,7 @@ from penstock_codecs.s2.json_records import (
     encode_tail,
     read_batch_pieces,
 )
+from penstock_codecs.s2.protobuf import S2_RECORDS, decode_records, encode_records
 
 C = FailureCode
 STREAM = StreamRef("basin-name", "a/b")
@@ -402,6 +412,35 @@ def test_records_with_few_timestamps_are_encoded_as_any_others(
             del record["body"]
     encoded = encode_read_batch(RecordBatch(columns), data_format)
     assert encoded == b'{"records":%b}' % orjson.dumps(expected)
+
+
+@given(
+    st.sampled_from([1, 128, 9_900, 2**32]),
+    st.integers(8, 300),
+    st.integers(1, 2000),
+    st.lists(st.tuples(st.integers(0, 299), st.sampled_from([b'"', b"\n", b"\xff", "é".encode()])), max_size=3),
+    st.integers(1, 400),
+    st.sampled_from(BytesFormat),
+)
+@example(128, 300, 2000, [(290, b'"')], 400, RAW)
+def test_tables_are_encoded_as_any_others(
+    first: int, count: int, size: int, others: list[tuple[int, bytes]], run: int, data_format: BytesFormat
+) -> None:
+    bodies = [b"%d" % (index % 10) * size for index in range(count)]
+    for index, text in others:
+        bodies[index % count] = (text + bodies[index % count])[:size]
+    timestamps = [1_700_000_000_000 + index // run for index in range(count)]
+    columns = Columns(range(first, first + count), timestamps, bodies)
+    wire = WireBytes(S2_RECORDS, (encode_records(columns),))
+    whole = RecordBatch(columns)
+    batch = RecordBatch.from_wire(wire, decode_records, count=count, first_seq_num=first, metered=whole.metered)
+    spell = spell_bytes[data_format]
+    expected = [
+        {"seq_num": first + index, "timestamp": timestamps[index], "body": spell(body)}
+        for index, body in enumerate(bodies)
+    ]
+    encoded = encode_read_batch(batch, data_format)
+    assert encoded == encode_read_batch(whole, data_format) == b'{"records":%b}' % orjson.dumps(expected)
 
 
 def test_records_whose_timestamps_fall_keep_them() -> None:
