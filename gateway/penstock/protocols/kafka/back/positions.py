@@ -139,27 +139,31 @@ class KafkaPositions:
         number or from the tail. Raises NOT_IMPLEMENTED for byte offsets."""
         match start:
             case FromSeqNum(seq_num):
-                end = await self.end(partition)
+                # In this order: a trim in between could put a later beginning behind an earlier end.
                 first = max(seq_num, await self.beginning(partition))
+                end = await self.end(partition)
                 return PartitionSpot(min(first, end), -1, at_tail=first >= end)
             case FromTailOffset(distance):
+                beginning = await self.beginning(partition)
                 end = await self.end(partition)
-                first = max(end - distance, await self.beginning(partition))
+                first = max(end - distance, beginning)
                 return PartitionSpot(first, -1, at_tail=first >= end)
             case FromTimestamp(timestamp):
-                return await self.first_at(partition, timestamp) or await self._tail_spot(partition)
+                return await self.first_at(partition, timestamp) or await self._tail_spot(partition, timestamp)
             case FromRecordId(record_id):
                 return await self._spot_of_id(partition, record_id)
             case FromByteOffset():
                 raise fail(FailureCode.NOT_IMPLEMENTED, f"{self._brokers.where}: Kafka has no byte offsets")
 
-    async def _tail_spot(self, partition: TopicPartition) -> PartitionSpot:
-        return PartitionSpot(*await self.tail(partition), at_tail=True)
+    async def _tail_spot(self, partition: TopicPartition, timestamp: int) -> PartitionSpot:
+        """Return the tail, or the first record at or after a time if it has come since none was found."""
+        tail = PartitionSpot(*await self.tail(partition), at_tail=True)
+        return await self.first_at(partition, timestamp) or tail
 
     async def _spot_of_id(self, partition: TopicPartition, record_id: RecordId) -> PartitionSpot:
         first = await self.first_at(partition, record_id.ms)
         if first is None:
-            return await self._tail_spot(partition)
+            return await self._tail_spot(partition, record_id.ms)
         if first.timestamp > record_id.ms:
             return first
         known = self._firsts.get((partition, record_id.ms))
@@ -169,5 +173,5 @@ class KafkaPositions:
         if offset <= first.offset:
             return first
         # The record is `seq` behind the first of its ms, or the first of a later ms, whichever comes first.
-        later = await self.first_at(partition, record_id.ms + 1) or await self._tail_spot(partition)
+        later = await self.first_at(partition, record_id.ms + 1) or await self._tail_spot(partition, record_id.ms + 1)
         return later if later.offset <= offset else PartitionSpot(offset, record_id.ms)
