@@ -1,4 +1,4 @@
-"""Where a read of a partition begins."""
+"""The place in a partition where a read begins."""
 
 from __future__ import annotations
 
