@@ -9,8 +9,7 @@ them one after the other are a valid third, since protobuf merges repeated field
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Final, TypeVar
 
@@ -69,8 +68,6 @@ Payload = bytes | bytearray | memoryview
 M = TypeVar("M", bound=Message)
 
 _SEQ_NUM, _TIMESTAMP, _HEADERS, _BODY = map(attrgetter, ("seq_num", "timestamp", "headers", "body"))
-_new_header: Callable[[tuple[bytes, bytes]], Header] = partial(tuple.__new__, Header)
-"""`Header._make` without a call in Python."""
 
 
 # ---- append --------------------------------------------------------------------------------------------------
@@ -276,7 +273,7 @@ def _header(content: bytes) -> Header:
     beginning = content[: content[1] + 4] if len(content) > 1 else content
     name, size = _header_beginnings[beginning]
     if size == len(content):
-        return _new_header((name, content[len(beginning) :]))
+        return Header(name, content[len(beginning) :])
     header = _parse(s2_pb2.Header, content)
     return Header(header.name, header.value)
 

@@ -398,8 +398,8 @@ def _header_column(tag: bytes, headers: Mapping[int, Headers], count: int) -> li
     beginnings = _header_beginnings(tag)
     column = [b""] * count
     for index, some in headers.items():
-        name, value = some[0]
-        if len(some) == 1 and len(name) <= _MOST_NAME:  # a call and a join less: 0.6 us instead of 0.8
+        if len(some) == 1 and len(some[0].name) <= _MOST_NAME:  # a call and a join less: 0.6 us instead of 0.8
+            name, value = some[0]
             column[index] = beginnings[name, len(value)] + value
         else:
             column[index] = _header_fields(tag, some)

@@ -82,6 +82,15 @@ class KeptTable:
         except OperationFailed as error:
             _unless(error, FailureCode.STREAM_NOT_FOUND)
 
+    async def remove_version(self, key: bytes, version: int) -> bool:
+        """Remove a key that has this version. Returns False if it has another one, or is gone."""
+        try:
+            await self._state.perform(self._guard(RemoveTableKeys(self.name, (VersionedKey(key, version),))))
+        except OperationFailed as error:
+            _unless(error, FailureCode.TABLE_KEY_VERSION, FailureCode.TABLE_KEY_NOT_FOUND, FailureCode.STREAM_NOT_FOUND)
+            return False
+        return True
+
     async def items(
         self, prefix: bytes = b"", *, first: bytes | None = None, last: bytes | None = None
     ) -> AsyncIterator[tuple[bytes, bytes]]:

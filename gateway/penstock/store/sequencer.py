@@ -24,6 +24,7 @@ from penstock_codecs.model import (
     RecordBatch,
     RecordId,
     WireBytes,
+    is_command,
     metered_size,
     next_record_id,
 )
@@ -76,7 +77,7 @@ def validate(append: Append) -> Commands:
 
 
 def _commands(bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> Commands:
-    marked = sorted(index for index, some in headers.items() if not some[0].name)  # others are no commands
+    marked = sorted(index for index, some in headers.items() if is_command(some))
     return [
         (index, command) for index in marked if (command := parse_command(headers[index], bodies[index])) is not None
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from penstock.app.config import Config, IdentityTable
+from penstock.app.config import Config, IdentityTable, tokens_in_state
 from penstock.app.config.exposure import open_by_mistake
 from penstock.backends.logged_tables import LoggedTables, StandbyTables
 from penstock.core.back import Back
@@ -22,7 +22,8 @@ def open_authority(config: Config, state: Back) -> Authority | None:
     configured. Raises CannotStart."""
     if config.access is None:
         return None
-    if config.access.file is None and isinstance(state, LoggedTables | StandbyTables):
+    if tokens_in_state(config) is not None:
+        assert isinstance(state, LoggedTables | StandbyTables), f"{state} is no state at a server"
         return Authority(TableOfTokens(state))
     try:
         return Authority(FileOfTokens(Path(config.access.path(config.store.directory))))

@@ -72,10 +72,12 @@ class TableOfTokens(TokenPlace):
 
     async def revoke(self, token_id: str) -> None:
         key = _key_of(token_id).encode()
-        (item,) = await self._table.entries(key)
-        if item is None or _info(item.value).id != token_id:
-            raise fail(FailureCode.ACCESS_TOKEN_NOT_FOUND, f"there is no access token {token_id}")
-        await self._table.remove(key)
+        while True:
+            (item,) = await self._table.entries(key)
+            if item is None or _info(item.value).id != token_id:
+                raise fail(FailureCode.ACCESS_TOKEN_NOT_FOUND, f"there is no access token {token_id}")
+            if await self._table.remove_version(key, item.version):
+                return
 
 
 def _key_of(token_id: str) -> str:

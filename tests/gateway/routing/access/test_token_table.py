@@ -86,6 +86,24 @@ async def ids(authority: Authority, prefix: str = "", start_after: str = "", lim
     return [one.id for one in (await authority.page(prefix, start_after, limit)).items]
 
 
+async def test_of_two_gateways_that_revoke_a_token_one_finds_it(autojump_clock: MockClock) -> None:
+    async with gateways(SharedLog(), Wall()) as both:
+        await both[0].issue(info())
+        found: list[str] = []
+
+        async def revoke(authority: Authority) -> None:
+            try:
+                await authority.revoke("a")
+                found.append("revoked")
+            except OperationFailed as error:
+                found.append(error.failure.code.value)
+
+        async with trio.open_nursery() as nursery:
+            for authority in both:
+                nursery.start_soon(revoke, authority)
+        assert sorted(found) == sorted(["revoked", FailureCode.ACCESS_TOKEN_NOT_FOUND.value])
+
+
 async def test_a_token_is_issued_used_and_revoked_through_any_gateway(autojump_clock: MockClock) -> None:
     async with gateways(SharedLog(), Wall()) as (one, other):
         with Fails(FailureCode.AUTHN):
