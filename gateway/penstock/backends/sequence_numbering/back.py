@@ -15,12 +15,13 @@ import trio
 
 from penstock.backends.background import background
 from penstock.backends.positions.cache import RecentlyUsed
-from penstock.backends.positions.index import index_name, open_index
+from penstock.backends.positions.index import PositionIndex, index_name, open_index
 from penstock.backends.sequence_numbering.appending import IndexedAppendSession
 from penstock.backends.sequence_numbering.assigning import NumberAssigner
 from penstock.backends.sequence_numbering.creations import Creations
 from penstock.backends.sequence_numbering.following import StreamFollower
 from penstock.backends.sequence_numbering.history import cursor_to
+from penstock.backends.sequence_numbering.others import Announcements
 from penstock.backends.sequence_numbering.prefetch import Prefetcher
 from penstock.backends.sequence_numbering.reading import IndexedReadSession, read_session
 from penstock.backends.sequence_numbering.recent import RecentRoom
@@ -126,6 +127,7 @@ class IndexedBack(Back):
         self._ahead = Prefetcher(settings.read_ahead, nursery)
         self._streams: RecentlyUsed[StreamRef, _Stream] = RecentlyUsed(self._open, settings.cached_streams, _at_rest)
         self._creations = Creations(state, name)
+        self._others = Announcements(state, name)
         self._config = config_of(Capability.RECORD_IDS in native.capabilities)
         self._handlers: dict[type[Operation[Any]], Callable[[Any], Awaitable[Any]]] = {
             Append: partial(append_in_session, self),
@@ -146,6 +148,10 @@ class IndexedBack(Back):
         kept = set() if Capability.RECORD_IDS in native else {Capability.RECORD_IDS, Capability.TIMESTAMPS}
         return native | kept | {Capability.LOCATE, Capability.FOLLOW, Capability.TRIM}
 
+    async def run(self) -> None:
+        """Remove what other gateways no longer need from the state, until cancelled."""
+        await self._others.sweep()
+
     async def perform(self, operation: Operation[R]) -> R:
         handler = self._handlers.get(type(operation))
         if handler is None:
@@ -155,6 +161,7 @@ class IndexedBack(Back):
 
     async def _open(self, ref: StreamRef) -> _Stream:
         index = await open_index(self._state, index_name(self._name, ref))
+        end = index.end
         try:
             bounds = await self._native.bounds(ref)
         except OperationFailed as error:
@@ -162,10 +169,11 @@ class IndexedBack(Back):
                 await index.forget()
                 await self._creations.forget(ref)
             raise
-        if bounds.end_offset is not None and bounds.end_offset < index.end.offset:
+        if bounds.end_offset is not None and bounds.end_offset < end.offset:
             await index.forget()  # it is shorter than before, so it is another stream of the same name
             await self._creations.forget(ref)
-        state = IndexedStream(ref, self._native, index, self._settings, self._clock, self._room)
+            index = await open_index(self._state, index_name(self._name, ref))
+        state = IndexedStream(ref, self._native, index, self._settings, self._clock, self._others, self._room)
         if self._settings.exclusive:
             await state.catch_up()  # from then on, acknowledged appends are the only new records
         return _Stream(state, NumberAssigner(state), StreamFollower(state, self._nursery))
@@ -174,6 +182,7 @@ class IndexedBack(Back):
     async def _use(self, ref: StreamRef) -> AsyncIterator[_Stream]:
         """Use a stream until the block ends. Raises STREAM_NOT_FOUND."""
         async with self._streams.use(ref) as stream:
+            await stream.state.index.refresh()
             if not stream.state.gone:
                 yield stream
                 return
@@ -256,21 +265,36 @@ class IndexedBack(Back):
 
     async def _create(self, operation: CreateStream) -> Provisioned[StreamInfo]:
         refuse_config(operation.stream, operation.config, self._config)
-        if not await self._native.create(operation.stream):
+        if not await self._make(operation.stream):
             raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, f"stream {operation.stream} already exists")
         return await self._created(operation.stream)
 
     async def _ensure(self, operation: EnsureStream) -> Provisioned[StreamInfo]:
         refuse_config(operation.stream, operation.config, self._config)
-        if await self._native.create(operation.stream):
+        if await self._make(operation.stream):
             return await self._created(operation.stream)
         (created_at,) = await self._creations.of([operation.stream], self._clock())
         info = StreamInfo(name=operation.stream.stream, created_at=created_at)
         return Provisioned(info, ProvisionResult.NOOP)
 
+    async def _make(self, ref: StreamRef) -> bool:
+        """Create a stream, and forget an earlier one of its name. Returns False if it existed."""
+        index = await open_index(self._state, index_name(self._name, ref))
+        missing = False
+        try:
+            await self._native.bounds(ref)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+                raise
+            missing = True
+            # Not once it exists: by then clients of another gateway may have appended to the new one.
+            await self._forget(ref, index)
+        created = await self._native.create(ref)
+        if created and not missing:
+            await self._forget(ref, index)
+        return created
+
     async def _created(self, ref: StreamRef) -> Provisioned[StreamInfo]:
-        """Forget an earlier stream of this name, and set the creation time of the new one."""
-        await self.deleted(ref)
         now = self._clock()
         await self._creations.set(ref, now)
         return Provisioned(StreamInfo(name=ref.stream, created_at=now), ProvisionResult.CREATED)
@@ -319,19 +343,24 @@ class IndexedBack(Back):
 
     async def deleted(self, stream: StreamRef) -> None:
         """Forget a stream that this gateway deleted: the next one of that name is counted from 0."""
+        await self._forget(stream, await open_index(self._state, index_name(self._name, stream)))
+
+    async def _forget(self, stream: StreamRef, index: PositionIndex) -> None:
+        """Forget a stream that is gone. `index`: its index as it was before it was known to be gone."""
         await self._creations.forget(stream)
         for found in self._streams.values():
             if found.state.ref == stream and not found.state.gone:
                 await found.state.forget()
                 return
-        await (await open_index(self._state, index_name(self._name, stream))).forget()
+        await index.forget()
 
 
 @asynccontextmanager
 async def open_indexed(
     native: Native, name: str, state: Back, settings: IndexedSettings | None = None, clock: Clock = wall_clock
 ) -> AsyncIterator[IndexedBack]:
-    """Open a back until the block ends. `name`: the back's name, under which `state`, the embedded store, keeps its
-    indexes."""
+    """Open a back until the block ends. `name`: the back's name, under which `state` keeps its indexes."""
     async with background() as nursery:
-        yield IndexedBack(native, name, state, settings or IndexedSettings(), clock, nursery)
+        back = IndexedBack(native, name, state, settings or IndexedSettings(), clock, nursery)
+        nursery.start_soon(back.run)
+        yield back
