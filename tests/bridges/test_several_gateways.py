@@ -78,7 +78,7 @@ def test_gateways_are_killed_under_load(gateways: Balanced) -> None:
 
 
 def test_gateways_before_segments_are_killed_under_load(before_segments: Balanced) -> None:
-    kill_each(before_segments, "before segments", without=("segment-draft",))  # the draft has no writers' positions
+    kill_each(before_segments, "before segments")
 
 
 def test_they_have_no_files_and_all_are_ready(before_segments: Balanced) -> None:

@@ -11,7 +11,7 @@ its gateway knows it. What others have added is taken over whenever the index is
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -19,9 +19,10 @@ import trio
 
 from penstock.backends.logged_tables import LoggedTables
 from penstock.backends.positions.columns import MarkColumns, Sought
-from penstock.backends.positions.table import Ends, IndexTable, Kept, index_name
+from penstock.backends.positions.table import Ends, IndexTable, Kept, NewMarks, index_name
 from penstock.core.back import Back
 from penstock.core.marks import START, Mark
+from penstock_codecs.failures import OperationFailed
 from penstock_codecs.operations import FromSeqNum
 
 __all__ = ["Outrun", "PositionIndex", "index_name", "open_index"]
@@ -119,7 +120,13 @@ class PositionIndex:
             self._gone = True
             return
         self._kept = kept
-        self._show(*self._table.seen_marks(self._newest[-1].seq_num if self._newest else -1))
+        begun = self._table.seen_first_marks(self._coarse[-1].seq_num if self._coarse else -1)
+        for mark in begun:
+            self._coarse.append(mark)
+        if begun:
+            self._newest = MarkColumns(begun[-1:])  # what is known of the page before may not be all of it
+        for mark in self._table.seen_marks(self._newest[-1].seq_num) if self._newest else ():
+            self._newest.append(mark)
         self._set_ends(kept.ends)
 
     # ---- asking --------------------------------------------------------------------------------------------------
@@ -170,7 +177,7 @@ class PositionIndex:
         begin, end = self._coarse[at], self._coarse[at + 1]
         page = self._pages.pop(begin.seq_num, None)
         if page is None:
-            page = MarkColumns([begin, *await self._table.marks(begin.seq_num, end.seq_num)])
+            page = await self._table.page(begin, end.seq_num, PAGE_MARKS)
         self._keep(page)
         return page
 
@@ -202,25 +209,28 @@ class PositionIndex:
         if self._table.shared is not None and version not in (None, self.version):
             raise Outrun
 
-    async def _write(self, ends: Ends, new: Sequence[Mark]) -> None:
-        size = len(self._newest) or PAGE_MARKS
-        coarse = {mark.seq_num for index, mark in enumerate(new) if (size + index) % PAGE_MARKS == 0}
+    async def _write(self, ends: Ends, marks: Sequence[Mark] = ()) -> None:
+        before = len(self._newest)
+        pages = [self._newest.behind(0)] if before else []
+        for mark in marks:
+            if not pages or len(pages[-1]) >= PAGE_MARKS:
+                pages.append(MarkColumns())
+            pages[-1].append(mark)
+        full, begun = pages[:-1], pages[1:] if before else pages
+        new = NewMarks(full, begun, list(pages[-1].behind(before if not begun else 1)) if pages else ())
         with trio.CancelScope(shield=True):  # memory must show what is being written
-            written = await self._table.write(ends, new, coarse, self._kept)
+            if not await self._table.write(ends, new, self._kept):
+                raise Outrun
+            for page in full:
+                self._keep(page)
             if self._table.shared is None:
-                self._show(new, coarse)
+                for page in begun:
+                    self._coarse.append(page[0])
+                self._newest = pages[-1] if pages else self._newest
                 self._set_ends(ends)
-        if not written:
-            raise Outrun
-
-    def _show(self, new: Iterable[Mark], coarse: Collection[int]) -> None:
-        for mark in new:
-            if mark.seq_num in coarse:
-                if self._newest:
-                    self._keep(self._newest)
-                self._newest = MarkColumns()
-                self._coarse.append(mark)
-            self._newest.append(mark)
+        if full:
+            with suppress(OperationFailed):  # what is left there is removed with the next page
+                await self._table.remove_before(pages[-1][0].seq_num, 0, self._kept)
 
     def _set_ends(self, ends: Ends) -> None:
         if ends.first > self._ends.first:
@@ -241,7 +251,7 @@ class PositionIndex:
             while first_kept > self.first:
                 self._check(version)
                 with suppress(Outrun):
-                    await self._write(Ends(max(self._ends.end, first_kept), first_kept), ())
+                    await self._write(Ends(max(self._ends.end, first_kept), first_kept))
         oldest = self._coarse[0].seq_num if self._coarse else 0
         await self._table.remove_before(first_kept.seq_num, oldest, self._kept)
 
@@ -277,5 +287,5 @@ async def open_index(state: Back, name: str) -> PositionIndex:
     coarse = MarkColumns(await table.coarse())
     newest = MarkColumns()
     if coarse:
-        newest = MarkColumns([coarse[-1], *await table.marks(coarse[-1].seq_num, None)])
+        newest = MarkColumns([coarse[-1], *await table.newest(coarse[-1].seq_num)])
     return PositionIndex(table, kept, coarse, newest)
