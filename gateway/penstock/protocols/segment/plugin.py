@@ -134,7 +134,7 @@ class _Back(BackKind[SegmentBackTable]):
     def describe(self, table: SegmentBackTable) -> str:
         if table.state_stream is None:
             return ""
-        return f"the gateway's state is in stream {table.state_stream}; one gateway works, the others stand by"
+        return f"the gateway's state is in stream {table.state_stream}, for any number of gateways"
 
     def check(self, name: str, table: SegmentBackTable) -> None:
         from penstock.protocols.upstreams import secret_in
