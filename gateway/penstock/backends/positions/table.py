@@ -61,8 +61,8 @@ def index_name(back: str, stream: StreamRef) -> str:
 
 
 class NewMarks(NamedTuple):
-    """What is to be written: pages that are `full`, pages that have `begun`, and new `marks` of the newest page,
-    without its first one."""
+    """Marks to be written: pages that are `full`, pages that have `begun`, and new `marks` of the newest page, without
+    its first one."""
 
     full: Sequence[MarkColumns]
     begun: Sequence[MarkColumns]

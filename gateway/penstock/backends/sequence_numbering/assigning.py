@@ -187,11 +187,12 @@ class NumberAssigner:
         told = all(one.begin is not None for one in taken)
         ordered = sorted(taken, key=_Work.place if told else _Work.turn)
         done: list[_Work] = []
+        left: list[_Work] = []
         try:
             for one in ordered:
-                begin = one.begin
-                if begin is not None and begin.offset > draft.end.offset and not one.fills:
-                    break
+                if not one.fills and one.begin is not None and one.begin.offset > draft.end.offset:
+                    left.append(one)
+                    continue
                 await self._number(draft, one, unnumbered)
                 done.append(one)
             if done:
@@ -201,7 +202,7 @@ class NumberAssigner:
             for one in taken:
                 one.result = None
             raise
-        self._queue[:0] = ordered[len(done) :]
+        self._queue[:0] = left
         for one in done:
             one.settled = True
             if one.result is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from penstock.backends.combined import Combined
 from penstock.backends.logged_tables import ByteLog, LoggedTables, open_logged_tables
@@ -23,7 +24,8 @@ __all__ = ["open_back", "open_state", "segment_back_settings"]
 @asynccontextmanager
 async def open_back(context: BackContext, name: str, table: SegmentBackTable) -> AsyncIterator[Target]:
     """See `penstock.protocols.plugin.BackKind.open`."""
-    settings = segment_back_settings(name, table)
+    # Gateways with the same state append to the same segments, and each must know where its records are.
+    settings = replace(segment_back_settings(name, table), one_in_flight=isinstance(context.embedded, LoggedTables))
     async with (
         open_segment(settings, watch=context.watch) as back,
         context.numbered(back.native, name, table) as records,

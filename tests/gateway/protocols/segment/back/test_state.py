@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+import trio
 from support.segment.back import STREAM, opened
 from support.segment.front import WatchedBack
 from support.store.table_histories import compare
@@ -57,7 +58,7 @@ async def test_connections_that_break_lose_no_change_and_make_none_twice(
 async def gateway(front: SegmentFront) -> AsyncIterator[IndexedBack]:
     """A gateway without a disk that numbers records."""
     async with (
-        opened(front) as (back, _),
+        opened(front, one_in_flight=True) as (back, _),
         state_of(back) as state,
         open_indexed(back.native, "store", state) as records,
     ):
@@ -84,3 +85,23 @@ async def test_two_gateways_give_the_numbers_of_a_stream(clock: MockClock, front
     async with gateway(front) as third:
         assert [await third.perform(Locate(STREAM, FromSeqNum(number))) for number in range(4)] == located[0]
         assert await appended(third, b"e") == [4]
+
+
+async def test_equal_records_through_two_gateways_at_once(clock: MockClock, front: SegmentFront) -> None:
+    """Only the places that the server tells can distinguish them: each has one number, told once."""
+    told: list[int] = []
+    async with gateway(front) as one, gateway(front) as other, trio.open_nursery() as nursery:
+        await one.perform(CreateStream(STREAM))
+
+        async def append(back: Back) -> None:
+            for _ in range(8):
+                told.extend(await appended(back, b"the same", b"the same"))
+
+        begun = trio.current_time()
+        async with trio.open_nursery() as writers:
+            for number in range(6):
+                writers.start_soon(append, (one, other)[number % 2])
+        assert trio.current_time() - begun < 4, "none waits in vain for another"
+        assert sorted(told) == list(range(96))
+        assert (await one.perform(CheckTail(STREAM))).seq_num == 96
+        nursery.cancel_scope.cancel()
