@@ -104,6 +104,13 @@ class _Stream(NamedTuple):
     follower: StreamFollower
 
 
+class _Kept(NamedTuple):
+    """What is kept of a stream: its index, and the version of its creation time."""
+
+    positions: PositionIndex
+    created: int | None
+
+
 class IndexedBack(Back):
     """A back of records over a native server. Made by `open_indexed`.
 
@@ -160,18 +167,17 @@ class IndexedBack(Back):
         return result
 
     async def _open(self, ref: StreamRef) -> _Stream:
-        index = await open_index(self._state, index_name(self._name, ref))
-        end = index.end
+        kept = await self._kept(ref)
+        end = kept.positions.end
         try:
             bounds = await self._native.bounds(ref)
         except OperationFailed as error:
             if error.failure.code is FailureCode.STREAM_NOT_FOUND:
-                await index.forget()
-                await self._creations.forget(ref)
+                await self._forget(ref, kept)
             raise
+        index = kept.positions
         if bounds.end_offset is not None and bounds.end_offset < end.offset:
-            await index.forget()  # it is shorter than before, so it is another stream of the same name
-            await self._creations.forget(ref)
+            await self._forget(ref, kept)  # it is shorter than before, so it is another stream of the same name
             index = await open_index(self._state, index_name(self._name, ref))
         state = IndexedStream(ref, self._native, index, self._settings, self._clock, self._others, self._room)
         if self._settings.exclusive:
@@ -279,7 +285,7 @@ class IndexedBack(Back):
 
     async def _make(self, ref: StreamRef) -> bool:
         """Create a stream, and forget an earlier one of its name. Returns False if it existed."""
-        index = await open_index(self._state, index_name(self._name, ref))
+        kept = await self._kept(ref)
         missing = False
         try:
             await self._native.bounds(ref)
@@ -288,10 +294,10 @@ class IndexedBack(Back):
                 raise
             missing = True
             # Not once it exists: by then clients of another gateway may have appended to the new one.
-            await self._forget(ref, index)
+            await self._forget(ref, kept)
         created = await self._native.create(ref)
         if created and not missing:
-            await self._forget(ref, index)
+            await self._forget(ref, kept)
         return created
 
     async def _created(self, ref: StreamRef) -> Provisioned[StreamInfo]:
@@ -300,8 +306,9 @@ class IndexedBack(Back):
         return Provisioned(StreamInfo(name=ref.stream, created_at=now), ProvisionResult.CREATED)
 
     async def _delete(self, operation: DeleteStream) -> None:
+        kept = await self._kept(operation.stream)
         await self._native.delete(operation.stream)
-        await self.deleted(operation.stream)
+        await self._forget(operation.stream, kept)
 
     async def _get_config(self, operation: GetStreamConfig) -> StreamConfig:
         await self._native.bounds(operation.stream)
@@ -343,16 +350,30 @@ class IndexedBack(Back):
 
     async def deleted(self, stream: StreamRef) -> None:
         """Forget a stream that this gateway deleted: the next one of that name is counted from 0."""
-        await self._forget(stream, await open_index(self._state, index_name(self._name, stream)))
+        await self._forget(stream, await self._kept(stream))
 
-    async def _forget(self, stream: StreamRef, index: PositionIndex) -> None:
-        """Forget a stream that is gone. `index`: its index as it was before it was known to be gone."""
-        await self._creations.forget(stream)
+    async def missing(self, stream: StreamRef) -> None:
+        """Forget a stream that the server did not have, unless another gateway has created it meanwhile."""
+        kept = await self._kept(stream)
+        try:
+            await self._native.bounds(stream)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+                raise
+            await self._forget(stream, kept)
+
+    async def _kept(self, stream: StreamRef) -> _Kept:
+        return _Kept(await open_index(self._state, index_name(self._name, stream)), await self._creations.kept(stream))
+
+    async def _forget(self, stream: StreamRef, kept: _Kept) -> None:
+        """Forget a stream that is gone. `kept`: what was kept of it before that was known; what is newer is of another
+        stream of its name."""
+        await self._creations.forget(stream, kept.created)
         for found in self._streams.values():
             if found.state.ref == stream and not found.state.gone:
                 await found.state.forget()
                 return
-        await index.forget()
+        await kept.positions.forget()
 
 
 @asynccontextmanager
