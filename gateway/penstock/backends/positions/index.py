@@ -228,6 +228,7 @@ class PositionIndex:
                     self._coarse.append(page[0])
                 self._newest = pages[-1] if pages else self._newest
                 self._set_ends(ends)
+            self.look()
         if full:
             with suppress(OperationFailed):  # what is left there is removed with the next page
                 await self._table.remove_before(pages[-1][0].seq_num, 0, self._kept)

@@ -285,18 +285,9 @@ class IndexedBack(Back):
 
     async def _make(self, ref: StreamRef) -> bool:
         """Create a stream, and forget an earlier one of its name. Returns False if it existed."""
-        kept = await self._kept(ref)
-        missing = False
-        try:
-            await self._native.bounds(ref)
-        except OperationFailed as error:
-            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
-                raise
-            missing = True
-            # Not once it exists: by then clients of another gateway may have appended to the new one.
-            await self._forget(ref, kept)
+        kept = await self._kept(ref)  # before: then clients of another gateway may append to the new one
         created = await self._native.create(ref)
-        if created and not missing:
+        if created:
             await self._forget(ref, kept)
         return created
 

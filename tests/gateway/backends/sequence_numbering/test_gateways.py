@@ -16,7 +16,8 @@ from trio.testing import MockClock
 
 from penstock.backends.kept_table import KeptTable
 from penstock.backends.logged_tables import LoggedTables, LogNews, open_logged_tables
-from penstock.backends.sequence_numbering import IndexedBack, IndexedSettings, open_indexed
+from penstock.backends.positions.index import index_name
+from penstock.backends.sequence_numbering import IndexedBack, IndexedSettings, numbered, open_indexed
 from penstock.backends.sequence_numbering.others import SWEPT
 from penstock.core.back import Following
 from penstock_codecs.failures import FailureCode
@@ -43,12 +44,20 @@ class Slow(SharedLogEnd):
         self.hears = trio.Event()
         self.hears.set()
         self.again = False
+        self._rest: list[LogNews] = []
 
     async def read(self) -> LogNews:
         if self.again:
             self.again, self._read, self._begun = False, 0, False
+        if self._rest:
+            await trio.sleep(0.01)
+            return self._rest.pop(0)
         found = await super().read()
         await self.hears.wait()
+        if found.restarted and found.batches:  # one after the other, as from a server
+            ends = [batch.changes[-1][0] + 1 for batch in found.batches]
+            self._rest = [LogNews([batch], end) for batch, end in zip(found.batches[1:], ends[1:], strict=True)]
+            return LogNews(found.batches[:1], ends[0], restarted=True)
         return found
 
 
@@ -270,6 +279,11 @@ async def test_rows_of_gateways_that_no_longer_append_are_removed(
         for back in gateways.backs:
             await back.perform(appending(b"x"))
         assert await rows() == 3
+        before = [item async for item in table.items()]
+        appends = len(gateways.shared.batches)
+        await gateways.backs[0].perform(appending(b"x"))
+        assert [item async for item in table.items()] == before
+        assert len(gateways.shared.batches) == appends + 1, "the row is not written again at once"
         for _ in range(30):
             await gateways.backs[0].perform(appending(b"x"))
             await trio.sleep(SWEPT / 10)
@@ -360,9 +374,18 @@ async def test_one_that_is_behind_gives_no_number_twice(
 async def test_one_that_reads_the_state_again_goes_on(
     autojump_clock: MockClock, native: FakeNative, wall: Wall
 ) -> None:
-    async with three(native, wall) as gateways:
+    """While it reads, it has less of the state than it had."""
+    async with three(native, wall) as gateways, trio.open_nursery() as nursery:
         one, other, _ = gateways.backs
         async with one.read_session(Read(STREAM, FromSeqNum(0))) as session:
+            tails: list[int] = []
+
+            async def watch() -> None:
+                while True:
+                    tails.append(session.tail().seq_num)
+                    await trio.sleep(0.003)
+
+            nursery.start_soon(watch)
             for number in range(8):
                 if number == 4:
                     gateways.ends[0].again = True
@@ -372,4 +395,73 @@ async def test_one_that_reads_the_state_again_goes_on(
                 more = await session.next()
                 if more is not None and not isinstance(more, Following):
                     found += more.records()
-        assert contents(found) == await same_through(gateways.backs)
+            nursery.cancel_scope.cancel()
+        assert tails == sorted(tails)
+        with trio.CancelScope(shield=True):
+            assert contents(found) == await same_through(gateways.backs)
+
+
+async def test_what_was_decided_before_another_gateway_was_faster_is_decided_again(
+    autojump_clock: MockClock, segment: FakeNative, wall: Wall
+) -> None:
+    """While the gateway reads what stands before its record, another one gives both their numbers, and timestamps."""
+    async with three(segment, wall) as gateways:
+        one, other, _ = gateways.backs
+        await one.perform(CheckTail(STREAM))
+        scan = segment.scan
+        faster: list[int] = []
+
+        async def outrun(*args: Any, **options: Any) -> Any:
+            found = await scan(*args, **options)
+            if not faster:
+                faster.append(1)
+                await trio.sleep(2)  # what the gateway has announced is not awaited any more
+                segment.scan = scan  # type: ignore[method-assign]
+                await other.perform(CheckTail(STREAM))
+                await eventually(lambda: gateways.backs[0]._streams is not None)
+                await one.perform(CheckTail(STREAM))
+            return found
+
+        segment.store([b"by another client"])
+        segment.scan = outrun  # type: ignore[method-assign]
+        wall.now += 1000
+        appended = await one.perform(appending(b"mine", timestamps=[NOW - 9]))
+        found = await same_through(gateways.backs)
+        assert (appended.start.seq_num, appended.start.timestamp) == found[1][:2]
+
+
+async def test_one_that_is_behind_knows_that_a_stream_is_another_one(
+    autojump_clock: MockClock, segment: FakeNative, wall: Wall
+) -> None:
+    async with three(segment, wall) as gateways, trio.open_nursery() as nursery:
+        one, other, _ = gateways.backs
+        for back in (one, other):
+            await back.perform(appending(b"old"))
+        gateways.ends[1].hears = trio.Event()
+        await one.perform(DeleteStream(STREAM))
+        await one.perform(CreateStream(STREAM))
+        for _ in range(3):
+            await one.perform(appending(b"new"))
+        found: list[list[Record]] = []
+
+        async def read() -> None:
+            found.append(await records(other, FromSeqNum(0), wait=0))
+
+        nursery.start_soon(read)
+        await trio.sleep(1)
+        gateways.ends[1].hears.set()
+        await eventually(lambda: bool(found))
+        assert contents(found[0]) == [(number, NOW, b"new") for number in range(3)]
+
+
+async def test_marks_are_as_dense_as_those_of_one_gateway(
+    autojump_clock: MockClock, segment: FakeNative, wall: Wall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read skips the records from the mark before, whichever gateway has appended them."""
+    monkeypatch.setattr(numbered, "MARK_BYTES", 100)
+    async with three(segment, wall) as gateways:
+        for number in range(60):
+            await gateways.backs[number % 3].perform(appending(b"%10d" % number, timestamps=[NOW - 1]))
+        table = KeptTable(gateways.states[0], index_name("fake", STREAM))
+        marks = len([key async for key, _ in table.items() if key[:1] in (b"c", b"m")])
+        assert 60 * 18 / 130 < marks < 60 * 18 / 90
