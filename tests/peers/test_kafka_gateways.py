@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.bridges.balanced import gateway_configuration
+from support.bridges.balanced import before_kafka
 from support.captures.traffic import until
 from support.management import ask
 from support.peers import unique
@@ -30,7 +30,7 @@ def broker() -> Iterator[KafkaBroker]:
 
 @pytest.fixture(scope="module")
 def gateways(broker: KafkaBroker) -> Iterator[list[GatewayProcess]]:
-    template = gateway_configuration([broker.address])
+    template = before_kafka([broker.address])
     template = template.replace("[listeners.kafka]\n", "[listeners.kafka]\nfirst_rebalance_seconds = 0\n")
     with running_gateway(template) as one, running_gateway(template) as other:
         yield [one, other]
@@ -38,7 +38,7 @@ def gateways(broker: KafkaBroker) -> Iterator[list[GatewayProcess]]:
 
 def test_a_gateway_that_was_there_before_the_broker_is_ready_once_it_comes() -> None:
     broker = KafkaBroker()
-    with GatewayProcess(gateway_configuration([broker.address])) as gateway:
+    with GatewayProcess(before_kafka([broker.address])) as gateway:
         until(lambda: gateway.events("waiting_for_state"))
         assert ask(gateway.management_port, "/ready")[0] == 503
         with broker:
@@ -117,7 +117,7 @@ def bearer(token: str) -> dict[str, str]:
 
 def test_a_token_that_one_gateway_issues_is_accepted_by_the_other_until_it_is_revoked(broker: KafkaBroker) -> None:
     """Also by a gateway that starts later, and sessions with it end on all of them."""
-    template = gateway_configuration([broker.address]).replace(
+    template = before_kafka([broker.address]).replace(
         "[listeners.s2]\n", '[listeners.s2]\nauth_tokens = ["first-token"]\n'
     )
     template += "\n[access]\n"

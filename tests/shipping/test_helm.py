@@ -37,7 +37,7 @@ LEAST: Final = {
     "networkPolicy": {"enabled": False},
 }
 STATELESS: Final = yaml.safe_load((CHART.parent / "gateways-kafka.yaml").read_text())
-STANDBY: Final = yaml.safe_load((CHART.parent / "gateways-pravega.yaml").read_text())
+BEFORE_PRAVEGA: Final = yaml.safe_load((CHART.parent / "gateways-pravega.yaml").read_text())
 CLOSED: Final = {
     "config": {"secretName": "mine"},
     "persistence": {"existingClaim": "disk"},
@@ -64,8 +64,8 @@ def rendered(tmp_path: Path, values: dict[str, Any]) -> dict[tuple[str, str], di
 
 @pytest.mark.parametrize(
     "values",
-    [EVERYTHING, LEAST, CLOSED, STATELESS, STANDBY],
-    ids=["everything", "least", "closed", "stateless", "standby"],
+    [EVERYTHING, LEAST, CLOSED, STATELESS, BEFORE_PRAVEGA],
+    ids=["everything", "least", "closed", "stateless", "before-Pravega"],
 )
 def test_kubernetes_takes_them(values: dict[str, Any], tmp_path: Path) -> None:
     """Schemas of an older and of a new Kubernetes, strict. A ServiceMonitor is none of its own."""
@@ -112,9 +112,9 @@ def test_the_configuration_arrives_as_it_is(tmp_path: Path) -> None:
     [
         ("deployment", {"config": {"secretName": "penstock"}}),
         ("gateways-kafka", STATELESS),
-        ("gateways-pravega", STANDBY),
+        ("gateways-pravega", BEFORE_PRAVEGA),
     ],
-    ids=["one", "stateless", "standby"],
+    ids=["one", "stateless", "before-Pravega"],
 )
 def test_the_pod_is_that_of_the_manifest(manifest: str, values: dict[str, Any], tmp_path: Path) -> None:
     """Security, probes, resources and volumes, but for names."""

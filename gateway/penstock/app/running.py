@@ -13,7 +13,7 @@ from penstock.app.management.controls import Controls
 from penstock.app.management.traffic import Traffic
 from penstock.app.reload import Parts, Reloader
 from penstock.backends.embedded import EmbeddedBack
-from penstock.backends.logged_tables import LoggedTables, StandbyTables
+from penstock.backends.logged_tables import LoggedTables
 from penstock.core.address import Address
 from penstock.core.errors import CannotReload
 from penstock.observe.levels import set_level
@@ -75,7 +75,7 @@ class RunningGateway:
         """Return why new clients should go elsewhere, whatever state the backs are in; empty if ready."""
         reasons = ["the gateway is draining"] if self._drain.is_set() else []
         embedded = self._parts.embedded
-        if isinstance(embedded, EmbeddedBack | LoggedTables | StandbyTables) and embedded.trouble is not None:
+        if isinstance(embedded, EmbeddedBack | LoggedTables) and embedded.trouble is not None:
             reasons.append(embedded.trouble)
         return reasons
 

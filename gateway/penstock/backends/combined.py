@@ -105,7 +105,7 @@ class Combined(Back):
         except OperationFailed as error:
             stream = getattr(operation, "stream", None)
             if error.failure.code is FailureCode.STREAM_NOT_FOUND and stream is not None:
-                await self._records.deleted(stream)
+                await self._records.missing(stream)
             raise
         if isinstance(operation, GetAttribute):
             self._expect_bytes(operation.stream)

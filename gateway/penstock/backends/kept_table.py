@@ -57,12 +57,17 @@ class KeptTable:
     async def replace(self, key: bytes, value: bytes, version: int) -> int | None:
         """Set the value of a key that has this version, or NOT_EXISTS. Returns the new version, or None if the key has
         another one."""
+        versions = await self.update(TableItem(key, value, version))
+        return None if versions is None else versions[0]
+
+    async def update(self, *items: TableItem) -> tuple[int, ...] | None:
+        """Set values, all or none, durably. Returns the new versions, or None if a key has not the version of its
+        item."""
         try:
-            (now,) = await self._update((TableItem(key, value, version),))
+            return await self._update(items)
         except OperationFailed as error:
             _unless(error, FailureCode.TABLE_KEY_VERSION, FailureCode.TABLE_KEY_NOT_FOUND)
             return None
-        return now
 
     async def add(self, *items: tuple[bytes, bytes]) -> None:
         """Set values of keys that do not exist; those that exist stay as they are."""

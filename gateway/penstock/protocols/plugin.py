@@ -31,7 +31,7 @@ from penstock_codecs.s2.names import validate_basin_name
 from penstock_codecs.streams import BasinConfig
 
 if TYPE_CHECKING:
-    from penstock.backends.logged_tables import LoggedTables, StandbyTables
+    from penstock.backends.logged_tables import LoggedTables
     from penstock.net.upstream import Watch
     from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
     from penstock.routing.target import Target
@@ -229,8 +229,6 @@ class BackKind(Generic[B]):
     """Its name in reports."""
     table: type[B]
     """Its configuration table, tagged with the kind."""
-    shares_state: ClassVar[bool] = False
-    """True if several gateways work at once with the state that its server keeps; else one does."""
 
     @property
     def kind(self) -> str:
@@ -248,9 +246,7 @@ class BackKind(Generic[B]):
         """Return whether the server keeps the gateway's state, in place of the embedded store."""
         return False
 
-    def open_state(
-        self, name: str, table: B, watch: Watch
-    ) -> AbstractAsyncContextManager[LoggedTables | StandbyTables]:
+    def open_state(self, name: str, table: B, watch: Watch) -> AbstractAsyncContextManager[LoggedTables]:
         """Open the gateway's state at a server that keeps it, until the block ends.
 
         `watch` is called with each connection to the server. Raises CannotStart for files that cannot be used.

@@ -28,11 +28,11 @@ __all__ = [
     "GATEWAYS",
     "Balanced",
     "balanced",
+    "before_kafka",
+    "before_pravega",
     "check",
-    "gateway_configuration",
     "loaded",
     "seen_through",
-    "standby_configuration",
 ]
 
 CONFIGURATION: Final = Path(__file__).parents[3] / "config"
@@ -57,7 +57,7 @@ class Balanced:
         return f"http://127.0.0.1:{self.durable_port}/v1/stream/"
 
 
-def gateway_configuration(brokers: Sequence[Address]) -> str:
+def before_kafka(brokers: Sequence[Address]) -> str:
     """The configuration before Kafka that is shipped, as a template of `GatewayProcess`, before these brokers."""
     text = (CONFIGURATION / "gateways-kafka.toml").read_text()
     first, *more = (f'"{host}:{port}"' for host, port in brokers)
@@ -66,7 +66,7 @@ def gateway_configuration(brokers: Sequence[Address]) -> str:
     return _template(text)
 
 
-def standby_configuration(controller: Address) -> str:
+def before_pravega(controller: Address) -> str:
     """The same before Pravega, and this controller."""
     text = (CONFIGURATION / "gateways-pravega.toml").read_text()
     host, port = controller

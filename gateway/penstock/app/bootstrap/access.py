@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.app.config import Config, IdentityTable, tokens_in_state
 from penstock.app.config.exposure import open_by_mistake
-from penstock.backends.logged_tables import LoggedTables, StandbyTables
+from penstock.backends.logged_tables import LoggedTables
 from penstock.core.back import Back
 from penstock.core.errors import CannotStart
 from penstock.routing.access.authority import Authority, FileOfTokens
@@ -23,7 +23,7 @@ def open_authority(config: Config, state: Back) -> Authority | None:
     if config.access is None:
         return None
     if tokens_in_state(config) is not None:
-        assert isinstance(state, LoggedTables | StandbyTables), f"{state} is no state at a server"
+        assert isinstance(state, LoggedTables), f"{state} is no state at a server"
         return Authority(TableOfTokens(state))
     try:
         return Authority(FileOfTokens(Path(config.access.path(config.store.directory))))

@@ -79,13 +79,9 @@ def check_state(backs: Mapping[str, BackTable], routes: Sequence[RouteTable], em
     for key, given in embedded.items():
         if given:
             raise ValueError(f"{key}: {why}")
-    kinds = {other: back_kinds()[kind_of_back(table)] for other, table in backs.items()}
     for other, table in backs.items():
         if getattr(table, "exclusive", False):
             raise ValueError(f"back {other}: exclusive: an append of a gateway that was killed may come late")
-        if kinds[name].shares_state and kinds[other].side(table).numbered:
-            reason = "the gateway numbers its records, so one gateway alone can use it"
-            raise ValueError(f"back {other}: {reason}, and several work with the state that back {name} keeps")
 
 
 def check_faults(

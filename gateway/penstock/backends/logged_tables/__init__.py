@@ -13,13 +13,12 @@ before is seen. So tables are linearizable, and users of the embedded store's ta
 Items are named by an id of their table that is new with each creation. Deletion is one record; the items that it leaves
 behind are removed with later changes.
 
-`leases` gives a duty that one gateway may do at a time to one of them, and `standby` all that is stored.
+`leases` gives a duty that one gateway may do at a time to one of them.
 """
 
 from penstock.backends.logged_tables.back import ChangeLog, LoggedTables, LogNews, open_logged_tables
 from penstock.backends.logged_tables.byte_log import ByteLog
 from penstock.backends.logged_tables.leases import Lease
-from penstock.backends.logged_tables.standby import StandbyTables, open_standby
 from penstock.backends.logged_tables.state import GuardedChange, LoggedBatch, TableChange, TableState
 
 __all__ = [
@@ -30,9 +29,7 @@ __all__ = [
     "LogNews",
     "LoggedBatch",
     "LoggedTables",
-    "StandbyTables",
     "TableChange",
     "TableState",
     "open_logged_tables",
-    "open_standby",
 ]

@@ -158,6 +158,11 @@ class LoggedTables(Back):
         result: R = change.result
         return result
 
+    @property
+    def loaded(self) -> bool:
+        """True once the log was read to an end that it had; False again while it is read from its beginning again."""
+        return self._loaded
+
     def changes(self, operation: Operation[Any]) -> bool:
         """Return whether this is an operation that changes tables."""
         return self._state.changes(operation)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import secrets
 import struct
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -112,14 +112,14 @@ class _Content:
     _sorted: list[bytes] | None = None
 
     def put(self, item: TableItem) -> None:
-        if item.key not in self.items:
-            self._sorted = None
+        if item.key not in self.items and self._sorted is not None:
+            insort(self._sorted, item.key)
         self.items[item.key] = item
         self.newest = max(self.newest, item.version)
 
     def remove(self, key: bytes) -> None:
         if self.items.pop(key, None) is not None:
-            self._sorted = None
+            self._sorted = None  # removals come in thousands, and each would move all keys behind it
 
     def from_key(self, first: bytes) -> Iterator[TableItem]:
         if self._sorted is None:

@@ -1,31 +1,40 @@
 """The position index of a stream on another server.
 
-It is kept in a table of the embedded store, one item per mark, and in memory while the stream is in use: every 256th
+It is kept in a table of the gateway's state, one item per mark, and in memory while the stream is in use: every 256th
 mark all the time, the marks between them on demand. The position of a record in an index never changes, even after a
 restart: sequence numbers and timestamps that clients were given stay valid.
+
+If several gateways have the state, each may add to the index. An addition is made on the condition that the index is as
+its gateway knows it. What others have added is taken over whenever the index is asked.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import trio
 
+from penstock.backends.logged_tables import LoggedTables
 from penstock.backends.positions.columns import MarkColumns, Sought
-from penstock.backends.positions.table import Ends, IndexTable, index_name
+from penstock.backends.positions.table import Ends, IndexTable, Kept, NewMarks, index_name
 from penstock.core.back import Back
 from penstock.core.marks import START, Mark
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.operations import FromSeqNum
 
-__all__ = ["PositionIndex", "index_name", "open_index"]
+__all__ = ["Outrun", "PositionIndex", "index_name", "open_index"]
 
 PAGE_MARKS: Final = 256
 """Number of marks from one that is always in memory to the next."""
 CACHED_PAGES: Final = 16
 """Most pages of marks that one index keeps in memory besides the newest: 8 KiB each."""
+
+
+class Outrun(Exception):
+    """Another gateway has changed the index: what was decided by it must be decided again."""
 
 
 class PositionIndex:
@@ -37,34 +46,88 @@ class PositionIndex:
     place.
     """
 
-    def __init__(self, table: IndexTable, ends: Ends, coarse: MarkColumns, newest: MarkColumns) -> None:
+    def __init__(self, table: IndexTable, kept: Kept | None, coarse: MarkColumns, newest: MarkColumns) -> None:
         self._table = table
-        self._ends = ends
+        self._kept = kept
+        self._ends = Ends(START, START) if kept is None else kept.ends
         self._coarse = coarse
         self._newest = newest  # the last mark of `coarse`, and the marks after it
         self._pages: OrderedDict[int, MarkColumns] = OrderedDict()  # by sequence number of their first mark
-        self._waiting: list[_Addition] = []
         self._writing = trio.Lock()
+        self._gone = False
+        self._seen = -1  # batches of shared state that were read when it was last taken over
 
     @property
     def end(self) -> Mark:
         """The position after the last known record, from which reading goes on. Durable."""
+        self.look()
         return self._ends.end
 
     @property
     def first(self) -> Mark:
         """The position of the first record known to be kept; the records before it were trimmed."""
+        self.look()
         return self._ends.first
 
     @property
     def last_timestamp(self) -> int:
         """The timestamp of the last known record, in ms; 0 if there is none."""
-        return self._ends.end.timestamp
+        return self.end.timestamp
 
     @property
     def last_mark(self) -> Mark | None:
         """The newest mark, or None."""
+        self.look()
         return self._newest[-1] if self._newest else None
+
+    @property
+    def shared(self) -> LoggedTables | None:
+        """The state, if other gateways may have it too."""
+        return self._table.shared
+
+    @property
+    def gone(self) -> bool:
+        """True if another gateway has deleted the index, with its stream."""
+        self.look()
+        return self._gone
+
+    @property
+    def version(self) -> int:
+        """A number that is another one whenever another gateway may have changed the index."""
+        self.look()
+        return -1 if self._kept is None else self._kept.version
+
+    # ---- other gateways ------------------------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Take over what other gateways had added before the call. Raises OperationFailed if the state cannot be
+        read."""
+        if self._table.shared is not None:
+            await self._table.kept()
+            self.look()
+
+    def look(self) -> None:
+        """Take over what other gateways have added, as far as the state was read."""
+        shared = self._table.shared
+        if shared is None or shared.batches_read == self._seen or not shared.loaded:
+            return
+        self._seen = shared.batches_read
+        kept, known = self._table.seen(), self._kept
+        if kept == known or self._gone:
+            return
+        if kept is None or (known is not None and kept.generation != known.generation):
+            self._clear()
+            self._gone = True
+            return
+        self._kept = kept
+        begun = self._table.seen_first_marks(self._coarse[-1].seq_num if self._coarse else -1)
+        for mark in begun:
+            self._coarse.append(mark)
+        if begun:
+            self._newest = MarkColumns(begun[-1:])  # what is known of the page before may not be all of it
+        for mark in self._table.seen_marks(self._newest[-1].seq_num) if self._newest else ():
+            self._newest.append(mark)
+        self._set_ends(kept.ends)
 
     # ---- asking --------------------------------------------------------------------------------------------------
 
@@ -114,7 +177,7 @@ class PositionIndex:
         begin, end = self._coarse[at], self._coarse[at + 1]
         page = self._pages.pop(begin.seq_num, None)
         if page is None:
-            page = MarkColumns([begin, *await self._table.marks(begin.seq_num, end.seq_num)])
+            page = await self._table.page(begin, end.seq_num, PAGE_MARKS)
         self._keep(page)
         return page
 
@@ -125,117 +188,105 @@ class PositionIndex:
 
     # ---- telling -------------------------------------------------------------------------------------------------
 
-    async def add(self, end: Mark, *marks: Mark) -> None:
+    async def add(self, end: Mark, *marks: Mark, version: int | None = None) -> None:
         """Set the end of the stream and add marks, oldest first. They are durable and visible on return.
 
-        Marks and ends that are not beyond the known ones are ignored, so adding twice changes nothing. Additions at the
-        same time are written together. A cancelled addition is durable as a whole or not at all. Raises
-        OperationFailed(STORAGE).
+        Marks and ends that are not beyond the known ones are ignored, so adding twice changes nothing. A cancelled
+        addition is durable as a whole or not at all. `version`: the one by which they were decided; None: any. Raises
+        OperationFailed(STORAGE), STREAM_NOT_FOUND if another gateway has deleted the stream, or Outrun if one has
+        changed the index.
         """
-        addition = _Addition(end, marks)
-        self._waiting.append(addition)
-        try:
-            async with self._writing:
-                if not addition.settled:
-                    await self._write_waiting()
-        except trio.Cancelled:
-            if addition in self._waiting:
-                self._waiting.remove(addition)
-            raise
-        if addition.failed is not None:
-            raise OperationFailed(addition.failed.failure)
+        async with self._writing:
+            self._check(version)
+            last = self.last_mark
+            known = -1 if last is None else last.seq_num
+            new = [mark for mark in marks if mark.seq_num > known]
+            await self._write(self._ends._replace(end=max(self._ends.end, end)), new)
 
-    async def _write_waiting(self) -> None:
-        together, self._waiting = self._waiting, []
-        last = self.last_mark
-        known = -1 if last is None else last.seq_num
-        new: list[Mark] = []
-        end = self._ends.end
-        for addition in together:
-            end = max(end, addition.end)
-            for mark in addition.marks:
-                if mark.seq_num > known:
-                    new.append(mark)
-                    known = mark.seq_num
-        ends = self._ends._replace(end=end)
-        size = len(self._newest) or PAGE_MARKS
-        coarse = [mark for index, mark in enumerate(new) if (size + index) % PAGE_MARKS == 0]
-        try:
-            with trio.CancelScope(shield=True):  # memory must show what is being written
-                await self._table.write(ends, new, {mark.seq_num for mark in coarse})
-                self._ends = ends
-                self._show(new, coarse)
-        except OperationFailed as error:
-            for addition in together:
-                addition.failed = error
-        finally:
-            for addition in together:
-                addition.settled = True
+    def _check(self, version: int | None) -> None:
+        if self.gone:
+            raise self._table.deleted()
+        if self._table.shared is not None and version not in (None, self.version):
+            raise Outrun
 
-    def _show(self, new: Iterable[Mark], coarse: Iterable[Mark]) -> None:
-        begins = {mark.seq_num for mark in coarse}
-        for mark in new:
-            if mark.seq_num in begins:
-                if self._newest:
-                    self._keep(self._newest)
-                self._newest = MarkColumns()
-                self._coarse.append(mark)
-            self._newest.append(mark)
+    async def _write(self, ends: Ends, marks: Sequence[Mark] = ()) -> None:
+        before = len(self._newest)
+        pages = [self._newest.behind(0)] if before else []
+        for mark in marks:
+            if not pages or len(pages[-1]) >= PAGE_MARKS:
+                pages.append(MarkColumns())
+            pages[-1].append(mark)
+        full, begun = pages[:-1], pages[1:] if before else pages
+        new = NewMarks(full, begun, list(pages[-1].behind(before if not begun else 1)) if pages else ())
+        with trio.CancelScope(shield=True):  # memory must show what is being written
+            if not await self._table.write(ends, new, self._kept):
+                raise Outrun
+            for page in full:
+                self._keep(page)
+            if self._table.shared is None:
+                for page in begun:
+                    self._coarse.append(page[0])
+                self._newest = pages[-1] if pages else self._newest
+                self._set_ends(ends)
+            self.look()
+        if full:
+            with suppress(OperationFailed):  # what is left there is removed with the next page
+                await self._table.remove_before(pages[-1][0].seq_num, 0, self._kept)
 
-    async def trimmed(self, first_kept: Mark) -> None:
+    def _set_ends(self, ends: Ends) -> None:
+        if ends.first > self._ends.first:
+            gone = max(self._coarse.before(FromSeqNum(ends.first.seq_num)), 0)
+            for index in range(gone):
+                self._pages.pop(self._coarse[index].seq_num, None)
+            self._coarse.drop(gone)
+        self._ends = ends
+
+    async def trimmed(self, first_kept: Mark, version: int | None = None) -> None:
         """Set the first record of the stream: those before it are gone, or are about to be. Durable on return.
 
-        Does nothing if the stream begins at or after it already. Raises OperationFailed(STORAGE).
+        Does nothing if the stream begins at or after it already. `version`: see `add`, whose errors are raised.
         """
         async with self._writing:
-            if first_kept <= self._ends.first:
+            if first_kept <= self.first:
                 return
-            with trio.CancelScope(shield=True):
-                ends = Ends(max(self._ends.end, first_kept), first_kept)
-                await self._table.write(ends, (), frozenset())
-                self._ends = ends
-                gone = max(self._coarse.before(FromSeqNum(first_kept.seq_num)), 0)
-                for index in range(gone):
-                    self._pages.pop(self._coarse[index].seq_num, None)
-                self._coarse.drop(gone)
-        await self._table.remove_before(first_kept.seq_num, self._coarse[0].seq_num if self._coarse else 0)
+            while first_kept > self.first:
+                self._check(version)
+                with suppress(Outrun):
+                    await self._write(Ends(max(self._ends.end, first_kept), first_kept))
+        oldest = self._coarse[0].seq_num if self._coarse else 0
+        await self._table.remove_before(first_kept.seq_num, oldest, self._kept)
 
     async def forget(self) -> None:
-        """Delete the index of a deleted stream; the next one of that name starts afresh.
-
-        Raises OperationFailed(STORAGE).
+        """Delete the index of a deleted stream, as it was when it was last asked; the next one of that name starts
+        afresh. Raises OperationFailed(STORAGE).
         """
         async with self._writing:
             with trio.CancelScope(shield=True):
-                await self._table.delete()
-                self._ends = Ends(START, START)
-                self._coarse, self._newest = MarkColumns(), MarkColumns()
-                self._pages.clear()
+                if self._table.shared is None or (not self._gone and self._kept is not None):
+                    await self._table.delete(self._kept)
+                self._clear()
+                self._gone = self._table.shared is not None
 
-
-class _Addition:
-    """Marks and an end that wait to be written, and the outcome."""
-
-    __slots__ = ("end", "failed", "marks", "settled")
-
-    def __init__(self, end: Mark, marks: tuple[Mark, ...]) -> None:
-        self.end = end
-        self.marks = marks
-        self.settled = False
-        self.failed: OperationFailed | None = None
+    def _clear(self) -> None:
+        self._kept, self._ends = None, Ends(START, START)
+        self._coarse, self._newest = MarkColumns(), MarkColumns()
+        self._pages.clear()
 
 
 async def open_index(state: Back, name: str) -> PositionIndex:
-    """Open the index that `state`, the embedded store, keeps under this name (see `index_name`); it may be empty.
+    """Open the index that `state` keeps under this name (see `index_name`); it may be empty.
 
-    Open only one index per name at a time: two do not see each other's additions. Raises OperationFailed(STORAGE).
+    Open only one index per name at a time in an embedded store: two do not see each other's additions. Raises
+    OperationFailed(STORAGE).
     """
     table = IndexTable(state, name)
-    ends = await table.ends()
-    if ends is None:
-        return PositionIndex(table, Ends(START, START), MarkColumns(), MarkColumns())
+    kept = await table.kept()
+    if kept is None or table.shared is not None:
+        index = PositionIndex(table, None, MarkColumns(), MarkColumns())
+        index.look()
+        return index
     coarse = MarkColumns(await table.coarse())
     newest = MarkColumns()
     if coarse:
-        newest = MarkColumns([coarse[-1], *await table.marks(coarse[-1].seq_num, None)])
-    return PositionIndex(table, ends, coarse, newest)
+        newest = MarkColumns([coarse[-1], *await table.newest(coarse[-1].seq_num)])
+    return PositionIndex(table, kept, coarse, newest)

@@ -78,6 +78,8 @@ class IndexedAppendSession(AppendSession):
                 return
             try:
                 self._check(append)
+                if not self._stream.stamped_by_server:
+                    await self._stream.others.announce(self._stream.ref)
                 if append.match_seq_num is None:
                     await self._hand_over(append)
                 else:

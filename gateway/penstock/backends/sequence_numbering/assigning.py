@@ -1,7 +1,8 @@
 """From a server's acknowledgements to positions: numbering appended records, and those of others before them.
 
 Several acknowledgements that are ready at the same time, of one session or many, are numbered together, in the order
-of their records at the server, and share one write of the index.
+of their records at the server, and share one write of the index. If other gateways may have appended what stands before
+a record, its number waits for theirs.
 
 If an acknowledgement does not say where its records are, they are searched behind the last numbered record.
 """
@@ -10,11 +11,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
 import trio
 
+from penstock.backends.positions.index import Outrun
 from penstock.backends.sequence_numbering.history import cursor_at, cursor_in, read
 from penstock.backends.sequence_numbering.numbered import (
     Draft,
@@ -93,14 +96,16 @@ class _Settled(NamedTuple):
 class _Work:
     """One acknowledgement whose records are to be numbered.
 
-    Once `settled`, it has a `result`; if that is None, its records had been numbered before.
+    Once `settled`, it has a `result`; if that is None, its records had been numbered before. `fills`: this gateway may
+    number what stands before it.
     """
 
-    __slots__ = ("ack", "handed", "result", "settled")
+    __slots__ = ("ack", "fills", "handed", "result", "settled")
 
-    def __init__(self, handed: SentAppend, ack: NativeAck) -> None:
+    def __init__(self, handed: SentAppend, ack: NativeAck, *, fills: bool) -> None:
         self.handed = handed
         self.ack = ack
+        self.fills = fills
         self.settled = False
         self.result: _Settled | None = None
 
@@ -140,9 +145,10 @@ class NumberAssigner:
         Retries for `recover_seconds` if the server is lost. Raises UNAVAILABLE if the positions cannot be found out;
         the records are at the server in any case.
         """
-        work = [_Work(handed, ack) for handed, ack in pairs]
-        self._queue += work
         stream = self._stream
+        alone = stream.stamped_by_server or stream.index.shared is None
+        work = [_Work(handed, ack, fills=alone) for handed, ack in pairs]
+        self._queue += work
         for one in work:
             stream.under_way.acknowledged(one.handed.ticket)
         try:
@@ -166,27 +172,51 @@ class NumberAssigner:
             self._stream.under_way.end(one.handed.ticket)
 
     async def _number_all(self, work: Sequence[_Work]) -> None:
-        async with self._stream.numbering:
-            if not all(one.settled for one in work):
-                await self._settle_queue()
+        while not all(one.settled for one in work):
+            async with self._stream.numbering:
+                with suppress(Outrun):
+                    await self._settle_queue()
+            waiting = [one for one in work if not one.settled and not one.fills]
+            if waiting:
+                await self._wait_for_others(min(waiting, key=_Work.place))
 
     async def _settle_queue(self) -> None:
+        """Number what is in the queue, but nothing behind a gap that another gateway may number."""
         taken, self._queue = self._queue, []
         draft, unnumbered = self._stream.draft(), Unnumbered(self._stream)
+        told = all(one.begin is not None for one in taken)
+        ordered = sorted(taken, key=_Work.place if told else _Work.turn)
+        done: list[_Work] = []
+        left: list[_Work] = []
         try:
-            told = all(one.begin is not None for one in taken)
-            for one in sorted(taken, key=_Work.place if told else _Work.turn):
+            for one in ordered:
+                if not one.fills and one.begin is not None and one.begin.offset > draft.end.offset:
+                    left.append(one)
+                    continue
                 await self._number(draft, one, unnumbered)
-            await self._stream.commit(draft)
+                done.append(one)
+            if done:
+                await self._stream.commit(draft)
         except BaseException:
             self._queue[:0] = taken  # still to be numbered: by another attempt, or by the other tasks
             for one in taken:
                 one.result = None
             raise
-        for one in taken:
+        self._queue[:0] = left
+        for one in done:
             one.settled = True
             if one.result is not None:
                 self._stream.numbered = max(self._stream.numbered, one.handed.ticket)
+
+    async def _wait_for_others(self, one: _Work) -> None:
+        """Wait until what stands before an append is numbered, or until that is for this gateway to do."""
+        stream, begin = self._stream, one.begin
+        assert begin is not None, "such a server tells the place"
+        with trio.move_on_after(stream.settings.settle_seconds) as scope:
+            await stream.numbered_by_others(lambda: one.settled or stream.end.offset >= begin.offset)
+        if scope.cancelled_caught:
+            stream.others.missed(stream.ref)
+        one.fills = True
 
     async def _number(self, draft: Draft, one: _Work, unnumbered: Unnumbered) -> None:
         begin = one.begin

@@ -15,12 +15,13 @@ import trio
 
 from penstock.backends.background import background
 from penstock.backends.positions.cache import RecentlyUsed
-from penstock.backends.positions.index import index_name, open_index
+from penstock.backends.positions.index import PositionIndex, index_name, open_index
 from penstock.backends.sequence_numbering.appending import IndexedAppendSession
 from penstock.backends.sequence_numbering.assigning import NumberAssigner
 from penstock.backends.sequence_numbering.creations import Creations
 from penstock.backends.sequence_numbering.following import StreamFollower
 from penstock.backends.sequence_numbering.history import cursor_to
+from penstock.backends.sequence_numbering.others import Announcements
 from penstock.backends.sequence_numbering.prefetch import Prefetcher
 from penstock.backends.sequence_numbering.reading import IndexedReadSession, read_session
 from penstock.backends.sequence_numbering.recent import RecentRoom
@@ -103,6 +104,13 @@ class _Stream(NamedTuple):
     follower: StreamFollower
 
 
+class _Kept(NamedTuple):
+    """What is kept of a stream: its index, and the version of its creation time."""
+
+    positions: PositionIndex
+    created: int | None
+
+
 class IndexedBack(Back):
     """A back of records over a native server. Made by `open_indexed`.
 
@@ -126,6 +134,7 @@ class IndexedBack(Back):
         self._ahead = Prefetcher(settings.read_ahead, nursery)
         self._streams: RecentlyUsed[StreamRef, _Stream] = RecentlyUsed(self._open, settings.cached_streams, _at_rest)
         self._creations = Creations(state, name)
+        self._others = Announcements(state, name)
         self._config = config_of(Capability.RECORD_IDS in native.capabilities)
         self._handlers: dict[type[Operation[Any]], Callable[[Any], Awaitable[Any]]] = {
             Append: partial(append_in_session, self),
@@ -146,6 +155,10 @@ class IndexedBack(Back):
         kept = set() if Capability.RECORD_IDS in native else {Capability.RECORD_IDS, Capability.TIMESTAMPS}
         return native | kept | {Capability.LOCATE, Capability.FOLLOW, Capability.TRIM}
 
+    async def run(self) -> None:
+        """Remove what other gateways no longer need from the state, until cancelled."""
+        await self._others.sweep()
+
     async def perform(self, operation: Operation[R]) -> R:
         handler = self._handlers.get(type(operation))
         if handler is None:
@@ -154,18 +167,19 @@ class IndexedBack(Back):
         return result
 
     async def _open(self, ref: StreamRef) -> _Stream:
-        index = await open_index(self._state, index_name(self._name, ref))
+        kept = await self._kept(ref)
+        end = kept.positions.end
         try:
             bounds = await self._native.bounds(ref)
         except OperationFailed as error:
             if error.failure.code is FailureCode.STREAM_NOT_FOUND:
-                await index.forget()
-                await self._creations.forget(ref)
+                await self._forget(ref, kept)
             raise
-        if bounds.end_offset is not None and bounds.end_offset < index.end.offset:
-            await index.forget()  # it is shorter than before, so it is another stream of the same name
-            await self._creations.forget(ref)
-        state = IndexedStream(ref, self._native, index, self._settings, self._clock, self._room)
+        index = kept.positions
+        if bounds.end_offset is not None and bounds.end_offset < end.offset:
+            await self._forget(ref, kept)  # it is shorter than before, so it is another stream of the same name
+            index = await open_index(self._state, index_name(self._name, ref))
+        state = IndexedStream(ref, self._native, index, self._settings, self._clock, self._others, self._room)
         if self._settings.exclusive:
             await state.catch_up()  # from then on, acknowledged appends are the only new records
         return _Stream(state, NumberAssigner(state), StreamFollower(state, self._nursery))
@@ -174,6 +188,7 @@ class IndexedBack(Back):
     async def _use(self, ref: StreamRef) -> AsyncIterator[_Stream]:
         """Use a stream until the block ends. Raises STREAM_NOT_FOUND."""
         async with self._streams.use(ref) as stream:
+            await stream.state.index.refresh()
             if not stream.state.gone:
                 yield stream
                 return
@@ -256,28 +271,35 @@ class IndexedBack(Back):
 
     async def _create(self, operation: CreateStream) -> Provisioned[StreamInfo]:
         refuse_config(operation.stream, operation.config, self._config)
-        if not await self._native.create(operation.stream):
+        if not await self._make(operation.stream):
             raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, f"stream {operation.stream} already exists")
         return await self._created(operation.stream)
 
     async def _ensure(self, operation: EnsureStream) -> Provisioned[StreamInfo]:
         refuse_config(operation.stream, operation.config, self._config)
-        if await self._native.create(operation.stream):
+        if await self._make(operation.stream):
             return await self._created(operation.stream)
         (created_at,) = await self._creations.of([operation.stream], self._clock())
         info = StreamInfo(name=operation.stream.stream, created_at=created_at)
         return Provisioned(info, ProvisionResult.NOOP)
 
+    async def _make(self, ref: StreamRef) -> bool:
+        """Create a stream, and forget an earlier one of its name. Returns False if it existed."""
+        kept = await self._kept(ref)  # before: then clients of another gateway may append to the new one
+        created = await self._native.create(ref)
+        if created:
+            await self._forget(ref, kept)
+        return created
+
     async def _created(self, ref: StreamRef) -> Provisioned[StreamInfo]:
-        """Forget an earlier stream of this name, and set the creation time of the new one."""
-        await self.deleted(ref)
         now = self._clock()
         await self._creations.set(ref, now)
         return Provisioned(StreamInfo(name=ref.stream, created_at=now), ProvisionResult.CREATED)
 
     async def _delete(self, operation: DeleteStream) -> None:
+        kept = await self._kept(operation.stream)
         await self._native.delete(operation.stream)
-        await self.deleted(operation.stream)
+        await self._forget(operation.stream, kept)
 
     async def _get_config(self, operation: GetStreamConfig) -> StreamConfig:
         await self._native.bounds(operation.stream)
@@ -319,19 +341,38 @@ class IndexedBack(Back):
 
     async def deleted(self, stream: StreamRef) -> None:
         """Forget a stream that this gateway deleted: the next one of that name is counted from 0."""
-        await self._creations.forget(stream)
+        await self._forget(stream, await self._kept(stream))
+
+    async def missing(self, stream: StreamRef) -> None:
+        """Forget a stream that the server did not have, unless another gateway has created it meanwhile."""
+        kept = await self._kept(stream)
+        try:
+            await self._native.bounds(stream)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+                raise
+            await self._forget(stream, kept)
+
+    async def _kept(self, stream: StreamRef) -> _Kept:
+        return _Kept(await open_index(self._state, index_name(self._name, stream)), await self._creations.kept(stream))
+
+    async def _forget(self, stream: StreamRef, kept: _Kept) -> None:
+        """Forget a stream that is gone. `kept`: what was kept of it before that was known; what is newer is of another
+        stream of its name."""
+        await self._creations.forget(stream, kept.created)
         for found in self._streams.values():
             if found.state.ref == stream and not found.state.gone:
                 await found.state.forget()
                 return
-        await (await open_index(self._state, index_name(self._name, stream))).forget()
+        await kept.positions.forget()
 
 
 @asynccontextmanager
 async def open_indexed(
     native: Native, name: str, state: Back, settings: IndexedSettings | None = None, clock: Clock = wall_clock
 ) -> AsyncIterator[IndexedBack]:
-    """Open a back until the block ends. `name`: the back's name, under which `state`, the embedded store, keeps its
-    indexes."""
+    """Open a back until the block ends. `name`: the back's name, under which `state` keeps its indexes."""
     async with background() as nursery:
-        yield IndexedBack(native, name, state, settings or IndexedSettings(), clock, nursery)
+        back = IndexedBack(native, name, state, settings or IndexedSettings(), clock, nursery)
+        nursery.start_soon(back.run)
+        yield back

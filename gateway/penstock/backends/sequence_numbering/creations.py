@@ -37,9 +37,16 @@ class Creations:
         """Set the creation time of a new stream to `now`."""
         await self._table.put((_key(stream), str(now).encode()))
 
-    async def forget(self, stream: StreamRef) -> None:
-        """Remove the creation time of a stream that is gone."""
-        await self._table.remove(_key(stream))
+    async def kept(self, stream: StreamRef) -> int | None:
+        """Return the version of a stream's creation time, or None if there is none."""
+        (found,) = await self._table.entries(_key(stream))
+        return None if found is None else found.version
+
+    async def forget(self, stream: StreamRef, kept: int | None) -> None:
+        """Remove the creation time of a stream that is gone. `kept`: what `kept` has returned before that was known. A
+        later one stays: another gateway has created the stream again."""
+        if kept is not None:
+            await self._table.remove_version(_key(stream), kept)
 
 
 def _key(stream: StreamRef) -> bytes:

@@ -120,16 +120,16 @@ async def _scan_beyond(stream: IndexedStream, begin: Mark, skipped: int, max_rec
 
 async def _read_once(stream: IndexedStream, at: Mark, begin: Mark, max_records: int) -> NumberedRecords | None:
     """Return numbered records from `at` on, scanned from `begin`, or None if the stream begins later now."""
-    skipped = at.seq_num - begin.seq_num
+    skipped, end = at.seq_num - begin.seq_num, stream.end
     try:
         scanned = await _scan_beyond(stream, begin, skipped, max_records)
     except OperationFailed as error:
-        await note_trim(stream, begin._replace(offset=truncated_at(error)), None)
+        await note_trim(stream, begin._replace(offset=truncated_at(error)), None, end)
         return None
     if stream.index.first.seq_num > at.seq_num:
         return None
     if not is_there(stream, scanned, begin):
-        await note_trim(stream, begin, scanned)
+        await note_trim(stream, begin, scanned, end)
         return None
     wanted = without_records(scanned, skipped)
     count = min(len(wanted.bodies), stream.end.seq_num - at.seq_num, records_before(wanted, stream.end))

@@ -177,11 +177,12 @@ def from_marks(marks: Sequence[Mark], first: int, count: int) -> tuple[list[int]
 class Draft:
     """An update to an index: the new end of the stream, and new marks.
 
-    `last_mark`: the newest mark of the index. `size`: bytes of bodies since that mark. `stamped`: True if the gateway
-    gave timestamps that the server does not know.
+    `last_mark`: the newest mark of the index. `size`: bytes of bodies since that mark. `version`: that of the index.
+    `stamped`: True if the gateway gave timestamps that the server does not know.
     """
 
-    def __init__(self, end: Mark, last_mark: Mark | None, size: int = 0) -> None:
+    def __init__(self, end: Mark, last_mark: Mark | None, size: int = 0, version: int | None = None) -> None:
+        self.version = version
         self.end = end
         self.marks: list[Mark] = []
         self.size = size

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, TypeVar
 
 import trio
 
 from penstock.backends.positions.columns import Sought
-from penstock.backends.positions.index import PositionIndex
+from penstock.backends.positions.index import Outrun, PositionIndex
 from penstock.backends.sequence_numbering.in_flight import AppendsInFlight
 from penstock.backends.sequence_numbering.numbered import (
     Draft,
@@ -25,6 +26,7 @@ from penstock.backends.sequence_numbering.numbered import (
     records_before,
     without_records,
 )
+from penstock.backends.sequence_numbering.others import Announcements
 from penstock.backends.sequence_numbering.recent import RecentBatches, RecentRoom
 from penstock.backends.sequence_numbering.settings import IndexedSettings
 from penstock.core.clock import Clock
@@ -117,7 +119,7 @@ def is_beyond(start: Sought, end: Mark) -> bool:
 
 
 class IndexedStream:
-    """The state of one stream. `numbering`: the lock for giving numbers. `gone`: True once the stream is deleted."""
+    """The state of one stream. `numbering`: the lock for giving numbers. `others`: appends of other gateways."""
 
     def __init__(
         self,
@@ -126,6 +128,7 @@ class IndexedStream:
         index: PositionIndex,
         settings: IndexedSettings,
         clock: Clock,
+        others: Announcements,
         room: RecentRoom | None = None,
     ) -> None:
         self.ref = ref
@@ -133,10 +136,11 @@ class IndexedStream:
         self.index = index
         self.settings = settings
         self.clock = clock
+        self.others = others
         self.numbering = trio.Lock()
         self.under_way = AppendsInFlight()
         self.recent = RecentBatches(settings.recent_bytes, room)
-        self.gone = False
+        self._gone = False
         self.has_offsets: bool | None = None  # None before the first scan
         self._end = index.end
         self._size = 0  # bytes of bodies since the last mark
@@ -148,6 +152,11 @@ class IndexedStream:
     def stamped_by_server(self) -> bool:
         """True if the server has timestamps and identifiers of its own."""
         return Capability.RECORD_IDS in self.native.capabilities
+
+    @property
+    def gone(self) -> bool:
+        """True once the stream was deleted."""
+        return self._gone or self.index.gone
 
     @property
     def end(self) -> Mark:
@@ -172,14 +181,17 @@ class IndexedStream:
         last = self.index.last_mark
         if last is not None and last < self.index.first:
             last = None
-        return Draft(self.end, last, self._size)
+        size, end = self._size, self.end
+        if self.index.shared is not None and last is not None and self.native.has_byte_offsets:
+            size = end.offset - last.offset  # other gateways have numbered some of that
+        return Draft(end, last, size, self.index.version)
 
     async def commit(self, draft: Draft) -> None:
         """Make a draft durable. For an exclusive stream, only marks and timestamps given here need to be written: its
-        records can be counted again."""
+        records can be counted again. Raises Outrun if another gateway has changed the index since."""
         self.check()
         if draft.marks or draft.stamped or not self.settings.exclusive:
-            await self.index.add(draft.end, *draft.marks)
+            await self.index.add(draft.end, *draft.marks, version=draft.version)
         self._end = max(self._end, draft.end)
         self._size = draft.size
 
@@ -209,9 +221,9 @@ class IndexedStream:
     async def forget(self) -> None:
         """Delete all state of a stream that is gone."""
         async with self.numbering:
-            if not self.gone:
+            if not self._gone:
                 await self.index.forget()
-                self.gone = True
+                self._gone = True
                 self.recent.clear()
 
     async def scan_end(self, start: Mark, wait: float = 0.0) -> tuple[Mark, Scanned]:
@@ -227,8 +239,10 @@ class IndexedStream:
                 if error.failure.code is not FailureCode.OFFSET_TRUNCATED or not isinstance(offset, int):
                     raise
             async with self.numbering:
+                version = self.index.version
                 if self.end.offset < offset:
-                    await self.index.trimmed(self.end._replace(offset=offset))
+                    with suppress(Outrun):
+                        await self.index.trimmed(self.end._replace(offset=offset), version)
                 start = self.end
 
     async def extend(self, start: Mark, scanned: Scanned) -> NumberedRecords:
@@ -238,17 +252,21 @@ class IndexedStream:
         before they were counted.
         """
         if scanned.timestamps is None:
-            await self._wait_for_own(scanned)
+            await self._wait_for_appends(scanned)
         async with self.numbering:
-            self.check()
-            end = self.end
-            count = len(scanned.bodies)
-            known = records_before(scanned, end)
-            draft = self.draft()
-            new = without_records(scanned, known)
-            numbered = draft.number(new, count - known, self.clock())
-            if known < count:
-                await self.commit(draft)
+            while True:
+                self.check()
+                end = self.end
+                count = len(scanned.bodies)
+                known = records_before(scanned, end)
+                draft = self.draft()
+                new = without_records(scanned, known)
+                numbered = draft.number(new, count - known, self.clock())
+                if known == count:
+                    break
+                with suppress(Outrun):
+                    await self.commit(draft)
+                    break
         if not known:
             return numbered
         if end.seq_num - start.seq_num < known or (known < count and end.seq_num - start.seq_num != known):
@@ -268,14 +286,31 @@ class IndexedStream:
             places += more.places
         return NumberedRecords(first, scanned, timestamps, places)
 
-    async def _wait_for_own(self, scanned: Scanned) -> None:
+    async def _wait_for_appends(self, scanned: Scanned) -> None:
         """Wait until appends in flight have ended, up to `settle_seconds`, if a scan has unnumbered records.
 
         The records may be those of such appends, which determine their timestamps.
         """
-        if records_before(scanned, self.end) < len(scanned.bodies):
-            with trio.move_on_after(self.settings.settle_seconds):
-                await self.under_way.settled()
+        if self._has_all(scanned):
+            return
+        with trio.move_on_after(self.settings.settle_seconds) as scope:
+            await self.under_way.settled()
+            await self.numbered_by_others(lambda: self._has_all(scanned))
+        if scope.cancelled_caught:
+            self.others.missed(self.ref)
+
+    def _has_all(self, scanned: Scanned) -> bool:
+        return records_before(scanned, self.end) == len(scanned.bodies)
+
+    async def numbered_by_others(self, reached: Callable[[], bool]) -> None:
+        """Wait until `reached`, as long as other gateways may have appends in flight. Raises OperationFailed."""
+        shared = self.index.shared
+        if shared is None:
+            return
+        await self.index.refresh()
+        while not reached() and self.others.expected(self.ref, self.settings.settle_seconds):
+            self.check()
+            await shared.news()
 
     async def patiently(self, attempt: Callable[[], Awaitable[T]], end_by: float = math.inf) -> T:
         """Return the result of `attempt`, for a client that has begun to read or whose append was acknowledged.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from penstock.backends.positions.index import Outrun
 from penstock.backends.sequence_numbering.numbered import end_of, records_before
 from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.core.marks import Mark
@@ -33,24 +36,29 @@ def is_there(stream: IndexedStream, scanned: Scanned, begin: Mark) -> bool:
     return stream.settings.exclusive or (scanned.timestamps[0], scanned.places[0]) == begin.record_id
 
 
-async def note_trim(stream: IndexedStream, at: Mark, scanned: Scanned | None) -> None:
+async def note_trim(stream: IndexedStream, at: Mark, scanned: Scanned | None, end: Mark) -> None:
     """Record in the index that the records before the first one at or after `at` are gone.
 
     Finds the number of that record by counting backwards from the next mark. `scanned`: the scan from `at`, or None if
-    the server has offsets. Raises OperationFailed.
+    the server has offsets. `end`: that of the numbered records before the scan. Raises OperationFailed.
     """
-    if scanned is None:
+    version = stream.index.version
+    if scanned is None and at.offset >= end.offset:
+        if stream.end == end:
+            with suppress(Outrun):  # by another gateway that has numbered more: then the next read finds the number
+                await stream.index.trimmed(end._replace(offset=at.offset), version)
+    elif scanned is None:
         await stream.index.trimmed(await _first_by_offset(stream, at))
     elif not scanned.bodies:
-        await stream.index.trimmed(stream.end)
+        await stream.index.trimmed(end)
     else:
         assert scanned.timestamps is not None and scanned.places is not None
         first = at._replace(timestamp=scanned.timestamps[0], place=scanned.places[0])
-        await stream.index.trimmed(await _first_by_id(stream, first))
+        await stream.index.trimmed(await _first_by_id(stream, first, end))
 
 
-async def _first_by_id(stream: IndexedStream, first: Mark) -> Mark:
-    while first.record_id < stream.end.record_id:
+async def _first_by_id(stream: IndexedStream, first: Mark, end: Mark) -> Mark:
+    while first.record_id < end.record_id:
         mark = await stream.index.before(FromRecordId(first.record_id))
         if mark.record_id == first.record_id:
             return mark
@@ -63,7 +71,7 @@ async def _first_by_id(stream: IndexedStream, first: Mark) -> Mark:
             break
         assert scanned.timestamps is not None and scanned.places is not None
         first = first._replace(timestamp=scanned.timestamps[0], place=scanned.places[0])
-    return stream.end
+    return end
 
 
 async def _first_by_offset(stream: IndexedStream, first: Mark) -> Mark:
@@ -71,8 +79,6 @@ async def _first_by_offset(stream: IndexedStream, first: Mark) -> Mark:
 
     The offset at which the next event begins is unknown then.
     """
-    if first.offset >= stream.end.offset:
-        return stream.end._replace(offset=max(first.offset, stream.end.offset))
     mark = await stream.index.before(FromByteOffset(first.offset + 1))
     if mark.offset == first.offset:
         return mark

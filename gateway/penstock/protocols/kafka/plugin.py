@@ -114,7 +114,6 @@ class _Listener(ListenerKind[KafkaListener]):
 class _Back(BackKind[KafkaBackTable]):
     title = "Kafka"
     table = KafkaBackTable
-    shares_state = True
 
     def open(self, context: BackContext, name: str, table: KafkaBackTable) -> AbstractAsyncContextManager[Target]:
         from penstock.protocols.kafka.back_opening import open_back

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from penstock.backends.combined import Combined
-from penstock.backends.logged_tables import ByteLog, StandbyTables, open_logged_tables, open_standby
+from penstock.backends.logged_tables import ByteLog, LoggedTables, open_logged_tables
 from penstock.core.delivery import Delivery
 from penstock.core.segment_names import SegmentName, SegmentNames
 from penstock.net.upstream import Watch
@@ -23,7 +24,8 @@ __all__ = ["open_back", "open_state", "segment_back_settings"]
 @asynccontextmanager
 async def open_back(context: BackContext, name: str, table: SegmentBackTable) -> AsyncIterator[Target]:
     """See `penstock.protocols.plugin.BackKind.open`."""
-    settings = segment_back_settings(name, table)
+    # Gateways with the same state append to the same segments, and each must know where its records are.
+    settings = replace(segment_back_settings(name, table), one_in_flight=isinstance(context.embedded, LoggedTables))
     async with (
         open_segment(settings, watch=context.watch) as back,
         context.numbered(back.native, name, table) as records,
@@ -33,9 +35,8 @@ async def open_back(context: BackContext, name: str, table: SegmentBackTable) ->
 
 
 @asynccontextmanager
-async def open_state(name: str, table: SegmentBackTable, watch: Watch) -> AsyncIterator[StandbyTables]:
-    """See `penstock.protocols.plugin.BackKind.open_state`. One gateway at a time has the use of the state, since the
-    numbers of records are kept there, and one gateway gives them."""
+async def open_state(name: str, table: SegmentBackTable, watch: Watch) -> AsyncIterator[LoggedTables]:
+    """See `penstock.protocols.plugin.BackKind.open_state`."""
     assert table.state_stream is not None, "the stream is configured"
     settings = segment_back_settings(name, table)
     stream = settings.names.to_stream(SegmentName.parse(table.state_stream, table.basin))
@@ -44,9 +45,8 @@ async def open_state(name: str, table: SegmentBackTable, watch: Watch) -> AsyncI
         open_logged_tables(
             ByteLog(back.direct, stream, settings.upstream.where, table.recover_seconds), table.state_max_bytes
         ) as tables,
-        open_standby(tables, table.recover_seconds) as state,
     ):
-        yield state
+        yield tables
 
 
 def segment_back_settings(name: str, table: SegmentBackTable) -> SegmentBackSettings:

@@ -182,8 +182,7 @@ class SegmentBackTable(NumberedBackTable, frozen=True, kw_only=True, tag_field="
         str | None,
         key(
             "Stream, as SCOPE/STREAM, for everything that the gateway would otherwise keep in its store's directory "
-            "(docs/scaling.md); created if it is missing. Of gateways with the same stream one works, and the others "
-            "stand by.",
+            "(docs/scaling.md); created if it is missing. Gateways with the same stream share it.",
             example="penstock-state/gateways",
         ),
     ] = None

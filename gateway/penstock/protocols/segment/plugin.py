@@ -22,7 +22,7 @@ from penstock_codecs.operations import Capability
 from penstock_codecs.streams import BasinConfig, Retention, StreamConfig
 
 if TYPE_CHECKING:
-    from penstock.backends.logged_tables import StandbyTables
+    from penstock.backends.logged_tables import LoggedTables
     from penstock.net.upstream import Watch
     from penstock.protocols.conformance import Suite
     from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
@@ -126,9 +126,7 @@ class _Back(BackKind[SegmentBackTable]):
     def keeps_state(self, table: SegmentBackTable) -> bool:
         return table.state_stream is not None
 
-    def open_state(
-        self, name: str, table: SegmentBackTable, watch: Watch
-    ) -> AbstractAsyncContextManager[StandbyTables]:
+    def open_state(self, name: str, table: SegmentBackTable, watch: Watch) -> AbstractAsyncContextManager[LoggedTables]:
         from penstock.protocols.segment.back_opening import open_state
 
         return open_state(name, table, watch)
@@ -136,7 +134,7 @@ class _Back(BackKind[SegmentBackTable]):
     def describe(self, table: SegmentBackTable) -> str:
         if table.state_stream is None:
             return ""
-        return f"the gateway's state is in stream {table.state_stream}; one gateway works, the others stand by"
+        return f"the gateway's state is in stream {table.state_stream}, for any number of gateways"
 
     def check(self, name: str, table: SegmentBackTable) -> None:
         from penstock.protocols.upstreams import secret_in

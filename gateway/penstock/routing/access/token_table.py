@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from penstock.backends.kept_table import KeptTable
-from penstock.backends.logged_tables import LoggedTables, StandbyTables
+from penstock.backends.logged_tables import LoggedTables
 from penstock.core.grants import Grant
 from penstock.core.segment_names import INTERNAL_TABLES
 from penstock.routing.access.authority import TokenPlace
@@ -34,7 +34,7 @@ _DIGEST: Final = 32
 class TableOfTokens(TokenPlace):
     """The tokens in a state that several gateways share."""
 
-    def __init__(self, state: LoggedTables | StandbyTables) -> None:
+    def __init__(self, state: LoggedTables) -> None:
         self._state = state
         self._table = KeptTable(state, TABLE)
 

@@ -156,10 +156,6 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
             STATE + TO_FAR + "[backs.near]\nkind = 'kafka'\naddress = 'b:1'\nstate_topic = 's'",
             "backs far and near: one of them can keep the gateway's state, not both",
         ),
-        (
-            STATE + TO_FAR + "[backs.near]\nkind = 's3p'\naddress = 'b:1'",
-            "back near: the gateway numbers its records, so one gateway alone can use it",
-        ),
         (STATE.replace("'state'", "'a/b'"), "state_topic: 'a/b' is not the name of a topic"),
         (KEPT + "exclusive = true\n" + TO_FAR, "back far: exclusive: an append of a gateway that was killed may come"),
         (KEPT + "dialect = 'draft'\n" + TO_FAR, "state_stream: the draft has no conditional appends"),

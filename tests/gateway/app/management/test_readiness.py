@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.bridges.balanced import gateway_configuration
+from support.bridges.balanced import before_kafka
 from support.captures.traffic import until
 from support.management import ask
 from support.peers import call
@@ -86,7 +86,7 @@ def test_a_full_disk_is_a_reason_until_there_is_room(tmp_path: Path) -> None:
 
 def test_a_gateway_waits_for_the_server_that_has_its_state() -> None:
     """It is live and not ready, says what it waits for, and SIGTERM ends it."""
-    with GatewayProcess(gateway_configuration([("127.0.0.1", free_ports(1)[0])])) as gateway:
+    with GatewayProcess(before_kafka([("127.0.0.1", free_ports(1)[0])])) as gateway:
         until(lambda: gateway.events("waiting_for_state"))
         status, told = ask(gateway.management_port, "/ready")
         assert (status, told["ready"]) == (503, False)

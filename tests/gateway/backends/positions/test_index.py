@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from support.store import STREAM, Fails
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.backends.positions import index as index_module
+from penstock.backends.positions.columns import MarkColumns
 from penstock.backends.positions.index import index_name, open_index
 from penstock.core.marks import START, Mark
+from penstock_codecs.compression import Compression, compress
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import U64_MAX, RecordId
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
@@ -87,16 +90,6 @@ async def test_a_new_one_is_empty_and_makes_no_table() -> None:
     assert not tables.tables
 
 
-async def test_what_is_added_together_is_written_together() -> None:
-    tables = MemoryTables()
-    index = await open_index(tables, NAME)  # type: ignore[arg-type]
-    async with trio.open_nursery() as nursery:
-        for mark in ten_marks():
-            nursery.start_soon(index.add, mark._replace(seq_num=mark.seq_num + 10), mark)
-    assert tables.writes <= 3
-    assert index.end.seq_num == 100
-
-
 async def test_nothing_is_seen_that_is_not_durable() -> None:
     tables = MemoryTables()
     index = await open_index(tables, NAME)  # type: ignore[arg-type]
@@ -150,6 +143,56 @@ async def test_trimming_all_keeps_the_end(store: EmbeddedBack) -> None:
     again = await open_index(store, NAME)
     assert (again.first, again.end.seq_num) == (END, 110)
     assert await again.before(FromSeqNum(100)) == Mark(100, 2000, 0, 5000)
+
+
+def kinds(tables: MemoryTables) -> str:
+    """Return the first letters of all keys, in order."""
+    return "".join(sorted(chr(key[0]) for key in tables.tables[NAME]))
+
+
+async def test_full_pages_are_packed() -> None:
+    tables: Any = MemoryTables()
+    index = await open_index(tables, NAME)
+    for mark, found in zip(
+        ten_marks(), ["c", "cm", "cmm", "ccp", "ccmp", "ccmmp", "cccpp", "cccmpp", "cccmmpp", "ccccppp"], strict=True
+    ):
+        await index.add(mark._replace(seq_num=mark.seq_num + 10), mark)
+        assert kinds(tables).replace("e", "") == found
+    assert await (await open_index(tables, NAME)).between(0, 100) == ten_marks()
+    tables = MemoryTables()
+    index = await open_index(tables, NAME)
+    await index.add(END, *ten_marks())
+    assert kinds(tables) == "cccceppp"
+    assert await (await open_index(tables, NAME)).between(0, 100) == ten_marks()
+
+
+async def test_pages_of_an_earlier_version_are_found() -> None:
+    """It did not pack them."""
+    tables: Any = MemoryTables()
+    index = await open_index(tables, NAME)
+    await index.add(END, *ten_marks())
+    rows = tables.tables[NAME]
+    for key in [key for key in rows if key.startswith(b"p")]:
+        del rows[key]
+    for number, mark in enumerate(ten_marks()):
+        if number % 3:
+            rows[b"m" + struct.pack(">Q", mark.seq_num)] = struct.pack(">3Q", *mark[1:])
+    again = await open_index(tables, NAME)
+    assert await again.between(0, 100) == ten_marks()
+    await again.add(Mark(110, 1005, 10, 5500), Mark(100, 1005, 0, 5000))
+    assert await again.between(0, 110) == [*ten_marks(), Mark(100, 1005, 0, 5000)]
+
+
+@pytest.mark.parametrize(
+    "packed", [b"", b"x" * 20, MarkColumns(ten_marks()).packed(), compress(Compression.ZSTD, b"x")]
+)
+async def test_a_page_that_is_none_is_an_error(packed: bytes) -> None:
+    tables: Any = MemoryTables()
+    await (await open_index(tables, NAME)).add(END, *ten_marks())
+    tables.tables[NAME][b"p" + struct.pack(">Q", 30)] = packed
+    index = await open_index(tables, NAME)
+    with Fails(FailureCode.STORAGE, "a page of positions"):
+        await index.before(FromSeqNum(40))
 
 
 async def test_a_stream_that_was_deleted_begins_anew(store: EmbeddedBack) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from support.native import FakeNative, MemoryTables
 from support.store import NOW, STREAM, Wall
+from support.store.shared_log import SharedLog, SharedLogEnd
 from trio.testing import MockClock
 
+from penstock.backends.logged_tables import open_logged_tables
 from penstock.backends.sequence_numbering import open_indexed
 from penstock.backends.sequence_numbering.creations import Creations
 from penstock_codecs.model import StreamRef
@@ -47,9 +49,25 @@ async def test_gateways_with_the_same_state_agree() -> None:
     streams = [StreamRef("basin", f"stream {number}") for number in range(10)]
     assert set(await one.of(streams[:5], 1)) == {1}
     assert await other.of(streams, 2) == [1] * 5 + [2] * 5
-    await other.forget(streams[0])
+    await other.forget(streams[0], await other.kept(streams[0]))
     await other.set(streams[0], 3)
     assert await one.of(streams, 4) == [3] + [1] * 4 + [2] * 5
+
+
+async def test_the_time_of_a_stream_that_was_created_again_stays() -> None:
+    shared = SharedLog()
+    async with (
+        open_logged_tables(SharedLogEnd(shared), 1 << 20) as first,
+        open_logged_tables(SharedLogEnd(shared), 1 << 20) as second,
+    ):
+        one, other = Creations(first, "back"), Creations(second, "back")
+        await one.set(STREAM, 1)
+        kept = await one.kept(STREAM)
+        await other.set(STREAM, 2)
+        await one.forget(STREAM, kept)
+        assert await one.of([STREAM], 3) == [2]
+        await one.forget(STREAM, await one.kept(STREAM))
+        assert await other.of([STREAM], 3) == [3]
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -57,5 +75,5 @@ async def test_what_is_gone_is_forgotten(known: bool) -> None:
     creations = Creations(MemoryTables(), "back")
     if known:
         assert await creations.of([STREAM], 1) == [1]
-    await creations.forget(STREAM)
+    await creations.forget(STREAM, await creations.kept(STREAM))
     assert await creations.of([STREAM], 2) == [2]

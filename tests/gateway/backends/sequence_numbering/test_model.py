@@ -1,9 +1,11 @@
-"""A numbered back against a list, under random histories: appends by its clients and by others, trims, restarts."""
+"""Numbered backs against a list, under random histories: appends by their clients and by others, trims, restarts. There
+is one gateway, or several with the same state."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +13,9 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.native import FakeNative, MemoryTables
 from support.store import NOW, STREAM, Wall, appending, batches
+from support.store.shared_log import SharedLog, SharedLogEnd
 
+from penstock.backends.logged_tables import open_logged_tables
 from penstock.backends.positions import index as index_module
 from penstock.backends.sequence_numbering import IndexedBack, IndexedSettings, numbered, open_indexed
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -39,22 +43,34 @@ def dense(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class History:
-    """A back, its expected content, and all its answers so far."""
+    """A server, the gateways before it, its expected content, and all answers of the gateways so far."""
 
-    def __init__(self, offsets: bool, exclusive: bool) -> None:
+    def __init__(self, offsets: bool, exclusive: bool, gateways: int = 1) -> None:
         self.wall = Wall()
         self.native = FakeNative(self.wall, offsets)
         self.tables = MemoryTables()
-        self.settings = IndexedSettings(exclusive=exclusive)
+        self.shared = SharedLog() if gateways > 1 else None
+        self.gateways = gateways
+        self.settings = IndexedSettings(exclusive=exclusive, settle_seconds=0.002)
         self.told: dict[int, tuple[RecordId, bytes]] = {}
         self.trim_point = 0
+        self.backs: list[IndexedBack] = []
         self.back: IndexedBack
         self.count = 0
 
     @asynccontextmanager
     async def started(self) -> AsyncIterator[None]:
-        """A gateway over what is there."""
-        async with open_indexed(self.native, "fake", self.tables, self.settings, self.wall) as self.back:
+        """Gateways over what is there; `back` is the one whose turn it is."""
+        async with AsyncExitStack() as stack:
+            self.backs = []
+            for _ in range(self.gateways):
+                state: Any = self.tables
+                if self.shared is not None:
+                    end = SharedLogEnd(self.shared, seconds=0)
+                    state = await stack.enter_async_context(open_logged_tables(end, 1 << 20))
+                back = open_indexed(self.native, "fake", state, self.settings, self.wall)
+                self.backs.append(await stack.enter_async_context(back))
+            self.back = self.backs[0]
             yield
 
     @property
@@ -158,6 +174,7 @@ steps = st.one_of(
     st.tuples(st.just("restart")),
     st.tuples(st.just("tick"), st.integers(1, 5)),
     st.tuples(st.just("most"), st.integers(1, 4)),
+    st.tuples(st.just("gateway"), st.integers(0, 2)),
 )
 
 
@@ -197,6 +214,8 @@ async def carry_out(history: History, step: tuple[object, ...]) -> None:
             history.native.most = records
         case ("tick", int(ms)):
             history.wall.now += ms
+        case ("gateway", int(number)):
+            history.back = history.backs[number % history.gateways]
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
@@ -205,3 +224,10 @@ async def carry_out(history: History, step: tuple[object, ...]) -> None:
 @examples(share=2, least=20)
 async def test_history(offsets: bool, exclusive: bool, script: list[tuple[object, ...]]) -> None:
     await run(History(offsets, exclusive), script)
+
+
+@pytest.mark.parametrize("offsets", [False, True])
+@given(script=st.lists(steps, max_size=14))
+@examples(share=2, least=20)
+async def test_history_of_several_gateways(offsets: bool, script: list[tuple[object, ...]]) -> None:
+    await run(History(offsets, exclusive=False, gateways=3), script)

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from penstock.app.bootstrap.access import open_authority
 from penstock.app.config import parse_config
-from penstock.backends.logged_tables import LoggedTables, LogNews, open_logged_tables, open_standby
+from penstock.backends.logged_tables import LoggedTables, LogNews, open_logged_tables
 from penstock.core.grants import Grant
 from penstock.core.scopes import FULL_SCOPE
 from penstock.routing.access.authority import Authority
@@ -206,29 +206,6 @@ async def test_tokens_are_not_judged_by_an_outdated_state(autojump_clock: MockCl
             assert watched.failure is not None and watched.failure.code is FailureCode.HOT_SERVER
             with Fails(FailureCode.HOT_SERVER):
                 other.grant(token)
-
-
-async def test_a_gateway_that_stands_by_knows_the_tokens(autojump_clock: MockClock) -> None:
-    shared = SharedLog()
-    async with (
-        open_logged_tables(SharedLogEnd(shared), MIB) as first,
-        open_standby(await loaded(first), 5.0) as works,
-    ):
-        one = Authority(TableOfTokens(works))
-        token = await one.issue(info())
-        async with (
-            open_logged_tables(SharedLogEnd(shared), MIB) as second,
-            open_standby(await loaded(second), 5.0) as waits,
-        ):
-            other = Authority(TableOfTokens(waits))
-            await granted(other, token)
-            with Fails(FailureCode.HOT_SERVER, "stands by"):
-                await other.revoke("a")
-            await one.revoke("a")
-            await trio.sleep(0.1)
-            with Fails(FailureCode.AUTHN):
-                other.grant(token)
-            assert not (await works.perform(ListTable(TABLE))).items
 
 
 async def test_a_gateway_whose_state_a_server_keeps_has_its_tokens_there(autojump_clock: MockClock) -> None:

@@ -270,9 +270,10 @@ class KafkaBack(Back):
         return StreamInfo(name=stream.stream, created_at=now)
 
     async def _delete(self, operation: DeleteStream) -> None:
+        created = await self._creations.kept(operation.stream)
         await self._topics.delete(operation.stream)
         await self._forget(self._settings.names.from_stream(operation.stream))
-        await self._creations.forget(operation.stream)
+        await self._creations.forget(operation.stream, created)
 
     async def _forget(self, partition: TopicPartition) -> None:
         await self._positions.forget(partition)

@@ -36,8 +36,10 @@ class AppendDialect(Protocol):
     def level(self, reply: Any, /) -> int:
         """Return the writer's number from the reply to `setup`."""
 
-    def append(self, writer: UUID, slot: AppendInFlight, request_id: int, /) -> Sequence[SegmentMessage | BlockData]:
-        """Return the messages of an append."""
+    def append(
+        self, writer: UUID, slots: Sequence[AppendInFlight], request_id: int, /
+    ) -> Sequence[SegmentMessage | BlockData]:
+        """Return the messages of an append, or of several without conditions."""
 
     def stored(self, reply: Any, /) -> tuple[int, int | None] | None:
         """Return an acknowledgement's number, and the end of the append if it is given.
@@ -74,11 +76,14 @@ class _Released:
     def level(self, reply: Any, /) -> int:
         return int(reply.last_event_number)
 
-    def append(self, writer: UUID, slot: AppendInFlight, request_id: int, /) -> Sequence[SegmentMessage | BlockData]:
-        data = slot.data
-        if slot.expected is not None:
-            return [released.ConditionalBlockEnd(writer, slot.number, slot.expected, data, request_id)]
-        return [released.AppendBlockEnd(writer, len(data), data, slot.count, slot.number, request_id)]
+    def append(
+        self, writer: UUID, slots: Sequence[AppendInFlight], request_id: int, /
+    ) -> Sequence[SegmentMessage | BlockData]:
+        last, count = slots[-1], sum(slot.count for slot in slots)
+        data = last.data if len(slots) == 1 else b"".join(slot.data for slot in slots)
+        if last.expected is not None:
+            return [released.ConditionalBlockEnd(writer, last.number, last.expected, data, request_id)]
+        return [released.AppendBlockEnd(writer, len(data), data, count, last.number, request_id)]
 
     def stored(self, reply: Any, /) -> tuple[int, int | None] | None:
         if not isinstance(reply, released.DataAppended):
@@ -114,14 +119,15 @@ class _Draft:
     def level(self, reply: Any, /) -> int:
         return int(reply.connection_offset_ack_level) or NO_ATTRIBUTE
 
-    def append(self, writer: UUID, slot: AppendInFlight, _: int, /) -> Sequence[SegmentMessage | BlockData]:
-        size = len(slot.data)
-        start = slot.number - size
-        return [
-            draft.BeginAppendBlock(writer, start, size),
-            BlockData(writer, start, slot.data),
-            draft.EndAppendBlock(writer, slot.number, size),
-        ]
+    def append(self, writer: UUID, slots: Sequence[AppendInFlight], _: int, /) -> Sequence[SegmentMessage | BlockData]:
+        messages: list[SegmentMessage | BlockData] = []
+        for slot in slots:
+            size = len(slot.data)
+            start = slot.number - size
+            messages.append(draft.BeginAppendBlock(writer, start, size))
+            messages.append(BlockData(writer, start, slot.data))
+            messages.append(draft.EndAppendBlock(writer, slot.number, size))
+        return messages
 
     def stored(self, reply: Any, /) -> tuple[int, int | None] | None:
         return (reply.connection_offset_ack_level, None) if isinstance(reply, draft.DataAppended) else None

@@ -12,11 +12,14 @@ import trio
 from penstock.net.retries import worth_retrying
 from penstock_codecs.byte_operations import NO_ATTRIBUTE
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
+from penstock_codecs.limits import MIB
 
 __all__ = ["AppendInFlight", "UnsettledAppends", "ends_from", "in_order", "raise_or"]
 
 COST: Final = 512
 """Approximate memory in bytes that an append in flight takes beside its data."""
+_TOGETHER: Final = 1 * MIB
+"""Bytes up to which appends share a message."""
 
 
 class AppendInFlight:
@@ -77,9 +80,13 @@ class AppendInFlight:
 
 
 class UnsettledAppends:
-    """The unsettled appends of one writer, in order; the first `sent` of them were sent on its connection."""
+    """The unsettled appends of one writer, in order; the first `sent` of them were sent on its connection.
 
-    def __init__(self) -> None:
+    `one_in_flight`: as in `SegmentBackSettings`.
+    """
+
+    def __init__(self, *, one_in_flight: bool = False) -> None:
+        self._one_in_flight = one_in_flight
         self._slots: deque[AppendInFlight] = deque()
         self._room = trio.lowlevel.ParkingLot()
         self._size = 0
@@ -131,17 +138,33 @@ class UnsettledAppends:
         None follows a conditional one that is unsettled: if the connection is lost, the number of a stored append
         tells that those before it are stored, unless one of them may have been refused.
         """
-        if self.sent == len(self._slots) or (self.sent and self._slots[self.sent - 1].expected is not None):
+        if self.sent == len(self._slots):
+            return None
+        if self.sent and (self._one_in_flight or self._slots[self.sent - 1].expected is not None):
             return None
         return self._slots[self.sent]
 
-    def unsent(self) -> Iterator[AppendInFlight]:
-        """Yield the appends that are to be sent now, and count each as sent after that."""
+    def unsent(self) -> Iterator[Sequence[AppendInFlight]]:
+        """Yield the appends that are to be sent now, those of one message together, and count them as sent after
+        that."""
         while (slot := self.next_to_send) is not None:
-            yield slot
-            slot.sends += 1
-            slot.sent_at = trio.current_time()
-            self.sent += 1
+            slots = self._with_those_behind() if self._one_in_flight and slot.expected is None else (slot,)
+            yield slots
+            for each in slots:
+                each.sends += 1
+                each.sent_at = trio.current_time()
+            self.sent += len(slots)
+
+    def _with_those_behind(self) -> Sequence[AppendInFlight]:
+        """Return the next append and those behind it that fit into one message, up to the next condition."""
+        slots: list[AppendInFlight] = []
+        size = 0
+        for slot in islice(self._slots, self.sent, None):
+            size += len(slot.data)
+            if slots and (slot.expected is not None or size > _TOGETHER):
+                break
+            slots.append(slot)
+        return slots
 
     def up_to(self, number: int) -> list[AppendInFlight]:
         """Return the appends up to this number."""
@@ -150,13 +173,14 @@ class UnsettledAppends:
     def acknowledge(self, number: int, end: int | None) -> None:
         """Settle the appends up to `number` as stored; the last one ends at `end`.
 
-        The ends of the others follow from their lengths if no other writer appended in between; else they are unknown.
+        The ends of the others follow from their lengths if they were sent in one message, or if no other writer
+        appended in between; else they are unknown.
         """
         done = sum(1 for slot in islice(self._slots, self.sent) if slot.number <= number)
         slots = list(islice(self._slots, done))
         together = sum(len(slot.data) for slot in slots)
         ends: list[int | None] = [*[None] * (done - 1), end]
-        if end is not None and (done == 1 or self.end == end - together):
+        if end is not None and (done == 1 or self._one_in_flight or self.end == end - together):
             ends = ends_from(end - together, slots)
         if slots:
             self.moved_at = trio.current_time()

@@ -52,6 +52,9 @@ class SegmentBackSettings:
     """Limits of one connection."""
     append_inflight_bytes: int = 8 * MIB
     """Most bytes of one writer's unacknowledged appends; a single append may be larger."""
+    one_in_flight: bool = False
+    """True to send the appends of the gateway's own writers in one message at a time, those that wait together. Then
+    each acknowledgement tells where its records are, even if others append to the segment."""
     recover_seconds: float = 10.0
     """Time for which a lost server is retried before waiting operations fail."""
     read_bytes: int = 1 * MIB

@@ -52,7 +52,7 @@ class StoreWriter(ReplyReceiver):
         self._own = client_id is None
         self._id = client_id or uuid4()
         self.segment = segment
-        self._pending = UnsettledAppends()
+        self._pending = UnsettledAppends(one_in_flight=self._own and stores.settings.one_in_flight)
         self._handed: int | None = None  # number of the last append handed over; None: ask the server
         self._refused = NO_ATTRIBUTE  # highest number of an append whose condition failed
         self._connection: StoreConnection | None = None
@@ -330,11 +330,11 @@ class StoreWriter(ReplyReceiver):
     def _send_some(self) -> None:
         connection = self._connection
         assert connection is not None, "it was set up"
-        for slot in self._pending.unsent():
+        for slots in self._pending.unsent():
             if self._fault is not None:
                 return
             try:
-                connection.send(*self._dialect.append(self._id, slot, self._key))
+                connection.send(*self._dialect.append(self._id, slots, self._key))
             except LocalProtocolError as error:
                 connection.give_up("a message was not complete")
                 raise fail(FailureCode.NOT_REPRESENTABLE, f"{self._where()}: {error}") from None
