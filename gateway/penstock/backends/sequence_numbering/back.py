@@ -105,7 +105,7 @@ class _Stream(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """What is kept of a stream: its index, and the version of its creation time."""
+    """The index of a stream, and the version of its creation time."""
 
     positions: PositionIndex
     created: int | None
