@@ -60,7 +60,7 @@ pipeline: $(VENV)/.spark  ## set up Spark, then recordings and streams to tables
 test: $(VENV)/.dev node-peers $(VENV)/.h2spec  ## set up, say what is missing, and run ruff, mypy and the tests of a few minutes
 	@PYTHONPATH=tests $(BIN)/python -m support.needs
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync static $(VENV)/.compiled
-	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+	TMPDIR=$$(PYTHONPATH=tests $(BIN)/python -m support.scratch) $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 # Compiles tests, with their assertions, on one core while mypy has the other: else each process of pytest would do it.
 $(VENV)/.compiled: $(VENV)/.dev

@@ -167,6 +167,7 @@ def test_an_s2_front_acknowledges_before_the_back_has_answered(monkeypatch: pyte
     assert isinstance(error, NotLinearizable), error
 
 
+@pytest.mark.slow
 def test_an_s2_follower_misses_the_batch_that_wakes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     following = FollowingSession.next
 
