@@ -19,7 +19,7 @@ NEEDED = 3 << 30
 
 
 def scratch() -> str:
-    """Return the folder in memory, or the usual one where programs may not be run there, or something else is missing."""
+    """Return the folder in memory, or the usual one if there is little room or programs may not be run there."""
     try:
         runs = not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC
         available = Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]
