@@ -42,8 +42,9 @@ $(VENV)/.spark: $(VENV)/.run
 	@$(BIN)/python -m penstock_spark.running.class_archive
 	@touch $@
 
+# Of these packages only what is imported is compiled, and then: all of it would take as long as to install them.
 $(VENV)/.dev: $(VENV)/.run
-	$(INSTALL) --editable '.[otel,spark]' --group dev
+	$(INSTALL) --no-compile --editable '.[otel,spark]' --group dev
 	@touch $@
 
 setup: $(VENV)/.run  ## set up the virtual environment in .venv, and run nothing
