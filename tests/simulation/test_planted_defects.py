@@ -101,6 +101,7 @@ def test_a_reader_that_is_not_woken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(error, Stuck), error
 
 
+@pytest.mark.slow
 def test_a_tail_ahead_of_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
     begin = BatchesChange.__init__
 
