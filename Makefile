@@ -42,8 +42,9 @@ $(VENV)/.spark: $(VENV)/.run
 	@$(BIN)/python -m penstock_spark.running.class_archive
 	@touch $@
 
+# Of these packages only what is imported is compiled, and then: all of it would take as long as to install them.
 $(VENV)/.dev: $(VENV)/.run
-	$(INSTALL) --editable '.[otel,spark]' --group dev
+	$(INSTALL) --no-compile --editable '.[otel,spark]' --group dev
 	@touch $@
 
 setup: $(VENV)/.run  ## set up the virtual environment in .venv, and run nothing
@@ -60,7 +61,7 @@ pipeline: $(VENV)/.spark  ## set up Spark, then recordings and streams to tables
 test: $(VENV)/.dev node-peers $(VENV)/.h2spec  ## set up, say what is missing, and run ruff, mypy and the tests of a few minutes
 	@PYTHONPATH=tests $(BIN)/python -m support.needs
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync static $(VENV)/.compiled
-	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+	TMPDIR=$$(PYTHONPATH=tests $(BIN)/python -m support.scratch) $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 # Compiles tests, with their assertions, on one core while mypy has the other: else each process of pytest would do it.
 $(VENV)/.compiled: $(VENV)/.dev

@@ -121,7 +121,7 @@ def leaks(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
     words in SHARED do not count."""
     found: dict[str, set[str]] = {protocol: set() for protocol in PROTOCOLS}
     for name, tree in trees.items():
-        texts = [text for text in _texts(tree, trees) if not any(one.fullmatch(text) for one in SHARED.values())]
+        texts = [text for text in set(_texts(tree, trees)) if not any(one.fullmatch(text) for one in SHARED.values())]
         words = set("".join(one if one.isalnum() else " " for one in " ".join(texts)).lower().split())
         for protocol, spellings in PROTOCOLS.items():
             parts = name.split(".")
@@ -135,21 +135,18 @@ def leaks(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
 def _texts(tree: ast.Module, known: Container[str]) -> list[str]:
     """Return the identifiers, the imports and the short strings of a module."""
     texts: list[str] = []
-    docstrings = {
-        id(node.body[0].value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.body
-        and isinstance(node.body[0], ast.Expr)
-    }
-    for node in ast.walk(tree):
+    docstrings = set()
+    for node in ast.walk(tree):  # parents first
         match node:
+            case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                if node.body and isinstance(node.body[0], ast.Expr):
+                    docstrings.add(id(node.body[0].value))
+                if not isinstance(node, ast.Module):
+                    texts.append(node.name)
             case ast.Name(id=text) | ast.Attribute(attr=text) | ast.arg(arg=text) | ast.keyword(arg=str(text)):
                 texts.append(text)
             case ast.ImportFrom(module=str(text)):
                 texts += [text, *(f"{text}.{alias.name}" for alias in node.names if f"{text}.{alias.name}" in known)]
-            case ast.ClassDef(name=text) | ast.FunctionDef(name=text) | ast.AsyncFunctionDef(name=text):
-                texts.append(text)
             case ast.Constant(value=str(text)) if id(node) not in docstrings and len(text) < 40:
                 texts.append(text)
     return texts

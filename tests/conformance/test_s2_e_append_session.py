@@ -211,6 +211,7 @@ def test_item_67_failures_before_the_session(s2: S2Client, carrier: str) -> None
             assert f'"{code}"'.encode() in session.stream.receive()
 
 
+@pytest.mark.slow
 def test_item_68_flow_control_on_h2(gateway: GatewayProcess, s2: S2Client, stream: str) -> None:
     """A client that never reads acknowledgements is held back by the window, and goes on when it reads."""
     connection = H2Connection(s2.address, window=65_535)

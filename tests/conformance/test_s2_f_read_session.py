@@ -148,7 +148,7 @@ def test_item_75_start_beyond_the_tail(s2: S2Client, stream: str, carrier: str) 
 
 def test_item_76_no_gap_and_no_repeat_at_the_switch_to_following(s2: S2Client, stream: str) -> None:
     """Sessions begin at every moment of a run of appends, so that some begin between the tail check and following."""
-    total = 600
+    total = 300
     done = threading.Event()
 
     def write() -> None:
@@ -247,6 +247,7 @@ def test_item_78_drain(fresh_gateway: GatewayProcess) -> None:
     assert s2.bodies("s", seq_num=0) == ["x", "before", "before", "during", "during"]
 
 
+@pytest.mark.slow
 def test_item_78_new_requests_while_draining(fresh_gateway: GatewayProcess) -> None:
     """A connection that is open already may still ask: it is told `server_draining`."""
     s2 = S2Client(("127.0.0.1", fresh_gateway.s2_port)).ensure_basin("drain-basin")

@@ -101,6 +101,7 @@ def test_a_reader_that_is_not_woken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(error, Stuck), error
 
 
+@pytest.mark.slow
 def test_a_tail_ahead_of_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
     begin = BatchesChange.__init__
 
@@ -167,6 +168,7 @@ def test_an_s2_front_acknowledges_before_the_back_has_answered(monkeypatch: pyte
     assert isinstance(error, NotLinearizable), error
 
 
+@pytest.mark.slow
 def test_an_s2_follower_misses_the_batch_that_wakes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     following = FollowingSession.next
 

@@ -15,7 +15,7 @@ from penstock.core.errors import CannotStart, StoreFailed
 from penstock_codecs.operations import EnsureBasin
 
 
-@pytest.mark.parametrize("end", ["kill", "lose_power"])
+@pytest.mark.parametrize("end", [pytest.param("kill", marks=pytest.mark.slow), "lose_power"])
 def test_the_first_start_ends_at_any_call_of_the_disk(tmp_path: Path, end: str) -> None:
     """Found by seed 12: where it ended inside the first change, every later start was refused, since a connection that
     only reads cannot roll that change back ("attempt to write a readonly database")."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,25 +14,22 @@ __all__ = ["threads_hold"]
 
 
 def threads_hold(clock: MockClock, patch: pytest.MonkeyPatch) -> MockClock:
-    """The clock jumps only while no thread works for a task: to trio such a task waits, but a disk needs some real
-    milliseconds, and on a busy machine many."""
+    """The clock jumps at once when all tasks are idle, and only while no thread works for a task: to trio such a task
+    waits, but a disk needs some real milliseconds, and on a busy machine many."""
     under_way = 0
     run_sync: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync
-    jump = clock._autojump
 
     async def counted(*args: Any, **options: Any) -> Any:
         nonlocal under_way
         under_way += 1
+        clock.autojump_threshold = math.inf
         try:
             return await run_sync(*args, **options)
         finally:
             under_way -= 1
-
-    def jump_unless_held() -> None:
-        if not under_way:
-            jump()
+            if not under_way:
+                clock.autojump_threshold = 0
 
     patch.setattr(trio.to_thread, "run_sync", counted)
-    patch.setattr(clock, "_autojump", jump_unless_held)
-    clock.autojump_threshold = 0.01
+    clock.autojump_threshold = 0
     return clock

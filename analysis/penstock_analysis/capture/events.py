@@ -68,7 +68,8 @@ class Conversation:
 
     `name`: the listener or back, as `listeners.s2` or `backs.lite`; `protocol`: the configured protocol, one of `s2`,
     `s3p`, `segment`, `controller`, `management`, or "" if unknown. `run`: tells processes apart whose captures are read
-    together, since each numbers its own connections. Equality is identity.
+    together, since each numbers its own connections. `path`: the one under which the listener or server has streams; ""
+    if it is unknown, or the protocol has none. Equality is identity.
     """
 
     number: int
@@ -79,6 +80,7 @@ class Conversation:
     protocol: str = ""
     tls: bool = False
     run: str = ""
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,8 @@ def identity(opened: Opened, hosts: Mapping[str, str]) -> bytes:
         "client_offset": str(opened.client_offset),
         "server_offset": str(opened.server_offset),
     }
+    if conversation.path:
+        pairs["path"] = conversation.path
     if opened.continued:
         pairs["continued"] = "yes"
     return _line(conversation, {**pairs, **hosts})
@@ -137,4 +139,5 @@ def conversation_of(pairs: Mapping[str, str], client: SocketAddress, server: Soc
         pairs.get("protocol", ""),
         pairs.get("tls") == "yes",
         pairs.get("run", ""),
+        pairs.get("path", ""),
     )

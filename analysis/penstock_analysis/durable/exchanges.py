@@ -35,7 +35,7 @@ from penstock_codecs.model import StreamRef
 __all__ = ["DurableExchanges"]
 
 _PREFIX: Final = "/v1/stream/"
-"""Beginning of the paths of streams, unless a listener is configured otherwise."""
+"""Beginning of the paths of streams, where the recording does not say it."""
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE"})
 _EVENTS: Final = "text/event-stream"
 _TOLD: Final = ("content-type", "stream-closed", "producer-epoch", "producer-seq")
@@ -53,7 +53,7 @@ class DurableExchanges(HttpProtocol):
 
     def claims(self, exchange: SeenExchange, request: RequestHead, _noted: Sequence[str]) -> bool:
         path = request.target.partition("?")[0]
-        name = path.removeprefix(_PREFIX)
+        name = path.removeprefix(exchange.path or _PREFIX)
         if request.method not in _METHODS or (name == path and exchange.configured != "durable"):
             return False
         exchange.subject = asked_by(request)

@@ -54,10 +54,11 @@ class KeptTable:
         """Set values, all or none, durably."""
         await self._update(tuple(TableItem(key, value) for key, value in items))
 
-    async def replace(self, key: bytes, value: bytes, version: int) -> int | None:
-        """Set the value of a key that has this version, or NOT_EXISTS. Returns the new version, or None if the key has
-        another one."""
-        versions = await self.update(TableItem(key, value, version))
+    async def replace(self, key: bytes, value: bytes, version: int, *others: tuple[bytes, bytes]) -> int | None:
+        """Set the value of a key that has this version, or NOT_EXISTS, and with it the values of other keys, whatever
+        their versions are. Returns the new version, or None if the key has another one."""
+        beside = (TableItem(other, its_value) for other, its_value in others)
+        versions = await self.update(TableItem(key, value, version), *beside)
         return None if versions is None else versions[0]
 
     async def update(self, *items: TableItem) -> tuple[int, ...] | None:
@@ -87,10 +88,12 @@ class KeptTable:
         except OperationFailed as error:
             _unless(error, FailureCode.STREAM_NOT_FOUND)
 
-    async def remove_version(self, key: bytes, version: int) -> bool:
-        """Remove a key that has this version. Returns False if it has another one, or is gone."""
+    async def remove_version(self, key: bytes, version: int, *others: bytes) -> bool:
+        """Remove a key that has this version, and other keys with it. Returns False if it has another one, or is
+        gone."""
+        keys = (VersionedKey(key, version), *map(VersionedKey, others))
         try:
-            await self._state.perform(self._guard(RemoveTableKeys(self.name, (VersionedKey(key, version),))))
+            await self._state.perform(self._guard(RemoveTableKeys(self.name, keys)))
         except OperationFailed as error:
             _unless(error, FailureCode.TABLE_KEY_VERSION, FailureCode.TABLE_KEY_NOT_FOUND, FailureCode.STREAM_NOT_FOUND)
             return False
@@ -115,10 +118,11 @@ class KeptTable:
                 return
             after = page.items[-1].key
 
-    async def page(self, after: bytes, count: int) -> tuple[list[tuple[bytes, bytes]], bool]:
-        """Return at most `count` keys and values after `after`, in the order of keys, and whether there are more."""
+    async def page(self, after: bytes, count: int, prefix: bytes = b"") -> tuple[list[tuple[bytes, bytes]], bool]:
+        """Return at most `count` keys that begin with `prefix`, after `after`, with their values, in order of keys, and
+        whether there are more."""
         try:
-            page = await self._state.perform(ListTable(self.name, after=after or None, count=count))
+            page = await self._state.perform(ListTable(self.name, after=after or None, prefix=prefix, count=count))
         except OperationFailed as error:
             _unless(error, FailureCode.STREAM_NOT_FOUND)
             return [], False

@@ -72,6 +72,8 @@ class Listener:
 
     `private`: the listener must not be bound where other machines reach it (`check_private`).
 
+    `path`: see `penstock_analysis.capture.Conversation`.
+
     `settings` and `back` are read by the front for each request: a reload replaces their contents by another
     listener's.
     """
@@ -90,6 +92,7 @@ class Listener:
     private: bool = False
     settings: tuple[object, ...] = ()
     back: SwappableBack | None = None
+    path: str = ""
 
     def carried(self, stream: trio.abc.Stream) -> trio.abc.Stream:
         """Return the stream that `serve` is given for an accepted stream, without the tap."""
@@ -268,7 +271,7 @@ async def _run_connection(
     host = "" if peer is None else peer.host
     identity = listener.identities.of_address(host)
     CLIENT.set(Client(identity, address=address, listener=listener.name))
-    tapped = taps.accepted(listener.carried(stream), number, listener.name, listener.protocol)
+    tapped = taps.accepted(listener.carried(stream), number, listener.name, listener.protocol, listener.path)
     CONNECTION.set(tapped.tap)
     note_identity(identity)
     log.debug("connection_opened")

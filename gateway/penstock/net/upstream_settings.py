@@ -20,6 +20,8 @@ class UpstreamSettings:
     port: int
     protocol: str = ""
     """The server's protocol: `s2`, `s3p`, `segment` or `controller`."""
+    path: str = ""
+    """The path under which the server has streams; "" if its protocol has none."""
     tls: ClientTls | None = None
     """TLS settings; None: plaintext."""
     server_name: str | None = None

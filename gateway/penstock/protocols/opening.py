@@ -45,6 +45,7 @@ class OpenListener(NamedTuple):
     settings: tuple[object, ...]
     duties: Callable[[], Awaitable[None]] | None = None
     refuse: Refuse = close_at_once
+    path: str = ""
 
 
 @dataclass(slots=True, kw_only=True)

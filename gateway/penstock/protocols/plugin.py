@@ -127,6 +127,10 @@ class ListenerKind(Generic[L]):
         """Return the secrets that clients send, in words; "" if they send none."""
         return ""
 
+    def issues_tokens(self, table: L) -> bool:
+        """Return whether clients of this listener can issue access tokens without having one."""
+        return False
+
     def reach(self, table: L) -> str:
         """Return the streams that its clients can reach, in words."""
         return "everything"

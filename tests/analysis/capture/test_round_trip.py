@@ -43,6 +43,7 @@ def conversations(draw: st.DrawFn, number: int) -> Conversation:
         draw(st.sampled_from(["", "s2", "s3p", "odd one"])),
         draw(st.booleans()),
         draw(st.sampled_from(["", "run", "r u n"])),
+        draw(st.sampled_from(["", "/v1/stream/", "/~a b/"])),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -442,8 +443,9 @@ def test_damaged_bytes_never_raise(damage: list[tuple[int, int, bytes]], size: i
 
 
 def test_names_are_decoded_and_follow_the_prefix() -> None:
-    of = conversation("durable")
-    for path, stream in [("/v1/stream/a/b%20c", "a/b c"), ("/streams/x", "streams/x")]:
+    cases = [("", "/v1/stream/a/b%20c", "a/b c"), ("", "/streams/x", "streams/x"), ("/streams/", "/streams/x", "x")]
+    for configured, path, stream in cases:
+        of = replace(conversation("durable"), path=configured)
         told, _, _ = parts(hear(dialogue_for(of), events(of, [asked("HEAD", path=path)])))
         assert told[0].stream == stream
     unknown = conversation("")

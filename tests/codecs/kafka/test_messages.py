@@ -47,7 +47,7 @@ def encoded(message: KafkaMessage, api: KafkaApi, version: int) -> bytes:
         reject()
 
 
-FEW = examples(share=2, most=25)
+FEW = examples(share=4, most=25)
 """For each message; there are 60."""
 
 

@@ -17,7 +17,7 @@ from penstock_codecs.segment.wire import MalformedValue, decode_text, encode_tex
 EACH = pytest.mark.parametrize(
     "cls", [pytest.param(cls, id=f"{dialect.value}-{cls.__name__}") for dialect, cls in MESSAGES]
 )
-FEW = examples(share=2, most=20)
+FEW = examples(share=4, most=20)
 """Of each class; there are 90."""
 
 

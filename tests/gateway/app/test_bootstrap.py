@@ -39,6 +39,8 @@ from penstock.net.http.serving import HttpSettings
 from penstock.protocols.controller.config import ControllerListener, ControllerListenerLimits
 from penstock.protocols.controller.controller import Advertised, SegmentsMode
 from penstock.protocols.controller.opening import controller_http_settings, controller_settings
+from penstock.protocols.durable.back_opening import durable_upstream_settings
+from penstock.protocols.durable.config import DurableBackTable, DurableListener
 from penstock.protocols.s2.config import S2Listener, S2ListenerLimits
 from penstock.protocols.s2.front import S2Settings
 from penstock.protocols.s2.opening import http_settings, s2_settings
@@ -354,6 +356,19 @@ async def test_a_declared_stream_needs_its_basin(tmp_path: Path) -> None:
 def test_declared_streams_that_cannot_be(streams: list[dict[str, str]], why: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=why):
         msgspec.convert({"streams": streams}, StoreTable)
+
+
+async def test_recordings_say_under_which_path_streams_are(tmp_path: Path) -> None:
+    listeners = Listeners(durable=(DurableListener(path="/streams/"),), s2=(S2Listener(),))
+    config = Config(listeners=listeners, store=StoreTable(directory=str(tmp_path / "data")))
+    async with open_store(config) as back:
+        opened = open_listeners(config, Router((), back))
+    assert {one.name: one.path for one in opened if one.name.startswith("listeners.")} == {
+        "listeners.durable": "/streams/",
+        "listeners.s2": "",
+    }
+    table = DurableBackTable(address="a:1", path="/far/")
+    assert durable_upstream_settings("far", table).path == "/far/"
 
 
 @pytest.fixture

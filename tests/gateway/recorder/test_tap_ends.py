@@ -81,12 +81,13 @@ async def test_a_write_into_a_connection_that_is_gone(tcp: tuple[trio.SocketStre
 async def test_sockets_are_named(tcp: tuple[trio.SocketStream, trio.SocketStream]) -> None:
     client, server = tcp
     connections, number = Connections(), next_connection_number()
-    front = connections.accepted(server, number, "listeners.s3p", "s3p").tap.conversation
-    back = connections.dialled(client, UpstreamSettings(name="lite", host="x", port=1, protocol="s2")).tap.conversation
+    front = connections.accepted(server, number, "listeners.durable", "durable", "/a/").tap.conversation
+    far = UpstreamSettings(name="lite", host="x", port=1, protocol="durable", path="/b/")
+    back = connections.dialled(client, far).tap.conversation
     there, here = SocketAddress(*client.socket.getsockname()), SocketAddress(*server.socket.getsockname())
     assert (front.client, front.server, front.side, front.number) == (there, here, Side.FRONT, number)
     assert (back.client, back.server, back.side, back.name) == (there, here, Side.BACK, "backs.lite")
-    assert (front.protocol, back.protocol) == ("s3p", "s2")
+    assert (front.protocol, front.path, back.protocol, back.path) == ("durable", "/a/", "durable", "/b/")
     assert front.run == back.run != "" and front.run != Connections().run
     assert [tap.conversation for tap in connections] == sorted([front, back], key=lambda one: one.number)
     await client.aclose()

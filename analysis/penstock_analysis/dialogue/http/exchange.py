@@ -48,7 +48,7 @@ class SeenExchange:
     request, None if it is unknown; `subject`: what it has found in the head. `stream`: the name of the stream, as in
     `SeenRecord`; `ref`: its parts as far as they are known. `terminated`: the server has said that the session is over,
     so neither side needs to end its body. `configured`: the protocol of the conversation, as far as it is known without
-    its bytes."""
+    its bytes; `path`: see `Conversation`."""
 
     __slots__ = (
         "appends",
@@ -56,6 +56,7 @@ class SeenExchange:
         "body_bytes",
         "configured",
         "number",
+        "path",
         "protocol",
         "ref",
         "request",
@@ -70,9 +71,10 @@ class SeenExchange:
         "terminated",
     )
 
-    def __init__(self, number: int, appends: PendingAppends, configured: str = "") -> None:
+    def __init__(self, number: int, appends: PendingAppends, configured: str = "", path: str = "") -> None:
         self.number = number
         self.configured = configured
+        self.path = path
         self.body_bytes = dict.fromkeys(Sender, 0)
         self.appends = appends
         self.protocol: HttpProtocol | None = None

@@ -239,6 +239,7 @@ class SeenExchanges:
             number,
             PendingAppends(self._collector.conversation, self._room),
             self._collector.conversation.protocol,
+            self._collector.conversation.path,
         )
         return exchange
 
@@ -292,14 +293,18 @@ def http_protocols(protocol: str) -> tuple[HttpProtocol, ...]:
 
 def claimed_by(request: RequestHead, conversation: Conversation) -> str:
     """Return the name of the plug-in to which a request over HTTP belongs; "" if there is none."""
-    exchange = SeenExchange(0, PendingAppends(conversation, PendingAppendLimit()), conversation.protocol)
+    exchange = SeenExchange(
+        0, PendingAppends(conversation, PendingAppendLimit()), conversation.protocol, conversation.path
+    )
     claiming = (name for name, one in plugins().items() if one.http and one.http().claims(exchange, request, ()))
     return next(claiming, None) or next((name for name, one in plugins().items() if one.takes_unclaimed), "")
 
 
 def stream_asked_for(request: RequestHead, conversation: Conversation) -> str:
     """Return the stream that a request is about, as in `SeenRecord`; "" if it is about none."""
-    exchange = SeenExchange(0, PendingAppends(conversation, PendingAppendLimit()), conversation.protocol)
+    exchange = SeenExchange(
+        0, PendingAppends(conversation, PendingAppendLimit()), conversation.protocol, conversation.path
+    )
     for one in http_protocols(conversation.protocol):
         if one.claims(exchange, request, ()):
             return exchange.stream

@@ -80,6 +80,7 @@ def _listener(config: Config, context: ListenerContext, label: str, table: Liste
         # Over TLS the handshake would cost more than the refused connection.
         refuse=front.refuse if table.tls_certificate is None else close_at_once,
         private=is_private(config, label, table),
+        path=front.path,
     )
 
 

@@ -12,7 +12,7 @@ from penstock.app.config.listeners import listener_kind_of
 from penstock.app.config.management import Management
 from penstock.app.config.recorder import RecorderTable
 from penstock.app.config.route_advice import about_routes
-from penstock.app.config.schema import Config, view_of
+from penstock.app.config.schema import Config, tokens_in_state, view_of
 from penstock.core.address import Address
 from penstock.protocols.plugin import Advice, listener_kinds
 from penstock.protocols.tables import ListenerTable
@@ -29,6 +29,7 @@ def advice(config: Config) -> list[Advice]:
         found += _about_management(config.management)
     if config.recorder is not None:
         found += _about_recorder(config.recorder)
+    found += _about_first_token(config)
     found += _about_faults(config)
     found += _about_basins(config)
     found += about_routes(config)
@@ -83,6 +84,19 @@ def _about_recorder(recorder: RecorderTable) -> Iterator[Advice]:
             yield Advice(True, f"recorder: secrets are written to {directory}, since redaction is switched off, {why}.")
             return
     yield Advice(False, f"recorder: secrets are written to {directory}, since redaction is switched off in part.")
+
+
+def _about_first_token(config: Config) -> Iterator[Advice]:
+    """Warn if access tokens are in the gateway's state, and no client could issue the first one."""
+    if (back := tokens_in_state(config)) is None:
+        return
+    listeners = config.listeners.labelled()
+    if not any(listener_kinds()[listener_kind_of(label)].issues_tokens(listener) for label, listener in listeners):
+        yield Advice(
+            False,
+            f"access: tokens are in the gateway's state, which back {back} keeps, and no listener can issue the first "
+            "one. Unless there is one already, give auth_tokens to a listener with /v1/access-tokens (docs/access.md).",
+        )
 
 
 def _about_faults(config: Config) -> Iterator[Advice]:

@@ -38,6 +38,10 @@ class Dialled(Protocol):
     def protocol(self) -> str:
         """The protocol of the back's server, such as `s2`."""
 
+    @property
+    def path(self) -> str:
+        """See `Conversation.path`."""
+
 
 class Opening(Watcher, Protocol):
     """A watcher that also learns of new connections."""
@@ -56,13 +60,13 @@ class Connections(Watcher):
         self._open: dict[int, Tap] = {}
         self._dialled: dict[int, trio.abc.Stream] = {}
 
-    def accepted(self, stream: trio.abc.Stream, number: int, name: str, protocol: str) -> TappedStream:
+    def accepted(self, stream: trio.abc.Stream, number: int, name: str, protocol: str, path: str = "") -> TappedStream:
         """Tap a client's connection, above TLS. Returns the stream to use instead. `number`: the connection's in the
-        log; `name`: of the listener, such as `listeners.s2`."""
+        log; `name`: of the listener, such as `listeners.s2`; `path`: see `Conversation`."""
         server, client = _ends(stream)
         tls = encrypted(stream) is not None
         return self._tapped(
-            stream, Conversation(number, client, server, Side.FRONT, name, protocol, tls=tls, run=self.run)
+            stream, Conversation(number, client, server, Side.FRONT, name, protocol, tls=tls, run=self.run, path=path)
         )
 
     def dialled(self, stream: trio.abc.Stream, settings: Dialled) -> TappedStream:
@@ -72,7 +76,8 @@ class Connections(Watcher):
         number, name, tls = next_connection_number(), f"backs.{settings.name}", encrypted(stream) is not None
         self._dialled[number] = stream
         return self._tapped(
-            stream, Conversation(number, client, server, Side.BACK, name, settings.protocol, tls=tls, run=self.run)
+            stream,
+            Conversation(number, client, server, Side.BACK, name, settings.protocol, tls, self.run, settings.path),
         )
 
     def _tapped(self, stream: trio.abc.Stream, conversation: Conversation) -> TappedStream:

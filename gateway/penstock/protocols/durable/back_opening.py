@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from penstock.core.delivery import Delivery
 from penstock.net.http.client.settings import HttpVersion
-from penstock.net.upstream import Credentials, CredentialsMode, Upstream
+from penstock.net.upstream import Credentials, CredentialsMode, Upstream, UpstreamSettings
 from penstock.protocols.durable.back import DurableBackSettings, open_durable
 from penstock.protocols.durable.config import DurableBackTable
 from penstock.protocols.durable.names import names_of
@@ -16,20 +17,24 @@ from penstock.protocols.upstreams import secret_in, upstream_settings
 from penstock.routing.target import Target
 from penstock_codecs.durable import RECORDS_TYPE
 
-__all__ = ["credentials", "durable_back_settings", "open_back"]
+__all__ = ["credentials", "durable_back_settings", "durable_upstream_settings", "open_back"]
 
 
 @asynccontextmanager
 async def open_back(context: BackContext, name: str, table: DurableBackTable) -> AsyncIterator[Target]:
     """See `penstock.protocols.plugin.BackKind.open`."""
-    settings = upstream_settings(name, table, table.address, "durable")
-    server = Upstream(settings, credentials(name, table), watch=context.watch)
+    server = Upstream(durable_upstream_settings(name, table), credentials(name, table), watch=context.watch)
     async with (
         open_durable(server, context.embedded, durable_back_settings(table)) as native,
         context.numbered(native, name, table) as records,
         context.with_bytes(records, name) as back,
     ):
         yield Target(name, "durable", back, table.delivery, breaker=server.breaker)
+
+
+def durable_upstream_settings(name: str, table: DurableBackTable) -> UpstreamSettings:
+    """Return the settings of connections to a server. Raises CannotStart for files that cannot be used."""
+    return replace(upstream_settings(name, table, table.address, "durable"), path=table.path)
 
 
 def credentials(name: str, table: DurableBackTable) -> Credentials:

@@ -65,6 +65,9 @@ class _Listener(ListenerKind[S2Listener]):
     def secrets(self, table: S2Listener, config: ConfigView) -> str:
         return "bearer tokens" if table.auth_tokens or config.access_tokens is not None else ""
 
+    def issues_tokens(self, table: S2Listener) -> bool:
+        return bool(table.auth_tokens)
+
     def advice(self, about: str, table: S2Listener, config: ConfigView, *, anonymous: bool) -> Iterator[Advice]:
         if "*" in table.cors_origins and anonymous:
             yield Advice(

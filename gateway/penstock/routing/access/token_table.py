@@ -1,7 +1,9 @@
 """Access tokens in the gateway's state at a server: gateways with the same state have the same tokens.
 
-An item of the table is a token. Its key is the one in the token's text, made from the token's id, so that two gateways
-cannot issue the same id at once. Its value is the SHA-256 of the secret, 32 bytes, and S2's AccessTokenInfo as JSON.
+A token is two items of the table. The key of the first is the one in the token's text, made from the token's id, so
+that two gateways cannot issue the same id at once; its value is the SHA-256 of the secret, 32 bytes, and S2's
+AccessTokenInfo as JSON. The second is for listings, which are in the order of ids: its key is `id:` and the id, its
+value the AccessTokenInfo again, so that one read makes a page.
 
 Look-ups use what the gateway has read of the state, and ask no server: it follows the state's log, so it knows of a
 change some ms after it was acknowledged. Issuing, listing and revoking ask for the log's end first.
@@ -27,6 +29,8 @@ from penstock_codecs.table_operations import NOT_EXISTS, ReadTable
 __all__ = ["TableOfTokens"]
 
 TABLE: Final = f"{INTERNAL_TABLES}access-tokens"
+_BY_ID: Final = b"id:"
+"""Beginning of the keys of items for listings."""
 _DIGEST: Final = 32
 """Bytes of a digest."""
 
@@ -61,14 +65,14 @@ class TableOfTokens(TokenPlace):
                     why = f"there is an access token {info.id} already"
                     raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, why)
             version = NOT_EXISTS if item is None else item.version
-            if await self._table.replace(key.encode(), digest + encode_info(info), version) is not None:
+            said = encode_info(info)
+            listed = _BY_ID + info.id.encode(), said
+            if await self._table.replace(key.encode(), digest + said, version, listed) is not None:
                 return f"pst_{key}_{secret}"
 
     async def page(self, prefix: str, start_after: str, limit: int) -> TokenPage:
-        infos = [_info(value) async for _, value in self._table.items()]
-        asked = (info for info in infos if info.id.startswith(prefix) and info.id > start_after)
-        found = sorted(asked, key=lambda info: info.id)
-        return TokenPage(found[:limit], len(found) > limit)
+        found, more = await self._table.page(_BY_ID + start_after.encode(), limit, _BY_ID + prefix.encode())
+        return TokenPage([decode_info(value) for _, value in found], more)
 
     async def revoke(self, token_id: str) -> None:
         key = _key_of(token_id).encode()
@@ -76,7 +80,7 @@ class TableOfTokens(TokenPlace):
             (item,) = await self._table.entries(key)
             if item is None or _info(item.value).id != token_id:
                 raise fail(FailureCode.ACCESS_TOKEN_NOT_FOUND, f"there is no access token {token_id}")
-            if await self._table.remove_version(key, item.version):
+            if await self._table.remove_version(key, item.version, _BY_ID + token_id.encode()):
                 return
 
 

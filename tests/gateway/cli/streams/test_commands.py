@@ -175,12 +175,18 @@ LISTED = ("s2://127.0.0.1:{}", PLACES["s2"], PLACES["kafka"], "pravega://127.0.0
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        *((f"{place}/down", words) for place in PLACES.values() for words in WORDS),
+        *((f"{place}/down", words) for place, words in zip(PLACES.values(), WORDS, strict=True)),
+        *(
+            pytest.param(f"{place}/down", words, marks=pytest.mark.slow)
+            for number, place in enumerate(PLACES.values())
+            for words in (*WORDS[:number], *WORDS[number + 1 :])
+        ),
         *((place, ["streams"]) for place in LISTED),
     ],
 )
 def test_a_server_that_is_down(penstock: Run, url: str, words: list[str]) -> None:
-    """The command names it in one line, and fails."""
+    """The command names it in one line, and fails. Each protocol and each command has a turn; the other pairs are
+    slow, as each waits for a second attempt."""
     [port] = free_ports(1)
     result = penstock(words[0], url.format(port), *words[1:], said=b"a\n")
     error = f"Error: 127.0.0.1:{port}: cannot connect: connection refused\n"

@@ -106,7 +106,7 @@ async def test_records_by_id(client: Client, back: EmbeddedBack, clock: MockCloc
     assert fetched(after) == [], "nothing was appended to the new topic"
 
 
-async def test_an_id_that_another_gateway_told_is_found(client: Client, back: EmbeddedBack) -> None:
+async def test_an_id_that_another_gateway_told_is_found(client: Client, back: EmbeddedBack, clock: MockClock) -> None:
     """By a look through all topics, which is made once a second."""
     of = await id_of(client)
     async with serving(back) as (elsewhere, _):

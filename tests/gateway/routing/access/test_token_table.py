@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -13,6 +14,7 @@ from trio.testing import MockClock
 
 from penstock.app.bootstrap.access import open_authority
 from penstock.app.config import parse_config
+from penstock.app.config.advice import advice
 from penstock.backends.logged_tables import LoggedTables, LogNews, open_logged_tables
 from penstock.core.grants import Grant
 from penstock.core.scopes import FULL_SCOPE
@@ -21,8 +23,9 @@ from penstock.routing.access.revocation import LAPSE_SECONDS
 from penstock.routing.access.token_table import TABLE, TableOfTokens
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
+from penstock_codecs.operations import Operation
 from penstock_codecs.s2.access_tokens import AccessTokenInfo, utc_time
-from penstock_codecs.table_operations import GetTableInfo, ListTable
+from penstock_codecs.table_operations import GetTableInfo, ListTable, TableItem
 
 NOW_MS = 1_800_000_000_000
 SOON = utc_time("2027-01-15T08:00:01Z")
@@ -146,6 +149,24 @@ async def test_pages_are_in_the_order_of_ids(autojump_clock: MockClock) -> None:
         assert ([one.id for one in page.items], page.has_more) == (["b/1", "b/2"], True)
 
 
+async def test_a_page_costs_what_it_has(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many tokens there are."""
+    read: list[TableItem] = []
+
+    async def perform(operation: Operation[Any]) -> Any:
+        page = await LoggedTables.perform(tables, operation)
+        read.extend(page.items)
+        return page
+
+    async with open_logged_tables(SharedLogEnd(SharedLog()), MIB) as tables:
+        authority = Authority(TableOfTokens(await loaded(tables)), Wall())
+        for number in range(50):
+            await authority.issue(info(f"token-{number:02}"))
+        monkeypatch.setattr(tables, "perform", perform)
+        assert await ids(authority, "token-", "token-17", 2) == ["token-18", "token-19"]
+        assert len(read) == 2
+
+
 async def test_of_two_that_issue_one_id_at_once_one_does(autojump_clock: MockClock) -> None:
     shared, clock = SharedLog(), Wall()
     async with gateways(shared, clock, 3) as authorities:
@@ -217,4 +238,30 @@ async def test_a_gateway_whose_state_a_server_keeps_has_its_tokens_there(autojum
         authority = open_authority(config, tables)
         assert authority is not None
         await authority.issue(info())
-        assert len((await tables.perform(ListTable(TABLE))).items) == 1
+        assert len((await tables.perform(ListTable(TABLE, prefix=b"id:"))).items) == 1
+
+
+IN_STATE = (
+    "[backs.far]\nkind = 'kafka'\naddress = 'a:1'\nbasin = 'basin-one'\nstate_topic = 'state'\n"
+    "[[routes]]\nname = 'x'\nback = 'far'\n"
+)
+ON_DISK = "[[store.basins]]\nname = 'basin-one'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "warned"),
+    [
+        pytest.param(f"[listeners.s2]\n[access]\n{IN_STATE}", True, id="no tokens at all"),
+        pytest.param(
+            f"[listeners.s2]\n[listeners.kafka]\nbasin = 'basin-one'\nauth_tokens = ['a']\n[access]\n{IN_STATE}",
+            True,
+            id="tokens of a listener that issues none",
+        ),
+        pytest.param(f"[listeners.s2]\nauth_tokens = ['a']\n[access]\n{IN_STATE}", False, id="a first token"),
+        pytest.param(f"[listeners.s2]\n{IN_STATE}", False, id="no access tokens"),
+        pytest.param(f"[listeners.s2]\n[access]\n{ON_DISK}", False, id="tokens in a file"),
+    ],
+)
+def test_a_state_whose_first_token_cannot_be_issued_is_warned_of(text: str, warned: bool) -> None:
+    remarks = [remark for remark in advice(parse_config(text)) if remark.text.startswith("access: ")]
+    assert [remark.insecure for remark in remarks] == [False] * warned

@@ -13,6 +13,7 @@ from support.backs import DecodedBack, SmallBatches
 from support.kafka.front import Client, fetched, records
 from support.kafka.group_front import GroupClient, GroupFront, running
 from support.store import BASIN, Wall
+from trio.testing import MockClock
 
 from penstock.core.back import Back
 from penstock.core.permissions import APPEND, Permission
@@ -312,7 +313,7 @@ async def test_a_decided_transaction_is_carried_out_once_after_any_failure(
         assert await producer.add() == 0
 
 
-async def test_a_failed_append_is_repeated_until_it_succeeds(tmp_path: Path) -> None:
+async def test_a_failed_append_is_repeated_until_it_succeeds(tmp_path: Path, clock: MockClock) -> None:
     async with started(tmp_path) as front, front.connected() as client:
         back = front.front.transactions._back = FailsAt(front.back, 0, stored=True)
         producer = TxnProducer(client)

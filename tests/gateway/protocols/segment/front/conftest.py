@@ -33,7 +33,13 @@ OTHERS_DECIDE = {
 """Tests whose results depend on settings of the store behind: its loss policy, and its largest reply."""
 
 
-@pytest.fixture(params=["embedded", "bytes on records", pytest.param("segment store", marks=pytest.mark.long)])
+@pytest.fixture(
+    params=[
+        "embedded",
+        pytest.param("bytes on records", marks=pytest.mark.slow),
+        pytest.param("segment store", marks=pytest.mark.long),
+    ]
+)
 async def back(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[WatchedBack]:
     """The embedded store; the same used for its records only, as another server's are; and behind a segment front."""
     async with open_embedded(EmbeddedSettings(directory=tmp_path)) as store:
