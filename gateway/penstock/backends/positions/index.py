@@ -115,7 +115,7 @@ class PositionIndex:
         kept, known = self._table.seen(), self._kept
         if kept == known or self._gone:
             return
-        if kept is None or (known is not None and kept.generation != known.generation):
+        if kept is None or (known is not None and kept.generation != known.generation != 0):
             self._clear()
             self._gone = True
             return

@@ -48,7 +48,7 @@ class Ends(NamedTuple):
 
 class Kept(NamedTuple):
     """The ends of an index as they are kept. `version` changes whenever they do; `generation` when the index is made
-    again, after it was deleted."""
+    again, after it was deleted. It is 0 before an index of an earlier version of the gateway is changed."""
 
     ends: Ends
     version: int
@@ -154,7 +154,7 @@ class IndexTable:
         if self.shared is None:
             await self._table.update(*items, TableItem(_ENDS_KEY, value))
             return True
-        if kept is None:
+        if kept is None or not kept.generation:
             items.append(TableItem(_GENERATION_KEY, b"", NOT_EXISTS))
         version = NOT_EXISTS if kept is None else kept.version
         return await self._table.update(*items, TableItem(_ENDS_KEY, value, version)) is not None
@@ -177,7 +177,7 @@ class IndexTable:
 
     def _guarded(self, kept: Kept | None) -> KeptTable:
         """Return the table, to be changed in shared state only while it has this generation."""
-        if self.shared is None or kept is None:
+        if self.shared is None or kept is None or not kept.generation:
             return self._table
         name, generation = self._table.name, kept.generation
 

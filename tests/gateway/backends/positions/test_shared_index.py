@@ -9,6 +9,7 @@ import pytest
 from support.store import Fails
 from support.store.shared_log import SharedLog, SharedLogEnd
 
+from penstock.backends.kept_table import KeptTable
 from penstock.backends.logged_tables import LoggedTables, open_logged_tables
 from penstock.backends.positions import index as index_module
 from penstock.backends.positions.index import Outrun, open_index
@@ -90,3 +91,26 @@ async def test_an_index_that_was_deleted_is_not_that_of_the_next_stream(states: 
         again = await open_index(state, NAME)
         await again.refresh()
         assert (again.end, again.gone) == (mark(1), False)
+
+
+@pytest.mark.parametrize("changes", ["adds", "trims", "forgets"])
+async def test_an_index_of_an_earlier_version_is_taken_over(states: list[LoggedTables], changes: str) -> None:
+    """It has no generation, and its pages are not packed."""
+    first = await open_index(states[0], NAME)
+    await first.add(mark(2), mark(0), mark(1))
+    await KeptTable(states[0], NAME).remove(b"g")
+    one, other = [await open_index(state, NAME) for state in states[1:]]
+    assert one.end == mark(2)
+    if changes == "forgets":
+        await one.forget()
+        assert (await open_index(states[1], NAME)).end == START
+        return
+    if changes == "trims":
+        await one.trimmed(mark(1))
+    await other.refresh()
+    await other.add(mark(3), mark(2))
+    await one.refresh()
+    await one.add(mark(4), mark(3))
+    await other.refresh()
+    assert not one.gone and not other.gone
+    assert await other.between(0, 40) == [mark(number) for number in range(changes == "trims", 4)]
