@@ -142,11 +142,11 @@ class HttpExchange:
         if measured and not any(name == "content-length" for name, _ in fields):
             fields.append(("content-length", str(len(body))))
         parts = [] if body_forbidden(self.request.method, status) or not body else [body]
-        end = End(self.stream_id, tuple(trailers or ()))
-        if parts or end.trailers:
-            self._connection.send_events(ResponseHead(self.stream_id, status, fields), Body(self.stream_id, parts), end)
+        if trailers:
+            last: tuple[Outgoing, ...] = (Body(self.stream_id, parts), End(self.stream_id, tuple(trailers)))
         else:
-            self._connection.send_events(ResponseHead(self.stream_id, status, fields, end=True))
+            last = (Body(self.stream_id, parts, end=True),) if parts else ()
+        self._connection.send_events(ResponseHead(self.stream_id, status, fields, end=not last), *last)
         self.started = self.finished = True
         self._connection.leave_room(self.stream_id)
         await self._connection.wait_sent(self.stream_id, finish=True)
