@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -225,12 +224,14 @@ class Committer:
         """
         try:
             while True:
-                with trio.move_on_after(math.inf if self.trouble is None else PROBE_SECONDS) as patience:
-                    await self._wake.wait()
-                if patience.cancelled_caught:
-                    if not await trio.to_thread.run_sync(_has_room, self._directory, self._refused_bytes):
-                        continue
-                    self.add(Change([(TOUCH, ())]))
+                if self.trouble is not None:
+                    with trio.move_on_after(PROBE_SECONDS) as patience:
+                        await self._wake.wait()
+                    if patience.cancelled_caught:
+                        if not await trio.to_thread.run_sync(_has_room, self._directory, self._refused_bytes):
+                            continue
+                        self.add(Change([(TOUCH, ())]))
+                await self._wake.wait()
                 await self._gather()
                 await self.commit_group()
                 if self._failed is not None:

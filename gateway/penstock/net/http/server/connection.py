@@ -124,6 +124,11 @@ class HttpExchange:
         self._connection.consumed(self.stream_id, len(data))
         return data
 
+    @property
+    def arrived(self) -> bool:
+        """True once the whole request body has come; see `Exchange`."""
+        return self.inbox.ended
+
     async def room(self, keep: bool = True) -> None:
         """Wait until the connection may hold more."""
         await self._connection.wait_for_room(self.stream_id, keep)
