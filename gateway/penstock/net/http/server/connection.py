@@ -585,7 +585,7 @@ class HttpServerConnection:
 
     async def _next_exchange(self, scope: trio.CancelScope) -> HttpExchange | None:
         """Wait for the next exchange to serve within `scope`; None if this task is to end."""
-        if self._waiting is not None or self._ended or self._peer_ended or scope.cancel_called:
+        if self._waiting is not None or self._ended or self._peer_ended:
             return None
         waiting = self._waiting = _Waiting(scope)
 
