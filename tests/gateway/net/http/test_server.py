@@ -1,5 +1,6 @@
 """The HTTP server: both versions, over memory and over real sockets, on a clock that jumps."""
 
+import gc
 from contextvars import ContextVar
 
 import pytest
@@ -268,6 +269,18 @@ async def test_requests_that_are_reset_leave_the_next_ones_alone(
             await client.stream.send_all(head + b"".join(client.codec.output(1 << 20)))
             await trio.testing.wait_all_tasks_blocked()
     assert handled == ["/a", "/wait", "/b", "/wait", "/c", "/d"]
+
+
+@BOTH
+async def test_no_exchange_is_kept_until_the_next(alpn: str, autojump_clock: Clock) -> None:
+    """The task that has served it may wait for long, and its body may be unread."""
+    async with serving(hello, alpn) as client:
+        for path in ("/a", "/b"):
+            assert (await client.ask("POST", path, body=b"x" * 1000)).body == b"hello " + path.encode()
+            await trio.testing.wait_all_tasks_blocked()
+            gc.collect()
+            kept = [each for each in gc.get_objects() if isinstance(each, connection.HttpExchange)]
+            assert not kept
 
 
 @BOTH

@@ -555,7 +555,7 @@ class HttpServerConnection:
             return
         # The running task may serve another request, whose context variables must not leak into this one.
         # trio would make a name of 100 bytes for each task.
-        self._task.context.copy().run(partial(self._nursery.start_soon, self._serve, exchange, name="exchange"))
+        self._task.context.copy().run(partial(self._nursery.start_soon, self._serve, exchange, scope, name="exchange"))
 
     def _hand_over(self, waiting: _Waiting, exchange: HttpExchange | None) -> None:
         self._waiting = None
@@ -563,24 +563,24 @@ class HttpServerConnection:
         waiting.task.context = self._task.context.copy()
         trio.lowlevel.reschedule(waiting.task)
 
-    async def _serve(self, exchange: HttpExchange) -> None:
+    async def _serve(self, exchange: HttpExchange | None, scope: trio.CancelScope) -> None:
         """Serve an exchange, and those that are handed over to this task after it."""
         try:
-            with exchange.scope as scope:
-                while not scope.cancel_called:  # reset on arrival: unwinding a handler takes 80 us
+            with scope:
+                while exchange is not None and not scope.cancel_called:  # unwinding a handler takes 80 us
                     await self._handler(exchange)
                     if not exchange.finished:
                         raise RuntimeError("the handler returned without a complete answer")
                     self._over(exchange)
-                    following = await self._next_exchange(scope)
-                    if following is None:
-                        return
-                    exchange = following
+                    exchange = None  # its memory is not needed while this task waits
+                    exchange = await self._next_exchange(scope)
         except Exception:
+            if exchange is None:
+                raise
             _log.exception("handler_failed", path=exchange.request.path)
             self._answer_failure(exchange)
         finally:
-            if exchange.stream_id in self._exchanges:
+            if exchange is not None:
                 self._over(exchange)
 
     async def _next_exchange(self, scope: trio.CancelScope) -> HttpExchange | None:
