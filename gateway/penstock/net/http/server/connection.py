@@ -1,6 +1,6 @@
 """A server's HTTP connection and its exchanges.
 
-`HttpServerConnection` has one task that reads, one for each request under way, and one that writes while the kernel
+`HttpServerConnection` has one task that reads, one for each request in progress, and one that writes while the kernel
 takes no more. One task that has served its request waits for the next, since making a task and a cancel scope takes a
 tenth of the time of a small request. All calls of the codec are synchronous and made by the task that has something to
 send; output is written at once if the kernel takes it, else by the writer task. A cancelled handler therefore never
