@@ -114,6 +114,8 @@ class Http1Connection(HttpCodec):
         """Return the next event. Raises RemoteProtocolError."""
         if self._error is not None:
             raise self._error
+        if self._short is not None and not (self._going_away or self._aborted):
+            return self._short.next_event() or NEED_DATA  # once it is over the next cycle waits for its first bytes
         try:
             for _ in range(NOISE_FROM):
                 self._next_cycle()
@@ -409,7 +411,7 @@ class Http1Connection(HttpCodec):
         if self._error is not None or self._aborted:
             return True
         if self._short is not None:
-            return self._going_away and not self._short.begun
+            return self._going_away and (self._short.over or not self._short.begun)
         ours, theirs = self._h11.our_state, self._h11.their_state
         if self._chunked is not None and self._end_delivered and self._last:
             return True

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -182,8 +181,7 @@ class Committer:
         self._pending: list[Change] = []
         self._group: list[Change] = []
         self._wake = trio.Event()
-        self._lock = trio.Lock()
-        self._thread = trio.CapacityLimiter(1)
+        self._thread = trio.CapacityLimiter(1)  # one function at a time uses the connection
         self._closed = False
 
     def add(self, change: Change) -> None:
@@ -226,12 +224,14 @@ class Committer:
         """
         try:
             while True:
-                with trio.move_on_after(math.inf if self.trouble is None else PROBE_SECONDS) as patience:
-                    await self._wake.wait()
-                if patience.cancelled_caught:
-                    if not await trio.to_thread.run_sync(_has_room, self._directory, self._refused_bytes):
-                        continue
-                    self.add(Change([(TOUCH, ())]))
+                if self.trouble is not None:
+                    with trio.move_on_after(PROBE_SECONDS) as patience:
+                        await self._wake.wait()
+                    if patience.cancelled_caught:
+                        if not await trio.to_thread.run_sync(_has_room, self._directory, self._refused_bytes):
+                            continue
+                        self.add(Change([(TOUCH, ())]))
+                await self._wake.wait()
                 await self._gather()
                 await self.commit_group()
                 if self._failed is not None:
@@ -252,8 +252,7 @@ class Committer:
 
     async def between_commits(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Run `function(connection)` in a thread between two transactions, and return its result."""
-        async with self._lock:
-            return await trio.to_thread.run_sync(function, self._db, limiter=self._thread)
+        return await trio.to_thread.run_sync(function, self._db, limiter=self._thread)
 
     def go_on(self) -> None:
         """Make a waiting committer call `must_wait` again."""
@@ -287,11 +286,10 @@ class Committer:
             self._wake = trio.Event()
         statements = [statement for change in group for statement in change.statements]
         if statements:
+            began = perf_counter()
+            run = partial(_execute, self._db, self._files, statements)
             with trio.CancelScope(shield=True):
-                async with self._lock:
-                    began = perf_counter()
-                    run = partial(_execute, self._db, self._files, statements)
-                    outcome = await trio.to_thread.run_sync(run, limiter=self._thread)
+                outcome = await trio.to_thread.run_sync(run, limiter=self._thread)
             if isinstance(outcome, Exception) or self._failed is not None:
                 self._undo(outcome)
                 return

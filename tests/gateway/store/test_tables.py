@@ -299,7 +299,7 @@ async def test_a_client_that_leaves_in_the_middle(store: EmbeddedBack) -> None:
         outcomes.append(await put(store, (b"b", b"2", ANY_VERSION)))
 
     client = trio.CancelScope()
-    async with trio.open_nursery() as nursery, committer._lock:  # nothing is committed
+    async with trio.open_nursery() as nursery, committer._thread:  # nothing is committed
         nursery.start_soon(_cancelled_put, store, client)
         while not committer.busy:
             await trio.lowlevel.checkpoint()

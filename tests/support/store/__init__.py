@@ -192,10 +192,10 @@ class Blocked:
         self._back = back
 
     async def __aenter__(self) -> None:
-        await self._back._store.committer._lock.acquire()
+        await self._back._store.committer._thread.acquire()
 
     async def __aexit__(self, *_exception: object) -> None:
-        self._back._store.committer._lock.release()
+        self._back._store.committer._thread.release()
 
 
 def stored_bytes(back: EmbeddedBack, stream: StreamRef = STREAM) -> bytes:

@@ -58,6 +58,10 @@ class Exchange(Protocol):
         """Return the next piece of the request body; b"" at its end. Not calling it applies back-pressure: on HTTP/1.1
         the socket is not read, on HTTP/2 the flow-control window is not replenished."""
 
+    @property
+    def arrived(self) -> bool:
+        """True once the whole request body has come: `receive` need not wait for the client."""
+
     async def room(self, keep: bool = True) -> None:
         """Wait until the connection may hold more: to be called before a large piece (up to about 1 MiB) is fetched.
 

@@ -44,6 +44,8 @@ class PacedBody:
 
     async def _receive_more(self, held: int) -> bytes:
         self._holding.set(held)
+        if self.at_hand:
+            return await self._exchange.receive()
         limits = self._quota.limits
         with trio.move_on_at(self._pace.deadline(held, limits, trio.current_time())):
             await self._quota.request_room()
@@ -51,6 +53,11 @@ class PacedBody:
         self._quota.limited("min_receive_rate")
         least = f"{limits.receive_grace_seconds:g} s, or at {limits.min_receive_rate} bytes a second"
         raise fail(FailureCode.REQUEST_TIMEOUT, f"a request or frame must arrive within {least}")
+
+    @property
+    def at_hand(self) -> bool:
+        """True if `receive` need not wait: the whole body has come, and the connection may hold more."""
+        return self._exchange.arrived and not self._quota.crowded
 
     def complete(self) -> None:
         """Restart the clock, because a frame is complete."""
@@ -69,17 +76,23 @@ async def whole_body(exchange: Exchange, most: int, seconds: float, too_large: F
     Raises OperationFailed: `too_large` above `most` bytes; REQUEST_TIMEOUT if it takes more than so many seconds to
     arrive, or arrives too slowly; RATE_LIMITED if there is no room.
     """
+    with PacedBody(exchange) as body:
+        if body.at_hand:  # most small requests; a cancel scope would cost as much as all of the following
+            return await _joined(body, most, too_large)
+        with trio.move_on_after(seconds):
+            return await _joined(body, most, too_large)
+    raise fail(FailureCode.REQUEST_TIMEOUT, f"the request body took more than {seconds:g} seconds")
+
+
+async def _joined(body: PacedBody, most: int, too_large: FailureCode) -> bytes:
     pieces: list[bytes] = []
     held = 0  # no bytearray: growing, it would take an eighth more and fragment memory
-    with PacedBody(exchange) as body, trio.move_on_after(seconds) as patience:
-        while piece := await body.receive(held):
-            held += len(piece)
-            if held > most:
-                raise fail(too_large, f"Failed to buffer the request body: larger than {most} bytes")
-            if pieces and len(pieces[-1]) < _SMALL:
-                pieces[-1] += piece
-            else:
-                pieces.append(piece)
-    if patience.cancelled_caught:
-        raise fail(FailureCode.REQUEST_TIMEOUT, f"the request body took more than {seconds:g} seconds")
+    while piece := await body.receive(held):
+        held += len(piece)
+        if held > most:
+            raise fail(too_large, f"Failed to buffer the request body: larger than {most} bytes")
+        if pieces and len(pieces[-1]) < _SMALL:
+            pieces[-1] += piece
+        else:
+            pieces.append(piece)
     return b"".join(pieces)

@@ -56,6 +56,10 @@ class _FaultyExchange:
     async def receive(self) -> bytes:
         return await self._inner.receive()
 
+    @property
+    def arrived(self) -> bool:
+        return self._inner.arrived
+
     async def room(self, keep: bool = True) -> None:
         await self._inner.room(keep)
 

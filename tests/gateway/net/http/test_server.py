@@ -1,5 +1,6 @@
 """The HTTP server: both versions, over memory and over real sockets, on a clock that jumps."""
 
+import gc
 from contextvars import ContextVar
 
 import pytest
@@ -11,6 +12,7 @@ from support.http.handlers import count, echo, hello
 
 from penstock.core.identity import CLIENT, Client
 from penstock.net.http.exchange import Exchange
+from penstock.net.http.server import connection
 from penstock.net.http.serving import serve_http
 from penstock_codecs.http import PREFACE, Body, Continue, End, RequestHead, Reset
 
@@ -214,6 +216,89 @@ async def test_what_is_noted_of_one_request_is_not_noted_of_the_next(autojump_cl
         while got.count(b"hello") < 3:
             got += await near.receive_some(65536)
     assert seen == ["", "", ""]
+
+
+@BOTH
+async def test_one_task_serves_requests_that_follow_each_other(alpn: str, autojump_clock: Clock) -> None:
+    """Each in a context of its own."""
+    noted: ContextVar[str] = ContextVar("noted", default="")
+    seen: list[str] = []
+    tasks: list[trio.lowlevel.Task] = []
+
+    async def handler(exchange: Exchange) -> None:
+        tasks.append(trio.lowlevel.current_task())
+        seen.append(noted.get())
+        noted.set(exchange.request.path)
+        await hello(exchange)
+
+    async with serving(handler, alpn) as client:
+        for _ in range(3):
+            assert (await client.ask("GET", "/x")).body == b"hello /x"
+            await trio.testing.wait_all_tasks_blocked()
+    assert seen == ["", "", ""]
+    assert len(set(tasks)) == 1
+
+
+async def test_requests_that_are_reset_leave_the_next_ones_alone(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: Clock
+) -> None:
+    """While they are handled, or before the task that waits for them has begun."""
+    monkeypatch.setattr(connection, "TURN_SECONDS", 60.0)  # what comes at once is delivered at once
+    handled: list[str] = []
+
+    async def handler(exchange: Exchange) -> None:
+        handled.append(exchange.request.path)
+        if exchange.request.path == "/wait":
+            await trio.sleep_forever()
+        await hello(exchange)
+
+    async with serving(handler, "h2") as client:
+        for path in ("/a", "/b"):
+            assert (await client.ask("GET", path)).status == 200
+            stream_id = await client.open("GET", "/wait")
+            await trio.testing.wait_all_tasks_blocked()
+            await client.say(Reset(stream_id))
+            await trio.testing.wait_all_tasks_blocked()
+        for path in ("/c", "/d"):
+            assert (await client.ask("GET", path)).status == 200
+            await trio.testing.wait_all_tasks_blocked()
+            early = client.codec.new_stream()
+            client.codec.send(RequestHead(early, "GET", "/early", [], "test:1", "http"))
+            head = b"".join(client.codec.output(1 << 20))
+            client.codec.send(Reset(early))
+            await client.stream.send_all(head + b"".join(client.codec.output(1 << 20)))
+            await trio.testing.wait_all_tasks_blocked()
+    assert handled == ["/a", "/wait", "/b", "/wait", "/c", "/d"]
+
+
+@BOTH
+async def test_no_exchange_is_kept_until_the_next(alpn: str, autojump_clock: Clock) -> None:
+    """The task that has served it may wait for long, and its body may be unread."""
+    async with serving(hello, alpn) as client:
+        for path in ("/a", "/b"):
+            assert (await client.ask("POST", path, body=b"x" * 1000)).body == b"hello " + path.encode()
+            await trio.testing.wait_all_tasks_blocked()
+            gc.collect()
+            kept = [each for each in gc.get_objects() if isinstance(each, connection.HttpExchange)]
+            assert not kept
+
+
+@BOTH
+async def test_requests_at_once_beside_the_task_that_waits(alpn: str, autojump_clock: Clock) -> None:
+    """The second of two is not kept from its answer by the first."""
+    go_on = trio.Event()
+
+    async def handler(exchange: Exchange) -> None:
+        await hello(exchange)
+        if exchange.request.path == "/slow":  # goes on after its answer
+            await go_on.wait()
+
+    async with serving(handler, alpn) as client:
+        for path in ("/a", "/slow", "/b", "/c"):
+            assert (await client.ask("GET", path)).body == b"hello " + path.encode()
+        go_on.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await client.ask("GET", "/d")).status == 200
 
 
 @BOTH

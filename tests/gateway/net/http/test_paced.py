@@ -1,0 +1,96 @@
+"""Whole bodies within the limits of their connection."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from support.http.client import serving
+from trio.testing import MockClock
+
+from penstock.net.http.exchange import Exchange
+from penstock.net.http.paced import whole_body
+from penstock.net.limits import CONNECTION_QUOTA, Limiter
+from penstock.net.limits.limiter import ConnectionQuota
+from penstock.net.limits.settings import Limits
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.http import Body
+from penstock_codecs.limits import KIB, MIB
+
+TIGHT = Limits(max_inflight_bytes=64 * MIB, max_inflight_bytes_per_client=32 * MIB, inflight_wait_seconds=5)
+LARGE = b"x" * (200 * KIB)
+
+
+def new_quota(limiter: Limiter) -> ConnectionQuota:
+    quota = limiter.enter("listeners.s2", 100, "10.0.0.1")
+    assert isinstance(quota, ConnectionQuota)
+    quota.admit()
+    return quota
+
+
+async def test_a_body_that_has_come_whole_waits_for_room_as_others_do(autojump_clock: MockClock) -> None:
+    limiter = Limiter(TIGHT)
+    quota, leader = new_quota(limiter), new_quota(limiter)
+    CONNECTION_QUOTA.set(quota)
+    outcomes: list[object] = []
+
+    async def handler(exchange: Exchange) -> None:
+        while not exchange.arrived:
+            await trio.lowlevel.checkpoint()
+        if exchange.request.path == "/crowded":
+            leader.charge(40 * MIB)
+            await leader.room()
+        began = trio.current_time()
+        try:
+            outcomes.append(len(await whole_body(exchange, MIB, 60, FailureCode.BAD_JSON)))
+        except OperationFailed as error:
+            outcomes.append(error.failure.code)
+        outcomes.append(round(trio.current_time() - began))
+        await exchange.respond(200, [])
+
+    async with serving(handler, "http/1.1") as client:
+        for path in ("/", "/crowded"):
+            assert (await client.ask("POST", path, body=LARGE)).status == 200
+    assert outcomes == [len(LARGE), 0, FailureCode.RATE_LIMITED, 5]
+
+
+@pytest.mark.parametrize(("most", "outcome"), [(4, b"abcd"), (3, FailureCode.BAD_JSON)])
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_body_is_taken_up_to_its_bound(
+    most: int, outcome: object, at_once: bool, autojump_clock: MockClock
+) -> None:
+    outcomes: list[object] = []
+
+    async def handler(exchange: Exchange) -> None:
+        try:
+            outcomes.append(await whole_body(exchange, most, 60, FailureCode.BAD_JSON))
+        except OperationFailed as error:
+            outcomes.append(error.failure.code)
+        await exchange.respond(200, [])
+
+    async with serving(handler, "http/1.1") as client:
+        if at_once:
+            await client.ask("POST", "/", body=b"abcd")
+        else:
+            stream_id = await client.open("POST", "/", [("content-length", "4")])
+            await client.say(Body(stream_id, [b"ab"]))
+            await trio.sleep(1)
+            await client.say(Body(stream_id, [b"cd"], end=True))
+            await client.answer(stream_id)
+    assert outcomes == [outcome]
+
+
+async def test_a_body_that_does_not_come_in_time_is_refused(autojump_clock: MockClock) -> None:
+    outcomes: list[object] = []
+
+    async def handler(exchange: Exchange) -> None:
+        try:
+            await whole_body(exchange, 4, 7, FailureCode.BAD_JSON)
+        except OperationFailed as error:
+            outcomes.append((error.failure.code, trio.current_time()))
+        await exchange.respond(408, [])
+
+    async with serving(handler, "http/1.1") as client:
+        began = trio.current_time()
+        stream_id = await client.open("POST", "/", [("content-length", "4")])
+        assert (await client.answer(stream_id)).status == 408
+    assert outcomes == [(FailureCode.REQUEST_TIMEOUT, pytest.approx(began + 7))]
