@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import secrets
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, NamedTuple, TypeVar
@@ -38,6 +38,7 @@ _TOGETHER_BYTES: Final = 1 * MIB
 _TOGETHER: Final = 1000
 """Operations that share a batch."""
 _PAUSES: Final = RetryPolicy()
+_STOPS: Final = Failure(FailureCode.HOT_SERVER, "the gateway stops, and its state is no longer at hand")
 
 
 class LogNews(NamedTuple):
@@ -86,11 +87,10 @@ class ChangeLog(ABC):
         """Take note that `append` returned None although nothing new is in the log."""
 
 
-class _Change:
-    """An operation that changes tables and waits for its outcome."""
+class _Look:
+    """A question for the end of the log, which several operations share."""
 
-    def __init__(self, operation: Operation[Any]) -> None:
-        self.operation = operation
+    def __init__(self) -> None:
         self.over = trio.Event()
         self.result: Any = None
         self.failure: Failure | None = None
@@ -100,12 +100,12 @@ class _Change:
         self.over.set()
 
 
-class _Look:
-    """A question for the end of the log, which several operations share."""
+class _Change(_Look):
+    """An operation that changes tables and waits for its outcome."""
 
-    def __init__(self) -> None:
-        self.over = trio.Event()
-        self.failure: Failure | None = None
+    def __init__(self, operation: Operation[Any]) -> None:
+        super().__init__()
+        self.operation = operation
 
 
 class LoggedTables(Back):
@@ -127,6 +127,8 @@ class LoggedTables(Back):
         self._some = trio.Event()
         self._look, self._asked = _Look(), trio.Event()
         self._failing: tuple[float, Failure] | None = None  # since when, and why, the log cannot be read
+        self._awaited: Counter[_Look] = Counter()
+        self._stopped = False
 
     @property
     def trouble(self) -> str | None:
@@ -152,11 +154,24 @@ class LoggedTables(Back):
         change = _Change(operation)
         self._queue.append(change)
         self._some.set()
-        await change.over.wait()
-        if change.failure is not None:
-            raise OperationFailed(change.failure)
-        result: R = change.result
+        result: R = await self._outcome(change)
         return result
+
+    async def _outcome(self, of: _Look) -> Any:
+        """Wait until a question or a change is over; return its result. Raises its failure, or HOT_SERVER once the
+        gateway stops: tasks that wait in spite of cancellation would do so for ever."""
+        if self._stopped:
+            raise OperationFailed(_STOPS)
+        self._awaited[of] += 1
+        try:
+            await of.over.wait()
+        finally:
+            self._awaited[of] -= 1
+            if not self._awaited[of]:
+                del self._awaited[of]
+        if of.failure is not None:
+            raise OperationFailed(of.failure)
+        return of.result
 
     @property
     def loaded(self) -> bool:
@@ -207,10 +222,15 @@ class LoggedTables(Back):
 
     async def run(self) -> None:
         """Follow the log and make changes, until cancelled."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._follow)
-            nursery.start_soon(self._look_for_end)
-            nursery.start_soon(self._make_changes)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._follow)
+                nursery.start_soon(self._look_for_end)
+                nursery.start_soon(self._make_changes)
+        finally:
+            self._stopped = True
+            for awaited in self._awaited:
+                awaited.end(failure=_STOPS)
 
     async def _follow(self) -> None:
         failures = 0
@@ -261,21 +281,18 @@ class LoggedTables(Back):
                 await self._reached(0)
                 await self._reached(await self._log.end())
             except OperationFailed as error:
-                look.failure = error.failure
+                look.end(failure=error.failure)
             else:
                 self._loaded = True
-            look.over.set()
+                look.end()
             if not self._loaded:
                 await trio.sleep(_PAUSES.pause(1, random.random()))
                 self._asked.set()
 
     async def _fresh(self) -> None:
         """Wait until everything has been read that was acknowledged to any gateway before the call."""
-        look = self._look
         self._asked.set()
-        await look.over.wait()
-        if look.failure is not None:
-            raise OperationFailed(look.failure)
+        await self._outcome(self._look)
 
     # ---- changes -----------------------------------------------------------------------------------------------------
 

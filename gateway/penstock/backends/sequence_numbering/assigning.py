@@ -328,12 +328,14 @@ class NumberAssigner:
             by_id = one.ack.last is not None
             start = FromRecordId(begin.record_id) if by_id else FromByteOffset(begin.offset)
             first = (await cursor_at(stream, start)).at
-            if by_id and first.record_id != begin.record_id:
-                raise fail(FailureCode.OTHER, f"record {begin.record_id} is not there")
+            if (first.record_id != begin.record_id) if by_id else (first.offset != begin.offset):
+                raise _trimmed()
         number = first.seq_num + one.ack.count - 1
         if one.ack.last is not None:
             return _Settled(first, Mark(number, *one.ack.last, 0))
         last = stream.recent.mark_of(number) or (await cursor_at(stream, FromSeqNum(number))).at
+        if last.seq_num != number:
+            raise _trimmed()
         return _Settled(first, last)
 
     async def _search(self, handed: SentAppend) -> _Settled:
@@ -354,6 +356,10 @@ class NumberAssigner:
 
     def _comparable(self, bodies: list[bytes]) -> list[bytes]:
         return [self._stream.native.comparable(self._stream.ref, body) for body in bodies]
+
+
+def _trimmed() -> OperationFailed:
+    return fail(FailureCode.OTHER, "its records are not there any more")
 
 
 def _size(one: _Work) -> int:

@@ -253,6 +253,8 @@ class IndexedStream:
         """
         if scanned.timestamps is None:
             await self._wait_for_appends(scanned)
+        else:
+            await self.index.refresh()  # what was trimmed before the scan, since such a server does not tell
         async with self.numbering:
             while True:
                 self.check()
@@ -268,6 +270,8 @@ class IndexedStream:
                     await self.commit(draft)
                     break
         if not known:
+            return numbered
+        if self.index.first.seq_num > start.seq_num:
             return numbered
         if end.seq_num - start.seq_num < known or (known < count and end.seq_num - start.seq_num != known):
             return numbered

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -177,6 +178,33 @@ class Unreachable(SharedLogEnd):
         with trio.move_on_after(1):
             return await super().read()
         return LogNews((), await self.end())
+
+
+@pytest.mark.parametrize("operation", [CreateTable(TABLE), ReadTable(TABLE, (b"a",))], ids=["change", "read"])
+async def test_a_task_that_waits_in_spite_of_cancellation_ends_with_the_gateway(
+    autojump_clock: MockClock, operation: Any
+) -> None:
+    """A position index does while it is written. Before, the gateway never stopped then."""
+    told: list[str] = []
+
+    async def stubborn(back: Back) -> None:
+        with trio.CancelScope(shield=True):
+            try:
+                await back.perform(operation)
+            except OperationFailed as error:
+                told.append(str(error))
+
+    with trio.fail_after(60):
+        with trio.move_on_after(1):
+            async with (
+                open_logged_tables(SharedLogEnd(SharedLog(), seconds=10), MIB) as back,
+                trio.open_nursery() as tasks,
+            ):
+                tasks.start_soon(stubborn, back)
+                tasks.start_soon(stubborn, back)
+        with Fails(FailureCode.HOT_SERVER, "the gateway stops"):
+            await back.perform(operation)
+    assert told == ["hot_server: the gateway stops, and its state is no longer at hand"] * 2
 
 
 async def test_a_gateway_waits_for_its_state_and_says_so(autojump_clock: MockClock) -> None:
