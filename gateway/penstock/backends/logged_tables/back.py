@@ -26,6 +26,7 @@ from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Capability, Operation, Read
 from penstock_codecs.streams import StreamConfig
+from penstock_codecs.table_operations import ListTable, TableItem
 
 __all__ = ["ChangeLog", "LogNews", "LoggedTables", "open_logged_tables"]
 
@@ -158,8 +159,8 @@ class LoggedTables(Back):
         return result
 
     async def _outcome(self, of: _Look) -> Any:
-        """Wait until a question or a change is over; return its result. Raises its failure, or HOT_SERVER once the
-        gateway stops: tasks that wait in spite of cancellation would do so for ever."""
+        """Wait until a question or a change is over; return its result. Raises its failure, UNAVAILABLE when the
+        gateway stops, and HOT_SERVER after that: tasks that wait in spite of cancellation would do so for ever."""
         if self._stopped:
             raise OperationFailed(_STOPS)
         self._awaited[of] += 1
@@ -193,6 +194,25 @@ class LoggedTables(Back):
         if (trouble := self.trouble) is not None:
             raise fail(FailureCode.HOT_SERVER, trouble)
         return self.peek(operation)
+
+    def peek_items(
+        self, table: str, *, first: bytes | None = None, last: bytes | None = None, prefix: bytes = b""
+    ) -> list[TableItem]:
+        """Return the items of a table as `ListTable` does, all of them, as far as the log has been read; never waits.
+        A missing table counts as an empty one."""
+        found: list[TableItem] = []
+        after, more = None, True
+        while more:
+            try:
+                page = self.peek(ListTable(table, after=after, first=first, last=last, prefix=prefix))
+            except OperationFailed as error:
+                if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+                    raise
+                return []
+            found += page.items
+            more = page.has_more
+            after = found[-1].key if more else None
+        return found
 
     async def news(self, seen: int | None = None) -> None:
         """Wait until more than `seen` batches have been read; None: more than now."""
@@ -230,7 +250,8 @@ class LoggedTables(Back):
         finally:
             self._stopped = True
             for awaited in self._awaited:
-                awaited.end(failure=_STOPS)
+                if not awaited.over.is_set():
+                    awaited.end(failure=doubtful(_STOPS))  # it may be in the log, or come there
 
     async def _follow(self) -> None:
         failures = 0

@@ -27,7 +27,7 @@ from penstock.core.segment_names import INTERNAL_TABLES
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import U64_MAX, StreamRef
 from penstock_codecs.operations import Operation
-from penstock_codecs.table_operations import NOT_EXISTS, ListTable, ReadTable, TableItem
+from penstock_codecs.table_operations import NOT_EXISTS, ReadTable, TableItem
 
 __all__ = ["Ends", "IndexTable", "Kept", "NewMarks", "index_name"]
 
@@ -115,14 +115,9 @@ class IndexTable:
     def _seen_marks(self, kind: bytes, behind: int) -> list[Mark]:
         assert self.shared is not None, "other gateways may have it too"
         first, last = kind + _SEQ_NUM.pack(behind + 1), kind + _SEQ_NUM.pack(U64_MAX)
-        marks: list[Mark] = []
-        after, more = None, True
-        while more:
-            page = self.shared.peek(ListTable(self._table.name, after=after, first=first, last=last))
-            marks += [_mark_of(item.key, item.value) for item in page.items]
-            more = page.has_more
-            after = page.items[-1].key if more else None
-        return marks
+        return [
+            _mark_of(item.key, item.value) for item in self.shared.peek_items(self._table.name, first=first, last=last)
+        ]
 
     async def coarse(self) -> list[Mark]:
         """Return the marks that are always in memory."""

@@ -181,7 +181,7 @@ class Draft:
     `stamped`: True if the gateway gave timestamps that the server does not know.
     """
 
-    def __init__(self, end: Mark, last_mark: Mark | None, size: int = 0, version: int | None = None) -> None:
+    def __init__(self, end: Mark, last_mark: Mark | None, size: int, version: int) -> None:
         self.version = version
         self.end = end
         self.marks: list[Mark] = []

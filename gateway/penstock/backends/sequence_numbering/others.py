@@ -17,7 +17,7 @@ from penstock.backends.logged_tables import LoggedTables
 from penstock.core.back import Back
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
-from penstock_codecs.table_operations import ListTable, TableItem
+from penstock_codecs.table_operations import TableItem
 
 __all__ = ["Announcements"]
 
@@ -75,18 +75,9 @@ class Announcements:
         """Return the rows of other gateways, or of all, as far as the state was read."""
         if self._state is None:
             return []
-        found: list[TableItem] = []
-        after, more = None, True
-        while more:
-            try:
-                page = self._state.peek(ListTable(self._table.name, after=after, prefix=prefix))
-            except OperationFailed:  # there is no table yet
-                return []
-            found += page.items
-            more = page.has_more
-            after = page.items[-1].key if more else None
         own = b"\0" + self._state.gateway.encode()
-        return [row for row in found if everyone or not row.key.endswith(own)]
+        rows = self._state.peek_items(self._table.name, prefix=prefix)
+        return [row for row in rows if everyone or not row.key.endswith(own)]
 
 
 def _prefix(stream: StreamRef) -> bytes:

@@ -232,7 +232,7 @@ STORE_COMMIT_CHANGES: Final = _histogram(
     "penstock_store_commit_changes", "Changes per transaction; an append is one change.", (), _CHANGES
 )
 STORE_COMMIT_SECONDS: Final = _histogram(
-    "penstock_store_commit_seconds", "Duration of a transaction, including the hand-over to the writing thread."
+    "penstock_store_commit_seconds", "Duration of a transaction, including the wait for the writing thread."
 )
 STORE_SYNC_SECONDS: Final = _histogram(
     "penstock_store_sync_seconds",

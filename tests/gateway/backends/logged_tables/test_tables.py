@@ -204,7 +204,7 @@ async def test_a_task_that_waits_in_spite_of_cancellation_ends_with_the_gateway(
                 tasks.start_soon(stubborn, back)
         with Fails(FailureCode.HOT_SERVER, "the gateway stops"):
             await back.perform(operation)
-    assert told == ["hot_server: the gateway stops, and its state is no longer at hand"] * 2
+    assert told == ["unavailable: the gateway stops, and its state is no longer at hand"] * 2
 
 
 async def test_a_gateway_waits_for_its_state_and_says_so(autojump_clock: MockClock) -> None:

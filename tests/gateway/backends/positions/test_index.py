@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from support.native import MemoryTables
 from support.store import STREAM, Fails
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock.backends.positions import index as index_module
 from penstock.backends.positions.columns import MarkColumns
 from penstock.backends.positions.index import index_name, open_index
 from penstock.core.marks import START, Mark
@@ -26,13 +25,6 @@ from penstock_codecs.model import U64_MAX, RecordId
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
 
 NAME = index_name("lite", STREAM)
-
-
-@pytest.fixture(autouse=True)
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(index_module, "PAGE_MARKS", 3)
-    monkeypatch.setattr(index_module, "CACHED_PAGES", 2)
-    yield
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
@@ -11,19 +11,11 @@ from support.store.shared_log import SharedLog, SharedLogEnd
 
 from penstock.backends.kept_table import KeptTable
 from penstock.backends.logged_tables import LoggedTables, open_logged_tables
-from penstock.backends.positions import index as index_module
 from penstock.backends.positions.index import Outrun, open_index
 from penstock.core.marks import START, Mark
 from penstock_codecs.failures import FailureCode
 
 NAME = "#positions/back/stream"
-
-
-@pytest.fixture(autouse=True)
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(index_module, "PAGE_MARKS", 3)
-    monkeypatch.setattr(index_module, "CACHED_PAGES", 2)
-    yield
 
 
 @pytest.fixture

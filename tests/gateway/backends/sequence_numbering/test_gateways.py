@@ -85,21 +85,6 @@ class Gateways:
             yield back
 
 
-@pytest.fixture
-def wall() -> Wall:
-    return Wall()
-
-
-@pytest.fixture(params=["s3p", "segment"])
-def native(request: pytest.FixtureRequest, wall: Wall) -> FakeNative:
-    return FakeNative(wall, offsets=request.param == "segment", most=1000)
-
-
-@pytest.fixture
-def segment(wall: Wall) -> FakeNative:
-    return FakeNative(wall, offsets=True, most=1000)
-
-
 @asynccontextmanager
 async def three(native: FakeNative, wall: Wall) -> AsyncIterator[Gateways]:
     gateways = Gateways(native, wall)

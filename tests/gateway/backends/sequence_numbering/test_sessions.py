@@ -44,21 +44,6 @@ from penstock_codecs.operations import (
 from penstock_codecs.streams import INFINITE, Retention, StreamConfig, TimestampingMode
 
 
-@pytest.fixture
-def wall() -> Wall:
-    return Wall()
-
-
-@pytest.fixture(params=["s3p", "segment"])
-def native(request: pytest.FixtureRequest, wall: Wall) -> FakeNative:
-    return FakeNative(wall, offsets=request.param == "segment", most=1000)
-
-
-@pytest.fixture
-def segment(wall: Wall) -> FakeNative:
-    return FakeNative(wall, offsets=True, most=1000)
-
-
 def opened(native: FakeNative, wall: Wall, state: Any = None, **settings: Any) -> Any:
     return open_indexed(native, "fake", state or MemoryTables(), IndexedSettings(**settings), wall)
 
