@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from penstock.backends.logged_tables import Lease, LoggedTables
+from penstock.backends.turns import Turns
 from penstock.core.address import Address
 from penstock.core.back import Back, SwappableBack
 from penstock.core.identity import NO_IDENTITIES, Identities
@@ -76,6 +77,10 @@ class ListenerContext:
         `about` returns a description of this gateway for the others."""
         state = self.router.embedded.target.back
         return Lease(state, name, about) if isinstance(state, LoggedTables) else None
+
+    def turns(self, name: str) -> Turns:
+        """Return the turns at streams that all gateways with the same state take; `name`: of their table."""
+        return Turns(self.router.embedded.target.back, name)
 
     def faulty(self, back: Back, label: str, *, in_sessions: bool = False, throttled_whole: bool = False) -> Back:
         """Return a back with the configured faults injected into its operations, which the front is built on.

@@ -225,15 +225,7 @@ class Config(Table, frozen=True, kw_only=True):
             *most, last = [f"[listeners.{name}]" for name in serving]
             raise ValueError(f"there is nothing to run: give {', '.join(most)} or {last}")
         check_references(self.listeners, self.backs, self.routes, self.identities)
-        embedded = {
-            "store.basins": bool(self.store.basins),
-            "store.streams": bool(self.store.streams),
-            **{
-                f"listeners.{name}": bool(getattr(self.listeners, name))
-                for name, kind in listener_kinds().items()
-                if not kind.shares_state
-            },
-        }
+        embedded = {"store.basins": bool(self.store.basins), "store.streams": bool(self.store.streams)}
         check_state(self.backs, self.routes, embedded)
         check_faults(self.faults, self.listeners, self.routes, self.identities)
         if self.recorder is not None:

@@ -91,7 +91,7 @@ class StreamOperations:
         _warn_of_what_is_not_done(stream, self._mode)
 
     async def finish_creation(self, stream: CatalogStream) -> None:
-        """Create the segments in the stream's record. The caller holds the stream's lock."""
+        """Create the segments in the stream's record. The caller has the stream's turn."""
         segments, age = self._catalog.segments, stream.record.age_seconds
         await at_once(lambda segment: segments.create(stream.name_of(segment), age), stream.record.segments)
         await self._catalog.begin(stream)
@@ -143,7 +143,7 @@ class StreamOperations:
             await self.finish_truncation(await self._catalog.save(stream, head=head, truncating=True))
 
     async def finish_truncation(self, stream: CatalogStream) -> CatalogStream:
-        """Remove the events before the stream's head. The caller holds the stream's lock."""
+        """Remove the events before the stream's head. The caller has the stream's turn."""
         head, segments = stream.record.head or {}, self._catalog.segments
         kept = sorted((segment, offset) for segment, offset in head.items() if offset >= 0)
         await at_once(lambda one: segments.truncate(stream.name_of(stream.segment(one[0])), one[1]), kept)
@@ -160,7 +160,7 @@ class StreamOperations:
                 await self.finish_sealing(stream)
 
     async def finish_sealing(self, stream: CatalogStream) -> None:
-        """Seal a stream, or finish sealing it. The caller holds the stream's lock."""
+        """Seal a stream, or finish sealing it. The caller has the stream's turn."""
         stream = await self._scaling.finish(stream)
         if not stream.record.plain and stream.record.state is not StreamStatus.SEALING:
             stream = await self._catalog.save(stream, state=StreamStatus.SEALING)
@@ -176,15 +176,17 @@ class StreamOperations:
         async with self._catalog.turn(scope, name):
             entry = await self._catalog.table.get(self._catalog.key(scope, name))
             if entry is not None and entry.value.state is StreamStatus.DELETING:
-                await self.finish_deletion(CatalogStream(scope, name, *entry))
-                return
-            stream = await self._catalog.find(scope, name)
-            if not stream.record.sealed:
-                raise ControllerRefusal(ControllerProblem.STREAM_NOT_SEALED, str(stream))
-            await self.finish_deletion(await self._catalog.save(stream, state=StreamStatus.DELETING))
+                stream = CatalogStream(scope, name, *entry)
+            else:
+                stream = await self._catalog.find(scope, name)
+                if not stream.record.sealed:
+                    raise ControllerRefusal(ControllerProblem.STREAM_NOT_SEALED, str(stream))
+                stream = await self._catalog.save(stream, state=StreamStatus.DELETING)
+            await self.finish_deletion(stream)
+            await self._catalog.end_turns(scope, name)
 
     async def finish_deletion(self, stream: CatalogStream) -> None:
-        """Delete all segments and records of a sealed stream. The caller holds the stream's lock."""
+        """Delete all segments and records of a sealed stream. The caller has the stream's turn."""
         await self._transactions.forget(stream)
         segments = self._catalog.segments
         await at_once(lambda segment: segments.delete_sealed(stream.name_of(segment)), stream.record.segments)

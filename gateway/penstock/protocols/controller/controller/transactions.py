@@ -158,13 +158,13 @@ class Transactions:
         return [(TransactionId.parse(text), state) for _, text, state in newest]
 
     async def end_all(self, stream: CatalogStream) -> CatalogStream:
-        """Abort open transactions, and finish those that are being committed. The caller holds the stream's lock."""
+        """Abort open transactions, and finish those that are being committed. The caller has the stream's turn."""
         async for text, _ in self._table.each(_open(stream.scope, stream.name)):
             await self._finish(stream.scope, stream.name, TransactionId.parse(text), TransactionState.ABORTING)
         return await self._catalog.find(stream.scope, stream.name)
 
     async def forget(self, stream: CatalogStream) -> None:
-        """Remove all transactions of a stream that is being deleted. The caller holds the stream's lock."""
+        """Remove all transactions of a stream that is being deleted. The caller has the stream's turn."""
         async for text, _ in self._table.each(_open(stream.scope, stream.name)):
             await self._finish(stream.scope, stream.name, TransactionId.parse(text), TransactionState.ABORTING)
         async for text, _ in self._table.each(_done(stream.scope, stream.name)):
@@ -195,7 +195,7 @@ class Transactions:
     async def _end(self, scope: str, name: str, transaction: TransactionId, how: TransactionState) -> None:
         self._catalog.segments.require(scope, name, APPEND)
         await self._catalog.find(scope, name)
-        if how is TransactionState.COMMITTING:  # before the lock is ours, so that its holder sees it too
+        if how is TransactionState.COMMITTING:  # before the turn, so that whichever task has it now sees it too
             await self._table.change(_open(scope, name).key(str(transaction)), self._committing)
         async with self._catalog.turn(scope, name):
             stream = await self._catalog.find(scope, name)
@@ -249,7 +249,7 @@ class Transactions:
         """End a transaction as its record says, if its end was begun; otherwise as `how` says, or if that is None abort
         it if it has expired.
 
-        Returns its outcome, or None if it is unknown or still open. The caller holds the stream's lock.
+        Returns its outcome, or None if it is unknown or still open. The caller has the stream's turn.
         """
         key, done = _open(scope, name).key(str(transaction)), _done(scope, name).key(str(transaction))
         entry = await self._table.get(key)
