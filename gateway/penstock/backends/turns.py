@@ -20,7 +20,7 @@ from penstock.core.back import Back
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
 
-__all__ = ["Turns"]
+__all__ = ["StreamTurns"]
 
 _RENEWED_SECONDS: Final = PATIENCE / 3
 _LEAVING_SECONDS: Final = 1.0
@@ -29,7 +29,7 @@ _LEAVING_SECONDS: Final = 1.0
 log = structlog.get_logger()
 
 
-class Turns:
+class StreamTurns:
     """The turns at streams, and at anything else with a name in two parts. `state` has the owners in table `name`, if
     there may be several gateways."""
 

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from penstock.backends.logged_tables import LoggedTables, open_logged_tables
 from penstock.backends.owners import PATIENCE
-from penstock.backends.turns import Turns
+from penstock.backends.turns import StreamTurns
 from penstock_codecs.model import StreamRef
 
 STREAM = StreamRef("penstock", "orders")
@@ -23,7 +23,7 @@ class Gateways:
 
     def __init__(self, log: SharedLog, states: list[LoggedTables], nursery: trio.Nursery) -> None:
         self.log = log
-        self.turns = [Turns(state, "#turns") for state in states]
+        self.turns = [StreamTurns(state, "#turns") for state in states]
         self.states = states
         self.scopes = [trio.CancelScope() for _ in states]
         self.busy = 0
@@ -53,9 +53,7 @@ class Gateways:
 async def gateways() -> AsyncIterator[Gateways]:
     shared = SharedLog()
     async with AsyncExitStack() as stack:
-        opened = [
-            await stack.enter_async_context(open_logged_tables(SharedLogEnd(shared), 1 << 20)) for _ in range(3)
-        ]
+        opened = [await stack.enter_async_context(open_logged_tables(SharedLogEnd(shared), 1 << 20)) for _ in range(3)]
         async with trio.open_nursery() as nursery:
             yield Gateways(shared, opened, nursery)
             nursery.cancel_scope.cancel()
@@ -68,7 +66,7 @@ async def test_one_at_a_time(autojump_clock: MockClock, gateways: Gateways) -> N
     assert sorted(gateways.taken) == sorted([0, 1, 2] * 10)
 
 
-async def test_a_gateway_that_had_the_last_turn_writes_nothing_for_the_next(autojump_clock: MockClock, gateways: Gateways) -> None:
+async def test_the_next_turn_of_the_same_gateway_writes_nothing(autojump_clock: MockClock, gateways: Gateways) -> None:
     await gateways.take(0)
     before = gateways.changes()
     for _ in range(5):
@@ -86,14 +84,14 @@ async def test_a_long_turn_is_not_cut_off(autojump_clock: MockClock, gateways: G
 
 async def test_the_turn_of_a_dead_gateway_ends(autojump_clock: MockClock, gateways: Gateways) -> None:
     async with open_logged_tables(SharedLogEnd(gateways.log), 1 << 20) as state:
-        async with Turns(state, "#turns").turn(STREAM):  # it never runs, so it does not answer
+        async with StreamTurns(state, "#turns").turn(STREAM):  # it never runs, so it does not answer
             pass
         began = trio.current_time()
         await gateways.take(1)
     assert PATIENCE <= trio.current_time() - began < 2 * PATIENCE
 
 
-async def test_a_gateway_that_stops_lets_others_have_their_turns_at_once(autojump_clock: MockClock, gateways: Gateways) -> None:
+async def test_a_gateway_that_stops_keeps_no_turn(autojump_clock: MockClock, gateways: Gateways) -> None:
     await gateways.take(0)
     gateways.scopes[0].cancel()
     await trio.sleep(0.1)

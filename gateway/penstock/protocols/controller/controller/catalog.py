@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.backends.turns import Turns
+from penstock.backends.turns import StreamTurns
 from penstock.core.clock import Clock
 from penstock.core.segment_names import MARK_PREFIX, SegmentName
 from penstock.protocols.controller.controller.names import READER_GROUP_PREFIX, is_internal, is_stream
@@ -133,7 +133,7 @@ class CatalogStream:
 class Catalog:
     """The streams, and the turns at changing them."""
 
-    def __init__(self, table: StructTable, segments: SegmentStore, turns: Turns, clock: Clock) -> None:
+    def __init__(self, table: StructTable, segments: SegmentStore, turns: StreamTurns, clock: Clock) -> None:
         self.table = table
         self.segments = segments
         self.clock = clock

@@ -10,7 +10,7 @@ import structlog
 import trio
 
 from penstock.backends.logged_tables import Lease
-from penstock.backends.turns import Turns
+from penstock.backends.turns import StreamTurns
 from penstock.core.back import Back
 from penstock.core.clock import Clock, wall_clock
 from penstock.core.identity import CLIENT
@@ -236,11 +236,11 @@ class Controller:
         back: Back,
         settings: ControllerSettings,
         clock: Clock = wall_clock,
-        turns: Turns | None = None,
+        turns: StreamTurns | None = None,
         lease: Lease | None = None,
     ) -> None:
         self._settings = settings
-        self._turns = turns or Turns(back, TURNS)
+        self._turns = turns or StreamTurns(back, TURNS)
         self._lease = lease
         table, segments = StructTable(back, "controller"), SegmentStore(back, settings.names)
         catalog = Catalog(table, segments, self._turns, clock)

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from penstock.backends.logged_tables import Lease
-from penstock.backends.turns import Turns
+from penstock.backends.turns import StreamTurns
 from penstock.core.back import Back
 from penstock.core.clock import Clock, wall_clock
 from penstock.net.grpc import GrpcContext, GrpcService, Method
@@ -54,7 +54,7 @@ class ControllerFront:
         back: Back,
         settings: ControllerSettings,
         clock: Clock = wall_clock,
-        turns: Turns | None = None,
+        turns: StreamTurns | None = None,
         lease: Lease | None = None,
     ) -> None:
         self._settings = settings
