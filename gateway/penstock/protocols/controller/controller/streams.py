@@ -7,6 +7,7 @@ start (`recovery`), finishes them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -33,14 +34,18 @@ from penstock.protocols.controller.controller.scaling import Scaling
 from penstock.protocols.controller.controller.scopes import Scopes
 from penstock.protocols.controller.controller.segments import at_once
 from penstock.protocols.controller.controller.settings import SegmentsMode
-from penstock.protocols.controller.controller.topology import before, equal_ranges, initial
+from penstock.protocols.controller.controller.topology import Segment, before, equal_ranges, initial
 from penstock.protocols.controller.controller.transactions import Transactions
+from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.table_operations import NOT_EXISTS
 
 __all__ = ["MAX_NEW_SEGMENTS", "StreamOperations"]
 
 MAX_NEW_SEGMENTS: Final = 1000
 """Most segments that a stream may be created with."""
+
+_NEVER: Final = frozenset({FailureCode.NOT_REPRESENTABLE, FailureCode.NOT_IMPLEMENTED, FailureCode.INVALID})
+"""Failures of a creation that would occur again, since the server cannot have such a stream."""
 
 log = structlog.get_logger()
 
@@ -87,7 +92,12 @@ class StreamOperations:
                 if left is not None:
                     extra = [one for one in left.record.segments[1:] if one not in segments]
                     await at_once(lambda segment: catalog.segments.delete(stream.name_of(segment)), extra)
-                await self.finish_creation(stream)
+                try:
+                    await self.finish_creation(stream)
+                except OperationFailed as error:
+                    if error.failure.code in _NEVER:
+                        await self._undo_creation(stream)
+                    raise
         _warn_of_what_is_not_done(stream, self._mode)
 
     async def finish_creation(self, stream: CatalogStream) -> None:
@@ -96,6 +106,19 @@ class StreamOperations:
         await at_once(lambda segment: segments.create(stream.name_of(segment), age), stream.record.segments)
         await self._catalog.begin(stream)
         await self._catalog.save(stream, state=StreamStatus.OPEN)
+
+    async def _undo_creation(self, stream: CatalogStream) -> None:
+        """Delete the segments and the record of a stream that its server cannot have, unless events are in it: then
+        clients of another protocol have created it."""
+
+        async def undo(segment: Segment) -> None:
+            info = await self._catalog.segments.info(name := stream.name_of(segment))
+            if info is not None and not info.length:
+                await self._catalog.segments.delete(name)
+
+        with suppress(OperationFailed):  # of segments that can have no name
+            await at_once(undo, stream.record.segments)
+        await self._catalog.table.remove(self._catalog.key(stream.scope, stream.name), stream.version)
 
     async def _what_is_left(self, scope: str, name: str) -> CatalogStream | None:
         """Return the record of a stream that does not exist: it is being created, or clients of another protocol
