@@ -239,7 +239,7 @@ def view_of(config: Config) -> ConfigView:
     return ConfigView(
         listeners=tuple(config.listeners.labelled()),
         basins={basin.name: basin.create_stream_on_append for basin in config.store.basins},
-        store_directory=config.store.directory,
+        store_directory=config.store.directory if state_back(config.backs) is None else "",
         access_tokens=_access_tokens(config),
         usernames=tuple(identity.username for identity in config.identities if identity.username is not None),
         identified=frozenset(label for label in labels if routes[label] and all(one.identity for one in routes[label])),
