@@ -412,8 +412,9 @@ CACHED: Final = 10_000
 class Router:
     """All routes, in order. Without routes, all streams are in the embedded store.
 
-    `embedded`: that store, or what stands in for it if a server keeps the gateway's state. `state`: what keeps the tables of the gateway's own state, None if the embedded store does. For the management
-    listener: `targets` are all backs by name, `mirrored` the mirrored routes by name.
+    `embedded`: that store, or what stands in for it if a server keeps the gateway's state. `state`: what has the tables
+    of that state, None for the embedded store. For the management listener: `targets` are all backs by name, `mirrored`
+    the mirrored routes by name.
     """
 
     def __init__(
