@@ -126,14 +126,12 @@ class StructTable:
         await self.discard(*[prefix.key(name) async for name, _ in self.each(prefix)])
 
     async def change(self, key: Key[T], how: Callable[[T], T]) -> T | None:
-        """Replace the key's value with `how(value)`, if that is another one; repeat if another change came between.
+        """Replace the key's value with `how(value)`; repeat if another change came between.
 
-        Returns the value, or None if the key does not exist. `how` may raise.
+        Returns the new value, or None if the key does not exist. `how` may raise.
         """
         while (entry := await self.get(key)) is not None:
             value = how(entry.value)
-            if value == entry.value:
-                return value
             with suppress(Conflict):
                 return (await self.put(key, value, entry.version)).value
         return None

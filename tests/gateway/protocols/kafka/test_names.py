@@ -1,7 +1,7 @@
 """Topics and streams."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentName
@@ -67,6 +67,7 @@ def test_clients_read_on_from_a_position_by_topic_partition_and_offset() -> None
     assert terms.hints(StreamRef("penstock", "no topic"), located) == {}
 
 
+@example([SegmentName("a.b", "c"), SegmentName("a_b", "c")])
 @given(st.lists(SEGMENTS, min_size=2, max_size=2, unique_by=str))
 def test_internal_streams_have_topics_of_their_own(segments: list[SegmentName]) -> None:
     """Also for Kafka, which takes dots and underscores for the same."""
