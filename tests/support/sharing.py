@@ -16,7 +16,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-__all__ = ["SLOW", "ByFile", "check_marks", "file_of", "left_out", "place", "processes"]
+__all__ = ["ROOT", "SLOW", "ByFile", "check_marks", "file_of", "left_out", "place", "processes"]
 
 ROOT = Path(__file__).parents[2]
 SLOW = {
@@ -82,8 +82,8 @@ def file_of(item: pytest.Item) -> str:
 SHORT = ("tests/analysis/", "tests/codecs/")
 """Rooms whose files take a second or two."""
 
-WAITING = ("tests/hostile/", "tests/peers/")
-"""Rooms whose slow tests wait most of the time, for clients and timers."""
+WAITING = "tests/peers/"
+"""The room whose slow tests wait most of the time, for clients and timers."""
 
 LAST = 3
 """The place of slow tests that wait."""
