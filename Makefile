@@ -19,7 +19,7 @@ BIN := $(VENV)/bin
 export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help measure setup serve pipeline test test-all test-long test-newest static check lock sbom docs pages bench judges soak hostile simulate fuzz node-peers peers proto clean
+.PHONY: help measure setup serve pipeline test test-all test-long test-newest prepared static check lock sbom docs pages bench judges soak hostile simulate fuzz node-peers peers proto clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -28,13 +28,18 @@ help:  ## this list
 LOCK := --constraint requirements.lock
 INSTALL = $(BIN)/python -m pip install --quiet $(LOCK)
 
-# Compiled for commands outside of make, too, so that the first one is quick.
-$(VENV)/.run: pyproject.toml requirements.lock
+$(VENV)/.pip: pyproject.toml requirements.lock
 	$(CHECK_PYTHON)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@touch $@
+
+# Compiled for commands outside of make, too, so that the first one is quick.
+COMPILE = @env -u PYTHONPYCACHEPREFIX $(BIN)/python -m compileall -q -j 0 proto codecs analysis gateway pipeline
+
+$(VENV)/.run: $(VENV)/.pip
 	$(INSTALL) --editable .
-	@env -u PYTHONPYCACHEPREFIX $(BIN)/python -m compileall -q proto codecs analysis gateway pipeline
+	$(COMPILE)
 	@touch $@
 
 $(VENV)/.spark: $(VENV)/.run
@@ -42,9 +47,12 @@ $(VENV)/.spark: $(VENV)/.run
 	@$(BIN)/python -m penstock_spark.running.class_archive
 	@touch $@
 
-# Of these packages only what is imported is compiled, and then: all of it would take as long as to install them.
-$(VENV)/.dev: $(VENV)/.run
+# All at once, with what `.run` installs. Of these packages only what is imported is compiled, and then: all of it would
+# take as long as to install them.
+$(VENV)/.dev: $(VENV)/.pip
 	$(INSTALL) --no-compile --editable '.[otel,spark]' --group dev
+	$(COMPILE)
+	@test $(VENV)/.run -nt $(VENV)/.pip || touch $(VENV)/.run
 	@touch $@
 
 setup: $(VENV)/.run  ## set up the virtual environment in .venv, and run nothing
@@ -52,16 +60,20 @@ setup: $(VENV)/.run  ## set up the virtual environment in .venv, and run nothing
 serve: $(VENV)/.run  ## set up, then run the gateway on its embedded store (ARGS="--config FILE" for another configuration)
 	$(BIN)/penstock serve $(or $(ARGS),--config config/gateway.toml)
 
-# As many processes as the machine has cores, at most four: each may start servers and clients of its own.
+# As many processes as the machine has cores (one more for slow tests: tests/support/sharing.py), at most four: each may
+# start servers and clients of its own.
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadscope
 
 pipeline: $(VENV)/.spark  ## set up Spark, then recordings and streams to tables and a report (ARGS="run recordings")
 	$(BIN)/penstock pipeline $(or $(ARGS),run --config config/pipeline.toml)
 
-test: $(VENV)/.dev node-peers $(VENV)/.h2spec  ## set up, say what is missing, and run ruff, mypy and the tests of a few minutes
+test: $(VENV)/.pip  ## set up, say what is missing, and run ruff, mypy and the tests of a few minutes
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync prepared
 	@PYTHONPATH=tests $(BIN)/python -m support.needs
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync static $(VENV)/.compiled
 	TMPDIR=$$(PYTHONPATH=tests $(BIN)/python -m support.scratch) $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+
+prepared: $(VENV)/.dev node-peers $(VENV)/.h2spec
 
 # Compiles tests, with their assertions, on one core while mypy has the other: else each process of pytest would do it.
 $(VENV)/.compiled: $(VENV)/.dev
@@ -152,7 +164,7 @@ hostile: $(VENV)/.dev  ## how much slower others are served beside hostile clien
 	$(BIN)/python bench/hostile.py $(ARGS)
 
 # Never fails: its tests skip themselves, and say why, where Go is not there to build it.
-$(VENV)/.h2spec: $(VENV)/.run tests/support/real_peers.py
+$(VENV)/.h2spec: $(VENV)/.pip tests/support/real_peers.py
 	@PYTHONPATH=tests $(BIN)/python tests/peers/real/install.py --only h2spec --seconds 120 || true
 	@touch $@
 

@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 from support.needs import PACKAGES
 from support.process import GatewayProcess, running_gateway
-from support.sharing import SLOW, ByFile, file_of, place
+from support.sharing import SLOW, ByFile, check_marks, file_of, left_out, place, processes
 from xdist.remote import Producer
 
 for profile, examples in (("default", 20), ("more", 300), ("long", 2000)):
@@ -30,6 +31,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
     return ByFile(config, log)
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return the number of processes for `--numprocesses auto`."""
+    return processes(config.option.markexpr)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Pass over files of which the marks that were asked for leave nothing."""
+    return left_out(collection_path, config.option.markexpr) or None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the slow ones, and put files in the order in which processes take them."""
     for item in items:
@@ -37,6 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SPARK_SECONDS))
+    check_marks(items)
     items.sort(key=lambda item: place(file_of(item)))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.go import folder_of, go_tests
 from support.peers import need, run_client, unique
-from support.pravega.java import fetch_libraries
+from support.pravega.java import QUICK_START, fetch_libraries
 from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
 from support.segment.client import ReleasedSocket
 
@@ -94,7 +94,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def java_tool(libraries: Path, name: str, *arguments: str, given: str = "") -> str:
     """Run a tool of Apache Kafka, and return what it prints."""
     result = subprocess.run(
-        [need("java"), "-Xmx256m", "-cp", f"{libraries}/*", f"{TOOLS}.{name}", *arguments],
+        [need("java"), *QUICK_START, "-Xmx256m", "-cp", f"{libraries}/*", f"{TOOLS}.{name}", *arguments],
         input=given,
         capture_output=True,
         text=True,

@@ -1,18 +1,22 @@
 """The files of `make test-all`, and scheduling of tests on several processes.
 
 Each file runs on one process, and all files that need Spark on the same one, because its session takes long to start.
+Slow tests have one process more than cores. It takes only files whose tests wait most of the time, so that no core is
+idle while they do: without it, two cores were idle for two fifths of the time in the second half of `make test-all`.
 """
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
-__all__ = ["SLOW", "ByFile", "file_of", "place"]
+__all__ = ["ROOT", "SLOW", "ByFile", "check_marks", "file_of", "left_out", "place", "processes"]
 
 ROOT = Path(__file__).parents[2]
 SLOW = {
@@ -78,27 +82,99 @@ def file_of(item: pytest.Item) -> str:
 SHORT = ("tests/analysis/", "tests/codecs/")
 """Rooms whose files take a second or two."""
 
+WAITING = "tests/peers/"
+"""The room whose slow tests wait most of the time, for clients and timers."""
+
+LAST = 3
+"""The place of slow tests that wait."""
+
+TOLD_BY_TEXT = ("hypothesis", "slow")
+"""Marks whose names stand in each file that has them, or in conftest.py beside it, but for `slow` in those of SLOW."""
+
+
+@lru_cache
+def text_of(path: Path) -> str:
+    """Return the text of a file, or "" if there is none."""
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def may_have(file: str, mark: str) -> bool:
+    """Return whether a file may have tests with one of the marks of TOLD_BY_TEXT."""
+    path = ROOT / file
+    told = mark in text_of(path) or mark in text_of(path.with_name("conftest.py"))
+    return told or (mark == "slow" and file in SLOW)
+
+
+def left_out(path: Path, expression: str) -> bool:
+    """Return whether no test of a file can be among those of an expression of marks, one of the Makefile's.
+
+    Such a file is not imported: to import all of them takes twice as long as to import those that `make test` runs.
+    """
+    if not path.match("test_*.py") or not path.is_relative_to(ROOT):
+        return False
+    file, terms = path.relative_to(ROOT).as_posix(), expression.split(" and ")
+    if "not slow" in terms and file in SLOW:
+        return True
+    return any(mark in terms and not may_have(file, mark) for mark in TOLD_BY_TEXT)
+
+
+def check_marks(items: list[pytest.Item]) -> None:
+    """Check that `left_out` leaves out none of these tests. Raises UsageError."""
+    for item in items:
+        for mark in TOLD_BY_TEXT:
+            if item.get_closest_marker(mark) and not may_have(file_of(item), mark):
+                raise pytest.UsageError(f"{item.nodeid}: its mark {mark} is named neither there nor in conftest.py")
+
 
 @lru_cache
 def needs_spark(file: str) -> bool:
     """Return whether a file has tests marked `spark`."""
-    return "mark.spark" in (ROOT / file).read_text(encoding="utf-8")
+    return "mark.spark" in text_of(ROOT / file)
 
 
 def place(file: str) -> int:
-    """Return a file's place in the order: Spark's first, as one session runs them all, and short ones last, so that all
-    processes end at about the same time.
+    """Return a file's place in the order: Spark's first, as one session runs them all; then others, with short ones
+    last, so that processes end at about the same time; then slow ones that wait, which one process takes from the end.
     """
-    return 0 if needs_spark(file) else 2 if file.startswith(SHORT) else 1
+    if needs_spark(file):
+        return 0
+    return LAST if file in SLOW and file.startswith(WAITING) else 2 if file.startswith(SHORT) else 1
+
+
+def cores() -> int:
+    """Return the number of cores that tests may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processes(expression: str) -> int:
+    """Return the number of processes for the tests of an expression of marks: one for each core, and one for slow tests
+    that wait.
+    """
+    return cores() + (expression.split(" and ")[0] in ("slow", "long"))
 
 
 class ByFile(LoadScopeScheduling):
-    """Hands out one file after the other, in the order in which they were collected."""
+    """Hands out one file after the other, in the order in which they were collected. If there are more processes than
+    cores, the last one takes only those that wait, from the end of the order, and ends when there are no more.
+    """
 
     def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
         config.option.loadscopereorder = False
         super().__init__(config, log)
+        self._numbers: dict[str, int] = {}
+        self._last = f"gw{self.numnodes - 1}" if self.numnodes > cores() else ""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         return "spark" if needs_spark(file) else file
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        last = node.gateway.id == self._last
+        if last and place(next(reversed(self.workqueue))) != LAST:
+            node.shutdown()
+            return
+        scope, unit = self.workqueue.popitem(last=last)
+        self.assigned_work[node][scope] = unit
+        if not self._numbers:
+            self._numbers = {nodeid: number for number, nodeid in enumerate(self.registered_collections[node])}
+        node.send_runtest_some([self._numbers[nodeid] for nodeid, completed in unit.items() if not completed])

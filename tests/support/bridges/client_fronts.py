@@ -133,17 +133,35 @@ class DurableFront(Front):
     def __init__(self, gateway: GatewayProcess, stream: str) -> None:
         super().__init__(gateway, stream)
         self._client = pytest.importorskip("durable_streams", reason="durable-streams is not installed (group peers)")
+        self._httpx = pytest.importorskip("httpx")
         self._url = gateway.durable_url + stream
 
     def formed(self, record: Record) -> Record:
         text = base64.b64encode(record.body)[: max(len(record.body) - 2, 1)]
         return Record(b'"%s"' % text)
 
+    def _http(self) -> Any:
+        """Return an HTTP client for one call. The library's own reads all certificates that the machine trusts, which
+        takes 0.1 s of processor time.
+        """
+        return self._httpx.Client(verify=False, timeout=_SECONDS)
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        with self._http() as http, self._client.DurableStream.connect(self._url, client=http) as stream:
+            yield stream
+
+    @contextmanager
+    def _answer(self, offset: str, live: str | bool) -> Iterator[Any]:
+        with self._http() as http, self._client.stream(self._url, offset=offset, live=live, client=http) as answer:
+            yield answer
+
     def create(self) -> None:
-        self._client.DurableStream.create(self._url, content_type="application/json").close()
+        with self._http() as http:
+            self._client.DurableStream.create(self._url, content_type="application/json", client=http).close()
 
     def append(self, records: Sequence[Record]) -> None:
-        with self._client.DurableStream.connect(self._url) as stream:
+        with self._connected() as stream:
             for record in records:
                 before = self.tail()
                 done = stream.append(json.loads(record.body))
@@ -153,7 +171,7 @@ class DurableFront(Front):
         return 0
 
     def tail(self) -> int:
-        with self._client.DurableStream.connect(self._url) as stream:
+        with self._connected() as stream:
             return int(stream.head().offset.partition("_")[0])
 
     def read(self, at: int) -> list[Seen]:
@@ -167,13 +185,13 @@ class DurableFront(Front):
         """Yield the answers of the server up to the end of the stream: the client asks for one at a time."""
         up_to_date = False
         while not up_to_date:
-            with self._client.stream(self._url, offset=offset, live=False) as answer:
+            with self._answer(offset, live=False) as answer:
                 yield answer.read_bytes()
                 offset, up_to_date = answer.offset, answer.up_to_date
 
     @contextmanager
     def follow(self, at: int) -> Iterator[Take]:
-        with self._client.stream(self._url, offset=offset_of(at), live="sse") as answer:
+        with self._answer(offset_of(at), live="sse") as answer:
             items = answer.iter_json()
             yield lambda count: numbered(at, [next(items) for _ in range(count)])
 

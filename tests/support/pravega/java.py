@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import selectors
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
 from support.peers import need
 from support.process import GatewayProcess
 
-__all__ = ["MAVEN_SECONDS", "PROJECT", "JavaPeer", "JavaProgram", "fetch_libraries", "running_again", "running_java"]
+__all__ = [
+    "MAVEN_SECONDS",
+    "PROJECT",
+    "QUICK_START",
+    "JavaPeer",
+    "JavaProgram",
+    "fetch_libraries",
+    "running_again",
+    "running_java",
+]
 
 MAVEN_SECONDS = 300
+QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Options of a program that runs for seconds: it need not be compiled to its fastest."""
 PROJECT = Path(__file__).parents[2] / "peers" / "java" / "client"
 """The programs that drive Pravega's client; `Peer` is the main one."""
 
@@ -69,14 +84,32 @@ class JavaPeer:
             self.gateway.restart()
 
 
-def fetch_libraries(project: Path, directory: Path) -> None:
-    """Copy the dependencies in `project`'s pom.xml to `directory`. Skips the test if that is not possible."""
-    fetch = [need("mvn"), "-q", "-B", "-f", str(project / "pom.xml"), "dependency:copy-dependencies"]
+@lru_cache
+def _built(project: Path) -> Path:
+    """Return a folder with the dependencies in `project`'s pom.xml and its programs: made once for all tests, as Maven
+    and the compiler take some seconds. Skips the test if that is not possible.
+    """
+    sources = [str(path) for path in project.glob("*.java")]
+    compiler, maven = need("javac") if sources else "", need("mvn")
+    folder = Path(tempfile.mkdtemp(prefix="penstock-java-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    fetch = [maven, "-q", "-B", "-f", str(project / "pom.xml"), "dependency:copy-dependencies"]
     fetched = subprocess.run(
-        [*fetch, f"-DoutputDirectory={directory}"], capture_output=True, text=True, timeout=MAVEN_SECONDS, check=False
+        [*fetch, f"-DoutputDirectory={folder}"], capture_output=True, text=True, timeout=MAVEN_SECONDS, check=False
     )
     if fetched.returncode:
         pytest.skip(f"Maven cannot get what {project.name}/pom.xml asks for: {fetched.stdout[-500:]}")
+    if sources:
+        subprocess.run([compiler, "-cp", _path(folder), "-d", str(folder), *sources], check=True, timeout=100)
+    return folder
+
+
+def fetch_libraries(project: Path, directory: Path) -> None:
+    """Put the dependencies in `project`'s pom.xml, and its programs, into `directory`. Skips the test if that is not
+    possible.
+    """
+    for path in _built(project).iterdir():
+        (directory / path.name).symlink_to(path)
 
 
 @contextmanager
@@ -85,10 +118,8 @@ def running_java(project: Path, main: str, directory: Path, *arguments: object) 
 
     Skips the test if Java or Maven is missing, or the dependencies are unavailable.
     """
-    compiler = need("javac")
+    directory.mkdir(exist_ok=True)
     fetch_libraries(project, directory)
-    sources = map(str, project.glob("*.java"))
-    subprocess.run([compiler, "-cp", _path(directory), "-d", str(directory), *sources], check=True, timeout=100)
     with running_again(main, directory, *arguments) as program:
         yield program
 
@@ -96,8 +127,7 @@ def running_java(project: Path, main: str, directory: Path, *arguments: object) 
 @contextmanager
 def running_again(main: str, directory: Path, *arguments: object) -> Iterator[JavaProgram]:
     """Run `main` after `running_java` has put everything into `directory`."""
-    java = need("java")
-    command = [java, "-Xmx300m", "-cp", _path(directory), main, *map(str, arguments)]
+    command = [need("java"), *QUICK_START, "-Xmx300m", "-cp", _path(directory), main, *map(str, arguments)]
     complaints = directory / "stderr.log"
     with (
         complaints.open("wb") as log,
