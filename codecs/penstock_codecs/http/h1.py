@@ -324,9 +324,19 @@ class Http1Connection(HttpCodec):
         if event.end:
             self._send_event(h11.EndOfMessage())
 
+    def framed(self, stream_id: int, piece: bytes) -> bytes | None:
+        """Return a chunk to be written at once; see `HttpCodec`."""
+        if self._out or stream_id != self._exchange or self._error is not None or self._aborted or self._bodiless:
+            return None
+        return b"%x\r\n%b\r\n" % (len(piece), piece) if self._short is None and self._sends_chunks else None
+
+    @property
+    def _sends_chunks(self) -> bool:
+        return self._h11.our_state is h11.SEND_BODY and type(self._h11._writer) is ChunkedWriter
+
     def _send_body(self, parts: Sequence[Buffer], size: int) -> None:
         """Send a piece of a body: as a chunk without h11, whose state does not change by one."""
-        if self._h11.our_state is h11.SEND_BODY and type(self._h11._writer) is ChunkedWriter:
+        if self._sends_chunks:
             self._out += (b"%x\r\n" % size, *parts, b"\r\n")
         else:
             self._send_event(h11.Data(data=BodyParts(parts, size)))  # type: ignore[arg-type]

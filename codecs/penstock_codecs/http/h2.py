@@ -285,6 +285,16 @@ class Http2Connection(HttpCodec):
         if (stream.unsent or stream.ending) and event.stream_id not in self._turns:
             self._turns.append(event.stream_id)
 
+    def framed(self, stream_id: int, piece: bytes) -> bytes | None:
+        """Return a DATA frame to be written at once; see `HttpCodec`."""
+        stream, engine = self._streams.get(stream_id), self._h2
+        if stream is None or not stream.streams or self._out or engine._data_to_send or self._error or self._aborted:
+            return None
+        if len(piece) > min(engine.local_flow_control_window(stream_id), engine.max_outbound_frame_size):
+            return None
+        self.given += len(piece)
+        return b"".join(data_frames(engine, stream_id, (piece,), end=False))
+
     def _go_away(self, code: int) -> None:
         # `close_connection` would make h2 refuse to finish the open streams.
         self._refuse_above = min(self._refuse_above, self._h2.highest_inbound_stream_id)

@@ -49,6 +49,11 @@ class H2Stream:
         self.bodiless = False
         self.expects = False
 
+    @property
+    def streams(self) -> bool:
+        """True while more body may be sent, and nothing of it waits."""
+        return self.answered and not (self.ending or self.bodiless or self.unsent)
+
     def queue(self, parts: Sequence[Buffer]) -> int:
         """Queue body to send; return its size in bytes. Small parts are joined, as each would make a frame."""
         small: list[Buffer] = []

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -244,6 +245,21 @@ class Transport:
             self._writing = True
             self._nursery.start_soon(self._write_rest)
         self._moved()
+
+    def write_piece(self, piece: bytes) -> bool:
+        """Write a piece at once; nothing else may be pending. Return False if some of it waits for `flush`: of a socket
+        that takes no more or is broken, and over TLS."""
+        size = 0
+        if self._fd is not None:
+            with suppress(OSError):
+                size = os.write(self._fd, piece)
+        self.written += size
+        if self._tap is not None and size:
+            self._tap.sent((piece,), size)
+        if size == len(piece):
+            return True
+        self.put((memoryview(piece)[size:],))
+        return False
 
     async def _write_rest(self) -> None:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import trio
 
 from penstock.core.back import AppendSession, Back
@@ -46,16 +48,10 @@ class S2SSessions:
         async with self._back.read_session(read) as session:
             if not await call.start(_MEDIA_TYPE):
                 return
-            follower = FollowingSession(
-                session,
-                call.exchange,
-                lambda tail: call.exchange.send_now(lambda: self._encoded(codec, tail)),
-                self._heartbeats,
-                call.settings.heartbeat_seconds,
-                self._draining,
-            )
+            encode = partial(self._encoded, codec)
+            follower = FollowingSession(session, call.exchange, encode, self._heartbeats, self._draining)
             try:
-                await follower.deliver(call.exchange.send, lambda event: self._encoded(codec, event))
+                await follower.deliver()
             except OperationFailed as error:
                 count_error(error.failure.code)
                 await call.exchange.send(codec.send(error.failure))
