@@ -17,7 +17,6 @@ import math
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
 from typing import Final
 
 import trio
@@ -72,6 +71,7 @@ class Transport:
     """
 
     __slots__ = (
+        "_codec",
         "_fd",
         "_given_up",
         "_least",
@@ -94,6 +94,7 @@ class Transport:
 
     def __init__(self, stream: trio.abc.Stream, read_size: int, patience: float = math.inf, *, least: int = 1) -> None:
         self._stream = stream
+        self._codec: HttpCodec | None = None
         self._read_size = read_size
         self._patience = patience
         self._least = least
@@ -140,11 +141,15 @@ class Transport:
         """Set the codec whose bytes are transferred, so that a recording that begins in the middle of the connection
         can start from its state."""
         if self._tap is not None:
-            self._tap.place = partial(self._place, codec)
+            self._codec = codec
+            self._tap.place = self._place
 
-    def _place(self, codec: HttpCodec) -> HttpStart | None:
-        preludes = codec.preludes()
-        return None if preludes is None else HttpStart(codec.version, preludes, self.written + self.pending)
+    def _place(self) -> HttpStart | None:
+        codec = self._codec
+        preludes = None if codec is None else codec.preludes()
+        if codec is None or preludes is None:
+            return None
+        return HttpStart(codec.version, preludes, self.written + self.pending)
 
     # ---- in ------------------------------------------------------------------------------------------------------
 
@@ -219,6 +224,7 @@ class Transport:
 
     def forget(self) -> None:
         """Drop the write buffer: nothing will be written any more."""
+        self._codec = None
         self._parts.clear()
         self._waiting.value -= self.pending
         self.pending = 0
