@@ -45,10 +45,10 @@ def response_head(stream_id: int, block: Any) -> ResponseHead:
 
 def trailers_of(block: Any) -> tuple[tuple[str, str], ...]:
     """Return trailers, which have no pseudo-headers: h2 has refused those."""
-    return tuple(_split(block)[1])
+    return _split(block)[1]
 
 
-def _split(block: Any) -> tuple[dict[bytes, str], list[tuple[str, str]]]:
+def _split(block: Any) -> tuple[dict[bytes, str], tuple[tuple[str, str], ...]]:
     pseudo: dict[bytes, str] = {}
     headers: list[tuple[str, str]] = []
     for name, value in cast(Iterable[tuple[bytes, bytes]], block):
@@ -56,7 +56,7 @@ def _split(block: Any) -> tuple[dict[bytes, str], list[tuple[str, str]]]:
             pseudo[name] = value.decode("latin-1")
         else:
             headers.append((header_name(name), value.decode("latin-1")))
-    return pseudo, headers
+    return pseudo, tuple(headers)
 
 
 def encoded(headers: HttpHeaders) -> list[tuple[bytes, bytes]]:

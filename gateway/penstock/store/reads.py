@@ -229,6 +229,27 @@ class StoreReadSession(ReadSession):
     """A read session. `start`: a sequence number, or an identifier in the future that records must reach. `cipher`
     decrypts the records; None if they are stored in plain text."""
 
+    __slots__ = (
+        "_bounds",
+        "_cipher",
+        "_deadline",
+        "_delivered",
+        "_depth",
+        "_ended",
+        "_fetch",
+        "_following",
+        "_least_id",
+        "_pages",
+        "_position",
+        "_read",
+        "_reads",
+        "_ready",
+        "_reserved",
+        "_stream",
+        "_until",
+        "_waits",
+    )
+
     def __init__(
         self,
         reads: StoreReads,

@@ -161,7 +161,7 @@ class HttpExchange:
         _answered(status)
         if status < 300:  # full duplex: the body is wanted, and 100 Continue cannot follow the head
             self._let_continue()
-        self._connection.send_events(ResponseHead(self.stream_id, status, self._fields(headers)))
+        self._connection.send_events(ResponseHead(self.stream_id, status, tuple(self._fields(headers))))
         self.started = True
         await trio.lowlevel.checkpoint_if_cancelled()
 
