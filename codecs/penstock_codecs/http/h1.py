@@ -37,6 +37,7 @@ from penstock_codecs.http.events import (
     without_quotes,
 )
 from penstock_codecs.http.h1_short import BodyParts, ShortExchange, ShortRequests, encoded, response_of, text_of
+from penstock_codecs.http.header_names import header_name
 from penstock_codecs.http.preludes import h1_framing, h1_prelude
 
 __all__ = ["Http1Connection", "authority_and_target"]
@@ -231,12 +232,12 @@ class Http1Connection(HttpCodec):
         self._aborted = self._aborted or self._discarded > self._limits.max_discard
 
     def _request(self, event: h11.Request) -> RequestHead:
-        self._method = event.method.decode("ascii")
+        self._method = header_name(event.method)
         self._head_fits([(b"", event.target), *event.headers.raw_items()])
         self._body_is_framed_once(event)
         headers = text_of(event.headers)
         authority, target = authority_and_target(event.target.decode("latin-1"), headers)
-        version = event.http_version.decode("ascii")
+        version = header_name(event.http_version)
         waits = self._h11.they_are_waiting_for_100_continue
         self._asked = RequestHead(
             self._exchange, self._method, target, headers, authority, self._scheme, version, waits

@@ -13,6 +13,7 @@ from penstock_codecs.http.header_names import header_name
 
 __all__ = ["encoded", "request_fields", "request_head", "response_head", "trailers_of"]
 
+_WORDS: Final = frozenset({b":method", b":scheme"})
 _CONNECTION_HEADERS: Final = frozenset({"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"})
 
 
@@ -53,7 +54,7 @@ def _split(block: Any) -> tuple[dict[bytes, str], tuple[tuple[str, str], ...]]:
     headers: list[tuple[str, str]] = []
     for name, value in cast(Iterable[tuple[bytes, bytes]], block):
         if name[0] == 58:  # a colon
-            pseudo[name] = value.decode("latin-1")
+            pseudo[name] = header_name(value) if name in _WORDS else value.decode("latin-1")
         else:
             headers.append((header_name(name), value.decode("latin-1")))
     return pseudo, tuple(headers)
