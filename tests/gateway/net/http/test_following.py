@@ -213,6 +213,32 @@ async def begin_after_a_second(draining: Draining) -> None:
     draining.begin()
 
 
+async def test_others_have_their_turn_between_heartbeats_of_one_round(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following_module, "_SENDS_PER_CHECKPOINT", 2)
+    heartbeats, begun = Heartbeats((5.0, 5.0)), trio.Event()
+
+    class Noted(Room):
+        def send_now(self, piece: bytes) -> bool:
+            begun.set()
+            return super().send_now(piece)
+
+    rooms = [Noted() for _ in range(6)]
+
+    async def follow(room: Room) -> None:
+        read = following(ScriptedRead(Following(TAIL)), room=room, heartbeats=heartbeats)
+        assert await read.next() == TAIL
+        await read.next()
+
+    async with trio.open_nursery() as nursery:
+        for room in rooms:
+            nursery.start_soon(follow, room)
+        await begun.wait()
+        assert 0 < sum(len(room.sent) for room in rooms) < 6
+        nursery.cancel_scope.cancel()
+
+
 class SlowRead(ScriptedRead):
     """A read whose next batch takes long, although its records are there from the beginning, as the tail says."""
 
