@@ -41,7 +41,7 @@ from duties import (
     Row,
     Scale,
 )
-from gateways import GATEWAYS, ONE, GatewaysBench
+from gateways import BEFORE_PRAVEGA, GATEWAYS, ONE, GatewaysBench
 from kafka_client import KAFKA
 from recordings import RECORD_APPEND, RECORD_READ, RECORDED
 from relays import DIRECT, PENSTOCK, RELAY_ACK, RELAY_READ
@@ -448,6 +448,11 @@ def report(rows: Sequence[Row], seconds: float) -> str:
             GATEWAYS,
             "Several gateways before one broker of Kafka",
             lambda: rate_table(rows, GATEWAYS, ONE, whose="gateways'"),
+        ),
+        (
+            BEFORE_PRAVEGA,
+            "Several gateways before Pravega",
+            lambda: rate_table(rows, BEFORE_PRAVEGA, ONE, whose="gateways'"),
         ),
     )
     spark = (

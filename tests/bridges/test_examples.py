@@ -40,7 +40,7 @@ SAID = {
     ],
     "bridge-segment-to-s2.toml": [
         "larger events, and bytes that are not events (as pieces, which have headers)",
-        "transactions (in the embedded store until they are committed)",
+        "transactions (apart from the stream until they are committed)",
         "byte offsets (counted by the gateway, kept in its index)",
     ],
     "bridge-s2-to-segment.toml": [

@@ -8,6 +8,7 @@ gateway (docs/scaling.md).
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -22,6 +23,9 @@ from support.bridges.balanced import (
 )
 from support.kafka.cluster import KafkaCluster
 from support.management import ask
+from support.peers import unique
+from support.pravega.clients import Found, PravegaClient, need_pravega
+from support.process import BASIN
 from support.real_backs import BackServer, PravegaStandalone, SecondPenstock
 
 pytestmark = [
@@ -79,6 +83,43 @@ def test_gateways_are_killed_under_load(gateways: Balanced) -> None:
 
 def test_gateways_before_segments_are_killed_under_load(before_segments: Balanced) -> None:
     kill_each(before_segments, "before segments")
+
+
+def commit_while_each_is_killed(gateways: Balanced) -> None:
+    """Transactions of Pravega's client, whose controller is any of the gateways: each is there whole and once, for a
+    group of readers that was there before and for one that comes after."""
+    need_pravega()
+    scope, stream = BASIN, unique("transactions")
+    dice = random.Random("transactions")
+    with PravegaClient(gateways.controller_port) as client:
+        client.call("manage", "create_scope", scope)
+        assert client.call("manage", "create_stream", scope, stream, 1, seconds=60)
+        client.call("group", "before", scope, stream)
+        client.call("reader", "early", "before")
+        for number in range(6):
+            name = str(number)
+            client.call("begin", name, scope, stream, seconds=60)
+            client.call("write_in", name, [(f"{number} {part}", "key") for part in range(3)], seconds=60)
+            client.start("of_transaction", name, "commit")
+            if number % 2:
+                time.sleep(dice.random() / 5)
+                gateways.gateways[number // 2].restart(kill=True)
+            client.finish(120)
+        expected = [f"{number} {part}".encode() for number in range(6) for part in range(3)]
+        client.call("group", "after", scope, stream)
+        client.call("reader", "late", "after")
+        for reader in ("early", "late"):
+            assert Found(client.call("read", [reader], len(expected), 60, seconds=90)).bodies(reader) == expected
+        assert client.call("manage", "seal_stream", scope, stream, seconds=60)
+        assert client.call("manage", "delete_stream", scope, stream, seconds=60)
+
+
+def test_transactions_while_gateways_before_segments_are_killed(before_segments: Balanced) -> None:
+    commit_while_each_is_killed(before_segments)
+
+
+def test_transactions_while_gateways_before_kafka_are_killed(gateways: Balanced) -> None:
+    commit_while_each_is_killed(gateways)
 
 
 def test_they_have_no_files_and_all_are_ready(before_segments: Balanced) -> None:

@@ -1,4 +1,5 @@
-"""Two gateways that have their state in a topic of Apache Kafka, and no disk: clients of each see one truth."""
+"""Two gateways that have their state in a topic of Apache Kafka, or a stream of Pravega, and no disk: clients of each
+see one truth."""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.bridges.balanced import before_kafka
+from support.bridges.balanced import before_kafka, before_pravega
 from support.captures.traffic import until
 from support.management import ask
 from support.peers import unique
 from support.process import BASIN, GatewayProcess, running_gateway
-from support.real_backs import KafkaBroker
+from support.real_backs import KafkaBroker, PravegaStandalone
 from support.s2.client import S2Client
 from support.s3p.client import S3PClient
 
@@ -115,11 +116,20 @@ def bearer(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
 
 
-def test_a_token_that_one_gateway_issues_is_accepted_by_the_other_until_it_is_revoked(broker: KafkaBroker) -> None:
+@pytest.fixture(params=["Kafka", pytest.param("Pravega", marks=pytest.mark.long)])
+def configured(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The configuration of gateways before a server that has their state."""
+    if request.param == "Kafka":
+        yield before_kafka([request.getfixturevalue("broker").address])
+        return
+    with PravegaStandalone() as server:
+        assert server.controller is not None
+        yield before_pravega(server.controller)
+
+
+def test_a_token_that_one_gateway_issues_is_accepted_by_the_other_until_it_is_revoked(configured: str) -> None:
     """Also by a gateway that starts later, and sessions with it end on all of them."""
-    template = before_kafka([broker.address]).replace(
-        "[listeners.s2]\n", '[listeners.s2]\nauth_tokens = ["first-token"]\n'
-    )
+    template = configured.replace("[listeners.s2]\n", '[listeners.s2]\nauth_tokens = ["first-token"]\n')
     template += "\n[access]\n"
     first, stream, name = bearer("first-token"), unique("with-token"), unique("reader-and-writer")
     scope = {"basins": {"prefix": ""}, "streams": {"prefix": ""}, "ops": ["append", "read", "create-stream"]}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from penstock.backends.logged_tables import Lease, LoggedTables
+from penstock.backends.turns import StreamTurns
 from penstock.core.address import Address
 from penstock.core.back import Back, SwappableBack
 from penstock.core.identity import NO_IDENTITIES, Identities
@@ -74,8 +75,12 @@ class ListenerContext:
     def lease(self, name: str, about: Callable[[], str]) -> Lease | None:
         """Return the lease of a duty that one gateway does for all with the same state, None if no other can have it.
         `about` returns a description of this gateway for the others."""
-        state = self.router.embedded.target.back
+        state = self.router.state
         return Lease(state, name, about) if isinstance(state, LoggedTables) else None
+
+    def turns(self, name: str) -> StreamTurns:
+        """Return the turns at streams that all gateways with the same state take; `name`: of their table."""
+        return StreamTurns(self.router.state, name)
 
     def faulty(self, back: Back, label: str, *, in_sessions: bool = False, throttled_whole: bool = False) -> Back:
         """Return a back with the configured faults injected into its operations, which the front is built on.
@@ -100,11 +105,13 @@ class ListenerContext:
 class BackContext:
     """The parts of the gateway that backs are built from.
 
-    `embedded`: the store that keeps what a server cannot. `envelopes`: what is enveloped for clients that read records
-    as bytes. `watch` is called with each connection to a server.
+    `embedded`: the store that keeps what a server cannot, or the tables of the gateway's state at a server. `internal`:
+    the back that has the internal streams of servers without any, None if that is `embedded`. `envelopes`: what is
+    enveloped for clients that read records as bytes. `watch` is called with each connection to a server.
     """
 
     embedded: Back
+    internal: Back | None = None
     envelopes: Layout = Layout.PLAIN
     watch: Watch = unwatched
 
@@ -116,11 +123,11 @@ class BackContext:
 
     def with_bytes(self, records: Back, name: str) -> AbstractAsyncContextManager[Back]:
         """Return a back that adds operations on bytes, kept in the embedded store, to a back of records. `name`: that
-        of the back. Sources of merges that are internal to the gateway are in the embedded store."""
+        of the back. Sources of merges that are internal streams are on the back `internal`."""
         from penstock.backends.byte_view import BytesSettings, open_bytes_on_records
 
         settings = BytesSettings(envelopes=self.envelopes)
-        return open_bytes_on_records(records, name, self.embedded, settings, _Sources(self.embedded))
+        return open_bytes_on_records(records, name, self.embedded, settings, _Sources(self.internal or self.embedded))
 
 
 def numbering_settings(table: NumberedBackTable) -> IndexedSettings:
@@ -133,10 +140,10 @@ def numbering_settings(table: NumberedBackTable) -> IndexedSettings:
 
 
 class _Sources:
-    """Keeps transactions in the embedded store, for servers that have none."""
+    """Transactions of Pravega's clients, for servers that have none."""
 
-    def __init__(self, embedded: Back) -> None:
-        self._embedded = embedded
+    def __init__(self, internal: Back) -> None:
+        self._internal = internal
 
     def back_of(self, stream: StreamRef) -> Back | None:
-        return self._embedded if stream.basin == INTERNAL_BASIN else None
+        return self._internal if stream.basin == INTERNAL_BASIN else None

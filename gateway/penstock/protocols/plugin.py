@@ -146,8 +146,6 @@ class ListenerKind(Generic[L]):
 
     # ---- clients ---------------------------------------------------------------------------------------------------
 
-    shares_state: ClassVar[bool] = True
-    """False if its front keeps more than tables in the embedded store, so it needs one, and is alone with it."""
     placeholders: ClassVar[Mapping[str, str]] = {}
     """Environment variables with credentials that its clients must have, though any value does for a mock."""
 

@@ -163,7 +163,8 @@ class ConfigView:
     """The parts of the configuration that a listener may depend on, beside its own table.
 
     `listeners`: all listeners with their labels in routes (`s2`, `s2.public`). `basins`: those of `[[store.basins]]`,
-    each with whether an append creates a missing stream. `access_tokens`: where access tokens are and what issues them,
+    each with whether an append creates a missing stream. `store_directory`: that of the embedded store, "" if there is
+    none. `access_tokens`: where access tokens are and what issues them,
     None if there are none. `usernames`: those of identities. `identified`: labels of the listeners whose routes all
     require an identity.
     """

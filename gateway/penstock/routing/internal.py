@@ -1,7 +1,7 @@
 """Internal segments and tables of Pravega's clients: transactions, streams of reader groups, tables.
 
 If the stream that one belongs to is in a segment store, which supports all of them, it is kept there too; otherwise it
-is kept in the embedded store.
+is kept in the embedded store, or by what stands in for it.
 """
 
 from __future__ import annotations

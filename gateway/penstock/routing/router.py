@@ -412,7 +412,9 @@ CACHED: Final = 10_000
 class Router:
     """All routes, in order. Without routes, all streams are in the embedded store.
 
-    For the management listener: `targets` are all backs by name, `mirrored` the mirrored routes by name.
+    `embedded`: that store, or what stands in for it if a server keeps the gateway's state. `state`: what has the tables
+    of that state, None for the embedded store. For the management listener: `targets` are all backs by name, `mirrored`
+    the mirrored routes by name.
     """
 
     def __init__(
@@ -421,8 +423,10 @@ class Router:
         embedded: Back,
         targets: Mapping[str, Target] | None = None,
         mirrored: Mapping[str, MirroredRoute] | None = None,
+        state: Back | None = None,
     ) -> None:
         self.routes = tuple(routes)
+        self.state = state or embedded
         self.embedded = TargetHolder(Target(EMBEDDED, EMBEDDED, embedded))
         self.targets = targets or {EMBEDDED: self.embedded.target}
         self.mirrored = mirrored or {}

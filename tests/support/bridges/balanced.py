@@ -37,7 +37,7 @@ __all__ = [
 
 CONFIGURATION: Final = Path(__file__).parents[3] / "config"
 GATEWAYS: Final = 3
-_LISTENERS: Final = ("s2", "s3p", "segment", "durable", "kafka")
+_LISTENERS: Final = ("s2", "s3p", "segment", "controller", "durable", "kafka")
 
 
 @dataclass
@@ -48,6 +48,7 @@ class Balanced:
     s2_port: int
     s3p_port: int
     segment_port: int
+    controller_port: int
     durable_port: int
     kafka_port: int
 
@@ -84,10 +85,11 @@ def _template(text: str) -> str:
 def balanced(template: str) -> Iterator[Balanced]:
     """Run them until the block ends. Skips the test where haproxy is missing."""
     program = need("haproxy")
+    kinds = [kind for kind in _LISTENERS if f"[listeners.{kind}]" in template]
+    ports = dict(zip(kinds, free_ports(len(kinds)), strict=True))
+    template = re.sub(r"^advertise = [^ ]*", f'advertise = "127.0.0.1:{ports["segment"]}"', template, flags=re.M)
     with ExitStack() as stack, tempfile.TemporaryDirectory() as directory:
         gateways = [stack.enter_context(running_gateway(template)) for _ in range(GATEWAYS)]
-        kinds = [kind for kind in _LISTENERS if f"[listeners.{kind}]" in template]
-        ports = dict(zip(kinds, free_ports(len(kinds)), strict=True))
         path, console = Path(directory, "haproxy.cfg"), Path(directory, "console")
         path.write_text(f"global\n    stats socket {console}\n{_balancer(gateways, ports)}")
         process = subprocess.Popen([program, "-db", "-f", path], stdin=subprocess.DEVNULL)

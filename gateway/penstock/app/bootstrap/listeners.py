@@ -45,7 +45,7 @@ def open_listeners(
         faults=faults or Faults(fault_settings(config.faults)),
         identities=_identities(config.identities),
         users=users(config.identities),
-        access=open_authority(config, router.embedded.target.back),
+        access=open_authority(config, router.state),
         drain_seconds=config.drain.grace_seconds,
     )
     listeners = [_listener(config, context, label, table) for label, table in config.listeners.labelled()]

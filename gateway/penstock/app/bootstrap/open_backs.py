@@ -57,9 +57,10 @@ class OpenBack:
 class OpenBacks:
     """Opens backs and keeps track of them."""
 
-    def __init__(self, nursery: trio.Nursery, embedded: Back, watch: Watch) -> None:
+    def __init__(self, nursery: trio.Nursery, embedded: Back, internal: Back, watch: Watch) -> None:
         self._nursery = nursery
         self._embedded = embedded
+        self._internal = internal
         self._watch = watch
         self._open: set[OpenBack] = set()
 
@@ -72,7 +73,7 @@ class OpenBacks:
         self, name: str, table: BackTable, envelopes: Layout, *, task_status: trio.TaskStatus[OpenBack]
     ) -> None:
         said = said_by(table, envelopes)
-        context = BackContext(embedded=self._embedded, envelopes=envelopes, watch=self._watch)
+        context = BackContext(embedded=self._embedded, internal=self._internal, envelopes=envelopes, watch=self._watch)
         async with back_kinds()[kind_of_back(table)].open(context, name, table) as target:
             counted = RefCountedBack(target.back)
             back = OpenBack(replace(target, back=counted), said, counted)
@@ -91,11 +92,11 @@ class OpenBacks:
 
 
 @asynccontextmanager
-async def open_backs(embedded: Back, watch: Watch) -> AsyncIterator[OpenBacks]:
+async def open_backs(embedded: Back, internal: Back, watch: Watch) -> AsyncIterator[OpenBacks]:
     """Close the backs that were opened in the block when it ends. `watch` is called with each connection to a
-    server."""
+    server; `embedded` and `internal`: as in `BackContext`."""
     async with trio.open_nursery() as nursery:
-        backs = OpenBacks(nursery, embedded, watch)
+        backs = OpenBacks(nursery, embedded, internal, watch)
         yield backs
         backs.close()
 

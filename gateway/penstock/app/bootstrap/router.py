@@ -12,6 +12,9 @@ import structlog
 from penstock.app.bootstrap.mirrors import Mirrors, mirrored_route, open_mirrors, open_route
 from penstock.app.bootstrap.open_backs import OpenBack, OpenBacks, open_backs, said_by
 from penstock.app.config import EMBEDDED, Config, RouteTable
+from penstock.app.config.references import state_back
+from penstock.backends.logged_tables import LoggedTables
+from penstock.backends.store_at_server import StoreAtServer
 from penstock.core.back import Back
 from penstock.core.errors import CannotStart, out_of_groups
 from penstock.core.permissions import Permission
@@ -55,13 +58,15 @@ class _Mirror:
 
 
 class Routing:
-    """The router in force and its replacement: `prepare` a plan, then `commit` or `abandon` it."""
+    """The router in force and its replacement: `prepare` a plan, then `commit` or `abandon` it. `state`: what keeps the
+    gateway's tables; `store`: the embedded store, or what stands in for it."""
 
-    def __init__(self, embedded: Back, backs: OpenBacks, mirrors: Mirrors) -> None:
-        self._embedded = Target(EMBEDDED, EMBEDDED, embedded)
+    def __init__(self, state: Back, store: Back, backs: OpenBacks, mirrors: Mirrors) -> None:
+        self._state = state
+        self._embedded = Target(EMBEDDED, EMBEDDED, store)
         self._backs = backs
         self._mirrors = mirrors
-        self._now = RouterPlan(Router((), embedded), {})
+        self._now = RouterPlan(Router((), store, state=state), {})
 
     @property
     def router(self) -> Router:
@@ -98,7 +103,7 @@ class Routing:
             mirrors[table.name] = mirror
             routes.append(mirror.route)
         mirrored = {name: mirror.mirrored for name, mirror in mirrors.items()}
-        return RouterPlan(Router(routes, self._embedded.back, targets, mirrored), backs, mirrors)
+        return RouterPlan(Router(routes, self._embedded.back, targets, mirrored, self._state), backs, mirrors)
 
     async def _mirror(
         self, tables: tuple[RouteTable, ...], before: Sequence[Route], targets: Mapping[str, Target]
@@ -144,8 +149,13 @@ async def open_routing(config: Config, embedded: Back, watch: Watch = unwatched)
     """Open everything that the configuration routes to, until the block ends. `watch` is called with each connection to
     a server. Raises CannotStart; see `Routing.prepare`."""
     with out_of_groups():
-        async with open_backs(embedded, watch) as backs, open_mirrors() as mirrors:
-            routing = Routing(embedded, backs, mirrors)
+        store = embedded
+        if isinstance(embedded, LoggedTables):
+            name = state_back(config.backs)
+            assert name is not None, "it keeps the state"
+            store = StoreAtServer(embedded, lambda: routing.router.targets[name].back)
+        async with open_backs(embedded, store, watch) as backs, open_mirrors() as mirrors:
+            routing = Routing(embedded, store, backs, mirrors)
             routing.commit(await routing.prepare(config))
             with sampling(lambda: router_samples(routing.router)):
                 yield routing

@@ -225,15 +225,7 @@ class Config(Table, frozen=True, kw_only=True):
             *most, last = [f"[listeners.{name}]" for name in serving]
             raise ValueError(f"there is nothing to run: give {', '.join(most)} or {last}")
         check_references(self.listeners, self.backs, self.routes, self.identities)
-        embedded = {
-            "store.basins": bool(self.store.basins),
-            "store.streams": bool(self.store.streams),
-            **{
-                f"listeners.{name}": bool(getattr(self.listeners, name))
-                for name, kind in listener_kinds().items()
-                if not kind.shares_state
-            },
-        }
+        embedded = {"store.basins": bool(self.store.basins), "store.streams": bool(self.store.streams)}
         check_state(self.backs, self.routes, embedded)
         check_faults(self.faults, self.listeners, self.routes, self.identities)
         if self.recorder is not None:
@@ -247,7 +239,7 @@ def view_of(config: Config) -> ConfigView:
     return ConfigView(
         listeners=tuple(config.listeners.labelled()),
         basins={basin.name: basin.create_stream_on_append for basin in config.store.basins},
-        store_directory=config.store.directory,
+        store_directory=config.store.directory if state_back(config.backs) is None else "",
         access_tokens=_access_tokens(config),
         usernames=tuple(identity.username for identity in config.identities if identity.username is not None),
         identified=frozenset(label for label in labels if routes[label] and all(one.identity for one in routes[label])),

@@ -33,12 +33,12 @@ import trio
 from penstock.backends.byte_view.intents import FoundBatch, IntentGroup, Matcher
 from penstock.backends.byte_view.labels import batches_of, count_bytes, render_records, starts
 from penstock.backends.byte_view.offsets import Offsets, RecordOffset
-from penstock.backends.byte_view.owners import NOT_OWNED, StreamOwners, key_of, lost, ref_of
 from penstock.backends.byte_view.requests import ByteAppend, ack_of_batches
 from penstock.backends.byte_view.settings import BytesSettings
 from penstock.backends.byte_view.traces import BloomFilter
 from penstock.backends.byte_view.writers import GROUP_INTENTS, WriterStates
 from penstock.backends.kept_table import KeptTable
+from penstock.backends.owners import NOT_OWNED, StreamOwners, key_of, lost, ref_of
 from penstock.core.back import AppendSession, Back, Following, ReadSession
 from penstock.core.identity import CLIENT
 from penstock_codecs.byte_layout import Layout

@@ -21,7 +21,6 @@ __all__ = ["PLUGIN"]
 
 class _Listener(ListenerKind[ControllerListener]):
     kind = "controller"
-    shares_state = False
     title = "Pravega's controller"
     table = ControllerListener
     by_default = True

@@ -69,7 +69,7 @@ def kafka_back_settings(name: str, table: KafkaBackTable) -> KafkaBackSettings:
         secret = secret_in(f"backs.{name}.password_file", table.password_file)
         login = KafkaLogin(table.mechanism, table.username, secret)
     return KafkaBackSettings(
-        names=KafkaNames(table.basin),
+        names=KafkaNames(table.basin, f"{table.state_topic}.internal." if table.state_topic else ""),
         login=login,
         create_streams=table.create_streams,
         replicas=table.replicas,

@@ -11,15 +11,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.core.segment_names import INTERNAL_BASIN
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamRef
 
 __all__ = ["KafkaNames", "TopicPartition", "is_topic", "table_of", "topics_of", "without_gap"]
 
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_LONGEST: Final = 249
+_TOPIC: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{_LONGEST}}}")
 _DOTS: Final = frozenset({".", ".."})
 _MEMBER: Final = re.compile(r"([A-Za-z0-9._-]{1,249})/(0|[1-9][0-9]{0,5})")
 """A stream of a set: the topic, and the number of the partition."""
+
+# Not with underscores: Kafka refuses a topic whose name differs from another one's only in dots and underscores.
+_ESCAPES: Final = {"-": "--", "/": "-s", "#": "-h", "_": "-u"}
+"""Letters of internal streams' names, and what they are in topics' names."""
+_LETTERS: Final = {escape: letter for letter, escape in _ESCAPES.items()}
+_ESCAPED: Final = re.compile("|".join(_LETTERS))
 
 
 def is_topic(name: str) -> bool:
@@ -43,9 +51,11 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True)
 class KafkaNames:
-    """The mapping of a listener. `basin`: that of all streams."""
+    """The mapping of a listener or a back. `basin`: that of all streams. `internal`: the beginning of names of topics
+    that are streams of INTERNAL_BASIN; "": there are none."""
 
     basin: str
+    internal: str = ""
 
     def to_stream(self, topic: str) -> StreamRef:
         """Return the stream of a topic with one partition. Raises BAD_PATH for a name that no topic can have."""
@@ -71,6 +81,8 @@ class KafkaNames:
 
     def from_stream(self, stream: StreamRef) -> TopicPartition:
         """Return the partition that a stream is. Raises NOT_REPRESENTABLE if it is none."""
+        if self.internal and stream.basin == INTERNAL_BASIN:
+            return TopicPartition(self._internal_topic(stream.stream), 0, whole=True)
         if stream.basin == self.basin:
             if (found := _MEMBER.fullmatch(stream.stream)) is not None and found[1] not in _DOTS:
                 return TopicPartition(found[1], int(found[2]), whole=False)
@@ -78,6 +90,19 @@ class KafkaNames:
                 return TopicPartition(stream.stream, 0, whole=True)
         why = f"stream {stream} is no topic: those are in basin {self.basin}, named by letters, digits, dots, - and _"
         raise fail(FailureCode.NOT_REPRESENTABLE, why)
+
+    def _internal_topic(self, name: str) -> str:
+        topic = self.internal + "".join(_ESCAPES.get(letter, letter) for letter in name)
+        if not is_topic(topic):
+            why = f"the name of its topic would be {topic!r}, with more than {_LONGEST} letters"
+            raise fail(FailureCode.NOT_REPRESENTABLE, f"internal stream {name!r}: {why}")
+        return topic
+
+    def internal_stream(self, topic: str) -> str | None:
+        """Return the name of the stream of INTERNAL_BASIN that a topic is, None if it is none."""
+        if not self.internal or not topic.startswith(self.internal):
+            return None
+        return _ESCAPED.sub(lambda found: _LETTERS[found[0]], topic[len(self.internal) :])
 
 
 def topics_of(names: Iterable[str]) -> dict[str, int]:

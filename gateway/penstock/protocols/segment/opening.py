@@ -37,6 +37,8 @@ def open_delegation(store_directory: str, segment: SegmentListener) -> Delegatio
     CannotStart."""
     if not segment.delegation_tokens:
         return None
+    if not segment.delegation_key_file and not store_directory:
+        raise CannotStart("delegation_key_file: give the key that all gateways have; there is no embedded store for it")
     path = Path(segment.delegation_key_file or Path(store_directory, KEY_NAME))
     try:
         key = load_key(path)

@@ -28,9 +28,9 @@ class SegmentSide(FrontSide):
                 Fate.KEPT if whole else Fate.REFUSED,
                 "as pieces, which have headers" if whole else "pieces of them need headers",
             )
-        beside = "" if back.byte_offsets else "beside the server, in the embedded store"
+        beside = "" if back.byte_offsets else "beside the server, in the gateway's state"
         yield Item("positions of writers", Fate.KEPT, beside)
-        until = "" if back.byte_offsets else "in the embedded store until they are committed"
+        until = "" if back.byte_offsets else "apart from the stream until they are committed"
         yield from back.for_bytes or (Item("transactions", Fate.KEPT, until),)
 
     def positions(self, back: BackSide) -> Iterator[Item]:

@@ -149,10 +149,6 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
         (STATE, "back far keeps the gateway's state, so there is no embedded store: give [[routes]]"),
         (STATE + TO_FAR + "[[store.basins]]\nname = 'basin-one'", "store.basins: back far keeps the gateway's state"),
         (
-            STATE + TO_FAR + "[listeners.segment]\n[listeners.controller]",
-            "listeners.controller: back far keeps the gateway's state",
-        ),
-        (
             STATE + TO_FAR + "[backs.near]\nkind = 'kafka'\naddress = 'b:1'\nstate_topic = 's'",
             "backs far and near: one of them can keep the gateway's state, not both",
         ),

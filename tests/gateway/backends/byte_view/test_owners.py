@@ -11,7 +11,8 @@ from support.records_only import RecordsOnly
 from support.store import STREAM, Fails, Wall, appending, sending
 from support.store.shared_log import SharedLog, SharedLogEnd
 
-from penstock.backends.byte_view import BytesOnRecords, BytesSettings, open_bytes_on_records, owners
+from penstock.backends import owners
+from penstock.backends.byte_view import BytesOnRecords, BytesSettings, open_bytes_on_records
 from penstock.backends.embedded import EmbeddedBack
 from penstock.backends.logged_tables import open_logged_tables
 from penstock.core.back import Back

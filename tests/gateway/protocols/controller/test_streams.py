@@ -1,5 +1,7 @@
 """Streams from creation to deletion."""
 
+from typing import TypeVar
+
 import pytest
 from structlog.testing import capture_logs
 from support.controller import (
@@ -18,16 +20,19 @@ from support.controller import (
 from support.store import Fails, Wall
 
 from penstock.backends.embedded import EmbeddedBack
+from penstock.core.back import BackWrapper
 from penstock.protocols.controller.controller import SegmentsMode
 from penstock.protocols.controller.controller.controller import Controller
 from penstock.protocols.controller.controller.problems import ControllerProblem
 from penstock.protocols.controller.controller.records import NO_LIMIT, Configuration, RetentionType, ScaleType
 from penstock.protocols.controller.controller.topology import KeyRange, Segment
 from penstock_codecs.byte_operations import Seal, Truncate
-from penstock_codecs.failures import FailureCode
+from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream, DeleteStream, GetStreamConfig, ListStreams
+from penstock_codecs.operations import CreateStream, DeleteStream, GetStreamConfig, ListStreams, Operation
 from penstock_codecs.streams import Retention, StreamConfig
+
+R = TypeVar("R")
 
 both = pytest.mark.parametrize("scope", SCOPES)
 
@@ -85,6 +90,26 @@ async def test_names_that_are_too_long_for_several_segments(controller: Controll
     await controller.streams.seal(scope, name)
     await controller.streams.delete(scope, name)
     await controller.deletion.delete(scope)
+
+
+class Whole(BackWrapper):
+    """A server whose streams have no names with slashes."""
+
+    async def perform(self, operation: Operation[R]) -> R:
+        if isinstance(operation, CreateStream) and "/1." in operation.stream.stream:
+            raise fail(FailureCode.NOT_REPRESENTABLE, "a slash")
+        return await self._inner.perform(operation)
+
+
+async def test_nothing_is_left_of_a_stream_that_its_server_cannot_have(back: EmbeddedBack, wall: Wall) -> None:
+    controller = Controller(Whole(back), settings(), wall)
+    await controller.scopes.create(BASIN_SCOPE)
+    with Fails(FailureCode.NOT_REPRESENTABLE):
+        await controller.streams.create(BASIN_SCOPE, "stream", segments(2))
+    assert not await controller.queries.exists(BASIN_SCOPE, "stream")
+    assert await stored(back, BASIN_SCOPE) == []
+    await controller.streams.create(BASIN_SCOPE, "stream", segments(1))
+    assert await stored(back, BASIN_SCOPE) == ["stream"]
 
 
 @pytest.mark.parametrize("count", [-1, 0, 1001])

@@ -1,5 +1,7 @@
 """Transactions: open, committed, aborted, expired; and what scaling and sealing do to them."""
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 import pytest
@@ -19,6 +21,7 @@ from penstock_codecs.byte_operations import GetSegmentInfo, Merge, Seal
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import DeleteStream, ListStreams, Operation
+from penstock_codecs.table_operations import UpdateTable
 
 R = TypeVar("R")
 
@@ -166,6 +169,31 @@ async def test_pings_extend_a_lease(back: EmbeddedBack, stream: Controller, wall
     wall.now += LEASE
     await stream.transactions.sweep()
     assert await stream.transactions.ping(SCOPE, "stream", transaction, LEASE) is TransactionState.ABORTED
+
+
+class Meanwhile(BackWrapper):
+    """Makes another request just before the next change of a table."""
+
+    request: Callable[[], Awaitable[object]] | None = None
+
+    async def perform(self, operation: Operation[R]) -> R:
+        if isinstance(operation, UpdateTable) and self.request is not None:
+            request, self.request = self.request, None
+            await request()
+        return await self._inner.perform(operation)
+
+
+@pytest.mark.parametrize("ends", ["commit", "abort"])
+async def test_a_transaction_that_is_extended_while_it_ends(
+    back: EmbeddedBack, stream: Controller, wall: Wall, ends: str
+) -> None:
+    transaction = await begin(back, stream, event(b"one"), event(b"two"))
+    meanwhile = Meanwhile(back)
+    transactions = Controller(meanwhile, settings(), wall).transactions
+    meanwhile.request = partial(stream.transactions.ping, SCOPE, "stream", transaction, LEASE)
+    await getattr(transactions, ends)(SCOPE, "stream", transaction)
+    expected = {"commit": TransactionState.COMMITTED, "abort": TransactionState.ABORTED}[ends]
+    assert await state(stream, transaction) is expected
 
 
 async def test_pings_do_not_extend_it_for_ever(back: EmbeddedBack, stream: Controller, wall: Wall) -> None:

@@ -1,7 +1,10 @@
 """Topics and streams."""
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from penstock.core.segment_names import INTERNAL_BASIN, SegmentName
 from penstock.protocols.kafka.names import KafkaNames, TopicPartition, topics_of
 from penstock.protocols.kafka.terms import KafkaTerms
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -9,6 +12,10 @@ from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Located
 
 NAMES = KafkaNames("penstock")
+INTERNAL = KafkaNames("penstock", "state.internal.")
+PARTS = st.text("ab-_.s", min_size=1, max_size=8).filter(lambda part: part not in (".", ".."))
+SUFFIXES = st.sampled_from(["", "#transaction." + "0a" * 16, "#transient.1"])
+SEGMENTS = st.builds(SegmentName, PARTS, PARTS, st.integers(0, 9), st.integers(0, 9), SUFFIXES)
 
 
 @pytest.mark.parametrize(
@@ -58,3 +65,26 @@ def test_clients_read_on_from_a_position_by_topic_partition_and_offset() -> None
     hints = terms.hints(StreamRef("penstock", "orders/2"), located)
     assert hints == {"kafka": {"topic": "orders", "partition": 2, "offset": 7}}
     assert terms.hints(StreamRef("penstock", "no topic"), located) == {}
+
+
+@example([SegmentName("a.b", "c"), SegmentName("a_b", "c")])
+@given(st.lists(SEGMENTS, min_size=2, max_size=2, unique_by=str))
+def test_internal_streams_have_topics_of_their_own(segments: list[SegmentName]) -> None:
+    """Also for Kafka, which takes dots and underscores for the same."""
+    refs = [StreamRef(INTERNAL_BASIN, str(segment)) for segment in segments]
+    topics = [INTERNAL.from_stream(ref) for ref in refs]
+    assert all(one.whole and one.partition == 0 for one in topics)
+    assert [INTERNAL.internal_stream(one.topic) for one in topics] == [ref.stream for ref in refs]
+    assert len({one.topic.replace(".", "_") for one in topics}) == 2
+
+
+def test_an_internal_stream_whose_topic_would_have_too_long_a_name_is_refused() -> None:
+    with pytest.raises(OperationFailed, match="with more than 249 letters"):
+        INTERNAL.from_stream(StreamRef(INTERNAL_BASIN, f"scope/{'s' * 240}/0.#epoch.0"))
+
+
+def test_other_topics_are_no_internal_streams() -> None:
+    assert INTERNAL.internal_stream("orders") is None
+    assert NAMES.internal_stream("state.internal.a") is None
+    with pytest.raises(OperationFailed, match="is no topic"):
+        NAMES.from_stream(StreamRef(INTERNAL_BASIN, "scope/stream/0.#epoch.0"))

@@ -12,10 +12,14 @@ from uuid import UUID
 import jwt
 import pytest
 import trio
+from msgspec.structs import replace
 
+from penstock.core.errors import CannotStart
+from penstock.protocols.segment.config import SegmentListener
 from penstock.protocols.segment.delegation import KEY_BYTES, READ, Delegation, TokenRejected, load_key
 from penstock.protocols.segment.front.checkpoint import RequestCheck
 from penstock.protocols.segment.front.connection import _HANDLERS
+from penstock.protocols.segment.opening import open_delegation
 from penstock.routing.access.passwords import MOST_WAITING, Passwords, basic_credentials, check_hash, hash_password
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.segment import SegmentMessage, released
@@ -169,3 +173,13 @@ def test_basic_credentials() -> None:
     assert basic_credentials(header("ä:")) == ("ä", "")
     for bad in (None, "", "Basic", "Basic !", header("nothing"), "Bearer x", "Basic /w=="):
         assert basic_credentials(bad) is None
+
+
+def test_gateways_without_a_store_must_be_given_the_key(tmp_path: Path) -> None:
+    """Each would make one of its own, and refuse the tokens of the others."""
+    listener = SegmentListener(delegation_tokens=True)
+    with pytest.raises(CannotStart, match="give the key that all gateways have"):
+        open_delegation("", listener)
+    path = tmp_path / "delegation.key"
+    path.write_bytes(KEY)
+    assert open_delegation("", replace(listener, delegation_key_file=str(path))) is not None

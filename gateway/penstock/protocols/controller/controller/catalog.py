@@ -9,13 +9,13 @@ has another number (`numbers`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Final
-from weakref import WeakValueDictionary
 
 import msgspec
-import trio
 
+from penstock.backends.turns import StreamTurns
 from penstock.core.clock import Clock
 from penstock.core.segment_names import MARK_PREFIX, SegmentName
 from penstock.protocols.controller.controller.names import READER_GROUP_PREFIX, is_internal, is_stream
@@ -37,6 +37,7 @@ from penstock.protocols.controller.controller.topology import Segment, initial, 
 from penstock.protocols.struct_table import Key, Prefix, StructTable
 from penstock_codecs.byte_operations import SegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.model import StreamRef
 from penstock_codecs.table_operations import NOT_EXISTS
 
 __all__ = [
@@ -130,18 +131,22 @@ class CatalogStream:
 
 
 class Catalog:
-    """The streams, and the locks for changing them."""
+    """The streams, and the turns at changing them."""
 
-    def __init__(self, table: StructTable, segments: SegmentStore, clock: Clock) -> None:
+    def __init__(self, table: StructTable, segments: SegmentStore, turns: StreamTurns, clock: Clock) -> None:
         self.table = table
         self.segments = segments
         self.clock = clock
         self.numbers = FirstSegments(table)
-        self._turns: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
+        self._turns = turns
 
-    def turn(self, scope: str, stream: str = "") -> trio.Lock:
-        """Return the lock to hold while changing this stream, or a scope; take a scope's before a stream's."""
-        return self._turns.setdefault(f"{scope}/{stream}", trio.Lock())
+    def turn(self, scope: str, stream: str = "") -> AbstractAsyncContextManager[None]:
+        """Return the turn to have while changing this stream, or a scope; take a scope's before a stream's."""
+        return self._turns.turn(StreamRef(scope, stream))
+
+    async def end_turns(self, scope: str, stream: str = "") -> None:
+        """Keep nothing of the turns at a stream, or a scope, that was deleted. The caller has the last one."""
+        await self._turns.forget(StreamRef(scope, stream))
 
     def key(self, scope: str, name: str) -> Key[StreamRecord]:
         """Return the key of a stream's record."""

@@ -9,6 +9,8 @@ from typing import Final
 import structlog
 import trio
 
+from penstock.backends.logged_tables import Lease
+from penstock.backends.turns import StreamTurns
 from penstock.core.back import Back
 from penstock.core.clock import Clock, wall_clock
 from penstock.core.identity import CLIENT
@@ -171,6 +173,7 @@ class Deletion:
                 await self._back.perform(DeleteBasin(scope))
             else:
                 await self._scopes.forget(scope)
+            await self._catalog.end_turns(scope)
 
     async def delete_all(self, scope: str) -> None:
         """Delete a scope with its streams, reader groups and key-value tables. Raises as `delete`."""
@@ -213,16 +216,34 @@ SWEEP_SECONDS: Final = 5.0
 """Seconds between searches for transactions whose lease is over."""
 FORGET_SECONDS: Final = 3600.0
 """Seconds between removals of the outcomes of old transactions."""
+FINISH_SECONDS: Final = 60.0
+"""Seconds between searches for changes that were begun and left, by a gateway that ended or that could not reach a
+server."""
+TURNS: Final = "#controller/turns"
+"""The table of the turns at streams and scopes."""
 log = structlog.get_logger()
 
 
 class Controller:
-    """Pravega's controller, independent of its wire protocol."""
+    """Pravega's controller, independent of its wire protocol.
 
-    def __init__(self, back: Back, settings: ControllerSettings, clock: Clock = wall_clock) -> None:
+    `turns`: those of all gateways with the same state. `lease`: of several gateways, the one that has it carries out
+    the duties.
+    """
+
+    def __init__(
+        self,
+        back: Back,
+        settings: ControllerSettings,
+        clock: Clock = wall_clock,
+        turns: StreamTurns | None = None,
+        lease: Lease | None = None,
+    ) -> None:
         self._settings = settings
+        self._turns = turns or StreamTurns(back, TURNS)
+        self._lease = lease
         table, segments = StructTable(back, "controller"), SegmentStore(back, settings.names)
-        catalog = Catalog(table, segments, clock)
+        catalog = Catalog(table, segments, self._turns, clock)
         self.queries = Queries(catalog)
         self.scopes = Scopes(back, table, segments, settings.names, clock)
         self.scaling = Scaling(catalog, settings.segments)
@@ -240,18 +261,31 @@ class Controller:
         )
 
     async def run(self) -> None:
-        """Finish what was begun before the start, then carry out the controller's duties until cancelled: end
-        transactions whose time is over, forget old ones, enforce retention, scale by rate, write watermarks."""
+        """Take turns with other gateways, and carry out the controller's duties, until cancelled."""
         CLIENT.set(replace(CLIENT.get(), gateway=True))
-        await self._attempt(self.recovery.finish_all)
-        await self._attempt(self.tables.finish_all)
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._turns.run)
+            if self._lease is None:
+                await self._carry_out_duties()
+            else:
+                await self._lease.run(lambda _: self._carry_out_duties())
+
+    async def _carry_out_duties(self) -> None:
+        """Finish what was begun and left, then again and again: that, end transactions whose time is over, forget old
+        ones, enforce retention, scale by rate, write watermarks."""
+        await self._finish_all()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._repeat, self._finish_all, FINISH_SECONDS)
             nursery.start_soon(self._repeat, self.transactions.sweep, SWEEP_SECONDS)
             nursery.start_soon(self._repeat, self.transactions.forget_old, FORGET_SECONDS)
             nursery.start_soon(self._repeat, self.retention.enforce, self._settings.retention_seconds)
             nursery.start_soon(self._repeat, self.times.enforce, self._settings.watermark_seconds)
             if self._settings.segments is SegmentsMode.SEPARATE:
                 nursery.start_soon(self._repeat, self.autoscaling.sample, self._settings.scaling.sample_seconds)
+
+    async def _finish_all(self) -> None:
+        await self._attempt(self.recovery.finish_all)
+        await self._attempt(self.tables.finish_all)
 
     async def _repeat(self, duty: Callable[[], Awaitable[None]], seconds: float) -> None:
         while True:

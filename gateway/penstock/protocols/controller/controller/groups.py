@@ -109,6 +109,7 @@ class Groups:
             await self._catalog.segments.delete(state)
             await self._catalog.numbers.retire(scope, READER_GROUP_PREFIX + name)
             await self._table.remove(groups_in(scope).key(name), found.version)
+            await self._catalog.end_turns(scope, READER_GROUP_PREFIX + name)
 
     def _require(self, scope: str, name: str, needs: frozenset[Permission]) -> None:
         """Check the client's permissions for the group's stream. Raises GROUP_NOT_FOUND if no route matches it,

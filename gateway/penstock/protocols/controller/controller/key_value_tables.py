@@ -113,6 +113,7 @@ class KeyValueTables:
                 raise ControllerRefusal(ControllerProblem.TABLE_NOT_FOUND, f"{scope}/{name}")
             record = msgspec.structs.replace(found.value, state=KeyValueTableState.DELETING)
             await self._finish_deletion(scope, name, await self._table.put(key, record, found.version))
+            await self._catalog.end_turns(scope, name + KEY_VALUE_TABLE_SUFFIX)
 
     async def delete_all(self, scope: str) -> None:
         """Delete all tables of a scope, also those that were being created or deleted."""
@@ -123,7 +124,7 @@ class KeyValueTables:
         await self.clear(scope)
 
     async def clear(self, scope: str) -> None:
-        """Delete the tables of a scope that were being created or deleted. The caller may hold the scope's lock."""
+        """Delete the tables of a scope that were being created or deleted. The caller may have the scope's turn."""
         unfinished = [name async for name, table in self._table.each(_tables_in(scope)) if table.unfinished]
         for name in unfinished:
             await self._clear(scope, name)
@@ -146,7 +147,7 @@ class KeyValueTables:
                 await self._finish_deletion(scope, name, found)
 
     async def _finish_deletion(self, scope: str, name: str, found: VersionedValue[KeyValueTable]) -> None:
-        """Delete a table's segments and its record. The caller holds its lock."""
+        """Delete a table's segments and its record. The caller has its turn."""
         await at_once(self._catalog.segments.delete_table, _segments(scope, name, found.value))
         await self._catalog.numbers.use(scope, name + KEY_VALUE_TABLE_SUFFIX, _partitions(found.value)[-1].number)
         await self._table.remove(_tables_in(scope).key(name), found.version)

@@ -36,7 +36,7 @@ class StreamRecovery:
                     log.warning("stream_not_finished", stream=path, error=str(error))
 
     async def finish(self, scope: str, name: str) -> None:
-        """Finish the changes of one stream. The caller holds the scope's lock."""
+        """Finish the changes of one stream. The caller has the scope's turn."""
         async with self._catalog.turn(scope, name):
             entry = await self._catalog.table.get(self._catalog.key(scope, name))
             if entry is None or not entry.value.unfinished:

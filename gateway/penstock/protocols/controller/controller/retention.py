@@ -149,7 +149,7 @@ class StreamRetention:
         return found
 
     async def _note_consumption(self, stream: CatalogStream, *, consumed: bool) -> CatalogStream:
-        """Let the segments keep their events for as long as subscribers allow. The caller holds the stream's lock."""
+        """Let the segments keep their events for as long as subscribers allow. The caller has the stream's turn."""
         if not stream.recorded or stream.record.consumed == consumed:
             return stream
         segments, age = self._catalog.segments, msgspec.structs.replace(stream.record, consumed=consumed).age_seconds

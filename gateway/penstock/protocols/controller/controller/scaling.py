@@ -64,7 +64,7 @@ class Scaling:
         return epoch < stream.record.epoch
 
     async def replace(self, stream: CatalogStream, old: Collection[int], new: Sequence[KeyRange]) -> CatalogStream:
-        """Replace segments, whatever the mode. The caller holds the stream's lock.
+        """Replace segments, whatever the mode. The caller has the stream's turn.
 
         Raises SCALE_REFUSED, and NOT_REPRESENTABLE if the new segments' names would be too long.
         """
@@ -82,7 +82,7 @@ class Scaling:
         return await self.finish(await self._catalog.save(stream, segments=segments))
 
     async def finish(self, stream: CatalogStream) -> CatalogStream:
-        """Finish a scale that was begun, if there is one. The caller holds the stream's lock."""
+        """Finish a scale that was begun, if there is one. The caller has the stream's turn."""
         if not stream.record.scaling:
             return stream
         following, age = stream.record.epoch + 1, stream.record.age_seconds

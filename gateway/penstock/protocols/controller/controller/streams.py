@@ -7,6 +7,7 @@ start (`recovery`), finishes them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -33,14 +34,18 @@ from penstock.protocols.controller.controller.scaling import Scaling
 from penstock.protocols.controller.controller.scopes import Scopes
 from penstock.protocols.controller.controller.segments import at_once
 from penstock.protocols.controller.controller.settings import SegmentsMode
-from penstock.protocols.controller.controller.topology import before, equal_ranges, initial
+from penstock.protocols.controller.controller.topology import Segment, before, equal_ranges, initial
 from penstock.protocols.controller.controller.transactions import Transactions
+from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.table_operations import NOT_EXISTS
 
 __all__ = ["MAX_NEW_SEGMENTS", "StreamOperations"]
 
 MAX_NEW_SEGMENTS: Final = 1000
 """Most segments that a stream may be created with."""
+
+_NEVER: Final = frozenset({FailureCode.NOT_REPRESENTABLE, FailureCode.NOT_IMPLEMENTED, FailureCode.INVALID})
+"""Failures of a creation that would occur again, since the server cannot have such a stream."""
 
 log = structlog.get_logger()
 
@@ -87,15 +92,33 @@ class StreamOperations:
                 if left is not None:
                     extra = [one for one in left.record.segments[1:] if one not in segments]
                     await at_once(lambda segment: catalog.segments.delete(stream.name_of(segment)), extra)
-                await self.finish_creation(stream)
+                try:
+                    await self.finish_creation(stream)
+                except OperationFailed as error:
+                    if error.failure.code in _NEVER:
+                        await self._undo_creation(stream)
+                    raise
         _warn_of_what_is_not_done(stream, self._mode)
 
     async def finish_creation(self, stream: CatalogStream) -> None:
-        """Create the segments in the stream's record. The caller holds the stream's lock."""
+        """Create the segments in the stream's record. The caller has the stream's turn."""
         segments, age = self._catalog.segments, stream.record.age_seconds
         await at_once(lambda segment: segments.create(stream.name_of(segment), age), stream.record.segments)
         await self._catalog.begin(stream)
         await self._catalog.save(stream, state=StreamStatus.OPEN)
+
+    async def _undo_creation(self, stream: CatalogStream) -> None:
+        """Delete the segments and the record of a stream that its server cannot have, unless events are in it: then
+        clients of another protocol have created it."""
+
+        async def undo(segment: Segment) -> None:
+            info = await self._catalog.segments.info(name := stream.name_of(segment))
+            if info is not None and not info.length:
+                await self._catalog.segments.delete(name)
+
+        with suppress(OperationFailed):  # of segments that can have no name
+            await at_once(undo, stream.record.segments)
+        await self._catalog.table.remove(self._catalog.key(stream.scope, stream.name), stream.version)
 
     async def _what_is_left(self, scope: str, name: str) -> CatalogStream | None:
         """Return the record of a stream that does not exist: it is being created, or clients of another protocol
@@ -143,7 +166,7 @@ class StreamOperations:
             await self.finish_truncation(await self._catalog.save(stream, head=head, truncating=True))
 
     async def finish_truncation(self, stream: CatalogStream) -> CatalogStream:
-        """Remove the events before the stream's head. The caller holds the stream's lock."""
+        """Remove the events before the stream's head. The caller has the stream's turn."""
         head, segments = stream.record.head or {}, self._catalog.segments
         kept = sorted((segment, offset) for segment, offset in head.items() if offset >= 0)
         await at_once(lambda one: segments.truncate(stream.name_of(stream.segment(one[0])), one[1]), kept)
@@ -160,7 +183,7 @@ class StreamOperations:
                 await self.finish_sealing(stream)
 
     async def finish_sealing(self, stream: CatalogStream) -> None:
-        """Seal a stream, or finish sealing it. The caller holds the stream's lock."""
+        """Seal a stream, or finish sealing it. The caller has the stream's turn."""
         stream = await self._scaling.finish(stream)
         if not stream.record.plain and stream.record.state is not StreamStatus.SEALING:
             stream = await self._catalog.save(stream, state=StreamStatus.SEALING)
@@ -176,15 +199,17 @@ class StreamOperations:
         async with self._catalog.turn(scope, name):
             entry = await self._catalog.table.get(self._catalog.key(scope, name))
             if entry is not None and entry.value.state is StreamStatus.DELETING:
-                await self.finish_deletion(CatalogStream(scope, name, *entry))
-                return
-            stream = await self._catalog.find(scope, name)
-            if not stream.record.sealed:
-                raise ControllerRefusal(ControllerProblem.STREAM_NOT_SEALED, str(stream))
-            await self.finish_deletion(await self._catalog.save(stream, state=StreamStatus.DELETING))
+                stream = CatalogStream(scope, name, *entry)
+            else:
+                stream = await self._catalog.find(scope, name)
+                if not stream.record.sealed:
+                    raise ControllerRefusal(ControllerProblem.STREAM_NOT_SEALED, str(stream))
+                stream = await self._catalog.save(stream, state=StreamStatus.DELETING)
+            await self.finish_deletion(stream)
+            await self._catalog.end_turns(scope, name)
 
     async def finish_deletion(self, stream: CatalogStream) -> None:
-        """Delete all segments and records of a sealed stream. The caller holds the stream's lock."""
+        """Delete all segments and records of a sealed stream. The caller has the stream's turn."""
         await self._transactions.forget(stream)
         segments = self._catalog.segments
         await at_once(lambda segment: segments.delete_sealed(stream.name_of(segment)), stream.record.segments)

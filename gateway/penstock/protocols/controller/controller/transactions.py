@@ -11,7 +11,7 @@ import heapq
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
@@ -26,7 +26,7 @@ from penstock.protocols.controller.controller.records import Completed, Transact
 from penstock.protocols.controller.controller.scaling import Scaling
 from penstock.protocols.controller.controller.segments import at_once
 from penstock.protocols.controller.controller.topology import Segment, covering
-from penstock.protocols.struct_table import Key, Prefix, VersionedValue
+from penstock.protocols.struct_table import Conflict, Key, Prefix, VersionedValue
 from penstock_codecs.failures import FailureCode, OperationFailed
 
 __all__ = ["COMPLETED_SECONDS", "MAX_LEASE_MS", "TransactionId", "Transactions"]
@@ -158,17 +158,17 @@ class Transactions:
         return [(TransactionId.parse(text), state) for _, text, state in newest]
 
     async def end_all(self, stream: CatalogStream) -> CatalogStream:
-        """Abort open transactions, and finish those that are being committed. The caller holds the stream's lock."""
+        """Abort open transactions, and finish those that are being committed. The caller has the stream's turn."""
         async for text, _ in self._table.each(_open(stream.scope, stream.name)):
             await self._finish(stream.scope, stream.name, TransactionId.parse(text), TransactionState.ABORTING)
         return await self._catalog.find(stream.scope, stream.name)
 
     async def forget(self, stream: CatalogStream) -> None:
-        """Remove all transactions of a stream that is being deleted. The caller holds the stream's lock."""
+        """Remove all transactions of a stream that is being deleted. The caller has the stream's turn."""
         async for text, _ in self._table.each(_open(stream.scope, stream.name)):
             await self._finish(stream.scope, stream.name, TransactionId.parse(text), TransactionState.ABORTING)
         async for text, _ in self._table.each(_done(stream.scope, stream.name)):
-            await self._remove(_done(stream.scope, stream.name).key(text))
+            await self._table.discard(_done(stream.scope, stream.name).key(text))
 
     async def sweep(self) -> None:
         """Abort expired transactions, and finish commits and aborts that were begun."""
@@ -190,12 +190,12 @@ class Transactions:
         before = self._clock() - COMPLETED_SECONDS * 1000
         async for path, ended in self._table.each(_ALL_DONE):
             if ended.at <= before:
-                await self._remove(_ALL_DONE.key(path))
+                await self._table.discard(_ALL_DONE.key(path))
 
     async def _end(self, scope: str, name: str, transaction: TransactionId, how: TransactionState) -> None:
         self._catalog.segments.require(scope, name, APPEND)
         await self._catalog.find(scope, name)
-        if how is TransactionState.COMMITTING:  # before the lock is ours, so that its holder sees it too
+        if how is TransactionState.COMMITTING:  # before the turn, so that whichever task has it now sees it too
             await self._table.change(_open(scope, name).key(str(transaction)), self._committing)
         async with self._catalog.turn(scope, name):
             stream = await self._catalog.find(scope, name)
@@ -249,7 +249,7 @@ class Transactions:
         """End a transaction as its record says, if its end was begun; otherwise as `how` says, or if that is None abort
         it if it has expired.
 
-        Returns its outcome, or None if it is unknown or still open. The caller holds the stream's lock.
+        Returns its outcome, or None if it is unknown or still open. The caller has the stream's turn.
         """
         key, done = _open(scope, name).key(str(transaction)), _done(scope, name).key(str(transaction))
         entry = await self._table.get(key)
@@ -259,7 +259,10 @@ class Transactions:
         if entry.value.state is TransactionState.OPEN:
             if how is None and entry.value.expires_at > self._clock():
                 return None
-            entry = await self._begin(key, entry, how or TransactionState.ABORTING)
+            try:
+                entry = await self._begin(key, entry, how or TransactionState.ABORTING)
+            except Conflict:  # it was extended, or marked for commit: that needs no turn
+                return await self._finish(scope, name, transaction, how)
         if entry.value.state is TransactionState.COMMITTING:
             why = await self._commit(scope, name, transaction, entry.value)
             if why is not None:
@@ -272,7 +275,7 @@ class Transactions:
             await at_once(self._catalog.segments.delete, ours)
         end = _ENDS[entry.value.state]
         await self._table.add(done, Completed(end, self._clock()))
-        await self._remove(key)
+        await self._table.discard(key)
         return end
 
     async def _commit(self, scope: str, name: str, transaction: TransactionId, record: Transaction) -> str | None:
@@ -354,11 +357,6 @@ class Transactions:
 
     async def _count(self, prefix: Prefix[Transaction]) -> int:
         return len([text async for text, _ in self._table.each(prefix)])
-
-    async def _remove(self, key: Key[Any]) -> None:
-        entry = await self._table.get(key)
-        if entry is not None:
-            await self._table.remove(key, entry.version)
 
 
 _ALL_OPEN: Final = Prefix("open/", Transaction)

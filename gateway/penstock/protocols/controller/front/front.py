@@ -16,6 +16,8 @@ from typing import Any, Final
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from penstock.backends.logged_tables import Lease
+from penstock.backends.turns import StreamTurns
 from penstock.core.back import Back
 from penstock.core.clock import Clock, wall_clock
 from penstock.net.grpc import GrpcContext, GrpcService, Method
@@ -44,11 +46,19 @@ _SERVICE: Final = pb.DESCRIPTOR.services_by_name["ControllerService"]
 
 
 class ControllerFront:
-    """The server of Pravega's controller. `clock` returns the time of day in ms."""
+    """The server of Pravega's controller. `clock` returns the time of day in ms; `turns` and `lease`: as in
+    `Controller`."""
 
-    def __init__(self, back: Back, settings: ControllerSettings, clock: Clock = wall_clock) -> None:
+    def __init__(
+        self,
+        back: Back,
+        settings: ControllerSettings,
+        clock: Clock = wall_clock,
+        turns: StreamTurns | None = None,
+        lease: Lease | None = None,
+    ) -> None:
         self._settings = settings
-        self._controller = Controller(back, settings, clock)
+        self._controller = Controller(back, settings, clock, turns, lease)
         self._service = GrpcService(_SERVICE.full_name, self._methods(), admit=self._admit)
         self._rest = RestFront(self._controller, settings)
 

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 import trio
 
 from penstock.core.address import Address
+from penstock.core.segment_names import INTERNAL_BASIN
 from penstock.net.breaker import BreakerState
 from penstock.net.retries import RetryPolicy, retrying
 from penstock.net.upstream import Upstream, UpstreamSettings
@@ -206,8 +207,9 @@ class Brokers:
         NOT_REPRESENTABLE for a name that no topic can have.
         """
         partition = self.settings.names.from_stream(stream)
-        if partition.topic == self.settings.state_topic:
-            raise fail(FailureCode.STREAM_NOT_FOUND, f"topic {partition.topic} is the gateway's state, and no stream")
+        hidden = stream.basin != INTERNAL_BASIN and self.settings.names.internal_stream(partition.topic) is not None
+        if hidden or partition.topic == self.settings.state_topic:
+            raise fail(FailureCode.STREAM_NOT_FOUND, f"topic {partition.topic} is the gateway's own, and no stream")
         topic = await self.topic(partition.topic)
         count = len(topic.partitions)
         if partition.partition >= count or (count == 1) is not partition.whole:

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.core.segment_names import INTERNAL_BASIN
 from penstock.protocols.kafka.back.brokers import Brokers
 from penstock.protocols.kafka.names import TopicPartition
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
@@ -138,13 +139,19 @@ class ClusterTopics:
 
     async def names(self, operation: ListStreams) -> tuple[list[str], bool]:
         """Return the names of streams, and whether there are more: a topic of several partitions is a set of them."""
-        if operation.basin != self._brokers.settings.names.basin:
+        of_names = self._brokers.settings.names
+        internal = bool(of_names.internal) and operation.basin == INTERNAL_BASIN
+        if operation.basin != of_names.basin and not internal:
             raise fail(FailureCode.BASIN_NOT_FOUND, f"{self._brokers.where} has basin {operation.basin} not")
         found = await self._brokers.retrying(lambda: self._brokers.metadata(None))
         names = []
         for topic in found.topics:
-            hidden = topic.is_internal or topic.name == self._brokers.settings.state_topic
-            if topic.name is not None and not hidden and not topic.error_code:
+            if topic.name is None or topic.is_internal or topic.error_code:
+                continue
+            own = of_names.internal_stream(topic.name)
+            if internal and own is not None:
+                names.append(own)
+            elif not internal and own is None and topic.name != self._brokers.settings.state_topic:
                 count = len(topic.partitions)
                 names += [topic.name] if count == 1 else [f"{topic.name}/{number}" for number in range(count)]
         wanted = sorted(

@@ -1,9 +1,9 @@
-"""Ownership of streams among several gateways with the same state: byte operations on a stream are its owner's alone.
+"""Ownership of streams among several gateways with the same state: some operations on a stream are its owner's alone.
 
-The key of a stream's owner has the id of a gateway, or nothing if none needs the stream any more. A gateway that needs
+The key of a stream's owner has the id of a gateway; there is none if no gateway needs the stream. A gateway that needs
 a stream of another's writes its own id beside it; the owner sees that, ends what it has begun and gives the stream up.
-If it does not in `patience` seconds, it is taken for dead. Whatever an owner stores is stored on the condition that the
-owner's key is as it was when it took the stream: one that was only slow stores nothing any more.
+If it does not in PATIENCE seconds, nor renews its key, it is taken for dead. What an owner stores can be conditional on
+its key being as it was when it took the stream: one that was only slow stores nothing any more.
 
 With the embedded store there is one gateway, and it owns all streams.
 """
@@ -21,12 +21,12 @@ from penstock.core.back import Back
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Operation
-from penstock_codecs.table_operations import NOT_EXISTS, ReadTable, ReadTableDelta
+from penstock_codecs.table_operations import NOT_EXISTS, ReadTable, ReadTableDelta, TableItem
 
 __all__ = ["NOT_OWNED", "StreamOwners", "key_of", "lost", "ref_of"]
 
 PATIENCE: Final = 5.0
-"""Seconds that an owner has to give a stream up."""
+"""Seconds that an owner has to give a stream up, or to renew its key."""
 NOT_OWNED: Final = -1
 """The version of a stream that is read, and not owned: nothing is stored of it."""
 _OWNER: Final = b"\0owner/"
@@ -60,47 +60,74 @@ class StreamOwners:
         return lambda name: KeptTable(self._back, name, guard)
 
     async def take(self, ref: StreamRef) -> int:
-        """Own a stream; return the version of that, which is the same as long as no other gateway has had it."""
+        """Own a stream; return the version of that, which is the same as long as no other gateway has had it and it was
+        not renewed."""
         if self._state is None:
             return 0
         name, mine = key_of(ref), self._state.gateway.encode()
-        deadline = trio.current_time() + PATIENCE
+        late = False
         while True:
             (found,) = await self._table.entries(_OWNER + name)
             if found is not None and found.value == mine:
                 return found.version
-            late = trio.current_time() >= deadline
-            if found is None or not found.value or late:
+            if found is None or late:
                 version = NOT_EXISTS if found is None else found.version
                 taken = await self._table.replace(_OWNER + name, mine, version)
                 if taken is not None:
                     await self._table.remove(_WANTED + name)
                     return taken
-                deadline = trio.current_time() + PATIENCE
+                late = False
                 continue
             await self._table.put((_WANTED + name, mine))
-            with trio.move_on_after(max(deadline - trio.current_time(), 0)):
-                while self._in_memory(_OWNER + name) == found.value:
-                    await self._state.news()
+            late = not await self._left(_OWNER + name, found)
+
+    async def _left(self, key: bytes, owner: TableItem) -> bool:
+        """Wait until a stream has another owner or none. Returns False if its owner was silent for PATIENCE seconds."""
+        assert self._state is not None, "there are several gateways"
+        with trio.move_on_after(PATIENCE) as patience:
+            version = owner.version
+            while (now := self._in_memory(key)) is not None and now.value == owner.value:
+                if now.version != version:
+                    version, patience.deadline = now.version, trio.current_time() + PATIENCE
+                await self._state.news()
+        return not patience.cancelled_caught
+
+    async def renew(self, ref: StreamRef) -> None:
+        """Tell a gateway that waits for an owned stream that its owner is alive."""
+        assert self._state is not None, "there are several gateways"
+        (found,) = await self._table.entries(_OWNER + key_of(ref))
+        if found is not None and found.value == self._state.gateway.encode():
+            await self._table.replace(found.key, found.value, found.version)
 
     def has_row(self, key: bytes) -> bool:
         """Return whether the table has a key, as far as it has been read."""
         return self._in_memory(key) is not None
 
-    def _in_memory(self, key: bytes) -> bytes | None:
+    def _in_memory(self, key: bytes) -> TableItem | None:
         assert self._state is not None, "there are several gateways"
         try:
             (found,) = self._state.peek(ReadTable(self._table.name, (key,)))
         except OperationFailed:  # there is no table yet
             return None
-        return None if found is None else found.value
+        return found
 
     async def give_up(self, ref: StreamRef) -> None:
         """Let other gateways own a stream; does nothing if one does."""
         assert self._state is not None, "there are several gateways"
-        (found,) = await self._table.entries(_OWNER + key_of(ref))
-        if found is not None and found.value == self._state.gateway.encode():
-            await self._table.replace(found.key, b"", found.version)
+        mine, key = self._state.gateway.encode(), _OWNER + key_of(ref)
+        while (found := (await self._table.entries(key))[0]) is not None and found.value == mine:
+            if await self._table.remove_version(key, found.version):
+                return
+
+    async def give_up_all(self) -> None:
+        """Let other gateways own all streams of this one, before it stops."""
+        if self._state is None:
+            return
+        mine = self._state.gateway.encode()
+        async with trio.open_nursery() as nursery:
+            for item in self._state.peek_items(self._table.name, prefix=_OWNER):
+                if item.value == mine:
+                    nursery.start_soon(self._table.remove_version, item.key, item.version)
 
     async def forget(self, ref: StreamRef) -> None:
         """Remove the owner of a stream that is gone."""

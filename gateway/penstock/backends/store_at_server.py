@@ -1,0 +1,150 @@
+"""The stand-in for the embedded store if a server keeps the gateway's state: gateways without a disk.
+
+Tables are on that server's log (`logged_tables`), and basins of servers that have none are rows of a table. Internal
+streams, such as transactions of Pravega's clients, are streams of that server, in a basin that no client can name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from penstock.backends.kept_table import KeptTable
+from penstock.backends.logged_tables import LoggedTables
+from penstock.core.back import AppendSession, Back, ReadSession
+from penstock.core.clock import Clock, wall_clock
+from penstock.core.segment_names import INTERNAL_BASIN
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import (
+    Capability,
+    CreateBasin,
+    DeleteBasin,
+    EnsureBasin,
+    GetBasinConfig,
+    ListBasins,
+    ListStreams,
+    Operation,
+    Page,
+    Provisioned,
+    ProvisionResult,
+    Read,
+    ReconfigureBasin,
+)
+from penstock_codecs.streams import BasinConfig, BasinInfo, StreamConfig
+from penstock_codecs.table_operations import NOT_EXISTS
+
+__all__ = ["StoreAtServer"]
+
+R = TypeVar("R")
+
+
+class _Basin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A basin: created at, in ms, with the request that `CreateBasin` recognises when it is repeated."""
+
+    created_at: int
+    config: BasinConfig
+    request_token: str | None = None
+    requested: BasinConfig | None = None
+
+
+class StoreAtServer(Back):
+    """The back. `streams` returns the one that has the internal streams."""
+
+    def __init__(self, tables: LoggedTables, streams: Callable[[], Back], clock: Clock = wall_clock) -> None:
+        self._tables = tables
+        self._streams = streams
+        self._clock = clock
+        self._basins = KeptTable(tables, "#basins")
+        self._handlers: Final[dict[type[Operation[Any]], Callable[[Any], Awaitable[Any]]]] = {
+            CreateBasin: self._create,
+            EnsureBasin: self._ensure,
+            GetBasinConfig: self._config,
+            ReconfigureBasin: self._reconfigure,
+            DeleteBasin: self._delete,
+            ListBasins: self._list,
+        }
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """Tables and basins."""
+        return self._tables.capabilities | {Capability.BASINS}
+
+    async def perform(self, operation: Operation[R]) -> R:
+        handler = self._handlers.get(type(operation))
+        if handler is not None:
+            result: R = await handler(operation)
+            return result
+        basin = operation.basin if isinstance(operation, ListStreams) else _stream_of(operation).basin
+        return await (self._streams() if basin == INTERNAL_BASIN else self._tables).perform(operation)
+
+    def append_session(
+        self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
+    ) -> AbstractAsyncContextManager[AppendSession]:
+        back = self._streams() if stream.basin == INTERNAL_BASIN else self._tables
+        return back.append_session(stream, create_config, create_if_missing=create_if_missing)
+
+    def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
+        return (self._streams() if read.stream.basin == INTERNAL_BASIN else self._tables).read_session(read)
+
+    # ---- basins ------------------------------------------------------------------------------------------------------
+
+    async def _create(self, operation: CreateBasin) -> Provisioned[BasinInfo]:
+        name, token, config = operation.basin, operation.request_token, operation.config
+        made = _Basin(self._clock(), config, token, None if token is None else config)
+        if await self._set(name, made, NOT_EXISTS):
+            return Provisioned(BasinInfo(name=name, created_at=made.created_at), ProvisionResult.CREATED)
+        found, _ = await self._find(name)
+        if token is None or (found.request_token, found.requested) != (token, config):
+            raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, f"basin {name!r} already exists")
+        return Provisioned(BasinInfo(name=name, created_at=found.created_at), ProvisionResult.NOOP)
+
+    async def _ensure(self, operation: EnsureBasin) -> Provisioned[BasinInfo]:
+        name, config = operation.basin, operation.config
+        made = _Basin(self._clock(), config)
+        result = ProvisionResult.CREATED
+        if not await self._set(name, made, NOT_EXISTS):
+            made, result = await self._change(name, lambda _: config), ProvisionResult.UPDATED
+        return Provisioned(BasinInfo(name=name, created_at=made.created_at), result)
+
+    async def _config(self, operation: GetBasinConfig) -> BasinConfig:
+        return (await self._find(operation.basin))[0].config
+
+    async def _reconfigure(self, operation: ReconfigureBasin) -> BasinConfig:
+        return (await self._change(operation.basin, operation.patch.apply)).config
+
+    async def _delete(self, operation: DeleteBasin) -> None:
+        await self._find(operation.basin)
+        await self._basins.remove(operation.basin.encode())
+
+    async def _list(self, operation: ListBasins) -> Page[BasinInfo]:
+        after, prefix = operation.start_after.encode(), operation.prefix.encode()
+        found, more = await self._basins.page(after, operation.limit, prefix)
+        basins = [(key.decode(), msgspec.json.decode(value, type=_Basin)) for key, value in found]
+        return Page([BasinInfo(name=name, created_at=basin.created_at) for name, basin in basins], more)
+
+    async def _find(self, name: str) -> tuple[_Basin, int]:
+        """Return a basin and the version of its row. Raises BASIN_NOT_FOUND."""
+        (found,) = await self._basins.entries(name.encode())
+        if found is None:
+            raise fail(FailureCode.BASIN_NOT_FOUND, f"there is no basin {name!r}")
+        return msgspec.json.decode(found.value, type=_Basin), found.version
+
+    async def _change(self, name: str, how: Callable[[BasinConfig], BasinConfig]) -> _Basin:
+        while True:
+            found, version = await self._find(name)
+            changed = msgspec.structs.replace(found, config=how(found.config))
+            if changed == found or await self._set(name, changed, version):
+                return changed
+
+    async def _set(self, name: str, basin: _Basin, version: int) -> bool:
+        return await self._basins.replace(name.encode(), msgspec.json.encode(basin), version) is not None
+
+
+def _stream_of(operation: Operation[Any]) -> StreamRef:
+    """Return the stream of an operation, its target if it is a merge; one without a name if it has none."""
+    found = getattr(operation, "stream", None) or getattr(operation, "target", None)
+    return found if isinstance(found, StreamRef) else StreamRef("", "")
