@@ -49,7 +49,7 @@ from report import against, number, size_name, table
 from s2_bench import OFFICIAL, S2_LITE, S2BenchBench
 from s2_bench import PENSTOCK as OURS
 from servers import Client
-from small import FAN_OUT, HELD, IDLE, PROCESS, REQUESTS, SPREAD, START
+from small import FAN_OUT, HELD, IDLE, PROCESS, REQUESTS, SHARED, SPREAD, START
 from tables import CAPTURE, LOOP, SINK, SMALL_RUN, SOURCE, SPARK
 
 RESULTS = Path(__file__).parent / "results"
@@ -374,7 +374,11 @@ def targets(rows: Sequence[Row]) -> str:
     ]
     asked += [
         ("idle follower, SSE, KiB", figure(IDLE, SMALL_THINGS_SIZE, HELD, "SSE", "kib"), "<= 15"),
-        ("idle follower, S2S h2, KiB", figure(IDLE, SMALL_THINGS_SIZE, HELD, h2, "kib"), "<= 10"),
+        (
+            "idle follower, S2S h2, shared connection, KiB",
+            figure(IDLE, SMALL_THINGS_SIZE, HELD, SHARED, "kib"),
+            "<= 10",
+        ),
         (
             "heartbeats of 1,000 followers, SSE, % of a core",
             figure(IDLE, SMALL_THINGS_SIZE, HELD, "SSE", "core_percent"),

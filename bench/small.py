@@ -8,12 +8,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from duties import ALWAYS, S2S, Row
+from followers import SHARED_BY
 from kafka_client import KAFKA
 from segments import RELEASED
 from servers import Gateway, Redis, Unavailable, Uvicorn, WideGateway, open_files, resident_bytes
 from tables import TableBench
 
-__all__ = ["FAN_OUT", "HELD", "IDLE", "PROCESS", "REQUESTS", "SPREAD", "START", "SmallBench"]
+__all__ = ["FAN_OUT", "HELD", "IDLE", "PROCESS", "REQUESTS", "SHARED", "SPREAD", "START", "SmallBench"]
 
 SPREAD, REQUESTS, FAN_OUT, IDLE, START = "spread append", "requests", "fan-out", "idle", "start"
 PROCESS = "Penstock"
@@ -30,7 +31,8 @@ LONGEST_WAIT_SECONDS = 120.0
 """Until a server has accepted all connections and is at rest."""
 HELD = 1000
 """Followers, or connections, that wait."""
-IDLE_FOLLOWERS = ("SSE", "S2S h1", "S2S h2")
+SHARED = "S2S h2, shared"
+IDLE_FOLLOWERS = ("SSE", "S2S h1", "S2S h2", SHARED)
 IDLE_CONNECTIONS = {
     "HTTP": "s2_port",
     "Durable Streams": "durable_port",
@@ -130,7 +132,7 @@ class SmallBench(TableBench):
     def _follow(self, gateway: WideGateway, name: str, size: int) -> dict[str, float]:
         stream = self._one_record(gateway, size)
         held = {"protocol": name, "stream": stream, "port": gateway.s2_port}
-        return self._hold(gateway, HEARTBEATS_SECONDS, **held)
+        return self._hold(gateway, HEARTBEATS_SECONDS, SHARED_BY if name == SHARED else 1, **held)
 
     def _connect(self, gateway: WideGateway, name: str, size: int, *, asks: bool = False) -> dict[str, float]:
         stream, port = self._one_record(gateway, size), getattr(gateway, IDLE_CONNECTIONS[name])
@@ -150,16 +152,16 @@ class SmallBench(TableBench):
         self._client.do("append", protocol=S2S, port=gateway.s2_port, **one)
         return stream
 
-    def _hold(self, gateway: WideGateway, seconds: float, **held: object) -> dict[str, float]:
-        """Memory of each, and processor time of all in so many seconds."""
+    def _hold(self, gateway: WideGateway, seconds: float, on_each: int = 1, **held: object) -> dict[str, float]:
+        """Memory of each, and processor time of all in so many seconds. `on_each`: how many share a connection."""
         pid = gateway.process.pid
         self._rest(gateway, 0)  # the writer's connection is closed
         begin = open_files(pid)
         self._client.do("hold", count=100, **held)  # so that what is made once is there
-        self._rest(gateway, begin + 100)
+        self._rest(gateway, begin + 100 // on_each)
         before = resident_bytes(pid)
         self._client.do("hold", count=HELD, **held)
-        self._rest(gateway, begin + 100 + HELD)
+        self._rest(gateway, begin + (100 + HELD) // on_each)
         kib = (resident_bytes(pid) - before) / HELD / 1024
         used = gateway.cpu()
         time.sleep(seconds)

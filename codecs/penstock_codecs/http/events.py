@@ -247,6 +247,11 @@ class HttpCodec(Protocol):
         Raises LocalProtocolError if the protocol does not allow it now.
         """
 
+    def framed(self, stream_id: int, piece: bytes) -> bytes | None:
+        """Return the bytes that send a small piece of a streamed body, to be written at once and before any `output`;
+        this counts as sent. None, and nothing is sent, if only `send` can do it: something else waits to be written,
+        there is no window, or the stream does not take a body."""
+
     def output(self, room: int) -> list[Buffer]:
         """Return the bytes that may be written now, in order. Body is held back after `room` bytes, or without
         window."""

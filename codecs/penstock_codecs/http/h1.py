@@ -37,6 +37,7 @@ from penstock_codecs.http.events import (
     without_quotes,
 )
 from penstock_codecs.http.h1_short import BodyParts, ShortExchange, ShortRequests, encoded, response_of, text_of
+from penstock_codecs.http.header_names import header_name
 from penstock_codecs.http.preludes import h1_framing, h1_prelude
 
 __all__ = ["Http1Connection", "authority_and_target"]
@@ -231,12 +232,12 @@ class Http1Connection(HttpCodec):
         self._aborted = self._aborted or self._discarded > self._limits.max_discard
 
     def _request(self, event: h11.Request) -> RequestHead:
-        self._method = event.method.decode("ascii")
+        self._method = header_name(event.method)
         self._head_fits([(b"", event.target), *event.headers.raw_items()])
         self._body_is_framed_once(event)
         headers = text_of(event.headers)
         authority, target = authority_and_target(event.target.decode("latin-1"), headers)
-        version = event.http_version.decode("ascii")
+        version = header_name(event.http_version)
         waits = self._h11.they_are_waiting_for_100_continue
         self._asked = RequestHead(
             self._exchange, self._method, target, headers, authority, self._scheme, version, waits
@@ -324,9 +325,19 @@ class Http1Connection(HttpCodec):
         if event.end:
             self._send_event(h11.EndOfMessage())
 
+    def framed(self, stream_id: int, piece: bytes) -> bytes | None:
+        """Return a chunk to be written at once; see `HttpCodec`."""
+        if self._out or stream_id != self._exchange or self._error is not None or self._aborted or self._bodiless:
+            return None
+        return b"%x\r\n%b\r\n" % (len(piece), piece) if self._short is None and self._sends_chunks else None
+
+    @property
+    def _sends_chunks(self) -> bool:
+        return self._h11.our_state is h11.SEND_BODY and type(self._h11._writer) is ChunkedWriter
+
     def _send_body(self, parts: Sequence[Buffer], size: int) -> None:
         """Send a piece of a body: as a chunk without h11, whose state does not change by one."""
-        if self._h11.our_state is h11.SEND_BODY and type(self._h11._writer) is ChunkedWriter:
+        if self._sends_chunks:
             self._out += (b"%x\r\n" % size, *parts, b"\r\n")
         else:
             self._send_event(h11.Data(data=BodyParts(parts, size)))  # type: ignore[arg-type]

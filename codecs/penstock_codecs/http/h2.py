@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final, cast
 
@@ -37,7 +36,7 @@ from penstock_codecs.http.events import (
     ResponseHead,
     body_forbidden,
 )
-from penstock_codecs.http.h2_frames import OneFrame, StreamFailed, data_frames, failure_of, start
+from penstock_codecs.http.h2_frames import Few, OneFrame, StreamFailed, data_frames, failure_of, start
 from penstock_codecs.http.h2_heads import encoded, request_fields, request_head, response_head, trailers_of
 from penstock_codecs.http.h2_stream import H2Stream
 from penstock_codecs.http.preludes import h2_preludes
@@ -64,8 +63,8 @@ class Http2Connection(HttpCodec):
         self._streams: dict[int, H2Stream] = {}
         # bytes dropped of each request that is still coming though it has been answered
         self._answered: dict[int, int] = {}
-        self._turns: deque[int] = deque()  # streams with unsent body or end, in order
-        self._events: deque[Received] = deque()
+        self._turns: Few[int] = Few()  # streams with unsent body or end, in order
+        self._events: Few[Received] = Few()
         self._out: list[Buffer] = []
         self._error: RemoteProtocolError | None = None
         self._going_away = False
@@ -284,6 +283,16 @@ class Http2Connection(HttpCodec):
         stream.ending = event.end
         if (stream.unsent or stream.ending) and event.stream_id not in self._turns:
             self._turns.append(event.stream_id)
+
+    def framed(self, stream_id: int, piece: bytes) -> bytes | None:
+        """Return a DATA frame to be written at once; see `HttpCodec`."""
+        stream, engine = self._streams.get(stream_id), self._h2
+        if stream is None or not stream.streams or self._out or engine._data_to_send or self._error or self._aborted:
+            return None
+        if len(piece) > min(engine.local_flow_control_window(stream_id), engine.max_outbound_frame_size):
+            return None
+        self.given += len(piece)
+        return b"".join(data_frames(engine, stream_id, (piece,), end=False))
 
     def _go_away(self, code: int) -> None:
         # `close_connection` would make h2 refuse to finish the open streams.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from struct import Struct
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import h2.config
 import h2.connection
@@ -32,7 +32,9 @@ from penstock_codecs.codec import Role
 from penstock_codecs.failures import Failure, FailureCode
 from penstock_codecs.http.events import Buffer, HttpLimits, without_quotes
 
-__all__ = ["H2", "OneFrame", "StreamFailed", "data_frames", "failure_of", "start"]
+__all__ = ["H2", "Few", "OneFrame", "StreamFailed", "data_frames", "failure_of", "start"]
+
+T = TypeVar("T")
 
 _FRAME_HEADER: Final = Struct(">HBBBL")
 _HEADER_BYTES: Final = 9
@@ -57,6 +59,50 @@ class _ZeroIncrement(WindowUpdateFrame):
     """A WINDOW_UPDATE of a stream by 0, which hyperframe treats as an error of the connection."""
 
 
+class Few(list[T]):
+    """A short queue: an empty `deque` takes 760 bytes, and h2 and hpack have sixteen for each connection."""
+
+    __slots__ = ()
+
+    def popleft(self) -> T:
+        """Take the first item."""
+        return self.pop(0)
+
+    def appendleft(self, item: T) -> None:
+        """Insert an item before the first."""
+        self.insert(0, item)
+
+
+class _Settings(h2.settings.Settings):
+    """Settings with short queues of the values that are not acknowledged yet."""
+
+    def __init__(self, client: bool, initial_values: dict[SettingCodes, int] | None = None) -> None:
+        super().__init__(client, initial_values)
+        self._settings = {code: Few(values) for code, values in self._settings.items()}  # type: ignore[misc]
+
+    def __setitem__(self, key: SettingCodes | int, value: int) -> None:
+        self._settings.setdefault(key, Few([None]))  # type: ignore[arg-type]
+        super().__setitem__(key, value)
+
+
+_METHODS: Final = {kind: method.__name__ for kind, method in h2.connection.H2Connection()._frame_dispatch_table.items()}
+
+
+_METHODS[_ZeroIncrement] = "_receive_zero_increment"
+
+
+class _Methods(dict[Any, Any]):
+    """Finds the method of a connection for a frame. h2's own table holds twelve bound methods, 1.3 KiB."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: h2.connection.H2Connection) -> None:
+        self._connection = connection
+
+    def __missing__(self, kind: type[Frame]) -> Any:
+        return getattr(self._connection, _METHODS[kind])
+
+
 class H2(h2.connection.H2Connection):
     """Ends a stream instead of the connection where RFC 9113 demands it: malformed messages (8.1.1), a body of another
     length than announced, more streams than allowed (5.1.2), a window increment of 0 (6.9)."""
@@ -67,7 +113,11 @@ class H2(h2.connection.H2Connection):
 
     def __init__(self, config: h2.config.H2Configuration) -> None:
         super().__init__(config)
-        self._frame_dispatch_table[_ZeroIncrement] = self._receive_zero_increment
+        self.remote_settings = _Settings(not config.client_side)
+        self.encoder = _Encoder()
+        for table in (self.encoder.header_table, self.decoder.header_table):
+            table.dynamic_entries = Few()  # type: ignore[assignment]  # at most 128 entries
+        self._frame_dispatch_table = _Methods(self)
 
     @property
     def open_inbound_streams(self) -> int:
@@ -261,13 +311,19 @@ def failure_of(error: h2.exceptions.ProtocolError) -> Failure:
     return Failure(code, f"HTTP/2: {why}")
 
 
+# The caller makes and checks the headers to send; h2 validates received ones.
+_CONFIGURATIONS: Final = {
+    role: h2.config.H2Configuration(
+        client_side=role is Role.CLIENT, validate_outbound_headers=False, normalize_outbound_headers=False
+    )
+    for role in Role
+}
+
+
 def start(role: Role, limits: HttpLimits, frames: OneFrame) -> H2:
     """Return an h2 connection that reads from `frames` and has its preface and settings ready to send."""
     client = role is Role.CLIENT
-    # The caller makes and checks the headers to send; h2 validates received ones.
-    connection = H2(
-        h2.config.H2Configuration(client_side=client, validate_outbound_headers=False, normalize_outbound_headers=False)
-    )
+    connection = H2(_CONFIGURATIONS[role])
     # The constructor sets the settings: `local_settings.update` before `initiate_connection` would not be advertised,
     # and the peer would wait for ever after 64 KiB (S2 fact sheet 2.5).
     initial = {
@@ -278,10 +334,9 @@ def start(role: Role, limits: HttpLimits, frames: OneFrame) -> H2:
     }
     if client:
         initial[SettingCodes.ENABLE_PUSH] = 0
-    connection.local_settings = h2.settings.Settings(client=client, initial_values=initial)
+    connection.local_settings = _Settings(client, initial)
     connection.max_inbound_frame_size = limits.max_frame
     connection.decoder.max_header_list_size = limits.max_head
-    connection.encoder = _Encoder()
     connection.incoming_buffer = frames
     connection.initiate_connection()
     connection.increment_flow_control_window(limits.connection_window - 65535)

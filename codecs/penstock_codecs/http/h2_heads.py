@@ -13,6 +13,7 @@ from penstock_codecs.http.header_names import header_name
 
 __all__ = ["encoded", "request_fields", "request_head", "response_head", "trailers_of"]
 
+_WORDS: Final = frozenset({b":method", b":scheme"})
 _CONNECTION_HEADERS: Final = frozenset({"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"})
 
 
@@ -45,18 +46,18 @@ def response_head(stream_id: int, block: Any) -> ResponseHead:
 
 def trailers_of(block: Any) -> tuple[tuple[str, str], ...]:
     """Return trailers, which have no pseudo-headers: h2 has refused those."""
-    return tuple(_split(block)[1])
+    return _split(block)[1]
 
 
-def _split(block: Any) -> tuple[dict[bytes, str], list[tuple[str, str]]]:
+def _split(block: Any) -> tuple[dict[bytes, str], tuple[tuple[str, str], ...]]:
     pseudo: dict[bytes, str] = {}
     headers: list[tuple[str, str]] = []
     for name, value in cast(Iterable[tuple[bytes, bytes]], block):
         if name[0] == 58:  # a colon
-            pseudo[name] = value.decode("latin-1")
+            pseudo[name] = header_name(value) if name in _WORDS else value.decode("latin-1")
         else:
             headers.append((header_name(name), value.decode("latin-1")))
-    return pseudo, headers
+    return pseudo, tuple(headers)
 
 
 def encoded(headers: HttpHeaders) -> list[tuple[bytes, bytes]]:

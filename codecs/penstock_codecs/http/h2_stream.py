@@ -38,7 +38,7 @@ class H2Stream:
         self.method = method
         self.request = request
         self.response: ResponseHead | None = None
-        self.unsent: deque[Buffer] = deque()
+        self.unsent: deque[Buffer] | None = None  # while there is any: an empty one takes 760 bytes
         self.unsent_bytes = 0
         self._begun = 0  # bytes of the first unsent part that were sent
         self.ending = False
@@ -48,6 +48,11 @@ class H2Stream:
         self.peer_done = False
         self.bodiless = False
         self.expects = False
+
+    @property
+    def streams(self) -> bool:
+        """True while more body may be sent, and nothing of it waits."""
+        return self.answered and not (self.ending or self.bodiless or self.unsent)
 
     def queue(self, parts: Sequence[Buffer]) -> int:
         """Queue body to send; return its size in bytes. Small parts are joined, as each would make a frame."""
@@ -60,13 +65,14 @@ class H2Stream:
             else:
                 self._add(small)
                 small = []
-                self.unsent.append(part)
+                self._append(part)
         self._add(small)
         self.unsent_bytes += size
         return size
 
     def next_piece(self, most: int) -> Buffer:
-        """Take the beginning of the unsent body, at most `most` bytes."""
+        """Take the beginning of the unsent body, at most `most` bytes. There must be some."""
+        assert self.unsent is not None, "some is unsent"
         piece = self.unsent.popleft()
         if len(piece) > most:
             whole = memoryview(piece)
@@ -76,6 +82,8 @@ class H2Stream:
         else:
             self._begun = 0
         self.unsent_bytes -= len(piece)
+        if not self.unsent:
+            self.unsent = None
         return piece
 
     @property
@@ -86,4 +94,9 @@ class H2Stream:
     def _add(self, small: list[Buffer]) -> None:
         piece = small[0] if len(small) == 1 else b"".join(small)
         if piece:
-            self.unsent.append(piece)
+            self._append(piece)
+
+    def _append(self, piece: Buffer) -> None:
+        if self.unsent is None:
+            self.unsent = deque()
+        self.unsent.append(piece)

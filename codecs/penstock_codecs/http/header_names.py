@@ -1,4 +1,4 @@
-"""Names of received headers as text, which clients repeat."""
+"""Names of received headers, and other words that clients repeat, as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _MOST_BYTES: Final = 64
 
 
 def header_name(name: bytes) -> str:
-    """Return a name as text: one object for all messages that have it, and not one for each."""
+    """Return the name of a header, a method, a scheme or a version as text: one object for all messages that have it,
+    and not one for each. Not for values of headers, which may be secret: it may stay for ever."""
     return _kept(name) if len(name) <= _MOST_BYTES else name.decode("latin-1")
 
 

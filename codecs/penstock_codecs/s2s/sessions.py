@@ -12,6 +12,7 @@ response heads, and the ends of the bodies, which `receive(b"")` reports.
 from __future__ import annotations
 
 from collections import deque
+from functools import lru_cache
 from typing import Literal
 
 from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
@@ -131,9 +132,7 @@ class _Session:
     def _frame(self, payload: bytes) -> list[bytes]:
         """Return a frame with the session's compression and advice."""
         self._check_open()
-        _check_size(len(payload))
-        compression, content = compress_payload(self._compression, payload)
-        return encode_frame([content], compression, reconnect_advised=self._advises)
+        return _frame(payload, self._compression, self._advises)
 
     @property
     def _advises(self) -> bool:
@@ -283,9 +282,9 @@ class ReadServer(_Server):
         """
         if isinstance(event, Failure):
             return self._end(event)
-        if isinstance(event, StreamPosition):
-            return self._frame(encode_heartbeat(event))
         self._check_open()
+        if isinstance(event, StreamPosition):
+            return [_heartbeat(event, self._compression, self._advises)]
         pieces = read_batch_pieces(event)
         size = sum(map(len, pieces))
         if size > S2S_MAX_PAYLOAD and event.count > 1:
@@ -327,6 +326,18 @@ class ReadClient(_Client):
     def send(self, event: object) -> list[bytes]:  # noqa: ARG002 - the interface has it
         """Raise LocalProtocolError: the client of a read session sends nothing."""
         raise LocalProtocolError("the client of an S2S read session sends nothing")
+
+
+def _frame(payload: bytes, wanted: Compression, advised: bool) -> list[bytes]:
+    _check_size(len(payload))
+    compression, content = compress_payload(wanted, payload)
+    return encode_frame([content], compression, reconnect_advised=advised)
+
+
+@lru_cache(64)
+def _heartbeat(tail: StreamPosition, compression: Compression, advised: bool) -> bytes:
+    """Return the frame of a heartbeat, which all readers of a stream share until its tail moves."""
+    return b"".join(_frame(encode_heartbeat(tail), compression, advised))
 
 
 def _check_size(size: int) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
 from penstock_codecs.failures import LocalProtocolError
-from penstock_codecs.model import U64_MAX, RecordBatch
+from penstock_codecs.model import U64_MAX, RecordBatch, StreamPosition
 from penstock_codecs.s2.errors import failure_to_body
 from penstock_codecs.s2.formats import BytesFormat
 from penstock_codecs.s2.json_records import read_batch_pieces
@@ -77,7 +78,7 @@ class EventStreamServer:
         if self._dialect.ping_data:
             if ping.timestamp is None or ping.tail is None:
                 raise LocalProtocolError(f"a ping in dialect {self._dialect.name!r} says time and tail")
-            data = b'{"timestamp":%d,"tail":%b}' % (ping.timestamp, spell_position(ping.tail))
+            data = _time_and_tail(ping.timestamp, ping.tail)
         # Before the first record there is no last position: any id would make the reader skip a record.
         known = self._dialect.ping_id and self._last.count > 0
         return self._fields("ping", self._last if known else None) + _data(data)
@@ -87,6 +88,12 @@ class EventStreamServer:
         if event_id is not None:
             fields.insert(0 if self._dialect.id_first else 1, f"id: {self._dialect.spell_id(event_id)}\n")
         return "".join(fields).encode()
+
+
+@lru_cache(16)
+def _time_and_tail(timestamp: int, tail: StreamPosition) -> bytes:
+    """Return the data of a ping. Many readers of a stream get theirs in the same millisecond."""
+    return b'{"timestamp":%d,"tail":%b}' % (timestamp, spell_position(tail))
 
 
 def _data(data: bytes) -> bytes:

@@ -81,6 +81,8 @@ class AppendSession(ABC):
 class ReadSession(ABC):
     """A read in progress."""
 
+    __slots__ = ()
+
     @abstractmethod
     async def next(self) -> RecordBatch | Following | None:
         """Return the next batch, `Following` once each time the read has caught up, or None at the end.
@@ -124,6 +126,8 @@ class AppendSessionWrapper(AppendSession):
 
 class ReadSessionWrapper(ReadSession):
     """A `ReadSession` around another one; it delegates what a subclass does not override."""
+
+    __slots__ = ("_inner",)
 
     def __init__(self, inner: ReadSession) -> None:
         self._inner = inner

@@ -71,22 +71,25 @@ class Draining:
 class _Interrupted:
     """See `Draining.interrupts`. As a generator it would take 250 bytes more, for each task that waits."""
 
-    __slots__ = ("_cancel", "_scope", "_watchers")
+    __slots__ = ("_scope", "_watchers")
 
     def __init__(self, watchers: set[Callable[[], None]], deadline: float) -> None:
         self._watchers = watchers
         self._scope = trio.CancelScope(deadline=deadline)
-        self._cancel = self._scope.cancel
+
+    def __call__(self) -> None:
+        """Interrupt the block, because the drain begins."""
+        self._scope.cancel()
 
     def __enter__(self) -> trio.CancelScope:
         self._scope.__enter__()
-        self._watchers.add(self._cancel)
+        self._watchers.add(self)
         return self._scope
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
-        self._watchers.discard(self._cancel)
+        self._watchers.discard(self)
         return self._scope.__exit__(kind, error, traceback)
 
 

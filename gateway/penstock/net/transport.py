@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable
-from functools import partial
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -71,6 +71,7 @@ class Transport:
     """
 
     __slots__ = (
+        "_codec",
         "_fd",
         "_given_up",
         "_least",
@@ -93,6 +94,7 @@ class Transport:
 
     def __init__(self, stream: trio.abc.Stream, read_size: int, patience: float = math.inf, *, least: int = 1) -> None:
         self._stream = stream
+        self._codec: HttpCodec | None = None
         self._read_size = read_size
         self._patience = patience
         self._least = least
@@ -139,11 +141,15 @@ class Transport:
         """Set the codec whose bytes are transferred, so that a recording that begins in the middle of the connection
         can start from its state."""
         if self._tap is not None:
-            self._tap.place = partial(self._place, codec)
+            self._codec = codec
+            self._tap.place = self._place
 
-    def _place(self, codec: HttpCodec) -> HttpStart | None:
-        preludes = codec.preludes()
-        return None if preludes is None else HttpStart(codec.version, preludes, self.written + self.pending)
+    def _place(self) -> HttpStart | None:
+        codec = self._codec
+        preludes = None if codec is None else codec.preludes()
+        if codec is None or preludes is None:
+            return None
+        return HttpStart(codec.version, preludes, self.written + self.pending)
 
     # ---- in ------------------------------------------------------------------------------------------------------
 
@@ -218,6 +224,7 @@ class Transport:
 
     def forget(self) -> None:
         """Drop the write buffer: nothing will be written any more."""
+        self._codec = None
         self._parts.clear()
         self._waiting.value -= self.pending
         self.pending = 0
@@ -244,6 +251,21 @@ class Transport:
             self._writing = True
             self._nursery.start_soon(self._write_rest)
         self._moved()
+
+    def write_piece(self, piece: bytes) -> bool:
+        """Write a piece at once; nothing else may be pending. Return False if some of it waits for `flush`: of a socket
+        that takes no more or is broken, and over TLS."""
+        size = 0
+        if self._fd is not None:
+            with suppress(OSError):
+                size = os.write(self._fd, piece)
+        self.written += size
+        if self._tap is not None and size:
+            self._tap.sent((piece,), size)
+        if size == len(piece):
+            return True
+        self.put((memoryview(piece)[size:],))
+        return False
 
     async def _write_rest(self) -> None:
         try:

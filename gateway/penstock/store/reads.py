@@ -229,6 +229,27 @@ class StoreReadSession(ReadSession):
     """A read session. `start`: a sequence number, or an identifier in the future that records must reach. `cipher`
     decrypts the records; None if they are stored in plain text."""
 
+    __slots__ = (
+        "_bounds",
+        "_cipher",
+        "_deadline",
+        "_delivered",
+        "_depth",
+        "_ended",
+        "_fetch",
+        "_following",
+        "_least_id",
+        "_pages",
+        "_position",
+        "_read",
+        "_reads",
+        "_ready",
+        "_reserved",
+        "_stream",
+        "_until",
+        "_waits",
+    )
+
     def __init__(
         self,
         reads: StoreReads,
@@ -259,8 +280,10 @@ class StoreReadSession(ReadSession):
         self._depth = 1  # batches of the next fetch: twice as many each time, for a client that reads on
 
     def behind(self) -> bool:
-        wanted = not self._ended and self._bounds.count and self._bounds.max_bytes
-        return bool(wanted) and self._position < min(self._bounds.end, self._stream.durable.next_seq)
+        if self._position >= self._stream.durable.next_seq:  # as of most followers, at each of their heartbeats
+            return False
+        bounds = self._bounds
+        return not self._ended and self._position < bounds.end and bounds.count > 0 and bounds.max_bytes > 0
 
     def tail(self) -> StreamPosition:
         return self._stream.durable.tail

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import h11
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +40,47 @@ def test_a_response(
     codec.send(End(1, trailers))
     wanted += plain.send(h11.EndOfMessage(headers=list(trailers))) or b""
     assert out(codec) == wanted
+
+
+@given(st.binary(min_size=1, max_size=300))
+def test_a_piece_to_be_written_at_once(piece: bytes) -> None:
+    at_once, usual = [Http1Connection(Role.SERVER, HttpLimits(max_short=0)) for _ in range(2)]
+    for codec in (at_once, usual):
+        codec.receive(REQUEST)
+        assert isinstance(codec.next_event(), RequestHead)
+        assert codec.framed(1, piece) is None, "before the head"
+        codec.send(ResponseHead(1, 200, []))
+        assert codec.framed(1, piece) is None, "the head has to be written first"
+        out(codec)
+    usual.send(Body(1, [piece]))
+    assert at_once.framed(2, piece) is None
+    assert at_once.framed(1, piece) == out(usual)
+    for codec in (at_once, usual):
+        codec.send(End(1))
+    assert at_once.framed(1, piece) is None
+    assert out(at_once) == out(usual)
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "headers"),
+    [
+        (REQUEST, 200, [("content-length", "9")]),
+        (REQUEST.replace(b"1.1", b"1.0"), 200, []),
+        (REQUEST.replace(b"GET", b"HEAD"), 200, []),
+        (REQUEST, 204, []),
+    ],
+    ids=["measured", "1.0", "HEAD", "204"],
+)
+@pytest.mark.parametrize("max_short", [0, 1000])
+def test_what_has_no_chunks_is_sent_in_the_usual_way(
+    request_: bytes, status: int, headers: list[tuple[str, str]], max_short: int
+) -> None:
+    codec = Http1Connection(Role.SERVER, HttpLimits(max_short=max_short))
+    codec.receive(request_)
+    codec.next_event()
+    codec.send(ResponseHead(1, status, headers))
+    out(codec)
+    assert codec.framed(1, b"piece") is None
 
 
 @given(PIECES)

@@ -1,5 +1,6 @@
 """HTTP/2: frames as a client may send them, flow control, and what a server must survive."""
 
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -48,6 +49,7 @@ from penstock_codecs.http import (
     Reset,
     ResponseHead,
 )
+from penstock_codecs.limits import KIB
 
 CONVERSATION = wire(
     headers(1, GET, "END_STREAM"),
@@ -371,3 +373,22 @@ def test_nothing_is_read_until_it_is_pulled() -> None:
 def test_limits_that_http2_cannot_express_are_refused(limits: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(limits))):
         HttpLimits(**limits)
+
+
+def test_a_connection_takes_little_memory() -> None:
+    """Empty deques of h2, hpack and ours took 14 KiB of each."""
+
+    def answered() -> Http2Connection:
+        codec = started(headers(1, GET, "END_STREAM"))
+        codec.send(ResponseHead(1, 200, [("content-type", "text/plain")]))
+        said(codec)
+        return codec
+
+    kept = [answered()]
+    tracemalloc.start()
+    try:
+        kept += [answered() for _ in range(20)]
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken / 20 < 9 * KIB

@@ -64,6 +64,32 @@ def test_a_small_answer_is_one_data_frame() -> None:
     assert "END_STREAM" in data.flags
 
 
+def test_a_piece_to_be_written_at_once_takes_its_window() -> None:
+    codec = started(headers(1, GET, "END_STREAM"))
+    assert codec.framed(1, b"ping") is None, "before the head"
+    answer(codec, 1)
+    assert codec.framed(1, b"ping") is None, "the head has to be written first"
+    said(codec)
+    window, given = codec.window(1), codec.given
+    assert body_of(parse(codec.framed(1, b"ping") or b""), 1) == b"ping"
+    assert (codec.window(1), codec.given) == (window - 4, given + 4)
+    assert codec.framed(3, b"ping") is None
+    assert codec.framed(1, bytes(16385)) is None
+    codec.send(Body(1, [bytes(window - 7)]))
+    said(codec)
+    assert codec.framed(1, b"ping") is None, "3 bytes of window are left"
+    assert codec.window(1) == 3
+    codec.send(Body(1, [b"more"]))
+    said(codec)
+    codec.receive(WindowUpdateFrame(0, 100).serialize() + WindowUpdateFrame(1, 100).serialize())
+    pull(codec)
+    assert codec.framed(1, b"ping") is None, "a byte that was sent before still waits"
+    said(codec)
+    assert codec.framed(1, b"ping")
+    codec.send(End(1))
+    assert codec.framed(1, b"ping") is None
+
+
 def test_large_bodies_wait_for_window_and_are_split_by_frame_size() -> None:
     codec = started(headers(1, GET, "END_STREAM"))
     body = bytes(range(256)) * 1000

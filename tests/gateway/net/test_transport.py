@@ -70,6 +70,37 @@ async def test_what_is_said_before_the_beginning_is_written_then(
     assert await peer.recv(10) == b"early"
 
 
+async def test_a_piece_is_written_at_once_and_its_rest_by_a_task(
+    sockets: tuple[trio.socket.SocketType, trio.SocketStream],
+) -> None:
+    peer, stream = sockets
+    transport = Transport(stream, 64 * KIB)
+    async with trio.open_nursery() as nursery:
+        transport.begin(nursery)
+        assert transport.write_piece(b"small")
+        assert (transport.written, transport.pending) == (5, 0)
+        assert not transport.write_piece(LARGE)
+        assert transport.pending and transport.written + transport.pending == 5 + len(LARGE)
+        assert not nursery.child_tasks
+        transport.flush()
+        await taken(peer, 5 + len(LARGE))
+    assert not transport.pending
+
+
+async def test_a_piece_for_a_lost_peer_waits_for_a_flush_which_reports_it(
+    sockets: tuple[trio.socket.SocketType, trio.SocketStream],
+) -> None:
+    peer, stream = sockets
+    transport = Transport(stream, 64 * KIB)
+    lost: list[Exception] = []
+    peer.close()
+    async with trio.open_nursery() as nursery:
+        transport.begin(nursery, lost=lost.append)
+        assert not transport.write_piece(b"small") and not lost
+        transport.flush()
+    assert [type(error) for error in lost] == [trio.BrokenResourceError]
+
+
 @pytest.mark.parametrize(("each_second", "slow"), [(128 * KIB, False), (20 * KIB, True)])
 async def test_a_peer_must_take_the_least_part_in_time(
     autojump_clock: trio.testing.MockClock, each_second: int, slow: bool

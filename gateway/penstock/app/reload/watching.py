@@ -8,9 +8,9 @@ from typing import Final
 
 import trio
 
-__all__ = ["watch_file"]
+__all__ = ["ASIDE_SECONDS", "watch_file"]
 
-ASIDE_SECONDS: Final = 1.0
+ASIDE_SECONDS: Final = 5.0
 """While watching is off, the interval of checks whether it is on again."""
 
 _Seen = tuple[int, int, int] | None

@@ -88,8 +88,8 @@ class Exchange(Protocol):
         """Send more of a streamed body. Returns when the pieces need not be kept: it waits for a slow client (bounded
         memory)."""
 
-    def send_now(self, encode: Callable[[], Sequence[Buffer]]) -> bool:
-        """Send what `encode` returns, a few bytes, without waiting. Returns False, and does not call it, if that is
+    def send_now(self, piece: bytes) -> bool:
+        """Send a small piece of a streamed body without waiting. Returns False, and sends nothing, if that is
         impossible: the client is slow, or has gone. May be called by any task while none of the handler's sends."""
 
     async def written(self) -> None:

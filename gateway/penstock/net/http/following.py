@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import random
-from collections.abc import Awaitable, Callable, Iterator
-from heapq import heappop, heappush
+from collections.abc import Callable, Iterator, Sequence
+from random import random
 from time import perf_counter
 from typing import Final, Protocol
 
@@ -14,83 +12,75 @@ import trio
 from penstock.core.back import Following, ReadSession
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock_codecs.failures import OperationFailed
+from penstock_codecs.http import Buffer
 from penstock_codecs.model import RecordBatch, StreamPosition
 
-__all__ = ["FollowingSession", "Heartbeats", "SendsWithinRoom"]
+__all__ = ["FollowedExchange", "FollowingSession", "Heartbeats"]
 
 _GATHER_SECONDS: Final = 0.001
 """Time after which no further batch is sent together with those before it."""
-_TOGETHER_SECONDS: Final = 0.2
-"""Time in which heartbeats that are due are sent together, in one pass of the scheduler."""
-
-
-class _Beat:
-    """The next heartbeat of a follower. `send` sends it; None while the follower does not wait."""
-
-    __slots__ = ("due", "queued", "send", "within")
-
-    def __init__(self, within: tuple[float, float]) -> None:
-        self.send: Callable[[], None] | None = None
-        self.within = within
-        self.due = math.inf
-        self.queued = False
+_SENDS_PER_CHECKPOINT: Final = 100
+"""Heartbeats between checkpoints: they take 2 to 5 ms."""
+_ROUND_SECONDS: Final = 0.5
+"""Heartbeats that are due in the same half second are sent together: what one uses is at hand for the next."""
 
 
 class Heartbeats:
     """Sends the heartbeats of all followers of a front, in one system task while there are any.
 
-    To wake the task of a follower for each of them took ten times the processor time.
+    To wake the task of a follower for each of them took ten times the processor time. `seconds`: the range of the
+    random time after which a heartbeat is due. It is random so that a thousand followers do not send theirs together.
     """
 
-    def __init__(self) -> None:
-        self._queue: list[tuple[float, int, _Beat]] = []
-        self._number = 0  # orders heartbeats that are due at the same time
-        self._least = math.inf  # the shortest time after which any heartbeat is due
+    def __init__(self, seconds: tuple[float, float]) -> None:
+        self._least, most = seconds
+        self._range = max(0.0, most - self._least - _ROUND_SECONDS)
+        self._rounds: dict[int, list[FollowingSession]] = {}  # each begins at its number times _ROUND_SECONDS
         self._running = False
 
-    def expect(self, beat: _Beat, send: Callable[[], None]) -> None:
-        """Call `send` after a random time, and again, until `beat.send` is None. The time is random so that a thousand
-        followers do not send theirs together."""
-        beat.send = send
-        least, most = beat.within
-        beat.due = trio.current_time() + random.uniform(least, max(least, most - _TOGETHER_SECONDS))
-        if not beat.queued:
-            self._least = min(self._least, beat.within[0])
-            self._put(beat)
+    def expect(self, follower: FollowingSession) -> None:
+        """Call `beat` of the follower after a random time, and again, while it `waits`."""
+        self._set_due(follower, trio.current_time())
+        if not follower.queued:
+            self._put(follower)
             if not self._running:
                 self._running = True
                 trio.lowlevel.spawn_system_task(self._run)
 
-    def _put(self, beat: _Beat) -> None:
-        beat.queued = True
-        self._number += 1
-        heappush(self._queue, (beat.due, self._number, beat))
+    def _set_due(self, follower: FollowingSession, now: float) -> None:
+        follower.due = int((now + self._least + random() * self._range) / _ROUND_SECONDS) + 1
+
+    def _put(self, follower: FollowingSession) -> None:
+        follower.queued = True
+        self._rounds.setdefault(follower.due, []).append(follower)
 
     async def _run(self) -> None:
         try:
-            while self._queue:
-                # What is put into the queue meanwhile is not due before this task wakes.
-                pause = min(self._queue[0][0] - trio.current_time(), self._least)
-                await trio.sleep(max(pause, min(max(self._least, 0.01), _TOGETHER_SECONDS)))
-                self._send_due(trio.current_time())
+            while self._rounds:
+                # What is put into a round meanwhile is not due before this task wakes.
+                await trio.sleep_until(
+                    min(min(self._rounds) * _ROUND_SECONDS, trio.current_time() + max(self._least, _ROUND_SECONDS))
+                )
+                now = trio.current_time()
+                for number in [number for number in self._rounds if number * _ROUND_SECONDS <= now]:
+                    await self._send(number, now)
         finally:
             self._running = False
 
-    def _send_due(self, now: float) -> None:
-        while self._queue and self._queue[0][0] <= now:
-            _, _, beat = heappop(self._queue)
-            beat.queued = False
-            if beat.send is None:
-                continue
-            if beat.due > now:  # a record came meanwhile
-                self._put(beat)
-            else:
-                self.expect(beat, beat.send)
-                beat.send()
+    async def _send(self, number: int, now: float) -> None:
+        for count, follower in enumerate(self._rounds.pop(number), 1):
+            if count % _SENDS_PER_CHECKPOINT == 0:
+                await trio.lowlevel.checkpoint()
+            follower.queued = False
+            if follower.waits:
+                if follower.due == number:
+                    self._set_due(follower, now)
+                    follower.beat()
+                self._put(follower)  # in a later round, also where a record came meanwhile
 
 
-class SendsWithinRoom(Protocol):
-    """The part of an `Exchange` that a follower needs."""
+class FollowedExchange(Protocol):
+    """The part of an `Exchange` that a follower needs; see there."""
 
     async def room(self, keep: bool = True) -> None:
         """See `Exchange.room`."""
@@ -98,13 +88,19 @@ class SendsWithinRoom(Protocol):
     def spare(self) -> int:
         """See `Exchange.spare`."""
 
+    async def send(self, pieces: Sequence[Buffer]) -> None:
+        """See `Exchange.send`."""
+
+    def send_now(self, piece: bytes) -> bool:
+        """See `Exchange.send_now`."""
+
 
 class FollowingSession:
     """Read session with heartbeats.
 
-    A heartbeat is due as soon as the read begins to follow, and after a random time in `heartbeat_seconds` without
-    records (S2 fact sheet, 2.4). `send_now` sends it while this session waits; it returns False if that cannot be done
-    without waiting, and then `next` returns the tail.
+    A heartbeat is due as soon as the read begins to follow, and after a random time without records (S2 fact sheet,
+    2.4). The task of `heartbeats` sends it while this session waits; if that cannot be done without waiting, `next`
+    returns the tail. `encode` returns what is sent for a batch, or for the tail as a heartbeat.
 
     A heartbeat promises that all records before its tail have been delivered: clients that reconnect begin there. So
     none is sent while the read is behind, or before the back has reported its position.
@@ -114,37 +110,39 @@ class FollowingSession:
     """
 
     __slots__ = (
-        "_beat",
         "_begun",
-        "_context",
         "_draining",
+        "_encode",
+        "_exchange",
         "_heartbeats",
-        "_room",
-        "_send_now",
+        "_scope",
         "_session",
-        "_spare",
-        "_waiting",
+        "due",
+        "queued",
+        "waits",
     )
 
     def __init__(
         self,
         session: ReadSession,
-        exchange: SendsWithinRoom,
-        send_now: Callable[[StreamPosition], bool],
+        exchange: FollowedExchange,
+        encode: Callable[[RecordBatch | StreamPosition], list[bytes]],
         heartbeats: Heartbeats,
-        heartbeat_seconds: tuple[float, float],
         draining: Draining,
     ) -> None:
         self._session = session
-        self._room, self._spare = exchange.room, exchange.spare
-        self._send_now = send_now
+        self._exchange = exchange
+        self._encode = encode
         self._heartbeats = heartbeats
-        self._beat = _Beat(heartbeat_seconds)
-        # The task of the heartbeats has nothing of this request's; it runs while this task waits.
-        self._context = trio.lowlevel.current_task().context
         self._draining = draining
         self._begun = False
-        self._waiting = trio.CancelScope()
+        self._scope: trio.CancelScope
+        self.due = 0
+        """The round of `heartbeats` in which the next one is due."""
+        self.queued = False
+        """True while it is in a round."""
+        self.waits = False
+        """True while the session waits, and has begun to follow."""
 
     async def next(self) -> RecordBatch | StreamPosition | None:
         """Return the next batch, a tail if a heartbeat is to be sent, or None at the end.
@@ -153,37 +151,34 @@ class FollowingSession:
         """
         while not self._draining.over:
             behind = self._session.behind()
-            await self._room(behind)
+            await self._exchange.room(behind)
             if not behind and self._session.behind():  # records came while it waited
-                await self._room(True)
-            with self._draining.interrupts() as self._waiting:
+                await self._exchange.room(True)
+            with self._draining.interrupts() as self._scope:
                 if self._begun:
-                    self._heartbeats.expect(self._beat, self._on_due)
+                    self.waits = True
+                    self._heartbeats.expect(self)
                 try:
                     event = await self._session.next()
                 finally:
-                    self._beat.send = None
-            if not self._waiting.cancelled_caught:
+                    self.waits = False
+            if not self._scope.cancelled_caught:
                 self._begun = True
                 return event.tail if isinstance(event, Following) else event
             if self._begun and not self._session.behind():
                 return self._session.tail()
         raise OperationFailed(SHUTTING_DOWN)
 
-    async def deliver(
-        self,
-        send: Callable[[list[bytes]], Awaitable[None]],
-        encode: Callable[[RecordBatch | StreamPosition], list[bytes]],
-    ) -> None:
-        """Send all that `next` returns, encoded, until its end, and with a batch those that are in memory. Raises as
-        `next`, and OperationFailed for a damaged batch, once all before it is sent."""
+    async def deliver(self) -> None:
+        """Send all that `next` returns, until its end, and with a batch those that are in memory. Raises as `next`, and
+        OperationFailed for a damaged batch, once all before it is sent."""
         while (event := await self.next()) is not None:
-            pieces = encode(event)
+            pieces = self._encode(event)
             try:
                 for batch in self.more(event):
-                    pieces += encode(batch)
+                    pieces += self._encode(batch)
             finally:
-                await send(pieces)
+                await self._exchange.send(pieces)
             del event, pieces  # not to be kept while waiting for the next
 
     def more(self, first: RecordBatch | StreamPosition) -> Iterator[RecordBatch]:
@@ -193,19 +188,18 @@ class FollowingSession:
         a time: other tasks wait meanwhile.
         """
         if isinstance(first, RecordBatch):
-            room = self._spare()
+            room = self._exchange.spare()
             until = perf_counter() + _GATHER_SECONDS
             while room > 0 and perf_counter() < until and (batch := self._session.ready()) is not None:
                 room -= batch.metered
                 yield batch
 
-    def _on_due(self) -> None:
-        self._context.run(self._send_heartbeat)
-
-    def _send_heartbeat(self) -> None:
+    def beat(self) -> None:
+        """Send a heartbeat, in the task of all. If that is impossible the follower's own task does."""
+        session = self._session
         try:
-            done = self._session.behind() or self._send_now(self._session.tail())
+            done = session.behind() or self._exchange.send_now(b"".join(self._encode(session.tail())))
         except Exception:  # the follower's own task will meet it, and ends nothing but itself
             done = False
         if not done:
-            self._waiting.cancel()
+            self._scope.cancel()

@@ -30,6 +30,8 @@ __all__ = ["CERTIFICATES", "POLL_SECONDS", "Certificates", "Expiry", "Outcome", 
 log = structlog.get_logger()
 
 POLL_SECONDS: Final = 0.5
+_NONE_SECONDS: Final = 5.0
+"""While there are no files, the interval of checks whether there are any."""
 """Seconds between polls: a stat of each file, about 2 us, in a thread. A change counts when two polls in a row have
 found the same, so that a certificate and its key that are written one after the other are loaded together."""
 _REMIND_SECONDS: Final = 86_400.0
@@ -150,7 +152,7 @@ class Certificates:
             if trio.current_time() >= reminded + _REMIND_SECONDS:
                 reminded = trio.current_time()
                 self._remind(self.expiries())
-            await trio.sleep(POLL_SECONDS)
+            await trio.sleep(POLL_SECONDS if self._known else _NONE_SECONDS)
             if some := self._all:
                 self._log_outcomes(
                     await trio.to_thread.run_sync(lambda: [found for one in some if (found := one.look())])

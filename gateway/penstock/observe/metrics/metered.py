@@ -87,6 +87,8 @@ def _count_bytes(meter: Meter, read: ReadBytes, result: object, seconds: float) 
 class _Entered(AbstractAsyncContextManager[S]):
     """A session while its block runs: counted as open; a failure to begin counts as an error."""
 
+    __slots__ = ("_began", "_entering", "_flow", "_meter", "_span")
+
     def __init__(self, entering: AbstractAsyncContextManager[Any], meter: Meter, flow: FlowMeters) -> None:
         self._entering = entering
         self._meter = meter
@@ -175,6 +177,8 @@ class _EnteredAppends(_Entered[AppendSession]):
 
 
 class _Reads(ReadSessionWrapper):
+    __slots__ = ("_began", "_flow", "_meter", "behind", "tail")
+
     def __init__(self, inner: ReadSession, meter: Meter, began: float) -> None:
         super().__init__(inner)
         self._meter = meter
@@ -203,6 +207,8 @@ class _Reads(ReadSessionWrapper):
 
 
 class _EnteredReads(_Entered[ReadSession]):
+    __slots__ = ()
+
     def _session(self, inner: ReadSession) -> ReadSession:
         return _Reads(inner, self._meter, self._began)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.net.cutting import cut_connection, silence
@@ -67,7 +67,7 @@ class _FaultyExchange:
         """Return 0: each batch is a message of its own, with faults of its own."""
         return 0
 
-    def send_now(self, encode: Callable[[], Sequence[Buffer]]) -> bool:  # noqa: ARG002 - the interface has it
+    def send_now(self, piece: bytes) -> bool:  # noqa: ARG002 - the interface has it
         """Return False: a fault may delay or drop what is sent, so it must go through `send`."""
         return False
 

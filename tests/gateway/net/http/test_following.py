@@ -2,6 +2,7 @@
 
 import itertools
 from collections import deque
+from collections.abc import Sequence
 
 import pytest
 import trio
@@ -10,8 +11,9 @@ from trio.testing import MockClock
 from penstock.core.back import Following, ReadSession
 from penstock.net.draining import Draining
 from penstock.net.http import following as following_module
-from penstock.net.http.following import FollowingSession, Heartbeats, SendsWithinRoom
+from penstock.net.http.following import FollowedExchange, FollowingSession, Heartbeats
 from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.http import Buffer
 from penstock_codecs.model import Columns, RecordBatch, StreamPosition
 
 BATCH = RecordBatch(Columns([0], [5], [b"x"]))
@@ -38,10 +40,12 @@ class ScriptedRead(ReadSession):
 
 
 class Room:
-    """The room of an exchange that is never full."""
+    """An exchange with room at any time. Its heartbeats and their times go to `sent`; if `slow` it takes none."""
 
-    def __init__(self, spare: int = 0) -> None:
+    def __init__(self, spare: int = 0, *, slow: bool = False) -> None:
         self.left = spare
+        self.slow = slow
+        self.sent: list[tuple[float, bytes]] = []
 
     async def room(self, keep: bool = True) -> None:
         return
@@ -49,24 +53,27 @@ class Room:
     def spare(self) -> int:
         return self.left
 
+    async def send(self, pieces: Sequence[Buffer]) -> None:
+        raise AssertionError("the tests call `next`")
+
+    def send_now(self, piece: bytes) -> bool:
+        if not self.slow:
+            self.sent.append((trio.current_time(), piece))
+        return not self.slow
+
+
+def encoded(event: RecordBatch | StreamPosition) -> list[bytes]:
+    return [str(event.seq_num).encode() if isinstance(event, StreamPosition) else b"batch"]
+
 
 def following(
     read: ReadSession,
     draining: Draining | None = None,
-    room: SendsWithinRoom | None = None,
-    sent: list[tuple[float, StreamPosition]] | None = None,
-    slow: bool = False,
+    room: FollowedExchange | None = None,
     heartbeats: Heartbeats | None = None,
 ) -> FollowingSession:
-    """Return a follower whose heartbeats and their times go to `sent`; with `slow`, its client takes none."""
-
-    def send_now(tail: StreamPosition) -> bool:
-        if sent is not None and not slow:
-            sent.append((trio.current_time(), tail))
-        return not slow
-
-    beats = heartbeats or Heartbeats()
-    return FollowingSession(read, room or Room(), send_now, beats, (5.0, 15.0), draining or Draining(3.0))
+    beats = heartbeats or Heartbeats((5.0, 15.0))
+    return FollowingSession(read, room or Room(), encoded, beats, draining or Draining(3.0))
 
 
 def follower(*script: RecordBatch | Following | None, draining: Draining | None = None) -> FollowingSession:
@@ -99,20 +106,20 @@ def assert_spread(times: list[float]) -> None:
 
 
 async def test_heartbeats_come_every_5_to_15_seconds(autojump_clock: MockClock) -> None:
-    sent: list[tuple[float, StreamPosition]] = []
-    read = following(ScriptedRead(Following(TAIL)), sent=sent)
+    room = Room()
+    read = following(ScriptedRead(Following(TAIL)), room=room)
     assert await read.next() == TAIL
     with trio.move_on_at(500):
         await read.next()
-    assert len(sent) >= 33 and {tail for _, tail in sent} == {TAIL}
-    assert_spread([0.0, *(at for at, _ in sent)])
+    assert len(room.sent) >= 33 and {piece for _, piece in room.sent} == {b"1"}
+    assert_spread([0.0, *(at for at, _ in room.sent)])
     with trio.move_on_at(600):  # nothing waits now
         await trio.sleep_forever()
-    assert sent[-1][0] <= 500
+    assert room.sent[-1][0] <= 500
 
 
 async def test_a_slow_client_s_heartbeats_are_left_to_its_own_task(autojump_clock: MockClock) -> None:
-    read = following(ScriptedRead(Following(TAIL)), slow=True)
+    read = following(ScriptedRead(Following(TAIL)), room=Room(slow=True))
     assert await read.next() == TAIL
     times = [0.0]
     for _ in range(50):
@@ -122,10 +129,11 @@ async def test_a_slow_client_s_heartbeats_are_left_to_its_own_task(autojump_cloc
 
 
 async def test_a_heartbeat_that_fails_is_left_to_the_follower_s_task(autojump_clock: MockClock) -> None:
-    def fails(tail: StreamPosition) -> bool:
-        raise RuntimeError("cannot be encoded")
+    class Fails(Room):
+        def send_now(self, piece: bytes) -> bool:
+            raise RuntimeError("cannot be sent")
 
-    read = FollowingSession(ScriptedRead(Following(TAIL)), Room(), fails, Heartbeats(), (5.0, 15.0), Draining(3.0))
+    read = following(ScriptedRead(Following(TAIL)), room=Fails())
     assert [await read.next() for _ in range(3)] == [TAIL] * 3
 
 
@@ -172,21 +180,21 @@ class TimedRead(ScriptedRead):
 
 
 async def test_records_put_a_heartbeat_off(autojump_clock: MockClock) -> None:
-    sent: list[tuple[float, StreamPosition]] = []
-    read = following(TimedRead(Following(TAIL), *[BATCH] * 5), sent=sent)
+    room = Room()
+    read = following(TimedRead(Following(TAIL), *[BATCH] * 5), room=room)
     assert [await read.next() for _ in range(6)] == [TAIL, *[BATCH] * 5]
-    assert trio.current_time() == 20 and not sent
+    assert trio.current_time() == 20 and not room.sent
     with trio.move_on_at(36):
         await read.next()
-    assert sent and 25 <= sent[0][0] <= 35
+    assert room.sent and 25 <= room.sent[0][0] <= 35
 
 
 async def test_many_followers_share_a_task(autojump_clock: MockClock) -> None:
-    heartbeats = Heartbeats()
-    sent: list[list[tuple[float, StreamPosition]]] = [[] for _ in range(50)]
+    heartbeats = Heartbeats((5.0, 15.0))
+    rooms = [Room() for _ in range(50)]
 
     async def follow(number: int) -> None:
-        read = following(ScriptedRead(Following(TAIL)), sent=sent[number], heartbeats=heartbeats)
+        read = following(ScriptedRead(Following(TAIL)), room=rooms[number], heartbeats=heartbeats)
         assert await read.next() == TAIL
         with trio.move_on_at(10 * (number + 1)):
             await read.next()
@@ -194,14 +202,41 @@ async def test_many_followers_share_a_task(autojump_clock: MockClock) -> None:
     async with trio.open_nursery() as nursery:
         for number in range(50):
             nursery.start_soon(follow, number)
-    assert all(times and times[-1][0] <= 10 * (number + 1) for number, times in enumerate(sent) if number > 1)
-    for times in sent[20:]:
-        assert_spread([0.0, *(at for at, _ in times)])
+    ends = [(room.sent[-1][0], 10 * (number + 1)) for number, room in enumerate(rooms) if number > 1]
+    assert all(last <= end for last, end in ends)
+    for room in rooms[20:]:
+        assert_spread([0.0, *(at for at, _ in room.sent)])
 
 
 async def begin_after_a_second(draining: Draining) -> None:
     await trio.sleep(1)
     draining.begin()
+
+
+async def test_others_have_their_turn_between_heartbeats_of_one_round(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following_module, "_SENDS_PER_CHECKPOINT", 2)
+    heartbeats, begun = Heartbeats((5.0, 5.0)), trio.Event()
+
+    class Noted(Room):
+        def send_now(self, piece: bytes) -> bool:
+            begun.set()
+            return super().send_now(piece)
+
+    rooms = [Noted() for _ in range(6)]
+
+    async def follow(room: Room) -> None:
+        read = following(ScriptedRead(Following(TAIL)), room=room, heartbeats=heartbeats)
+        assert await read.next() == TAIL
+        await read.next()
+
+    async with trio.open_nursery() as nursery:
+        for room in rooms:
+            nursery.start_soon(follow, room)
+        await begun.wait()
+        assert 0 < sum(len(room.sent) for room in rooms) < 6
+        nursery.cancel_scope.cancel()
 
 
 class SlowRead(ScriptedRead):

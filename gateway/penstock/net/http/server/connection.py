@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from email.utils import formatdate
 from functools import partial
 from time import perf_counter
@@ -161,7 +161,7 @@ class HttpExchange:
         _answered(status)
         if status < 300:  # full duplex: the body is wanted, and 100 Continue cannot follow the head
             self._let_continue()
-        self._connection.send_events(ResponseHead(self.stream_id, status, self._fields(headers)))
+        self._connection.send_events(ResponseHead(self.stream_id, status, tuple(self._fields(headers))))
         self.started = True
         await trio.lowlevel.checkpoint_if_cancelled()
 
@@ -176,12 +176,9 @@ class HttpExchange:
             await trio.lowlevel.checkpoint()
         await self._connection.wait_sent(self.stream_id)
 
-    def send_now(self, encode: Callable[[], Sequence[Buffer]]) -> bool:
-        """Send a few bytes without waiting; see `Exchange`."""
-        if self.scope.cancel_called or self._connection.has_unsent(self.stream_id):
-            return False
-        self._connection.send_events(Body(self.stream_id, encode()))
-        return True
+    def send_now(self, piece: bytes) -> bool:
+        """Send a small piece without waiting; see `Exchange`."""
+        return not self.scope.cancel_called and self._connection.send_now(self.stream_id, piece)
 
     async def written(self) -> None:
         """Wait until the kernel has taken all that was sent."""
@@ -459,6 +456,18 @@ class HttpServerConnection:
         for event in events:
             self._codec.send(event)
         self.flush()
+
+    def send_now(self, stream_id: int, piece: bytes) -> bool:
+        """Send a small piece of one exchange's body if nothing else waits for the client; see `Exchange.send_now`. It
+        may be called from a task of another connection."""
+        if self._lost or self._transport.pending:
+            return False
+        framed = self._codec.framed(stream_id, piece)
+        if framed is None:
+            return False
+        if not self._transport.write_piece(framed):
+            self._task.context.run(self.flush)
+        return True
 
     def flush(self) -> None:
         """Write output as far as possible without waiting; another task writes the rest."""

@@ -45,7 +45,7 @@ class LiveReads:
         self._settings = settings
         self._draining = draining
         self._clock = clock
-        self._heartbeats = Heartbeats()
+        self._heartbeats = Heartbeats(settings.heartbeat_seconds)
 
     async def follow(self, stream: KnownStream, request: ReadRequest, exchange: Exchange, common: HeaderList) -> None:
         """ReadAnswer with events, until the stream is closed or the time of an event stream is over: the client then
@@ -69,14 +69,7 @@ class LiveReads:
 
     def following(self, session: ReadSession, follower: _Follower) -> FollowingSession:
         """Return the session with heartbeats, which repeat the follower's position."""
-        return FollowingSession(
-            session,
-            follower.exchange,
-            lambda _tail: follower.exchange.send_now(follower.position),
-            self._heartbeats,
-            self._settings.heartbeat_seconds,
-            self._draining,
-        )
+        return FollowingSession(session, follower.exchange, follower.heartbeat, self._heartbeats, self._draining)
 
     async def look(self, stream: KnownStream) -> KnownStream:
         """Return the stream as it is now."""
@@ -158,6 +151,10 @@ class _Follower:
     def position(self) -> list[bytes]:
         """Return the event that says that the reader is up to date."""
         self._announced = self._next_seq
+        return self._control(up_to_date=True)
+
+    def heartbeat(self, _tail: RecordBatch | StreamPosition) -> list[bytes]:
+        """Return the event of `position` once more."""
         return self._control(up_to_date=True)
 
     def _control(self, *, up_to_date: bool) -> list[bytes]:

@@ -42,6 +42,8 @@ class UnsupportedCoding(Exception):
 class S2Call:
     """One request: its parameters, and the ways to answer it."""
 
+    __slots__ = ("exchange", "path_parameters", "request", "settings", "trusted")
+
     def __init__(self, exchange: Exchange, path_parameters: Mapping[str, str], settings: S2Settings) -> None:
         self.exchange = exchange
         self.request: Request = exchange.request

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -44,16 +45,10 @@ class EventStreams:
         async with self._back.read_session(read) as session:
             if not await call.start(_MEDIA_TYPE):
                 return
-            follower = FollowingSession(
-                session,
-                call.exchange,
-                lambda tail: call.exchange.send_now(lambda: _encoded(codec, tail)),
-                self._heartbeats,
-                call.settings.heartbeat_seconds,
-                self._draining,
-            )
+            encode = partial(_encoded, codec)
+            follower = FollowingSession(session, call.exchange, encode, self._heartbeats, self._draining)
             try:
-                await follower.deliver(call.exchange.send, lambda event: _encoded(codec, event))
+                await follower.deliver()
                 await call.exchange.send(codec.send(Done()))
             except OperationFailed as error:
                 # Also for a drain: an EventSource reconnects in any case, but S2's TypeScript client takes an answer

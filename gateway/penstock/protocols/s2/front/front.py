@@ -33,7 +33,7 @@ class S2Front:
         self._settings = settings
         self._draining = Draining(settings.drain_grace_seconds)
         self._records = RecordEndpoints(back, self._draining)
-        heartbeats = Heartbeats()
+        heartbeats = Heartbeats(settings.heartbeat_seconds)
         self._sessions = S2SSessions(back, self._draining, heartbeats)
         self._events = EventStreams(back, self._draining, heartbeats)
         self._admission = RequestAdmission(settings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import trio
 
 from penstock.core.back import AppendSession, Back
@@ -46,24 +48,14 @@ class S2SSessions:
         async with self._back.read_session(read) as session:
             if not await call.start(_MEDIA_TYPE):
                 return
-            follower = FollowingSession(
-                session,
-                call.exchange,
-                lambda tail: call.exchange.send_now(lambda: self._encoded(codec, tail)),
-                self._heartbeats,
-                call.settings.heartbeat_seconds,
-                self._draining,
-            )
+            encode = partial(_encoded, codec, self._draining)
+            follower = FollowingSession(session, call.exchange, encode, self._heartbeats, self._draining)
             try:
-                await follower.deliver(call.exchange.send, lambda event: self._encoded(codec, event))
+                await follower.deliver()
             except OperationFailed as error:
                 count_error(error.failure.code)
                 await call.exchange.send(codec.send(error.failure))
             await call.exchange.finish()
-
-    def _encoded(self, codec: ReadServer, event: RecordBatch | StreamPosition) -> list[bytes]:
-        codec.reconnect_advised = self._draining.begun
-        return codec.send(event)
 
     async def append(self, call: S2Call) -> None:
         """Run an append session: inputs are applied as they arrive, acknowledgements are sent in order."""
@@ -103,6 +95,11 @@ class S2SSessions:
     async def _stop_when_drained(self, intake: _Intake) -> None:
         await self._draining.wait_over()
         intake.stop(SHUTTING_DOWN)
+
+
+def _encoded(codec: ReadServer, draining: Draining, event: RecordBatch | StreamPosition) -> list[bytes]:
+    codec.reconnect_advised = draining.begun
+    return codec.send(event)
 
 
 class _Intake:
