@@ -30,6 +30,7 @@ from penstock.observe.metrics.families import (
     STORE_COMMITS,
     STORE_SYNC_SECONDS,
 )
+from penstock.store.commit_thread import CommitThread
 from penstock.store.payload_files import PayloadFiles
 from penstock.store.schema import TOUCH
 from penstock.store.wal import is_failed_sync
@@ -181,7 +182,7 @@ class Committer:
         self._pending: list[Change] = []
         self._group: list[Change] = []
         self._wake = trio.Event()
-        self._thread = trio.CapacityLimiter(1)  # one function at a time uses the connection
+        self._thread = CommitThread()
         self._closed = False
 
     def add(self, change: Change) -> None:
@@ -251,8 +252,8 @@ class Committer:
             pending = len(self._pending)
 
     async def between_commits(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `function(connection)` in a thread between two transactions, and return its result."""
-        return await trio.to_thread.run_sync(function, self._db, limiter=self._thread)
+        """Run `function(connection)` in the thread between two transactions, and return its result."""
+        return await self._thread.run(partial(function, self._db))
 
     def go_on(self) -> None:
         """Make a waiting committer call `must_wait` again."""
@@ -277,6 +278,10 @@ class Committer:
             await self.commit_group()
         self._closed = True
 
+    def end_thread(self) -> None:
+        """End the thread that commits, once the store is closed."""
+        self._thread.end()
+
     async def commit_group(self) -> None:
         """Commit pending changes, up to the bounds of a group, in one transaction."""
         while self.must_wait():
@@ -287,9 +292,7 @@ class Committer:
         statements = [statement for change in group for statement in change.statements]
         if statements:
             began = perf_counter()
-            run = partial(_execute, self._db, self._files, statements)
-            with trio.CancelScope(shield=True):
-                outcome = await trio.to_thread.run_sync(run, limiter=self._thread)
+            outcome = await self._thread.run(partial(_execute, self._db, self._files, statements))
             if isinstance(outcome, Exception) or self._failed is not None:
                 self._undo(outcome)
                 return

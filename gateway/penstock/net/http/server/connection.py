@@ -144,7 +144,7 @@ class HttpExchange:
         _answered(status)
         fields = self._fields(headers)
         measured = trailers is None and status not in (204, 304) and status >= 200
-        if measured and not any(name == "content-length" for name, _ in fields):
+        if measured and "content-length" not in dict(fields):
             fields.append(("content-length", str(len(body))))
         parts = [] if body_forbidden(self.request.method, status) or not body else [body]
         if trailers:
@@ -225,6 +225,7 @@ class HttpServerConnection:
     __slots__ = (
         "_broken",
         "_codec",
+        "_complete",
         "_draining",
         "_due",
         "_ended",
@@ -273,6 +274,7 @@ class HttpServerConnection:
         self._peer_ended = self._ended = False
         self._idle = False
         self._head_begun = False
+        self._complete = False  # the last read ended a request of HTTP/1.1: the client waits for the answer
         self._draining = self._taking_turns = False
         self._reading = trio.CancelScope()
         self._due = math.inf  # end of the wait for a request, or for the rest of a head
@@ -311,7 +313,7 @@ class HttpServerConnection:
                     while not self._peer_ended:
                         await self._wait_for_room()
                         await self._quota.room()
-                        if pause := self._take(await self._transport.receive()):
+                        if pause := self._take(await self._transport.receive(later=self._complete)):
                             await trio.sleep(pause)
                 if not self._reading.cancelled_caught or self._due <= trio.current_time():
                     break
@@ -325,7 +327,7 @@ class HttpServerConnection:
 
     def _take(self, data: Buffer) -> float:
         """Handle what was read; return how long to pause before the next read, in seconds."""
-        self._idle = False
+        self._idle = self._complete = False
         if not data:
             self._peer_gone()
             return 0.0
@@ -398,6 +400,7 @@ class HttpServerConnection:
             self._deliver_data(event)
         elif isinstance(event, End) and event.stream_id in self._exchanges:
             self._exchanges[event.stream_id].inbox.end()
+            self._complete = not self._multiplexed
         elif isinstance(event, Reset):
             if event.reason:
                 count_error(FailureCode.BAD_FORMAT)
@@ -489,7 +492,8 @@ class HttpServerConnection:
 
         If the whole connection holds more than `max_unsent`, wait until nothing of this stream is left.
         """
-        await self._wait_sent(stream_id, 0 if finish else self._settings.max_unsent)
+        if self._multiplexed or self._transport.pending:  # else nothing waits
+            await self._wait_sent(stream_id, 0 if finish else self._settings.max_unsent)
 
     def has_unsent(self, stream_id: int) -> bool:
         """Return whether anything that was sent of the stream, or of those before it, waits for the client."""
