@@ -491,7 +491,7 @@ class FrontTransport(Transport):
         self._received.set(held)
         limits = quota.limits
         if not held and (busy is None or not busy()):
-            quota.rest()
+            quota.rest(now)
         if self.message_taken:
             self.message_taken = False
             self._pace.next()

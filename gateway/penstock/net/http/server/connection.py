@@ -129,6 +129,11 @@ class HttpExchange:
         """True once the whole request body has come; see `Exchange`."""
         return self.inbox.ended
 
+    @property
+    def ended(self) -> bool:
+        """True once the whole request body has been received; see `Exchange`."""
+        return self.inbox.ended and not self.inbox.unread
+
     async def room(self, keep: bool = True) -> None:
         """Wait until the connection may hold more."""
         await self._connection.wait_for_room(self.stream_id, keep)
@@ -444,13 +449,14 @@ class HttpServerConnection:
             self._idle = False
             self._head_begun = False
             return
-        self._usage.rest()
+        now = trio.current_time()
+        self._usage.rest(now)
         if not (self._codec.buffered or self._codec.amid_answered):
-            self._due = trio.current_time() + self._settings.keep_alive
+            self._due = now + self._settings.keep_alive
             self._idle = not self._codec.closed
             self._head_begun = False
         elif not self._head_begun:
-            self._due = trio.current_time() + self._settings.head_timeout
+            self._due = now + self._settings.head_timeout
             self._idle = False
             self._head_begun = True
         if self._due < self._reading.deadline:
