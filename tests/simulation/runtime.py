@@ -19,12 +19,14 @@ from importlib import import_module
 from pkgutil import walk_packages
 from typing import Any, Final, TypeVar
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 import trio
 import trio._core._run as scheduler
 import trio.testing
 
 from penstock import protocols
+from penstock.store.commit_thread import CommitThread
 
 __all__ = ["deterministic", "run"]
 
@@ -42,7 +44,9 @@ def deterministic(dice: random.Random, wall: Callable[[], int] = lambda: 0) -> I
     random.seed(dice.random())
     with ExitStack() as stack:
         stack.enter_context(patch.object(scheduler, "_ALLOW_DETERMINISTIC_SCHEDULING", True))
-        stack.enter_context(patch.object(trio.to_thread, "run_sync", _by_dice(dice)))
+        in_threads = _by_dice(dice)
+        stack.enter_context(patch.object(trio.to_thread, "run_sync", in_threads))
+        stack.enter_context(patch.object(CommitThread, "run", _one_by_one(in_threads)))
         stack.enter_context(patch.object(time, "time", lambda: wall() / 1000))
         stack.enter_context(patch.object(time, "time_ns", lambda: wall() * 1_000_000))
         for module_with_chances in (os, random):  # uuid and secrets
@@ -68,6 +72,17 @@ def _load_protocols() -> None:
 def run(main: Callable[[], Awaitable[T]]) -> T:
     """Run a program in virtual time, which begins at 0."""
     return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def _one_by_one(in_threads: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    threads: WeakKeyDictionary[CommitThread, trio.CapacityLimiter] = WeakKeyDictionary()
+
+    async def run(self: CommitThread, function: Callable[[], T]) -> T:
+        with trio.CancelScope(shield=True):
+            result: T = await in_threads(function, limiter=threads.setdefault(self, trio.CapacityLimiter(1)))
+        return result
+
+    return run
 
 
 def _by_dice(dice: random.Random) -> Callable[..., Awaitable[Any]]:

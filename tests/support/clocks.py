@@ -10,6 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from penstock.store.commit_thread import CommitThread
+
 __all__ = ["threads_hold"]
 
 
@@ -17,19 +19,22 @@ def threads_hold(clock: MockClock, patch: pytest.MonkeyPatch) -> MockClock:
     """The clock jumps at once when all tasks are idle, and only while no thread works for a task: to trio such a task
     waits, but a disk needs some real milliseconds, and on a busy machine many."""
     under_way = 0
-    run_sync: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync
 
-    async def counted(*args: Any, **options: Any) -> Any:
-        nonlocal under_way
-        under_way += 1
-        clock.autojump_threshold = math.inf
-        try:
-            return await run_sync(*args, **options)
-        finally:
-            under_way -= 1
-            if not under_way:
-                clock.autojump_threshold = 0
+    def counted(run: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def run_counted(*args: Any, **options: Any) -> Any:
+            nonlocal under_way
+            under_way += 1
+            clock.autojump_threshold = math.inf
+            try:
+                return await run(*args, **options)
+            finally:
+                under_way -= 1
+                if not under_way:
+                    clock.autojump_threshold = 0
 
-    patch.setattr(trio.to_thread, "run_sync", counted)
+        return run_counted
+
+    patch.setattr(trio.to_thread, "run_sync", counted(trio.to_thread.run_sync))
+    patch.setattr(CommitThread, "run", counted(CommitThread.run))
     clock.autojump_threshold = 0
     return clock

@@ -140,10 +140,21 @@ class ShortExchange:
     """One exchange without h11, until it is `over` or h11 must take it.
 
     `undelivered`: events of the request that were not delivered yet, the next one last. `response`: the head of the
-    response once it is sent. `over`: the response is complete.
+    response once it is sent. `over`: the response is complete. `buffered`: bytes received and not yet delivered.
     """
 
-    __slots__ = ("_delivered", "_left", "_request", "_sent", "head", "over", "response", "undelivered")
+    __slots__ = (
+        "_body_bytes",
+        "_delivered",
+        "_left",
+        "_request",
+        "_sent",
+        "buffered",
+        "head",
+        "over",
+        "response",
+        "undelivered",
+    )
 
     def __init__(self, request: bytes, head: RequestHead, body: bytes) -> None:
         self.head = head
@@ -151,6 +162,8 @@ class ShortExchange:
         if body:
             self.undelivered.insert(1, Data(head.stream_id, body, len(body)))
         self.over = False
+        self.buffered = len(request)
+        self._body_bytes = len(body)
         self._request = request
         self._delivered = 0
         self.response: ResponseHead | None = None
@@ -161,19 +174,14 @@ class ShortExchange:
         if not self.undelivered:
             return None
         self._delivered += 1
-        return self.undelivered.pop()
+        event = self.undelivered.pop()
+        self.buffered = self._body_bytes if event is self.head else 0
+        return event
 
     @property
     def begun(self) -> bool:
         """True once the head of the request was delivered."""
         return self._delivered > 0
-
-    @property
-    def buffered(self) -> int:
-        """Bytes received and not yet delivered."""
-        if not self._delivered:
-            return len(self._request)
-        return sum([len(event.data) for event in self.undelivered if type(event) is Data])
 
     def answer(self, event: object) -> Sequence[Buffer] | None:
         """Return the bytes that send `event`; None if h11 must send it, for which `repeat` is to be called."""

@@ -130,8 +130,8 @@ def sequenced_records(
     seq_nums: Sequence[int], timestamps: Sequence[int], bodies: Sequence[bytes], headers: Mapping[int, Headers]
 ) -> bytes:
     """Return the `records` field of a ReadBatch."""
-    if not bodies:
-        return b""
+    if len(bodies) < 2:  # half of the time that the columns of one record take
+        return _sequenced_records_one_by_one(seq_nums, timestamps, bodies, headers)
     low, high, early, late = min(seq_nums), max(seq_nums), min(timestamps), max(timestamps)
     width, time_width = varint_width(high), varint_width(late)
     even = low > 0 and varint_width(low) == width

@@ -5,8 +5,9 @@ The path is matched raw, segment by segment, before percent-decoding: `a%2Fb` is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
+from operator import itemgetter
 from typing import NamedTuple
 
 __all__ = ["RouteMatch", "S2Endpoint", "match_route"]
@@ -86,22 +87,31 @@ _ROUTES: dict[str, Mapping[str, S2Endpoint]] = {
     "v1/basins/{basin}/streams/{stream}/append": {"POST": S2Endpoint.APPEND},
 }
 
-_BY_LENGTH: dict[int, list[tuple[list[str], Mapping[str, S2Endpoint]]]] = {}
+
+class _Route(NamedTuple):
+    """One of the paths: `fixed` returns those of its segments that are not parameters, which must be `expected`."""
+
+    fixed: Callable[[Sequence[str]], object]
+    expected: object
+    parameters: tuple[tuple[str, int], ...]
+    endpoints: Mapping[str, S2Endpoint]
+
+
+_BY_LENGTH: dict[int, list[_Route]] = {}
 for _pattern, _endpoints in _ROUTES.items():
-    _BY_LENGTH.setdefault(_pattern.count("/") + 1, []).append((_pattern.split("/"), _endpoints))
+    _parts = _pattern.split("/")
+    _named = tuple((part[1:-1], index) for index, part in enumerate(_parts) if part.startswith("{"))
+    _fixed = itemgetter(*(index for index, part in enumerate(_parts) if not part.startswith("{")))
+    _BY_LENGTH.setdefault(len(_parts), []).append(_Route(_fixed, _fixed(_parts), _named, _endpoints))
 _NOWHERE = RouteMatch({}, {})
 
 
 def match_route(path: str) -> RouteMatch:
     """Return the match of a raw request path."""
     segments = path.removeprefix("/").split("/")
-    for pattern, endpoints in _BY_LENGTH.get(len(segments), ()):
-        parameters: dict[str, str] = {}
-        for expected, segment in zip(pattern, segments, strict=True):
-            if expected.startswith("{") and segment:
-                parameters[expected[1:-1]] = segment
-            elif expected != segment:
-                break
-        else:
-            return RouteMatch(endpoints, parameters)
+    for fixed, expected, named, endpoints in _BY_LENGTH.get(len(segments), ()):
+        if fixed(segments) == expected:
+            parameters = {name: segments[index] for name, index in named}
+            if all(parameters.values()):
+                return RouteMatch(endpoints, parameters)
     return _NOWHERE

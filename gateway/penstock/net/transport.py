@@ -153,16 +153,19 @@ class Transport:
 
     # ---- in ------------------------------------------------------------------------------------------------------
 
-    async def receive(self, *, owned: bool = False) -> Buffer:
+    async def receive(self, *, owned: bool = False, later: bool = False) -> Buffer:
         """Return bytes from the peer; b"" at the end. They must be copied before the next await, unless they are
-        `owned`: then they are `bytes`, which costs an allocation.
+        `owned`: then they are `bytes`, which costs an allocation. `later`: none are expected yet, so that the socket is
+        not tried before it is readable.
 
         Raises trio.BrokenResourceError if the connection is lost.
         """
         if self._fd is None:
             return await self._stream.receive_some(self._read_size)
         self._reads += 1
-        if self._reads % _READS_PER_CHECKPOINT == 0:
+        if later:
+            await trio.lowlevel.wait_readable(self._fd)
+        elif self._reads % _READS_PER_CHECKPOINT == 0:
             await trio.lowlevel.checkpoint()
         while True:
             data = self._read_now(self._fd, owned)
@@ -347,6 +350,9 @@ class Transport:
     def _join(self, size: int) -> None:
         """Join the first parts to one of about `size` bytes; a larger first part stays as it is."""
         parts, count, got = self._parts, 0, 0
+        if self.pending <= size:
+            parts[:] = [b"".join(parts)]
+            return
         while count < len(parts) and got < size:
             got += len(parts[count])
             count += 1
@@ -358,6 +364,9 @@ class Transport:
         self.pending -= size
         self._waiting.value -= size
         self.written += size
+        if not self.pending:
+            parts.clear()
+            return
         count = 0
         for part in parts:
             if size < len(part):
@@ -504,7 +513,7 @@ class FrontTransport(Transport):
         self._received.set(held)
         limits = quota.limits
         if not held and (busy is None or not busy()):
-            quota.rest()
+            quota.rest(now)
         if self.message_taken:
             self.message_taken = False
             self._pace.next()

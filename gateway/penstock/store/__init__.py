@@ -9,7 +9,7 @@ twice: the decided head counts records that wait for a commit, the durable head 
 * `sequencer`: numbers, timestamps and conditions of an append, as a pure function;
 * `appends`, `append_sessions`, `admission`: the order and the bounds in which appends are sequenced;
 * `append_changes`, `changes`, `merges`, `attributes`, `trims`: what a decision changes in memory and in the file;
-* `committer`, `checkpointer`, `wal`: group commit; moving the write-ahead log into the file;
+* `committer`, `commit_thread`, `checkpointer`, `wal`: group commit; moving the write-ahead log into the file;
 * `batches`, `tail_cache`, `reader`, `batch_windows`, `positions`, `seeking`, `reads`, `byte_reads`: reading records and
   bytes;
 * `catalog`, `listings`: basins, streams and their configuration;

@@ -30,6 +30,7 @@ from penstock.observe.metrics.families import (
     STORE_COMMITS,
     STORE_SYNC_SECONDS,
 )
+from penstock.store.commit_thread import CommitThread
 from penstock.store.payload_files import PayloadFiles
 from penstock.store.schema import TOUCH
 from penstock.store.wal import is_failed_sync
@@ -44,7 +45,8 @@ GATHER_PASSES: Final = 3
 """Passes of the scheduler without a new change after which a group is committed: so appends that have reached the
 sockets by then (two passes from socket to here) share the transaction. Measured with one record in flight per
 connection, one pair of runs on a shared machine, CPU us per append without and with it: 8 connections 345 to 399 and
-299 to 357, 32 connections 278 and 233; one connection, which pays for three passes and gains nothing, 707 and 715."""
+299 to 357, 32 connections 278 and 233. One connection would gain nothing: after a group of one change, during whose
+commit no other came, the next group is committed at once."""
 MOST_PASSES: Final = 16
 """Passes after which a group is committed in any case."""
 
@@ -180,8 +182,9 @@ class Committer:
         self._group_bytes = group_bytes
         self._pending: list[Change] = []
         self._group: list[Change] = []
+        self._alone = False  # the last group had one change, and no other came during its commit
         self._wake = trio.Event()
-        self._thread = trio.CapacityLimiter(1)  # one function at a time uses the connection
+        self._thread = CommitThread()
         self._closed = False
 
     def add(self, change: Change) -> None:
@@ -232,7 +235,8 @@ class Committer:
                             continue
                         self.add(Change([(TOUCH, ())]))
                 await self._wake.wait()
-                await self._gather()
+                if not self._alone:
+                    await self._gather()
                 await self.commit_group()
                 if self._failed is not None:
                     raise self._failed
@@ -251,8 +255,8 @@ class Committer:
             pending = len(self._pending)
 
     async def between_commits(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `function(connection)` in a thread between two transactions, and return its result."""
-        return await trio.to_thread.run_sync(function, self._db, limiter=self._thread)
+        """Run `function(connection)` in the thread between two transactions, and return its result."""
+        return await self._thread.run(partial(function, self._db))
 
     def go_on(self) -> None:
         """Make a waiting committer call `must_wait` again."""
@@ -277,6 +281,10 @@ class Committer:
             await self.commit_group()
         self._closed = True
 
+    def end_thread(self) -> None:
+        """End the thread that commits, once the store is closed."""
+        self._thread.end()
+
     async def commit_group(self) -> None:
         """Commit pending changes, up to the bounds of a group, in one transaction."""
         while self.must_wait():
@@ -287,13 +295,12 @@ class Committer:
         statements = [statement for change in group for statement in change.statements]
         if statements:
             began = perf_counter()
-            run = partial(_execute, self._db, self._files, statements)
-            with trio.CancelScope(shield=True):
-                outcome = await trio.to_thread.run_sync(run, limiter=self._thread)
+            outcome = await self._thread.run(partial(_execute, self._db, self._files, statements))
             if isinstance(outcome, Exception) or self._failed is not None:
                 self._undo(outcome)
                 return
             _measure(len(group), perf_counter() - began, outcome)
+            self._alone = len(group) == 1 and not self._pending
             if self.trouble is not None:
                 log.info("commits_resumed", after=self.trouble)
                 self.trouble = None

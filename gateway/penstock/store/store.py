@@ -146,6 +146,7 @@ class Store:
         Raises StoreFailed if a sync fails or has failed: then the log stays as it is, for the next start.
         """
         await self.committer.close()
+        self.committer.end_thread()
         await trio.to_thread.run_sync(self._close)
 
     def _close(self) -> None:

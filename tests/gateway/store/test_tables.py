@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 import trio
 import trio.testing
-from support.store import Fails, Wall
+from support.store import Blocked, Fails, Wall
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -299,7 +299,7 @@ async def test_a_client_that_leaves_in_the_middle(store: EmbeddedBack) -> None:
         outcomes.append(await put(store, (b"b", b"2", ANY_VERSION)))
 
     client = trio.CancelScope()
-    async with trio.open_nursery() as nursery, committer._thread:  # nothing is committed
+    async with trio.open_nursery() as nursery, Blocked(store):
         nursery.start_soon(_cancelled_put, store, client)
         while not committer.busy:
             await trio.lowlevel.checkpoint()

@@ -4,6 +4,7 @@ import errno
 import itertools
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
 
 import trio
@@ -189,13 +190,22 @@ class Blocked:
     """While it is open no transaction begins, so that decisions pile up into one group."""
 
     def __init__(self, back: EmbeddedBack) -> None:
-        self._back = back
+        self._committer = back._store.committer
+        self._began, self._ended = threading.Event(), threading.Event()
 
     async def __aenter__(self) -> None:
-        await self._back._store.committer._thread.acquire()
+        await self._committer.between_commits(lambda _: None)  # which starts the thread
+        self._committer._thread._jobs.put(self)  # type: ignore[arg-type]
+        while not self._began.is_set():
+            await trio.lowlevel.checkpoint()
 
     async def __aexit__(self, *_exception: object) -> None:
-        self._back._store.committer._thread.release()
+        self._ended.set()
+
+    def work(self) -> None:
+        """Occupy the thread."""
+        self._began.set()
+        self._ended.wait()
 
 
 def stored_bytes(back: EmbeddedBack, stream: StreamRef = STREAM) -> bytes:

@@ -43,11 +43,10 @@ async def main(directory: Path, seed: int) -> None:
     settings = EmbeddedSettings(directory=directory, checkpoint_bytes=1 << 20, log_bytes=4 << 20)
     async with open_embedded(settings) as back, trio.open_nursery() as nursery:
         await back.perform(EnsureBasin(BASIN))
+        for name in (*STREAMS, BYTES, MERGED):  # before the first acknowledgement, after which this may be killed
+            await back.perform(EnsureStream(StreamRef(BASIN, name)))
         for name in STREAMS:
-            await back.perform(EnsureStream(StreamRef(BASIN, name)))
             nursery.start_soon(_write, back, StreamRef(BASIN, name), random.Random(f"{seed} {name}"))
-        for name in (BYTES, MERGED):
-            await back.perform(EnsureStream(StreamRef(BASIN, name)))
         for name in WRITERS:
             nursery.start_soon(_write_bytes, back, name, random.Random(f"{seed} {name}"))
         nursery.start_soon(_merge, back, seed)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Final
 
 from penstock.net.http.exchange import Request
@@ -54,8 +55,10 @@ def foreign_host(request: Request, hosts: Collection[str] = ()) -> str | None:
     Addresses, `localhost` and names under it, and requests without a host always are. `hosts`: further names,
     `*.example.org` for all names under that one, or `*` for all.
     """
+    if _is_local(request.authority):
+        return None
     host = host_of(request.authority)
-    if _is_local(host) or any(_matches(host, one.lower()) for one in hosts):
+    if any(_matches(host, one.lower()) for one in hosts):
         return None
     return f"the host {request.authority!r:.80} is not allowed here: use an address"
 
@@ -104,7 +107,9 @@ def _matches(host: str, pattern: str) -> bool:
     return pattern in (ANY_ORIGIN, host) or (pattern.startswith("*.") and host.endswith(pattern[1:]))
 
 
-def _is_local(host: str) -> bool:
+@lru_cache(64)
+def _is_local(authority: str) -> bool:
+    host = host_of(authority)
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     return bare in ("", "localhost") or host.endswith(".localhost") or _is_address(bare)
 

@@ -62,6 +62,10 @@ class Exchange(Protocol):
     def arrived(self) -> bool:
         """True once the whole request body has come: `receive` need not wait for the client."""
 
+    @property
+    def ended(self) -> bool:
+        """True once `receive` has returned the whole request body: it would return b""."""
+
     async def room(self, keep: bool = True) -> None:
         """Wait until the connection may hold more: to be called before a large piece (up to about 1 MiB) is fetched.
 

@@ -59,6 +59,11 @@ class PacedBody:
         """True if `receive` need not wait: the whole body has come, and the connection may hold more."""
         return self._exchange.arrived and not self._quota.crowded
 
+    @property
+    def ended(self) -> bool:
+        """True once `receive` has returned all of the body, and the connection may hold more: it need not wait."""
+        return self._exchange.ended and not self._quota.crowded
+
     def complete(self) -> None:
         """Restart the clock, because a frame is complete."""
         self._pace.next()
@@ -91,6 +96,8 @@ async def _joined(body: PacedBody, most: int, too_large: FailureCode) -> bytes:
         held += len(piece)
         if held > most:
             raise fail(too_large, f"Failed to buffer the request body: larger than {most} bytes")
+        if not pieces and body.ended:
+            return piece
         if pieces and len(pieces[-1]) < _SMALL:
             pieces[-1] += piece
         else:

@@ -275,10 +275,10 @@ class ConnectionQuota:
 
     # ---- connections ---------------------------------------------------------------------------------------------
 
-    def rest(self) -> None:
+    def rest(self, now: float) -> None:
         """Record that no request is in flight any more."""
         self.busy = False
-        self.rested_at = trio.current_time()
+        self.rested_at = now
 
     def admit(self, identity: str = "") -> None:
         """Record that the client is allowed what it asked for. From now on it is charged to `identity`, if it proved

@@ -60,6 +60,10 @@ class _FaultyExchange:
     def arrived(self) -> bool:
         return self._inner.arrived
 
+    @property
+    def ended(self) -> bool:
+        return self._inner.ended
+
     async def room(self, keep: bool = True) -> None:
         await self._inner.room(keep)
 

@@ -49,7 +49,7 @@ async def test_an_authenticated_connection_makes_room_if_there_is_no_other(clock
     for quota in (first, second):
         quota.admit()
     await trio.sleep(10)
-    first.rest()  # it has just asked for something
+    first.rest(trio.current_time())  # it has just asked for something
     new_quota(limiter, most=2)
     assert second.scope.cancel_called and not first.scope.cancel_called
 
@@ -82,7 +82,7 @@ async def test_newcomers_find_who_rests_among_many_that_have_just_come(clock: Mo
         quota.busy = True
     await trio.sleep(2)
     for quota in resting[::20]:
-        quota.rest()
+        quota.rest(trio.current_time())
     for _ in range(most // 2):
         new_quota(limiter, most=most)
     made_room: list[ConnectionQuota] = []

@@ -129,6 +129,11 @@ class HttpExchange:
         """True once the whole request body has come; see `Exchange`."""
         return self.inbox.ended
 
+    @property
+    def ended(self) -> bool:
+        """True once the whole request body has been received; see `Exchange`."""
+        return self.inbox.ended and not self.inbox.unread
+
     async def room(self, keep: bool = True) -> None:
         """Wait until the connection may hold more."""
         await self._connection.wait_for_room(self.stream_id, keep)
@@ -144,7 +149,7 @@ class HttpExchange:
         _answered(status)
         fields = self._fields(headers)
         measured = trailers is None and status not in (204, 304) and status >= 200
-        if measured and not any(name == "content-length" for name, _ in fields):
+        if measured and "content-length" not in dict(fields):
             fields.append(("content-length", str(len(body))))
         parts = [] if body_forbidden(self.request.method, status) or not body else [body]
         if trailers:
@@ -222,6 +227,7 @@ class HttpServerConnection:
     __slots__ = (
         "_broken",
         "_codec",
+        "_complete",
         "_draining",
         "_due",
         "_ended",
@@ -270,6 +276,7 @@ class HttpServerConnection:
         self._peer_ended = self._ended = False
         self._idle = False
         self._head_begun = False
+        self._complete = False  # the last read ended a request of HTTP/1.1: the client waits for the answer
         self._draining = self._taking_turns = False
         self._reading = trio.CancelScope()
         self._due = math.inf  # end of the wait for a request, or for the rest of a head
@@ -308,7 +315,7 @@ class HttpServerConnection:
                     while not self._peer_ended:
                         await self._wait_for_room()
                         await self._quota.room()
-                        if pause := self._take(await self._transport.receive()):
+                        if pause := self._take(await self._transport.receive(later=self._complete)):
                             await trio.sleep(pause)
                 if not self._reading.cancelled_caught or self._due <= trio.current_time():
                     break
@@ -322,7 +329,7 @@ class HttpServerConnection:
 
     def _take(self, data: Buffer) -> float:
         """Handle what was read; return how long to pause before the next read, in seconds."""
-        self._idle = False
+        self._idle = self._complete = False
         if not data:
             self._peer_gone()
             return 0.0
@@ -395,6 +402,7 @@ class HttpServerConnection:
             self._deliver_data(event)
         elif isinstance(event, End) and event.stream_id in self._exchanges:
             self._exchanges[event.stream_id].inbox.end()
+            self._complete = not self._multiplexed
         elif isinstance(event, Reset):
             if event.reason:
                 count_error(FailureCode.BAD_FORMAT)
@@ -438,13 +446,14 @@ class HttpServerConnection:
             self._idle = False
             self._head_begun = False
             return
-        self._usage.rest()
+        now = trio.current_time()
+        self._usage.rest(now)
         if not (self._codec.buffered or self._codec.amid_answered):
-            self._due = trio.current_time() + self._settings.keep_alive
+            self._due = now + self._settings.keep_alive
             self._idle = not self._codec.closed
             self._head_begun = False
         elif not self._head_begun:
-            self._due = trio.current_time() + self._settings.head_timeout
+            self._due = now + self._settings.head_timeout
             self._idle = False
             self._head_begun = True
         if self._due < self._reading.deadline:
@@ -498,7 +507,8 @@ class HttpServerConnection:
 
         If the whole connection holds more than `max_unsent`, wait until nothing of this stream is left.
         """
-        await self._wait_sent(stream_id, 0 if finish else self._settings.max_unsent)
+        if self._multiplexed or self._transport.pending:  # else nothing waits
+            await self._wait_sent(stream_id, 0 if finish else self._settings.max_unsent)
 
     def has_unsent(self, stream_id: int) -> bool:
         """Return whether anything that was sent of the stream, or of those before it, waits for the client."""

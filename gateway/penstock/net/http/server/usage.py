@@ -100,10 +100,10 @@ class ConnectionUsage:
         self._requests += 1
         return True
 
-    def rest(self) -> None:
+    def rest(self, now: float) -> None:
         """Record that no request is in flight."""
         if self.quota.busy:
-            self.quota.rest()
+            self.quota.rest(now)
 
     def end(self) -> None:
         """Release all that is charged."""

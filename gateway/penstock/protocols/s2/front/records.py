@@ -34,7 +34,9 @@ class RecordEndpoints:
         """POST /v1/streams/{stream}/records"""
         append = await self._append_input(call)
         validate_append(append)
-        appended = await self._back.perform(replace(append, create_config=call.create_config()))
+        if (config := call.create_config()) is not None:
+            append = replace(append, create_config=config)
+        appended = await self._back.perform(append)
         if accepted(call.request) is Media.PROTOBUF:
             await call.respond(200, protobuf.encode_append_ack(appended), PROTOBUF)
         else:

@@ -27,7 +27,7 @@ OK = ResponseHead(1, 200, (("content-type", "s2s/proto"),))
 class Client:
     """An exchange; what the client was sent, and what it still sends."""
 
-    arrived = False
+    arrived = ended = False
 
     def __init__(self, method: str, *headers: tuple[str, str]) -> None:
         self.request = Request(method, "/v1/streams/s/records", "seq_num=3", headers, "localhost", "1.1", "http")
