@@ -219,12 +219,18 @@ class IndexedStream:
             raise
 
     async def forget(self) -> None:
-        """Delete all state of a stream that is gone."""
+        """Delete all state of a stream that is gone. The caller may hold `numbering`."""
+        if self.numbering.statistics().owner is trio.lowlevel.current_task():
+            await self._forget()
+            return
         async with self.numbering:
-            if not self._gone:
-                await self.index.forget()
-                self._gone = True
-                self.recent.clear()
+            await self._forget()
+
+    async def _forget(self) -> None:
+        if not self._gone:
+            await self.index.forget()
+            self._gone = True
+            self.recent.clear()
 
     async def scan_end(self, start: Mark, wait: float = 0.0) -> tuple[Mark, Scanned]:
         """Return records from `start` on, the end or a place before it, together with the place where they begin.

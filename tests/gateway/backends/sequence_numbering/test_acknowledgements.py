@@ -14,7 +14,7 @@ from trio.testing import MockClock
 
 from penstock.backends.sequence_numbering import IndexedSettings, open_indexed
 from penstock.core.native import NativeAck, Scanned
-from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import RecordId
 from penstock_codecs.operations import CheckTail, FromSeqNum
 
@@ -223,3 +223,21 @@ async def test_identifiers_of_which_some_are_missing(wall: Wall) -> None:
                 native.changed.unpark_all()
                 assert (await acknowledged(session, 1))[0].start.seq_num == 3 * turn
         assert [record.seq_num for record in await records(back, FromSeqNum(0))] == list(range(9))
+
+
+class Vanishing(FakeNative):
+    """Another client deletes the stream as soon as something was appended to it."""
+
+    async def scan(self, *args: Any, **options: Any) -> Scanned:
+        self.exists = self.exists and not self.bodies
+        return await super().scan(*args, **options)
+
+
+@pytest.mark.parametrize("offsets", [True, False])
+async def test_a_stream_that_is_deleted_while_the_place_of_an_append_is_looked_up(wall: Wall, offsets: bool) -> None:
+    native = Vanishing(wall, offsets=offsets, silent=True)
+    async with opened(native, wall) as back:
+        for _ in range(2):
+            with pytest.raises(OperationFailed) as failed:
+                await back.perform(appending(b"a"))
+            assert failed.value.failure.code in (FailureCode.STREAM_NOT_FOUND, FailureCode.UNAVAILABLE)
