@@ -85,6 +85,11 @@ class Capability(Enum):
 class Operation(Struct, Generic[R_co], frozen=True):
     """Base class of all operations; the parameter is the type of the result."""
 
+    @property
+    def about(self) -> StreamRef | None:
+        """The stream that it is about, of a merge the target; None if it is about none, or many."""
+        return getattr(self, "stream", None) or getattr(self, "target", None)
+
 
 # ---- where a read starts -------------------------------------------------------------------------------------
 

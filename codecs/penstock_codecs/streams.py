@@ -11,6 +11,8 @@ from enum import Enum
 
 import msgspec
 
+from penstock_codecs.failures import FailureCode, fail
+
 __all__ = [
     "DEFAULT_STREAM_CONFIG",
     "INFINITE",
@@ -23,6 +25,7 @@ __all__ = [
     "StreamConfigPatch",
     "StreamInfo",
     "TimestampingMode",
+    "check_stream_config",
 ]
 
 
@@ -95,6 +98,13 @@ class StreamConfigPatch(msgspec.Struct, frozen=True, kw_only=True):
             name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not msgspec.UNSET
         }
         return msgspec.structs.replace(layer, **changed)
+
+
+def check_stream_config(config: StreamConfig) -> None:
+    """Raise INVALID for a layer that no stream can have (S2 fact sheet, 1.3)."""
+    retention = config.retention
+    if retention is not None and retention.age_seconds is not None and retention.age_seconds <= 0:
+        raise fail(FailureCode.INVALID, "retention age must be greater than 0 seconds")
 
 
 class BasinConfig(msgspec.Struct, frozen=True, kw_only=True):

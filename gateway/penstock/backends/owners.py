@@ -11,6 +11,7 @@ With the embedded store there is one gateway, and it owns all streams.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import trio
@@ -120,14 +121,20 @@ class StreamOwners:
                 return
 
     async def give_up_all(self) -> None:
-        """Let other gateways own all streams of this one, before it stops."""
+        """Let other gateways own all streams of this one, before it stops. Those that cannot be given up are taken when
+        it is silent."""
         if self._state is None:
             return
         mine = self._state.gateway.encode()
+
+        async def leave(item: TableItem) -> None:
+            with suppress(OperationFailed):
+                await self._table.remove_version(item.key, item.version)
+
         async with trio.open_nursery() as nursery:
             for item in self._state.peek_items(self._table.name, prefix=_OWNER):
                 if item.value == mine:
-                    nursery.start_soon(self._table.remove_version, item.key, item.version)
+                    nursery.start_soon(leave, item)
 
     async def forget(self, ref: StreamRef) -> None:
         """Remove the owner of a stream that is gone."""

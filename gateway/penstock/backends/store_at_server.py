@@ -34,7 +34,7 @@ from penstock_codecs.operations import (
     Read,
     ReconfigureBasin,
 )
-from penstock_codecs.streams import BasinConfig, BasinInfo, StreamConfig
+from penstock_codecs.streams import BasinConfig, BasinInfo, StreamConfig, check_stream_config
 from penstock_codecs.table_operations import NOT_EXISTS
 
 __all__ = ["StoreAtServer"]
@@ -78,22 +78,28 @@ class StoreAtServer(Back):
         if handler is not None:
             result: R = await handler(operation)
             return result
-        basin = operation.basin if isinstance(operation, ListStreams) else _stream_of(operation).basin
-        return await (self._streams() if basin == INTERNAL_BASIN else self._tables).perform(operation)
+        about = operation.about
+        basin = operation.basin if isinstance(operation, ListStreams) else "" if about is None else about.basin
+        return await self._back_of(basin).perform(operation)
 
     def append_session(
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
     ) -> AbstractAsyncContextManager[AppendSession]:
-        back = self._streams() if stream.basin == INTERNAL_BASIN else self._tables
-        return back.append_session(stream, create_config, create_if_missing=create_if_missing)
+        return self._back_of(stream.basin).append_session(stream, create_config, create_if_missing=create_if_missing)
 
     def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
-        return (self._streams() if read.stream.basin == INTERNAL_BASIN else self._tables).read_session(read)
+        return self._back_of(read.stream.basin).read_session(read)
+
+    def _back_of(self, basin: str) -> Back:
+        return self._streams() if basin == INTERNAL_BASIN else self._tables
 
     # ---- basins ------------------------------------------------------------------------------------------------------
 
     async def _create(self, operation: CreateBasin) -> Provisioned[BasinInfo]:
         name, token, config = operation.basin, operation.request_token, operation.config
+        check_stream_config(config.default_stream_config)
+        if name == INTERNAL_BASIN:
+            raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, "the internal basin is always there")
         made = _Basin(self._clock(), config, token, None if token is None else config)
         if await self._set(name, made, NOT_EXISTS):
             return Provisioned(BasinInfo(name=name, created_at=made.created_at), ProvisionResult.CREATED)
@@ -104,17 +110,19 @@ class StoreAtServer(Back):
 
     async def _ensure(self, operation: EnsureBasin) -> Provisioned[BasinInfo]:
         name, config = operation.basin, operation.config
+        check_stream_config(config.default_stream_config)
         made = _Basin(self._clock(), config)
-        result = ProvisionResult.CREATED
-        if not await self._set(name, made, NOT_EXISTS):
-            made, result = await self._change(name, lambda _: config), ProvisionResult.UPDATED
-        return Provisioned(BasinInfo(name=name, created_at=made.created_at), result)
+        if await self._set(name, made, NOT_EXISTS):
+            return Provisioned(BasinInfo(name=name, created_at=made.created_at), ProvisionResult.CREATED)
+        before = await self._change(name, lambda _: config)
+        result = ProvisionResult.NOOP if before.config == config else ProvisionResult.UPDATED
+        return Provisioned(BasinInfo(name=name, created_at=before.created_at), result)
 
     async def _config(self, operation: GetBasinConfig) -> BasinConfig:
         return (await self._find(operation.basin))[0].config
 
     async def _reconfigure(self, operation: ReconfigureBasin) -> BasinConfig:
-        return (await self._change(operation.basin, operation.patch.apply)).config
+        return operation.patch.apply((await self._change(operation.basin, operation.patch.apply)).config)
 
     async def _delete(self, operation: DeleteBasin) -> None:
         await self._find(operation.basin)
@@ -134,17 +142,13 @@ class StoreAtServer(Back):
         return msgspec.json.decode(found.value, type=_Basin), found.version
 
     async def _change(self, name: str, how: Callable[[BasinConfig], BasinConfig]) -> _Basin:
+        """Change a basin's configuration; return the basin as it was. Raises BASIN_NOT_FOUND, INVALID."""
         while True:
             found, version = await self._find(name)
             changed = msgspec.structs.replace(found, config=how(found.config))
+            check_stream_config(changed.config.default_stream_config)
             if changed == found or await self._set(name, changed, version):
-                return changed
+                return found
 
     async def _set(self, name: str, basin: _Basin, version: int) -> bool:
         return await self._basins.replace(name.encode(), msgspec.json.encode(basin), version) is not None
-
-
-def _stream_of(operation: Operation[Any]) -> StreamRef:
-    """Return the stream of an operation, its target if it is a merge; one without a name if it has none."""
-    found = getattr(operation, "stream", None) or getattr(operation, "target", None)
-    return found if isinstance(found, StreamRef) else StreamRef("", "")

@@ -38,11 +38,6 @@ class StreamTurns:
         self._locks: WeakValueDictionary[StreamRef, trio.Lock] = WeakValueDictionary()
         self._giving_up: set[StreamRef] = set()
 
-    @property
-    def several(self) -> bool:
-        """True if other gateways may have the same state."""
-        return self._owners.several
-
     @asynccontextmanager
     async def turn(self, ref: StreamRef) -> AsyncIterator[None]:
         """Have the turn at a stream in the block. Raises HOT_SERVER if the state cannot be reached."""
@@ -63,7 +58,7 @@ class StreamTurns:
                         self._giving_up.add(ref)
                         nursery.start_soon(self._give_up, ref)
         finally:
-            with trio.move_on_after(_LEAVING_SECONDS, shield=True), suppress(OperationFailed):
+            with trio.move_on_after(_LEAVING_SECONDS, shield=True):
                 await self._owners.give_up_all()
 
     async def _give_up(self, ref: StreamRef) -> None:

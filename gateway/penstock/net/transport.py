@@ -21,11 +21,11 @@ from typing import Final
 
 import trio
 
+from penstock.core.waiters import Waiters
 from penstock.net.draining import Draining
 from penstock.net.limits import current_quota
 from penstock.net.limits.limiter import HeldBytes
 from penstock.net.limits.settings import Limits
-from penstock.net.waiters import Waiters
 from penstock.observe.metrics.clients import Pauses
 from penstock.observe.metrics.series import Count
 from penstock.observe.taps.tap import HttpStart

@@ -32,7 +32,7 @@ class ObservedBack(BackWrapper):
         self._called = called
 
     def perform(self, operation: Operation[R]) -> Coroutine[Any, Any, R]:
-        stream = getattr(operation, "stream", None) or getattr(operation, "target", None)
+        stream = operation.about
         if stream is not None:
             self._note(stream)
         elif (table := getattr(operation, "table", None)) is not None:

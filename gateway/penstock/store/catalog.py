@@ -18,7 +18,7 @@ from penstock.store.heads import Creation, StoredBasin, StoredStream
 from penstock.store.registry import Registry, unknown_basin, unknown_stream
 from penstock.store.settings import Clock
 from penstock_codecs.byte_operations import Seal
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
     CreateBasin,
@@ -34,7 +34,7 @@ from penstock_codecs.operations import (
     ReconfigureBasin,
     ReconfigureStream,
 )
-from penstock_codecs.streams import BasinConfig, BasinInfo, StreamConfig, StreamInfo
+from penstock_codecs.streams import BasinConfig, BasinInfo, StreamConfig, StreamInfo, check_stream_config
 
 __all__ = ["StoreCatalog"]
 
@@ -63,7 +63,7 @@ class StoreCatalog:
 
     async def create_basin(self, operation: CreateBasin) -> Provisioned[BasinInfo]:
         """Carry out `CreateBasin`."""
-        _check_stream_config(operation.config.default_stream_config)
+        check_stream_config(operation.config.default_stream_config)
         found = self._registry.basin(operation.basin)
         requested = _to_json(operation.config)
         if found is not None:
@@ -73,7 +73,7 @@ class StoreCatalog:
 
     async def ensure_basin(self, operation: EnsureBasin) -> Provisioned[BasinInfo]:
         """Carry out `EnsureBasin`."""
-        _check_stream_config(operation.config.default_stream_config)
+        check_stream_config(operation.config.default_stream_config)
         found = self._registry.basin(operation.basin)
         if found is None:
             return await self._insert_basin(operation.basin, operation.config, None)
@@ -96,7 +96,7 @@ class StoreCatalog:
         if basin is None:
             raise await self._refused(unknown_basin(operation.basin))
         config = operation.patch.apply(basin.head.config)
-        _check_stream_config(config.default_stream_config)
+        check_stream_config(config.default_stream_config)
         return await self._configure_basin(basin, config, config)
 
     async def delete_basin(self, operation: DeleteBasin) -> None:
@@ -124,7 +124,7 @@ class StoreCatalog:
 
     async def create_stream(self, operation: CreateStream) -> Provisioned[StreamInfo]:
         """Carry out `CreateStream`."""
-        _check_stream_config(operation.config)
+        check_stream_config(operation.config)
         basin = self._registry.basin(operation.stream.basin)
         if basin is None:
             raise await self._refused(unknown_basin(operation.stream.basin))
@@ -138,7 +138,7 @@ class StoreCatalog:
 
     async def ensure_stream(self, operation: EnsureStream) -> Provisioned[StreamInfo]:
         """Carry out `EnsureStream`."""
-        _check_stream_config(operation.config)
+        check_stream_config(operation.config)
         basin = self._registry.basin(operation.stream.basin)
         if basin is None:
             raise await self._refused(unknown_basin(operation.stream.basin))
@@ -167,7 +167,7 @@ class StoreCatalog:
         if stream is None:
             raise await self._refused(unknown_stream(operation.stream))
         config = operation.patch.apply(stream.head.config).resolve(basin.head.config.default_stream_config)
-        _check_stream_config(config)
+        check_stream_config(config)
         return await self._configure_stream(stream, config, config)
 
     async def delete_stream(self, operation: DeleteStream) -> None:
@@ -238,7 +238,7 @@ class StoreCatalog:
         if not (may_create and getattr(basin.head.config, flag)):
             raise unknown_stream(ref)
         layer = config or StreamConfig()
-        _check_stream_config(layer)
+        check_stream_config(layer)
         change = self._insert_stream(basin, ref.stream, layer, None)
         stream = self._registry.stream_in(basin, ref.stream)
         assert stream is not None
@@ -289,12 +289,6 @@ class StoreCatalog:
 
 def _to_json(config: BasinConfig | StreamConfig) -> str:
     return msgspec.json.encode(config).decode()
-
-
-def _check_stream_config(config: StreamConfig) -> None:
-    retention = config.retention
-    if retention is not None and retention.age_seconds is not None and retention.age_seconds <= 0:
-        raise fail(FailureCode.INVALID, "retention age must be greater than 0 seconds")
 
 
 def _is_repeated(creation: Creation, token: str | None, requested: str) -> bool:

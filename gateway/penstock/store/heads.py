@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, Self, TypeVar
 
-from penstock.store.followers import Followers
+from penstock.core.waiters import Waiters
 from penstock.store.tail_cache import TailCache
 from penstock_codecs.model import RecordId, StreamPosition, StreamRef
 from penstock_codecs.streams import BasinConfig, Cipher, StreamConfig
@@ -113,7 +113,7 @@ class StoredStream(Entity[StreamHead]):
         self.ref = StreamRef(basin.name, name)
         self.key = (basin.id, name)
         self.recent = TailCache()
-        self.followers = Followers()
+        self.followers = Waiters()
         self.trimmed = (0, 0)  # the last trim point whose offset was looked up, and that offset
 
     @property

@@ -30,7 +30,7 @@ from penstock_codecs.operations import (
     ProvisionResult,
     ReconfigureBasin,
 )
-from penstock_codecs.streams import BasinConfig, BasinConfigPatch, Retention, StreamConfig
+from penstock_codecs.streams import BasinConfig, BasinConfigPatch, Retention, StreamConfig, StreamConfigPatch
 from penstock_codecs.table_operations import CreateTable, GetTableInfo
 
 CONFIG = BasinConfig(default_stream_config=StreamConfig(retention=Retention(60)), create_stream_on_append=True)
@@ -75,6 +75,7 @@ async def test_a_basin_is_the_same_through_every_gateway(gateways: list[StoreAtS
     assert await one.perform(GetBasinConfig("orders")) == patch.apply(CONFIG)
     assert (await one.perform(EnsureBasin("orders", CONFIG))).result is ProvisionResult.UPDATED
     assert (await one.perform(EnsureBasin("others", CONFIG))).result is ProvisionResult.CREATED
+    assert (await other.perform(EnsureBasin("others", CONFIG))).result is ProvisionResult.NOOP
     listed = await other.perform(ListBasins("o", "", 1))
     assert ([info.name for info in listed.items], listed.has_more) == (["orders"], True)
     assert [info.name for info in (await one.perform(ListBasins("oth"))).items] == ["others"]
@@ -83,6 +84,21 @@ async def test_a_basin_is_the_same_through_every_gateway(gateways: list[StoreAtS
     for about in (GetBasinConfig("orders"), DeleteBasin("orders"), ReconfigureBasin("orders", patch)):
         with Fails(FailureCode.BASIN_NOT_FOUND):
             await one.perform(about)
+
+
+async def test_what_no_basin_can_be_is_refused(gateways: list[StoreAtServer]) -> None:
+    one, other = gateways
+    layer = StreamConfig(retention=Retention(0))
+    await one.perform(CreateBasin("orders"))
+    never = BasinConfig(default_stream_config=layer)
+    patch = BasinConfigPatch(default_stream_config=StreamConfigPatch(retention=Retention(0)))
+    for operation in (CreateBasin("a", never), EnsureBasin("orders", never), ReconfigureBasin("orders", patch)):
+        with Fails(FailureCode.INVALID, "retention age"):
+            await other.perform(operation)
+    with Fails(FailureCode.RESOURCE_ALREADY_EXISTS):
+        await one.perform(CreateBasin(INTERNAL_BASIN))
+    assert [info.name for info in (await one.perform(ListBasins())).items] == ["orders"]
+    assert await one.perform(GetBasinConfig("orders")) == BasinConfig()
 
 
 async def test_internal_streams_are_the_servers(gateways: list[StoreAtServer], back: EmbeddedBack) -> None:

@@ -105,3 +105,15 @@ async def test_nothing_is_kept_of_a_stream_that_is_forgotten(autojump_clock: Moc
         await gateways.turns[0].forget(STREAM)
     assert not gateways.states[0].peek_items("#turns")
     await gateways.take(1)
+
+
+async def test_a_gateway_stops_although_its_state_is_closed_before(autojump_clock: MockClock) -> None:
+    """Others have the turn once it was silent for long enough."""
+    shared = SharedLog()
+    async with open_logged_tables(SharedLogEnd(shared), 1 << 20) as other, trio.open_nursery() as nursery:
+        async with open_logged_tables(SharedLogEnd(shared), 1 << 20) as one:
+            gateways = Gateways(shared, [one, other], nursery)
+            await gateways.take(0)
+        gateways.scopes[0].cancel()
+        await gateways.take(1)
+        nursery.cancel_scope.cancel()

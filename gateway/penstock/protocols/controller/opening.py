@@ -11,7 +11,7 @@ from penstock.core.segment_names import SegmentNames
 from penstock.net.http.front_server import refuse_http
 from penstock.net.http.serving import HttpSettings
 from penstock.protocols.controller.config import ControllerListener, ControllerListenerLimits, segment_listener_of
-from penstock.protocols.controller.controller.controller import TURNS
+from penstock.protocols.controller.controller.controller import TURNS, Controller
 from penstock.protocols.controller.controller.settings import (
     Advertised,
     ControllerSettings,
@@ -37,7 +37,8 @@ def open_listener(context: ListenerContext, label: str, table: ControllerListene
     back = context.back(label, SegmentNames(segment.basin))
     settings = controller_settings(table, segment, lambda: context.bound[segment_label][0].port, delegation, users)
     lease = context.lease(f"listener/{label}", lambda: str(context.bound[label][0]))
-    front = ControllerFront(context.faulty(back, label), settings, turns=context.turns(TURNS), lease=lease)
+    controller = Controller(context.faulty(back, label), settings, turns=context.turns(TURNS), lease=lease)
+    front = ControllerFront(controller)
     http = controller_http_settings(table.limits)
     server = context.http_server(front, http)
     return OpenListener(server.serve, server.begin_drain, back, (settings, http), front.run, refuse_http)

@@ -289,7 +289,7 @@ class FaultyBack(BackWrapper):
     # ---- one operation -------------------------------------------------------------------------------------------
 
     async def _perform(self, operation: Operation[R]) -> R:
-        stream = getattr(operation, "stream", None) or getattr(operation, "target", None)
+        stream = operation.about
         about = self._about(_KINDS.get(type(operation), MessageKind.CONTROL), stream)
         due = DUE.get()  # if a front asks for more before it answers an append, the answer remains that to the append
         if due is None or about.kind is not MessageKind.CONTROL or not due.owes_records:

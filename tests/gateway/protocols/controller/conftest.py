@@ -45,7 +45,7 @@ def clock(autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def front(back: EmbeddedBack, wall: Wall) -> ControllerFront:
-    return ControllerFront(back, settings(), wall)
+    return ControllerFront(Controller(back, settings(), wall))
 
 
 @pytest.fixture

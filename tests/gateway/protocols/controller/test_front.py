@@ -13,6 +13,7 @@ from support.http.client import serving
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.protocols.controller.controller import Advertised, ControllerSettings, SegmentsMode
+from penstock.protocols.controller.controller.controller import Controller
 from penstock.protocols.controller.front import ControllerFront
 from penstock.protocols.controller.front.front import CALLS
 from penstock.protocols.controller.front.scopes import host_of
@@ -278,7 +279,7 @@ async def test_every_segment_is_where_the_client_came_from(client: Client, strea
 
 async def test_every_segment_is_where_the_configuration_says(back: EmbeddedBack, clock: trio.testing.MockClock) -> None:
     told = ControllerSettings(segments=SegmentsMode.SEPARATE, advertise=lambda: Advertised("gateway.example", 7777))
-    async with serving(ControllerFront(back, told).handle, "h2") as http:
+    async with serving(ControllerFront(Controller(back, told)).handle, "h2") as http:
         where = await Client(http).getURI(pb.SegmentId(streamInfo=STREAM))
         assert where == pb.NodeUri(endpoint="gateway.example", port=7777)
 

@@ -13,6 +13,7 @@ from support.controller.client import MISSING, ONE, STREAM, Client, Ends, config
 from support.store import Wall
 
 from penstock.backends.embedded import EmbeddedBack
+from penstock.protocols.controller.controller.controller import Controller
 from penstock.protocols.controller.front import ControllerFront
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.grpc import Code
@@ -79,7 +80,7 @@ async def test_expired_transactions_are_aborted_in_the_background(
 async def test_the_background_outlives_a_failing_store(
     back: EmbeddedBack, clock: trio.testing.MockClock, wall: Wall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    front = ControllerFront(back, settings(), wall)
+    front = ControllerFront(Controller(back, settings(), wall))
     failing = True
     perform = back.perform
 

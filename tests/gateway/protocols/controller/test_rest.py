@@ -333,7 +333,7 @@ CHANGES = (
 async def guarded(back: EmbeddedBack, wall: Wall) -> ControllerFront:
     """A front as clients have it, with a stream and a reader group of the owner's."""
     view: Back = SwappableBack(routed(back, back, *ROUTES).for_listener("controller", NAMES))
-    front, controller = ControllerFront(view, settings(), wall), Controller(view, settings(), wall)
+    front, controller = ControllerFront(Controller(view, settings(), wall)), Controller(view, settings(), wall)
     token = CLIENT.set(Client("owner"))
     await controller.scopes.create(SCOPE)
     await controller.streams.create(SCOPE, "stream", segments(2))
@@ -375,7 +375,7 @@ async def test_credentials(back: EmbeddedBack, wall: Wall) -> None:
     def basic(text: str) -> tuple[str, str]:
         return "authorization", f"Basic {base64.b64encode(text.encode()).decode()}"
 
-    async with asking(ControllerFront(back, guarded, wall)) as rest:
+    async with asking(ControllerFront(Controller(back, guarded, wall))) as rest:
         body = {"scopeName": SCOPE}
         for headers in ([], [basic("ana:wrong")], [basic("bob:secret")], [("authorization", "Bearer secret")]):
             assert (await rest.ask("POST", "scopes", body, *headers))[0] == 401
@@ -387,10 +387,10 @@ async def test_credentials(back: EmbeddedBack, wall: Wall) -> None:
 async def test_pages_in_a_browser_are_refused(back: EmbeddedBack, wall: Wall) -> None:
     """Those of other origins always; those with a name for this machine too where it needs no credentials."""
     open_here: ControllerSettings = replace(settings(), local=True)
-    async with asking(ControllerFront(back, open_here, wall)) as rest:
+    async with asking(ControllerFront(Controller(back, open_here, wall))) as rest:
         status, answer = await rest.ask("GET", "scopes")
         assert status == 403 and "host" in answer["message"]
-    async with asking(ControllerFront(back, settings(), wall)) as rest:
+    async with asking(ControllerFront(Controller(back, settings(), wall))) as rest:
         status, answer = await rest.ask("GET", "scopes", None, ("origin", "https://page.example"))
         assert status == 403 and "origin" in answer["message"]
 

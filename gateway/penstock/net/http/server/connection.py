@@ -24,6 +24,7 @@ from typing import Final
 import structlog
 import trio
 
+from penstock.core.waiters import Waiters
 from penstock.net.body_buffer import BodyBuffer
 from penstock.net.draining import Draining
 from penstock.net.http.exchange import Handler, HeaderList, Request
@@ -32,7 +33,6 @@ from penstock.net.http.server.settings import TURN_SECONDS, WAKE_SECONDS, HttpSe
 from penstock.net.http.server.usage import ConnectionUsage, TooNoisy
 from penstock.net.limits.limiter import Crowded
 from penstock.net.transport import WRITE_ROOM, TooSlow, Transport
-from penstock.net.waiters import Waiters
 from penstock.observe.metrics.clients import Pauses, count_error, count_response
 from penstock.observe.tracing import REQUEST
 from penstock_codecs.codec import Pull

@@ -239,7 +239,7 @@ class Controller:
         turns: StreamTurns | None = None,
         lease: Lease | None = None,
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._turns = turns or StreamTurns(back, TURNS)
         self._lease = lease
         table, segments = StructTable(back, "controller"), SegmentStore(back, settings.names)
@@ -275,13 +275,18 @@ class Controller:
         ones, enforce retention, scale by rate, write watermarks."""
         await self._finish_all()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._repeat, self._finish_all, FINISH_SECONDS)
+            nursery.start_soon(self._finish_again)
             nursery.start_soon(self._repeat, self.transactions.sweep, SWEEP_SECONDS)
             nursery.start_soon(self._repeat, self.transactions.forget_old, FORGET_SECONDS)
-            nursery.start_soon(self._repeat, self.retention.enforce, self._settings.retention_seconds)
-            nursery.start_soon(self._repeat, self.times.enforce, self._settings.watermark_seconds)
-            if self._settings.segments is SegmentsMode.SEPARATE:
-                nursery.start_soon(self._repeat, self.autoscaling.sample, self._settings.scaling.sample_seconds)
+            nursery.start_soon(self._repeat, self.retention.enforce, self.settings.retention_seconds)
+            nursery.start_soon(self._repeat, self.times.enforce, self.settings.watermark_seconds)
+            if self.settings.segments is SegmentsMode.SEPARATE:
+                nursery.start_soon(self._repeat, self.autoscaling.sample, self.settings.scaling.sample_seconds)
+
+    async def _finish_again(self) -> None:
+        while True:
+            await trio.sleep(FINISH_SECONDS)
+            await self._finish_all()
 
     async def _finish_all(self) -> None:
         await self._attempt(self.recovery.finish_all)

@@ -16,14 +16,9 @@ from typing import Any, Final
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from penstock.backends.logged_tables import Lease
-from penstock.backends.turns import StreamTurns
-from penstock.core.back import Back
-from penstock.core.clock import Clock, wall_clock
 from penstock.net.grpc import GrpcContext, GrpcService, Method
 from penstock.net.http.exchange import Exchange, Request
 from penstock.protocols.controller.controller.controller import Controller
-from penstock.protocols.controller.controller.settings import ControllerSettings
 from penstock.protocols.controller.front.admission import authenticate
 from penstock.protocols.controller.front.calls import CallContext, CallHandler, Calls
 from penstock.protocols.controller.front.groups import GROUPS
@@ -46,21 +41,13 @@ _SERVICE: Final = pb.DESCRIPTOR.services_by_name["ControllerService"]
 
 
 class ControllerFront:
-    """The server of Pravega's controller. `clock` returns the time of day in ms; `turns` and `lease`: as in
-    `Controller`."""
+    """The server of Pravega's controller."""
 
-    def __init__(
-        self,
-        back: Back,
-        settings: ControllerSettings,
-        clock: Clock = wall_clock,
-        turns: StreamTurns | None = None,
-        lease: Lease | None = None,
-    ) -> None:
-        self._settings = settings
-        self._controller = Controller(back, settings, clock, turns, lease)
+    def __init__(self, controller: Controller) -> None:
+        self._settings = controller.settings
+        self._controller = controller
         self._service = GrpcService(_SERVICE.full_name, self._methods(), admit=self._admit)
-        self._rest = RestFront(self._controller, settings)
+        self._rest = RestFront(controller, controller.settings)
 
     async def handle(self, exchange: Exchange) -> None:
         """Answer one call."""

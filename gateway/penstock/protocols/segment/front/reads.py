@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 import structlog
 import trio
 
+from penstock.core.waiters import Waiters
 from penstock.net.draining import Draining
-from penstock.net.waiters import Waiters
 from penstock.observe.metrics.clients import count_dropped
 from penstock.protocols.segment.front.administration import RequestContext
 from penstock.protocols.segment.front.link import SegmentLink

@@ -27,7 +27,7 @@ import structlog
 import trio
 
 from penstock.core.back import AppendSession, Back
-from penstock.net.waiters import Waiters
+from penstock.core.waiters import Waiters
 from penstock.observe.metrics.clients import Pauses, count_error
 from penstock.protocols.segment.front.administration import RequestContext
 from penstock.protocols.segment.front.link import SegmentLink

@@ -39,7 +39,7 @@ async def kept(tmp_path: Path) -> AsyncIterator[EmbeddedBack]:
 @pytest.fixture
 def managed(kept: EmbeddedBack) -> ControllerFront:
     where = ControllerSettings(names=NAMES, advertise=lambda: Advertised("127.0.0.1", STORE.port))
-    return ControllerFront(kept, where, Wall())
+    return ControllerFront(Controller(kept, where, Wall()))
 
 
 async def test_create_list_and_delete(kept: EmbeddedBack, managed: ControllerFront, clock: MockClock) -> None:

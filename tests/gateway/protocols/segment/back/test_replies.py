@@ -19,6 +19,7 @@ from trio.testing import MockClock
 from penstock.core.marks import START
 from penstock.net.http.exchange import Exchange
 from penstock.protocols.controller.controller import Advertised, ControllerSettings
+from penstock.protocols.controller.controller.controller import Controller
 from penstock.protocols.controller.front import ControllerFront
 from penstock.protocols.segment.front import SegmentFront
 from penstock_codecs.byte_operations import AppendBytes, GetAttribute, ReadBytes, UpdateAttribute, WriterPosition
@@ -182,7 +183,7 @@ async def test_credentials_and_tokens(tmp_path: Path, clock: MockClock) -> None:
 
     async with controlled_store(tmp_path / "data", Wall()) as kept:
         where = ControllerSettings(names=NAMES, advertise=lambda: Advertised("127.0.0.1", STORE.port))
-        managed = ControllerFront(kept, where, Wall())
+        managed = ControllerFront(Controller(kept, where, Wall()))
         serve = managed.handle
 
         async def handle(exchange: Exchange) -> None:

@@ -1,22 +1,22 @@
-"""Tasks that wait for a stream to change."""
+"""Tasks that wait for something to change."""
 
 from __future__ import annotations
 
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from penstock.store.followers import Followers
+from penstock.core.waiters import Waiters
 
 
 async def test_all_that_wait_are_woken_once_and_those_that_were_cancelled_are_not() -> None:
-    followers, woken = Followers(), list[str]()
+    waiters, woken = Waiters(), list[str]()
 
     async def wait(name: str, scope: trio.CancelScope) -> None:
         with scope:
-            await followers.park()
+            await waiters.park()
             woken.append(name)
 
-    followers.unpark_all()  # none waits yet, and the next one is not woken by it
+    waiters.unpark_all()  # none waits yet, and the next one is not woken by it
     for _ in range(2):
         scopes = {name: trio.CancelScope() for name in "abc"}
         async with trio.open_nursery() as nursery:
@@ -26,16 +26,16 @@ async def test_all_that_wait_are_woken_once_and_those_that_were_cancelled_are_no
             assert not woken
             scopes["b"].cancel()
             await wait_all_tasks_blocked()
-            followers.unpark_all()
+            waiters.unpark_all()
             scopes["c"].cancel()  # too late: it is awake
         assert sorted(woken) == ["a", "c"]
         woken.clear()
 
 
 async def test_a_task_that_is_cancelled_before_does_not_wait() -> None:
-    followers = Followers()
+    waiters = Waiters()
     with trio.CancelScope() as scope:
         scope.cancel()
-        await followers.park()
+        await waiters.park()
     assert scope.cancelled_caught
-    followers.unpark_all()
+    waiters.unpark_all()
