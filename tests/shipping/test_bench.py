@@ -82,6 +82,7 @@ def test_connections_of_all_protocols_are_measured_before_a_request_and_after_on
         "SSE",
         "S2S h1",
         "S2S h2",
+        "S2S h2, shared",
         *(name + more for name in waiting for more in ("", ", asked once")),
     ]
     assert all(0 < kib < 200 for kib in rows.values()), rows
