@@ -49,7 +49,7 @@ from report import against, number, size_name, table
 from s2_bench import OFFICIAL, S2_LITE, S2BenchBench
 from s2_bench import PENSTOCK as OURS
 from servers import Client
-from small import FAN_OUT, HELD, IDLE, PROCESS, REQUESTS, SHARED, SPREAD, START
+from small import FAN_OUT, HELD, IDLE, PROCESS, REQUESTS, SHARED, SPREAD, START, stored
 from tables import CAPTURE, LOOP, SINK, SMALL_RUN, SOURCE, SPARK
 
 RESULTS = Path(__file__).parent / "results"
@@ -72,11 +72,17 @@ def arguments() -> argparse.Namespace:
     def numbers(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
 
+    def duties(text: str) -> tuple[str, ...]:
+        named = tuple(text.split(","))
+        if unknown := set(named) - set(DUTIES):
+            raise argparse.ArgumentTypeError(f"there is no duty {', '.join(sorted(unknown))}")
+        return named
+
     parser = argparse.ArgumentParser(description="The benchmark of Penstock; see bench/README.md.")
     parser.add_argument("--quick", action="store_true", help="1 KiB records, short rounds: about six minutes")
     parser.add_argument("--sizes", type=numbers, help="body sizes in bytes, as 100,1024")
     parser.add_argument("--connections", type=numbers, help="as 1,8")
-    parser.add_argument("--duties", default=",".join(DUTIES), help=f"of {', '.join(DUTIES)}")
+    parser.add_argument("--duties", type=duties, default=DUTIES, help=f"of {', '.join(DUTIES)}")
     parser.add_argument("--rounds", type=int, help="alternated rounds per case; medians are taken over them")
     parser.add_argument(
         "--directory", type=Path, default=RESULTS, help="directory for the servers' data during the run"
@@ -355,11 +361,12 @@ def targets(rows: Sequence[Row]) -> str:
     ]
     asked += [
         (
-            f"unary {kind}, 8 connections: Penstock / uvicorn h11",
-            ratio(rate, REQUESTS, SMALL_THINGS_SIZE, 8, kind, "uvicorn h11"),
+            f"unary {kind}, 8 connections: Penstock / {peer}",
+            ratio(rate, REQUESTS, SMALL_THINGS_SIZE, 8, kind, peer),
             ">= 1",
         )
         for kind in ("append", "read")
+        for peer in ("uvicorn h11", stored(kind))
     ]
     asked += [
         ("ack p50 - fdatasync, 1 KiB, S2S h1, 1 connection, ms", beyond(ACK, 1, h1, DISK), "<= 2"),
@@ -493,7 +500,7 @@ def main() -> None:
     RESULTS.mkdir(exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="scratch-", dir=options.directory))
     try:
-        rows = measure(scale, options.duties.split(","), scratch, say, command)
+        rows = measure(scale, options.duties, scratch, say, command)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     text = report(rows, time.monotonic() - begin)

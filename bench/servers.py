@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import asgi
 import wire
 
 __all__ = [
@@ -302,16 +303,20 @@ class Redis(Server):
 
 
 class Uvicorn(Server):
-    """`uvicorn` with a parser of HTTP/1.1, and an application that reads a body and answers (`asgi.py`)."""
+    """`uvicorn` with a parser of HTTP/1.1 and an application of `asgi.py`: `answering`, or `storing` in `directory`."""
 
-    def __init__(self, parser: str) -> None:
+    def __init__(self, parser: str, directory: Path | None = None) -> None:
         for name in {"uvicorn", parser}:
             if importlib.util.find_spec(name) is None:
                 raise Unavailable(f"{name} is not installed (pip install --group bench): its rows are left out")
         self.port = free_port()
         flags = ("--http", parser, "--loop", "asyncio", "--no-access-log", "--log-level", "warning")
-        command = (sys.executable, "-m", "uvicorn", "asgi:application", *flags, "--port", str(self.port))
-        self.process = spawn(command, cwd=_HERE, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        application, environment = "answering", dict(os.environ)
+        if directory is not None:
+            directory.mkdir()
+            application, environment = "storing", environment | {asgi.DIRECTORY: str(directory)}
+        command = (sys.executable, "-m", "uvicorn", f"asgi:{application}", *flags, "--port", str(self.port))
+        self.process = spawn(command, cwd=_HERE, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         wait_for(self.port, self.process)
 
 

@@ -11,10 +11,10 @@ from duties import ALWAYS, S2S, Row
 from followers import SHARED_BY
 from kafka_client import KAFKA
 from segments import RELEASED
-from servers import Gateway, Redis, Unavailable, Uvicorn, WideGateway, open_files, resident_bytes
+from servers import Gateway, Redis, Server, Unavailable, Uvicorn, WideGateway, open_files, resident_bytes
 from tables import TableBench
 
-__all__ = ["FAN_OUT", "HELD", "IDLE", "PROCESS", "REQUESTS", "SHARED", "SPREAD", "START", "SmallBench"]
+__all__ = ["FAN_OUT", "HELD", "IDLE", "PROCESS", "REQUESTS", "SHARED", "SPREAD", "START", "SmallBench", "stored"]
 
 SPREAD, REQUESTS, FAN_OUT, IDLE, START = "spread append", "requests", "fan-out", "idle", "start"
 PROCESS = "Penstock"
@@ -45,6 +45,11 @@ SCRIPTS_OF = {"Kafka": KAFKA, "segment": RELEASED}
 """The client's names for how a protocol reads a record, where they differ."""
 
 
+def stored(kind: str) -> str:
+    """Return the name of an append, or a read, at uvicorn with an application that stores."""
+    return f"uvicorn h11, {kind}, SQLite"
+
+
 class SmallBench(TableBench):
     """See `Bench`."""
 
@@ -70,22 +75,27 @@ class SmallBench(TableBench):
     def requests(self, size: int, connections: int) -> Iterator[Row]:
         """One append, or one read, with one record to a request over HTTP/1.1: one in flight on each connection."""
         with ExitStack() as stack:
-            ports = {"append": (self.gateway, self.gateway.s2_port), "read": (self.gateway, self.gateway.s2_port)}
-            for parser in ("h11", "httptools"):
-                try:
+            asked: dict[str, tuple[Server, int, str]] = {
+                kind: (self.gateway, self.gateway.s2_port, kind) for kind in ("append", "read")
+            }
+            try:
+                storing = stack.enter_context(Uvicorn("h11", self._directory / f"storing-{connections}"))
+                asked |= {stored(kind): (storing, storing.port, kind) for kind in ("append", "read")}
+                for parser in ("h11", "httptools"):
                     server = stack.enter_context(Uvicorn(parser))
-                except Unavailable as missing:
-                    self._say(str(missing))
-                else:
-                    ports[f"uvicorn {parser}"] = (server, server.port)
+                    asked[f"uvicorn {parser}"] = (server, server.port, "append")
+            except Unavailable as missing:
+                self._say(str(missing))
             filled = self._streams(connections)
             self._fill(S2S, size, filled)
+            for server, port, kind in asked.values():
+                if server is not self.gateway and kind == "read":
+                    self._client.do("ask", request="append", port=port, streams=filled, size=size, seconds=0)
 
             def measure(candidate: str) -> dict[str, float]:
-                server, port = ports[candidate]
-                streams = filled if candidate == "read" else self._streams(connections)
+                server, port, kind = asked[candidate]
+                streams = filled if kind == "read" else self._streams(connections)
                 before = server.cpu()
-                kind = "read" if candidate == "read" else "append"
                 answer = self._client.do(
                     "ask", request=kind, port=port, streams=streams, size=size, seconds=self._scale.seconds
                 )
@@ -94,7 +104,7 @@ class SmallBench(TableBench):
                     self._check(candidate, answer["acked"])
                 return figures
 
-            yield from self._rows(REQUESTS, size, connections, {name: lambda n=name: measure(n) for name in ports})
+            yield from self._rows(REQUESTS, size, connections, {name: lambda n=name: measure(n) for name in asked})
 
     def fan_outs(self, size: int, followers: int) -> Iterator[Row]:
         """One stream with many followers, 5,000 deliveries a second in all."""
