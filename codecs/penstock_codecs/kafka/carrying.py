@@ -23,7 +23,17 @@ from penstock_codecs.kafka.kept import KAFKA_BATCHES, MOST_KEPT, keep, place
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, S2_MAX_RECORD, S2_MAX_RECORD_HEADERS
 from penstock_codecs.model import NO_HEADERS, Columns, Header, Headers, RecordBatch, WireBytes, is_command, metered_size
 
-__all__ = ["ENCODING", "KEY", "NULL", "RecordsPart", "encoded_records", "from_headers", "parts_of", "to_headers"]
+__all__ = [
+    "ENCODING",
+    "KEY",
+    "NULL",
+    "RecordsPart",
+    "check_names",
+    "encoded_records",
+    "from_headers",
+    "parts_of",
+    "to_headers",
+]
 
 KEY: Final = b"kafka-key"
 NULL: Final = b"kafka-null"
@@ -115,20 +125,27 @@ def _part(records: RecordsPart, first: int, stop: int) -> RecordsPart:
 
 def to_headers(index: int, key: bytes | None, value: bytes | None, headers: KafkaHeaders) -> Headers:
     """Return the headers of the record at `index`. Raises NOT_REPRESENTABLE for headers that a stream cannot carry."""
-    nulls = [_VALUE] if value is None else []
-    found: list[Header] = []
-    for number, (name, content) in enumerate(headers):
+    check_names(index, headers)
+    own = [] if key is None else [Header(KEY, key)]
+    if nulls := _nulls(value, headers):
+        own.append(Header(NULL, nulls))
+    return (*own, *(Header(name, content or b"") for name, content in headers))
+
+
+def check_names(index: int, headers: KafkaHeaders) -> None:
+    """Check names of headers that the record at `index` has in Kafka. Raises NOT_REPRESENTABLE for those that mean
+    something else in a stream."""
+    for name, _ in headers:
         if name in (KEY, NULL):
             raise _refusal(index, f"has a header named {name.decode()}, which stands for its own key or nulls")
         if not name:
             raise _refusal(index, "has a header without a name, which streams keep for commands")
-        if content is None:
-            nulls.append(b"%d" % number)
-        found.append(Header(name, content or b""))
-    own = [] if key is None else [Header(KEY, key)]
-    if nulls:
-        own.append(Header(NULL, b",".join(nulls)))
-    return tuple(own + found)
+
+
+def _nulls(value: bytes | None, headers: KafkaHeaders) -> bytes:
+    """Return the value of the header that names what is null; empty if nothing is."""
+    nulls = [b"%d" % number for number, (_, content) in enumerate(headers) if content is None]
+    return b",".join([_VALUE, *nulls] if value is None else nulls)
 
 
 def _refusal(index: int, why: str) -> OperationFailed:
@@ -221,31 +238,25 @@ def _run(batch: RecordBatch, indices: Sequence[int], command: bool) -> bytes:
 def from_headers(number: int, headers: Headers, body: bytes) -> tuple[bytes | None, bytes | None, KafkaHeaders]:
     """Return key, value and headers of a record for Kafka.
 
+    A second header of the gateway's own, and one that does not name exactly what is empty, are headers like others.
     Raises NOT_REPRESENTABLE, naming the record; `number` is `seq_num` in the details.
     """
     if not headers:
         return None, body, ()
-    key: bytes | None = None
-    nulls: frozenset[bytes] | None = None
-    given: list[Header] = []
-    for header in headers:
-        if header.name == KEY and key is None:
-            key = header.value
-        elif header.name == NULL and nulls is None:
-            nulls = frozenset(header.value.split(b","))
-        else:
-            given.append(header)
+    names = [header.name for header in headers]
+    given = list(headers)
+    key = given.pop(names.index(KEY)).value if KEY in names else None
     if not _are_text(given):
         why = f"record {number} has a header whose name is not UTF-8, which Kafka cannot carry"
         raise fail(FailureCode.NOT_REPRESENTABLE, why, seq_num=number)
-    if not nulls:
+    if NULL not in names:
         return key, body, tuple(given)
+    others = list(given)
+    named = others.pop([header.name for header in given].index(NULL)).value
+    nulls = named.split(b",")
     value = None if _VALUE in nulls and not body else body
-    named = (
-        (name, None if b"%d" % number in nulls and not content else content)
-        for number, (name, content) in enumerate(given)
-    )
-    return key, value, tuple(named)
+    some = tuple((name, content or (None if b"%d" % at in nulls else b"")) for at, (name, content) in enumerate(others))
+    return (key, value, some) if _nulls(value, some) == named else (key, body, tuple(given))
 
 
 def _are_text(headers: Sequence[Header]) -> bool:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka.batches import LARGEST, MOST_BYTES, KafkaBatch, KafkaHeaders, read_batches
-from penstock_codecs.kafka.carrying import from_headers, to_headers
+from penstock_codecs.kafka.carrying import check_names, from_headers, to_headers
 from penstock_codecs.kafka.kept import keep
 from penstock_codecs.kafka.record_messages import AbortedTransaction
 from penstock_codecs.limits import S2_MAX_RECORD
@@ -56,6 +56,7 @@ def to_produced(bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> Prod
         key, value, given = from_headers(index, some, bodies[index])
         columns.keys[index], columns.values[index] = key, value
         if given:
+            check_names(index, given)  # such a record could not be read again
             columns.headers[index] = given
     return columns
 

@@ -18,6 +18,9 @@ RECORDS = st.lists(
     st.tuples(NULLABLE, NULLABLE, st.lists(st.tuples(NAMES, NULLABLE), max_size=3).map(tuple)), min_size=1, max_size=5
 )
 
+OWN_NAMES = st.sampled_from([KEY, NULL, b"a"])
+OWN_VALUES = st.sampled_from([b"", b"0", b"1", b"value", b"value,0", b"0,1", b"1,0", b"00", b","])
+
 
 def batch_of(records: list[tuple[bytes | None, bytes | None, KafkaHeaders]]) -> KafkaBatch:
     return KafkaBatch(
@@ -61,7 +64,21 @@ def test_records_of_other_clients_have_the_key_that_they_name() -> None:
     headers = {0: (Header(b"a", b"1"), Header(KEY, b"k"), Header(KEY, b"second"), Header(NULL, b"value"))}
     [one] = read_batches(encoded_records(RecordBatch(Columns([3], [5], [b"body"], headers))))
     assert (one.keys, one.values) == ([b"k"], [b"body"]), "a body that is there is not null"
-    assert one.headers == {0: ((b"a", b"1"), (KEY, b"second"))}
+    assert one.headers == {0: ((b"a", b"1"), (KEY, b"second"), (NULL, b"value"))}
+
+
+@examples(most=300)
+@given(st.binary(max_size=1), st.lists(st.tuples(OWN_NAMES, OWN_VALUES), min_size=1, max_size=4))
+def test_no_header_of_another_client_is_lost(body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    given = tuple(Header(*header) for header in headers)
+    [one] = read_batches(encoded_records(RecordBatch(Columns([3], [5], [body], {0: given}))))
+    [key], [value], named = one.keys, one.values, one.headers.get(0, ())
+    nulls = [b"value"] * (value is None) + [b"%d" % at for at, (_, content) in enumerate(named) if content is None]
+    found = [(name, content or b"") for name, content in named]
+    found += [(KEY, key)] if key is not None else []
+    found += [(NULL, b",".join(nulls))] if nulls else []
+    assert sorted(found) == sorted(headers)
+    assert (value or b"") == body
 
 
 def test_command_records_are_control_records() -> None:

@@ -21,6 +21,8 @@ from penstock_codecs.model import Header, Headers, WireBytes
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=3).map(str.encode)
 HEADERS = st.lists(st.builds(Header, NAMES, st.binary(max_size=3)), max_size=2).map(tuple)
 KEYS = st.none() | st.binary(max_size=3)
+OWN_NAMES = st.sampled_from([KEY, NULL, b"a"])
+OWN_VALUES = st.sampled_from([b"", b"0", b"1", b"value", b"value,0", b"0,1", b"1,0", b"00", b","])
 COMMIT, ABORT = b"\0\0\0\1", b"\0\0\0\0"
 
 
@@ -63,6 +65,31 @@ def test_records_come_back_as_they_were_produced(records: list[tuple[bytes, Head
     [(run, kept)] = runs
     assert kept == WireBytes(KAFKA_BATCHES, (encode_batch(sent),))
     assert (run.bodies, run.headers, after) == (bodies, headers, base + count)
+
+
+@examples(most=300)
+@given(st.binary(max_size=1), st.lists(st.tuples(OWN_NAMES, OWN_VALUES), max_size=4))
+def test_what_is_produced_can_be_read_again(body: bytes, given: list[tuple[bytes, bytes]]) -> None:
+    """With all its headers: those of the gateway's own come first."""
+    headers = tuple(Header(*header) for header in given)
+    try:
+        keys, values, named = to_produced([body], {0: headers})
+    except OperationFailed as refused:
+        assert refused.failure.code is FailureCode.NOT_REPRESENTABLE
+        assert refused.failure.message.startswith("record 0 has a header named kafka-")
+        assert any(name in (KEY, NULL) for name, _ in given)
+        return
+    batch = KafkaBatch(keys=keys, values=values, headers=named, timestamps=[7], offsets=[0])
+    [(run, _)], _ = read_fetched(encode_batch(batch), 0)
+    assert run.bodies == [body]
+    assert sorted(run.headers.get(0, ())) == sorted(headers)
+    assert [one for one in run.headers.get(0, ()) if one.name == b"a"] == [one for one in headers if one.name == b"a"]
+
+
+@pytest.mark.parametrize("headers", [((KEY, b"1"), (KEY, b"2")), ((NULL, b"value"),), ((NULL, b"x"), (b"a", b""))])
+def test_headers_that_could_not_be_read_again_are_refused(headers: tuple[tuple[bytes, bytes], ...]) -> None:
+    with pytest.raises(OperationFailed, match="record 0 has a header named kafka-"):
+        to_produced([b"body"], {0: tuple(Header(*header) for header in headers)})
 
 
 def test_a_null_value_is_named() -> None:

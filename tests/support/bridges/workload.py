@@ -27,6 +27,7 @@ from support.process import GatewayProcess
 from support.s2.client import eventually
 
 from penstock_codecs.envelope import is_marked
+from penstock_codecs.kafka.carrying import KEY, NULL
 
 __all__ = ["ASPECTS", "CARRIED", "Plan", "Shape", "Workload", "plans"]
 
@@ -84,7 +85,10 @@ def plans(*, larger: bool = False) -> st.SearchStrategy[Plan]:
     """Plans of random sizes, contents and headers."""
     small = st.sampled_from([1, 2, 7, 100, 1000, 4096]) | st.integers(1, 5000)
     sizes = small | (st.integers(0, 300_000) if larger else st.sampled_from([0, 65_528, 65_536]))
-    pairs = st.tuples(st.binary(min_size=1, max_size=20), st.binary(max_size=20))
+    names = st.binary(min_size=1, max_size=20).filter(
+        lambda name: name not in (KEY, NULL)
+    )  # they have tests of their own
+    pairs = st.tuples(names, st.binary(max_size=20))
     headers = st.just(()) | st.lists(pairs, max_size=3).map(tuple)
     shapes = st.builds(Shape, st.integers(0, 1 << 30), sizes, st.sampled_from(BEGINNINGS), headers)
     batches = st.lists(st.lists(shapes, min_size=1, max_size=6), min_size=3, max_size=12 if larger else 5)
