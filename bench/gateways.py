@@ -27,7 +27,10 @@ _WARM_UP = 3
 
 
 class StatelessGateway(Gateway):
-    """`penstock serve` before a server that has its records and its state. `back`: the keys of that."""
+    """`penstock serve` before a server that has its records and its state. `back`: the keys of that.
+
+    It waits longer than by default: a JVM that has just started may take 5 s for its first streams.
+    """
 
     _CONFIG = """\
 [listeners.s2]
@@ -38,6 +41,7 @@ default_basin = "{basin}"
 {back}
 basin = "{basin}"
 create_streams = true
+request_seconds = 30
 
 [[routes]]
 name = "everything"
