@@ -256,7 +256,7 @@ def from_headers(number: int, headers: Headers, body: bytes) -> tuple[bytes | No
     nulls = named.split(b",")
     value = None if _VALUE in nulls and not body else body
     some = tuple((name, content or (None if b"%d" % at in nulls else b"")) for at, (name, content) in enumerate(others))
-    return (key, value, some) if _nulls(value, some) == named else (key, body, tuple(given))
+    return (key, value, some) if named and _nulls(value, some) == named else (key, body, tuple(given))
 
 
 def _are_text(headers: Sequence[Header]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.examples import examples
 
@@ -69,6 +69,7 @@ def test_records_of_other_clients_have_the_key_that_they_name() -> None:
 
 @examples(most=300)
 @given(st.binary(max_size=1), st.lists(st.tuples(OWN_NAMES, OWN_VALUES), min_size=1, max_size=4))
+@example(b"", [(NULL, b"")])
 def test_no_header_of_another_client_is_lost(body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
     given = tuple(Header(*header) for header in headers)
     [one] = read_batches(encoded_records(RecordBatch(Columns([3], [5], [body], {0: given}))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import google_crc32c
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.examples import examples
 
@@ -69,6 +69,7 @@ def test_records_come_back_as_they_were_produced(records: list[tuple[bytes, Head
 
 @examples(most=300)
 @given(st.binary(max_size=1), st.lists(st.tuples(OWN_NAMES, OWN_VALUES), max_size=4))
+@example(b"", [(NULL, b"")])
 def test_what_is_produced_can_be_read_again(body: bytes, given: list[tuple[bytes, bytes]]) -> None:
     """With all its headers: those of the gateway's own come first."""
     headers = tuple(Header(*header) for header in given)
