@@ -67,6 +67,8 @@ def created(broker: KafkaBroker, name: str, partitions: int = 1, **config: str) 
     admin = AdminClient(server(broker))
     for future in admin.create_topics([NewTopic(name, partitions, 1, config=settings)]).values():
         future.result(30)
+    # The broker answers once the controller has the topic, and may learn of its partitions later.
+    until(lambda: len(admin.list_topics(name, 5).topics[name].partitions) == partitions)
     return name
 
 
