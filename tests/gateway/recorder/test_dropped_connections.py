@@ -64,16 +64,16 @@ def test_a_connection_that_was_silent_while_the_disk_was_full_loses_nothing() ->
     heard.generation += 1
     tap.received(b"heard")
     heard.generation += 1
-    tap.sent([bytes(5 * KIB), b"answer", bytes(5 * KIB)], 10 * KIB + 6)
+    tap.sent([bytes(50 * KIB), b"answer", bytes(50 * KIB)], 100 * KIB + 6)
     heard.generation += 1
     for one in (tap, other):
         one.end()
     assert heard.opened == [(1, 0, 0, False), (2, 0, 0, False), (1, 5, 0, True), (1, 10, 0, True)]
     assert heard.notes == [("stream", "penstock/orders")] * 3
-    assert [len(event.data) for event in heard.events if isinstance(event, Chunk)] == [5, 5, 5 * KIB, 6, 5 * KIB]
+    assert [len(event.data) for event in heard.events if isinstance(event, Chunk)] == [5, 5, 50 * KIB, 6, 50 * KIB]
     assert heard.ends == [], "nothing begins anew that is over"
     assert whole.said(Sender.CLIENT, tap) == b"askedheard"
-    assert len(whole.said(Sender.SERVER, tap)) == 10 * KIB + 6
+    assert len(whole.said(Sender.SERVER, tap)) == 100 * KIB + 6
 
 
 def test_a_sink_that_is_full_again_is_not_asked_for_ever() -> None:

@@ -85,19 +85,19 @@ async def test_what_is_told_does_not_change_with_the_buffers(sockets: tuple[trio
 def test_small_parts_of_one_write_are_told_together() -> None:
     heard = Heard()
     tap = tapped_front(memory_pair()[1], heard).tap
-    tap.sent([b"head", b"er", bytes(9 * KIB), b"tail", b"not written"], 9 * KIB + 10)
-    assert [len(event.data) for event in heard.events if isinstance(event, Chunk)] == [6, 9 * KIB, 4]
+    tap.sent([b"head", b"er", bytes(40 * KIB), b"tail", b"not written"], 40 * KIB + 10)
+    assert [len(event.data) for event in heard.events if isinstance(event, Chunk)] == [6, 40 * KIB, 4]
 
 
 async def test_little_is_kept_of_large_buffers() -> None:
     """A part of a large buffer must not hold all of it while a recording waits for its disk."""
     heard = Heard()
     tap = tapped_front(memory_pair()[1], heard).tap
-    large, part = bytes(1 * MIB), memoryview(bytes(1 * MIB))[: 8 * KIB]
-    tap.sent([large, part], 1 * MIB + 8 * KIB)
+    large, part = bytes(1 * MIB), memoryview(bytes(1 * MIB))[: 48 * KIB]
+    tap.sent([large, part], 1 * MIB + 48 * KIB)
     first, second = [event.data for event in heard.events if isinstance(event, Chunk)]
     assert first is large, "and no bytes are copied"
-    assert isinstance(second, bytes) and len(second) == 8 * KIB
+    assert isinstance(second, bytes) and len(second) == 48 * KIB
 
 
 async def test_a_stream_without_a_wire_tells_every_byte(pair: tuple[trio.abc.Stream, trio.abc.Stream]) -> None:

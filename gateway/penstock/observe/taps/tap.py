@@ -29,8 +29,9 @@ log = structlog.get_logger()
 
 MOST_USES: Final = 64
 """Most uses of one connection that are remembered, about 250 bytes each."""
-_SMALL: Final = 4096
-"""Parts of one write with fewer bytes than this are joined."""
+_SMALL: Final = 32 * 1024
+"""Parts of one write with fewer bytes than this are joined: to redact and write another event costs more than to copy
+that many bytes, and HTTP/2 sends frames of 16 KiB."""
 
 
 class Use(NamedTuple):
