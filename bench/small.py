@@ -78,19 +78,23 @@ class SmallBench(TableBench):
             asked: dict[str, tuple[Server, int, str]] = {
                 kind: (self.gateway, self.gateway.s2_port, kind) for kind in ("append", "read")
             }
-            try:
-                storing = stack.enter_context(Uvicorn("h11", self._directory / f"storing-{connections}"))
-                asked |= {stored(kind): (storing, storing.port, kind) for kind in ("append", "read")}
-                for parser in ("h11", "httptools"):
-                    server = stack.enter_context(Uvicorn(parser))
-                    asked[f"uvicorn {parser}"] = (server, server.port, "append")
-            except Unavailable as missing:
-                self._say(str(missing))
+            peers: dict[tuple[str, Path | None], dict[str, str]] = {
+                ("h11", self._directory / f"storing-{connections}"): {
+                    stored(kind): kind for kind in ("append", "read")
+                },
+                **{(parser, None): {f"uvicorn {parser}": "append"} for parser in ("h11", "httptools")},
+            }
             filled = self._streams(connections)
             self._fill(S2S, size, filled)
-            for server, port, kind in asked.values():
-                if server is not self.gateway and kind == "read":
-                    self._client.do("ask", request="append", port=port, streams=filled, size=size, seconds=0)
+            for (parser, directory), rows in peers.items():
+                try:
+                    server = stack.enter_context(Uvicorn(parser, directory))
+                except Unavailable as missing:
+                    self._say(str(missing))
+                    continue
+                asked |= {name: (server, server.port, kind) for name, kind in rows.items()}
+                if directory is not None:
+                    self._client.do("ask", request="append", port=server.port, streams=filled, size=size, seconds=0)
 
             def measure(candidate: str) -> dict[str, float]:
                 server, port, kind = asked[candidate]

@@ -243,20 +243,26 @@ def from_headers(number: int, headers: Headers, body: bytes) -> tuple[bytes | No
     """
     if not headers:
         return None, body, ()
-    names = [header.name for header in headers]
     given = list(headers)
-    key = given.pop(names.index(KEY)).value if KEY in names else None
+    key = _take(given, KEY)
     if not _are_text(given):
         why = f"record {number} has a header whose name is not UTF-8, which Kafka cannot carry"
         raise fail(FailureCode.NOT_REPRESENTABLE, why, seq_num=number)
-    if NULL not in names:
-        return key, body, tuple(given)
     others = list(given)
-    named = others.pop([header.name for header in given].index(NULL)).value
+    if not (named := _take(others, NULL)):
+        return key, body, tuple(given)
     nulls = named.split(b",")
     value = None if _VALUE in nulls and not body else body
     some = tuple((name, content or (None if b"%d" % at in nulls else b"")) for at, (name, content) in enumerate(others))
-    return (key, value, some) if named and _nulls(value, some) == named else (key, body, tuple(given))
+    return (key, value, some) if _nulls(value, some) == named else (key, body, tuple(given))
+
+
+def _take(headers: list[Header], name: bytes) -> bytes | None:
+    """Remove the first header of this name and return its value; None if there is none."""
+    for index, header in enumerate(headers):
+        if header.name == name:
+            return headers.pop(index).value
+    return None
 
 
 def _are_text(headers: Sequence[Header]) -> bool:

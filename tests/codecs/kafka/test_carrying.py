@@ -6,20 +6,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.examples import examples
+from support.kafka.own_headers import OWN_HEADERS
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.kafka.batches import KafkaBatch, KafkaHeaders, read_batches
 from penstock_codecs.kafka.carrying import KEY, NULL, encoded_records, parts_of
-from penstock_codecs.model import Columns, Header, RecordBatch
+from penstock_codecs.model import Columns, Header, Headers, RecordBatch
 
 NULLABLE = st.none() | st.binary(max_size=5)
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=3).map(str.encode)
 RECORDS = st.lists(
     st.tuples(NULLABLE, NULLABLE, st.lists(st.tuples(NAMES, NULLABLE), max_size=3).map(tuple)), min_size=1, max_size=5
 )
-
-OWN_NAMES = st.sampled_from([KEY, NULL, b"a"])
-OWN_VALUES = st.sampled_from([b"", b"0", b"1", b"value", b"value,0", b"0,1", b"1,0", b"00", b","])
 
 
 def batch_of(records: list[tuple[bytes | None, bytes | None, KafkaHeaders]]) -> KafkaBatch:
@@ -68,11 +66,10 @@ def test_records_of_other_clients_have_the_key_that_they_name() -> None:
 
 
 @examples(most=300)
-@given(st.binary(max_size=1), st.lists(st.tuples(OWN_NAMES, OWN_VALUES), min_size=1, max_size=4))
-@example(b"", [(NULL, b"")])
-def test_no_header_of_another_client_is_lost(body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-    given = tuple(Header(*header) for header in headers)
-    [one] = read_batches(encoded_records(RecordBatch(Columns([3], [5], [body], {0: given}))))
+@given(st.binary(max_size=1), OWN_HEADERS)
+@example(b"", (Header(NULL, b""),))
+def test_no_header_of_another_client_is_lost(body: bytes, headers: Headers) -> None:
+    [one] = read_batches(encoded_records(RecordBatch(Columns([3], [5], [body], {0: headers}))))
     [key], [value], named = one.keys, one.values, one.headers.get(0, ())
     nulls = [b"value"] * (value is None) + [b"%d" % at for at, (_, content) in enumerate(named) if content is None]
     found = [(name, content or b"") for name, content in named]

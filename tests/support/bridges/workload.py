@@ -85,9 +85,8 @@ def plans(*, larger: bool = False) -> st.SearchStrategy[Plan]:
     """Plans of random sizes, contents and headers."""
     small = st.sampled_from([1, 2, 7, 100, 1000, 4096]) | st.integers(1, 5000)
     sizes = small | (st.integers(0, 300_000) if larger else st.sampled_from([0, 65_528, 65_536]))
-    names = st.binary(min_size=1, max_size=20).filter(
-        lambda name: name not in (KEY, NULL)
-    )  # they have tests of their own
+    # Headers of the gateway's own have tests of their own, tests/codecs/kafka.
+    names = st.binary(min_size=1, max_size=20).filter(lambda name: name not in (KEY, NULL))
     pairs = st.tuples(names, st.binary(max_size=20))
     headers = st.just(()) | st.lists(pairs, max_size=3).map(tuple)
     shapes = st.builds(Shape, st.integers(0, 1 << 30), sizes, st.sampled_from(BEGINNINGS), headers)
