@@ -1,4 +1,4 @@
-"""Headers of other clients' records that look like those by which streams carry Kafka's keys and nulls, or nearly so."""
+"""Headers of other clients that look like those by which streams carry Kafka's keys and nulls, or nearly so."""
 
 from __future__ import annotations
 
