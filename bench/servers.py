@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -69,14 +70,16 @@ def open_files(pid: int) -> int:
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
-def _end_with_parent() -> None:
-    """In a child: ask for SIGTERM when the process that started it ends, however it ends."""
+def _end_with_parent(parent: int) -> None:
+    """In a child: ask for SIGTERM when `parent`, the process that started it, ends, however it ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it ended before, so that no signal will come
+        os._exit(1)
 
 
 def spawn(command: Sequence[str | Path], **options: Any) -> subprocess.Popen[Any]:
     """Start a program that ends with this process, also if this process is killed. `options`: those of `Popen`."""
-    return subprocess.Popen(command, preexec_fn=_end_with_parent, **options)
+    return subprocess.Popen(command, preexec_fn=partial(_end_with_parent, os.getpid()), **options)
 
 
 def session_seconds(command: Sequence[str], directory: Path) -> float:

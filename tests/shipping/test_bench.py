@@ -63,6 +63,29 @@ def test_it_leaves_no_process_when_a_signal_ends_it(
     assert number == signal.SIGKILL or not list(tmp_path.iterdir())
 
 
+KILLED_IN_A_FORK = """
+import ctypes, os, signal, sys, time
+import servers
+
+class Libc:
+    def prctl(self, *arguments):
+        parent = os.getppid()
+        os.kill(parent, signal.SIGKILL)
+        while os.getppid() == parent:
+            time.sleep(0.001)
+        return ctypes.CDLL(None).prctl(*arguments)
+
+servers._LIBC = Libc()
+servers.spawn([sys.executable, "-c", "print('started')"])
+"""
+
+
+def test_a_program_does_not_start_if_the_benchmark_was_killed_in_between() -> None:
+    command = [sys.executable, "-c", KILLED_IN_A_FORK]
+    ended = subprocess.run(command, cwd=ROOT / "bench", stdout=subprocess.PIPE, timeout=SECONDS)  # until both ended
+    assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, b"")
+
+
 def test_connections_of_all_protocols_are_measured_before_a_request_and_after_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
