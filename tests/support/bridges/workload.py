@@ -157,7 +157,7 @@ class Workload:
     def others(self) -> Sequence[type[Front]]:
         """Return the fronts that can read the records as they are."""
         names = [name for record in self.model for name, _ in record.headers]
-        return [*OTHERS, KafkaFront] if all(is_text(name) for name in names) else OTHERS
+        return [*OTHERS, KafkaFront] if all(is_kafka_name(name) for name in names) else OTHERS
 
     def positions(self, front_class: type[Front]) -> list[Seen]:
         """Read all records through a front."""
@@ -258,13 +258,13 @@ class Workload:
         self.model += [Record(b"token", ((b"", b"fence"),)), Record(b"yes")]
 
 
-def is_text(name: bytes) -> bool:
-    """Return whether a name is UTF-8."""
+def is_kafka_name(name: bytes) -> bool:
+    """Return whether librdkafka can tell a header's name: UTF-8, without the zero at which it ends names."""
     try:
         name.decode()
     except UnicodeDecodeError:
         return False
-    return True
+    return b"\0" not in name
 
 
 def difference(found: list[Record], wanted: list[Record]) -> str:
