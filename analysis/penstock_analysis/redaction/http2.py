@@ -86,8 +86,9 @@ class Http2Side:
         while True:
             try:
                 yield from flow.need(1)
-                offset = flow.at
-                scanner.receive(memoryview(flow.next_view(flow.available)), offset, 0)
+                offset, data = flow.at, memoryview(flow.next_view(flow.available))
+                passed = 0 if self._block else scanner.pass_over(data, self._contents)
+                scanner.receive(data[passed:], offset + passed, 0)
             except (Truncated, HttpFault, NotUnderstood) as why:
                 flow.holding.pop(self, None)
                 if not isinstance(why, Truncated):

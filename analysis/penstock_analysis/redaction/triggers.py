@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from binascii import b2a_base64
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from penstock_analysis.redaction.secrets import Secrets
 
-__all__ = ["Trigger", "TriggerSearch", "Triggers"]
+__all__ = ["Trigger", "TriggerSearch", "Triggers", "triggers_of"]
 
 _JSON_TOKENS: Final = (b"access_token", b"accessToken", b"delegation_token", b"delegationToken")
 _BLOCK: Final = re.compile(
@@ -53,6 +54,12 @@ class Triggers:
     def of(self, text: bytes) -> TriggerSearch:
         """Return the triggers in a text."""
         return TriggerSearch(text, self._pattern if self.may_be_in(text) else None, _BLOCK if self._http2 else None)
+
+
+@lru_cache(maxsize=8)
+def triggers_of(secrets: Secrets, *, http2: bool) -> Triggers:
+    """Return the triggers of prepared rules: to compile them takes 0.4 ms, and each connection that ends needs them."""
+    return Triggers(secrets, http2=http2)
 
 
 class TriggerSearch:

@@ -12,7 +12,7 @@ from penstock_analysis.redaction.contents import Content, feed
 from penstock_analysis.redaction.flow import FOR_EVER, Flow, Parser, Redaction, Truncated
 from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.text import Buffer, Edit, Search
-from penstock_analysis.redaction.triggers import Triggers
+from penstock_analysis.redaction.triggers import triggers_of
 
 __all__ = ["UnknownBytes", "guarded", "is_hidden", "is_on_tcp", "redaction_of", "unknown"]
 
@@ -45,7 +45,7 @@ class UnknownBytes(Content):
         block."""
         super().__init__(flow)
         self._search = Search(secrets.patterns) if secrets.patterns else None
-        self._triggers = Triggers(secrets, http2=http2)
+        self._triggers = triggers_of(secrets, http2=http2)
         self._text = b""  # bytes to be searched for triggers
         self._base = 0
         self._mode = "amid" if amid else "fold" if flow.folds else ""  # kind of secret that is being blanked

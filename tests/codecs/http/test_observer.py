@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from functools import partial
 
 import pytest
 
 from penstock_codecs.http.observer.bodies import body_of
 from penstock_codecs.http.observer.faults import HttpFault
-from penstock_codecs.http.observer.frames import LARGEST_FRAME, PADDED, Frame2, FrameScanner, FrameType
+from penstock_codecs.http.observer.frames import END_STREAM, LARGEST_FRAME, PADDED, Frame2, FrameScanner, FrameType
 from penstock_codecs.http.observer.heads import (
     REQUEST_LINE,
     STATUS_LINE,
@@ -26,8 +27,13 @@ def frame(kind: int, payload: bytes, *, flags: int = 0, stream_id: int = 1, leng
     return struct.pack(">HBBBL", size >> 8, size & 0xFF, kind, flags, stream_id) + payload
 
 
-def scanned(pieces: list[bytes], max_frame: int | None = None) -> list[tuple[str, int, bytes]]:
-    """Return name, offset and content of what is handed on, with adjacent pieces of content or padding joined."""
+def scanned(
+    pieces: list[bytes], max_frame: int | None = None, contents: Mapping[int, object] | None = None
+) -> list[tuple[str, int, bytes]]:
+    """Return name, offset and content of what is handed on, with adjacent pieces of content or padding joined.
+
+    `contents`: frames that have none are passed over.
+    """
     told: list[tuple[str, int, bytes]] = []
 
     def join(name: str, offset: int, piece: memoryview) -> None:
@@ -45,7 +51,8 @@ def scanned(pieces: list[bytes], max_frame: int | None = None) -> list[tuple[str
     scanner.max_frame = max_frame or scanner.max_frame
     offset = 0
     for piece in pieces:
-        scanner.receive(memoryview(piece), offset, 0)
+        passed = 0 if contents is None else scanner.pass_over(memoryview(piece), contents)
+        scanner.receive(memoryview(piece)[passed:], offset + passed, 0)
         offset += len(piece)
     return told
 
@@ -58,6 +65,25 @@ EXPECTED = [
     *[("content", 38, b"gh"), ("DATA to 40", 29, b""), ("DATA to 49", 40, b"")],
     *[("CONTINUATION to 63", 49, b"block"), ("PING to 80", 63, b"12345678"), ("type 0xba to 96", 80, b"unknown")],
 ]
+
+
+def test_whole_data_without_a_content_is_passed_over() -> None:
+    plain, kept = frame(0, b"abc", stream_id=3), frame(0, b"abc")
+    contents = {1: object(), 3: None}
+    assert scanned([plain + plain + kept], contents=contents) == [
+        ("content", 2 * len(plain) + 9, b"abc"),
+        (f"DATA to {2 * len(plain) + len(kept)}", 2 * len(plain), b""),
+    ]
+    others = [kept, frame(0, b"abc", stream_id=5), frame(0, b"end", flags=END_STREAM, stream_id=3), DATA]
+    others += [frame(0, b"\1pad\0", flags=PADDED, stream_id=3), frame(6, bytes(8), stream_id=0), frame(3, bytes(4))]
+    said, passed_over = b"", set()
+    for other in others:
+        passed_over |= set(range(len(said), len(said) + 2 * len(plain)))
+        said += plain + plain + other
+    expected = [one for one in scanned([said]) if one[1] not in passed_over]
+    for at in range(len(said)):
+        for pieces in ([said[:at], said[at:]], [said[:at], *(said[one : one + 1] for one in range(at, len(said)))]):
+            assert [one for one in scanned(pieces, contents=contents) if one[1] not in passed_over] == expected
 
 
 def test_frames_wherever_they_are_cut() -> None:
