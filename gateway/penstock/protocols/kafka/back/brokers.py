@@ -18,7 +18,7 @@ from penstock.core.address import Address
 from penstock.core.segment_names import INTERNAL_BASIN
 from penstock.net.breaker import BreakerState
 from penstock.net.retries import RetryPolicy, retrying
-from penstock.net.upstream import Upstream, UpstreamSettings
+from penstock.net.upstream import Upstream, UpstreamSettings, doubtful
 from penstock.protocols.kafka.back.connection import KafkaConnection, KafkaPool
 from penstock.protocols.kafka.back.settings import KafkaBackSettings
 from penstock.protocols.kafka.names import TopicPartition
@@ -284,6 +284,17 @@ class Brokers:
             self.forget(partition.topic)
             failure = Failure(FailureCode.HOT_SERVER, failure.message)
         raise OperationFailed(failure)
+
+    def check_produced(self, partition: TopicPartition, found: ProducePartitionResult) -> None:
+        """Raise the failure for a leader's answer to a Produce; see `check`. It is UNAVAILABLE for errors in
+        STALE_LEADER: a leader that loses its place while replicas confirm a batch has stored it, and its successor
+        may have it."""
+        try:
+            self.check(partition, found.error_code, found.error_message)
+        except OperationFailed as error:
+            if found.error_code in STALE_LEADER:
+                raise OperationFailed(doubtful(error.failure)) from None
+            raise
 
     # ---- the cluster -------------------------------------------------------------------------------------------------
 

@@ -141,7 +141,7 @@ class StateTopic(ChangeLog):
         found = await self._brokers.produce(self._partition, batch)
         if found.error_code in UNKNOWN_PRODUCER:
             return None
-        self._brokers.check(self._partition, found.error_code, found.error_message)
+        self._brokers.check_produced(self._partition, found)
         return None if found.base_offset < 0 else found.base_offset + len(changes) - 1
 
     def begin_again(self) -> None:

@@ -124,8 +124,9 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
             timestamps = await self._stamped(found, len(timestamps))
         else:
             self._last = timestamps[-1]
-        self._sequence = (self._sequence + len(timestamps)) % _SEQUENCES
         self._acknowledge(appends, timestamps, found.base_offset)
+        # Only now: if there are no results, the batch is sent again, and must have the same number.
+        self._sequence = (self._sequence + len(timestamps)) % _SEQUENCES
 
     async def _new_producer(self) -> tuple[int, int]:
         """Ask any broker for a producer id. Raises HOT_SERVER if there is none: nothing was appended."""
@@ -185,7 +186,7 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
 
     async def _produce(self, batch: bytes) -> ProducePartitionResult:
         found = await self._brokers.produce(self.partition, batch)
-        self._brokers.check(self.partition, found.error_code, found.error_message)
+        self._brokers.check_produced(self.partition, found)
         return found
 
     async def _stamped(self, found: ProducePartitionResult, count: int) -> list[int]:

@@ -29,10 +29,15 @@ Answer = Callable[[KafkaRequest], KafkaMessage | None]
 """Makes an answer in place of the server's; None: the server answers."""
 
 
+def _first(answers: list[Answer], request: KafkaRequest) -> KafkaMessage | None:
+    return next((found for make in answers if (found := make(request)) is not None), None)
+
+
 class Cluster:
-    """The server. `requests`: those that came. `answers`: tried before the server is asked. `lost`: how many of the
-    next requests of the kind `losing` are carried out, and their answers lost with the connection; `before`: the same,
-    but they do not arrive. `held`: requests of that kind are carried out only after this event."""
+    """The server. `requests`: those that came. `answers`: tried before the server is asked; `belied`: tried in place of
+    its answer, when it has carried the request out. `lost`: how many of the next requests of the kind `losing` are
+    carried out, and their answers lost with the connection; `before`: the same, but they do not arrive. `held`:
+    requests of that kind are carried out only after this event."""
 
     def __init__(self, store: EmbeddedBack) -> None:
         self.store = store
@@ -41,6 +46,7 @@ class Cluster:
         )
         self.requests: deque[KafkaMessage] = deque()
         self.answers: list[Answer] = []
+        self.belied: list[Answer] = []
         self.lost = self.before = 0
         self.losing: type[KafkaMessage] = ProduceRequest
         self.held: trio.Event | None = None
@@ -64,13 +70,13 @@ class Cluster:
                 if loses and self.before:
                     self.before -= 1
                     break
-                answer = next((found for make in self.answers if (found := make(request)) is not None), None)
+                answer = _first(self.answers, request)
                 if answer is None:
                     await ours.send_all(b"".join(client.send(request)))
                     while (event := client.next_event()) is NEED_DATA:
                         client.receive(await ours.receive_some(1 << 16))
                     assert isinstance(event, KafkaResponse)
-                    answer = event.message
+                    answer = _first(self.belied, request) or event.message
                 if loses and self.lost:
                     self.lost -= 1
                     break

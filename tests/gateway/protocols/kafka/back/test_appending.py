@@ -37,7 +37,7 @@ async def read(back: Any) -> list[bytes]:
 
 
 def refusing(code: int, times: int) -> Any:
-    """Answer some Produce requests with an error."""
+    """Answer some Produce requests with an error, or, with code 0, without an offset."""
     left = [times]
 
     def answer(request: Any) -> Any:
@@ -142,6 +142,48 @@ async def test_a_cluster_that_stays_away(cluster: Any, clock: MockClock) -> None
         cluster.far.up, cluster.answers = True, []
         assert (await back.perform(batch(b"d"))).start.seq_num == 2
         assert await read(back) == [b"a", b"b", b"d"]
+
+
+@pytest.mark.parametrize("code", [3, 6, 56])  # no such partition, another leader, a broken disk
+async def test_a_leader_that_loses_its_place_while_replicas_confirm(cluster: Any, code: int) -> None:
+    """It has stored the batch, and says nothing of that: the append is in doubt, and the next one is another batch."""
+    async with cluster.back(recover_seconds=2) as back:
+        await back.perform(batch(b"a"))
+        cluster.belied.append(refusing(code, 1000))
+        with Fails(FailureCode.UNAVAILABLE):
+            await back.perform(batch(b"b"))
+        cluster.belied.clear()
+        assert (await back.perform(batch(b"c"))).start.seq_num == 2
+        assert await read(back) == [b"a", b"b", b"c"]
+
+
+async def test_a_leader_that_loses_its_place_has_a_successor(cluster: Any) -> None:
+    """It gets the batch with its number, and has it."""
+    async with cluster.back() as back:
+        cluster.belied.append(refusing(6, 2))
+        assert (await back.perform(batch(b"a"))).start.seq_num == 0
+        assert (await back.perform(batch(b"b"))).start.seq_num == 1
+        assert cluster.asked(InitProducerIdRequest) == 1
+        assert await read(back) == [b"a", b"b"]
+
+
+async def test_a_successor_that_does_not_know_the_producer_may_have_the_batch(cluster: Any) -> None:
+    async with cluster.back() as back:
+        cluster.belied.append(refusing(6, 1))
+        cluster.belied.append(refusing(59, 1))
+        with Fails(FailureCode.UNAVAILABLE):
+            await back.perform(batch(b"a"))
+        assert await read(back) == [b"a"]
+
+
+async def test_a_repetition_whose_place_the_leader_has_forgotten(cluster: Any) -> None:
+    """It is asked again with the same number: another one would be another batch."""
+    async with cluster.back() as back:
+        await back.perform(batch(b"a"))
+        cluster.belied.append(refusing(0, 2))
+        assert (await back.perform(batch(b"b"))).start.seq_num == 1
+        assert (await back.perform(batch(b"c"))).start.seq_num == 2
+        assert await read(back) == [b"a", b"b", b"c"]
 
 
 async def test_a_batch_that_is_too_large(cluster: Any) -> None:
