@@ -225,12 +225,16 @@ class KafkaReadSession(ReadSession):
                 raise
             assert self._connection is not None
             raise broke(self._connection.upstream.settings, error.failure.message) from error
+        runs = self._risen(records)
+        # The read moves on only then: if identifiers cannot be asked for, or it is cancelled, it fetches them again.
+        batches = [await self._batch(run) for run in runs]
         self._end = found.last_stable_offset if found.last_stable_offset >= 0 else found.high_watermark
         self._asked_from = records.next_offset
+        if runs:
+            self._timestamp = runs[-1].columns.timestamps[-1]
         if self._asked_from < self._end:
             self._following = False
-        batches = [await self._batch(run) for run in self._risen(records)]
-        if batches and self._asked_from >= self._end:
+        elif batches:
             batches[-1].tail = self.tail()
         self._held += batches
         if not batches:
@@ -240,10 +244,11 @@ class KafkaReadSession(ReadSession):
         """Return the runs with timestamps that never fall: those of other producers may, and get that of the record
         before them, as far as the read has seen it."""
         runs: list[FetchedRun] = []
+        newest = self._timestamp or 0
         for run, kept in records.runs:
-            rising = list(accumulate(run.timestamps, max, initial=self._timestamp or 0))[1:]
+            rising = list(accumulate(run.timestamps, max, initial=newest))[1:]
             runs.append(FetchedRun(run, kept if rising == run.timestamps else None))
-            run.timestamps, self._timestamp = rising, rising[-1]
+            run.timestamps, newest = rising, rising[-1]
         return runs
 
     async def _batch(self, fetched: FetchedRun) -> RecordBatch:

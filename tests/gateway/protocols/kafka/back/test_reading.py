@@ -120,6 +120,40 @@ async def test_identifiers(cluster: Any) -> None:
         assert appended.last_id == (30, 1)
 
 
+def no_times(request: Any) -> Any:
+    """Answer questions for a record by its time as a broker that does not lead the partition."""
+    if not isinstance(request.message, ListOffsetsRequest) or request.message.topics[0].partitions[0].timestamp < 0:
+        return None
+    found = ListOffsetsPartitionResult(partition_index=0, error_code=6)
+    return ListOffsetsResponse(topics=[ListOffsetsTopicResult(name="orders", partitions=[found])])
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_records_whose_identifiers_cannot_be_asked_for_yet(
+    cluster: Any, clock: MockClock, cancelled: bool
+) -> None:
+    """They are fetched again with the identifiers, also if the reader was cancelled meanwhile."""
+    async with cluster.back(recover_seconds=2) as back:
+        await fill(back, 10, 20)
+        read = Read(STREAM, FromRecordId(RecordId(0, 0)))
+        async with back.read_session(read) as session, trio.open_nursery() as nursery:
+            cluster.answers.append(no_times)
+
+            @nursery.start_soon
+            async def mend() -> None:
+                await trio.sleep(3)  # longer than one question is repeated
+                cluster.answers.clear()
+
+            if cancelled:
+                with trio.move_on_after(1) as scope:
+                    await session.next()
+                assert scope.cancelled_caught
+            for timestamp in (10, 20):
+                found = await session.next()
+                assert isinstance(found, RecordBatch) and found.first_id == (timestamp, 0)
+            assert await session.next() == Following((2, 20))
+
+
 async def test_bounds(cluster: Any) -> None:
     async with cluster.back() as back:
         await fill(back, 10, 20, 20, 30)
