@@ -40,6 +40,7 @@ __all__ = [
     "encode_batch",
     "header_of",
     "numbered",
+    "read_batch",
     "read_batches",
     "resealed",
     "whole_batches",
@@ -63,7 +64,7 @@ _NULL_LENGTH: Final = 1
 _LEAST_RECORD: Final = 7
 """Bytes of an empty record: its length, attributes, two numbers, two lengths, and the number of headers."""
 MOST_RECORDS: Final = 100_000
-"""Most records of the batches in one request: each costs more memory than bytes."""
+"""Default of the most records of a batch, or of all batches in one request: each costs more memory than bytes."""
 MOST_BYTES: Final = 16 * MIB
 """Default of the most decompressed bytes of a batch."""
 LARGEST: Final = (1 << 63) - 1
@@ -82,8 +83,9 @@ class KafkaBatch:
     """The records of one batch, column by column, and its producer. Timestamps in ms; -1: none.
 
     `headers` maps the index of a record to its headers, for records that have any. `control`: markers of Kafka's own,
-    which clients hide from programs. `append_time`: the broker has stamped all records. `size`: bytes of all of it.
-    `data`: the bytes that it was read from. Offsets that were read are a range if they have no gaps.
+    which clients hide from programs. `append_time`: the broker has stamped all records. `size`: bytes of all of it;
+    `decompressed`: of its records. `data`: the bytes that it was read from. Offsets that were read are a range if they
+    have no gaps.
     """
 
     base_offset: int = 0
@@ -102,6 +104,7 @@ class KafkaBatch:
     headers: Mapping[int, KafkaHeaders] = field(default_factory=dict)
     next_offset: int = 0
     size: int = 0
+    decompressed: int = field(default=0, compare=False)
     data: bytes = field(default=b"", repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -123,7 +126,7 @@ def read_batches(data: bytes, *, max_bytes: int = MOST_BYTES, max_records: int =
     LIMIT_EXCEEDED, and NOT_IMPLEMENTED for the formats 0 and 1.
     """
     for start, end in whole_batches(data):
-        batch = _read_batch(data[start:end], start, max_bytes, max_records)
+        batch = read_batch(data[start:end], start, max_bytes=max_bytes, max_records=max_records)
         max_records -= len(batch)
         yield batch
 
@@ -144,15 +147,15 @@ def whole_batches(data: bytes) -> Iterator[tuple[int, int]]:
         at += size
 
 
-def _read_batch(data: bytes, at: int, max_bytes: int, max_records: int) -> KafkaBatch:
-    """Return the batch that `data` is; `at`: its place in the message, for errors."""
+def read_batch(data: bytes, at: int = 0, *, max_bytes: int = MOST_BYTES, max_records: int = MOST_RECORDS) -> KafkaBatch:
+    """Return the batch that `data` is; `at`: its place in the message, for errors. Raises as `read_batches`."""
     base_offset, _, leader_epoch, _, crc = _HEAD.unpack_from(data)
     body = data[_HEAD.size :]
     if google_crc32c.value(body) != crc:
         raise _damaged("the checksum does not match", at)
     attributes, last, base_time, newest, producer_id, producer_epoch, sequence, count = _BODY.unpack_from(body)
     if not 0 <= count <= max_records:
-        raise fail(FailureCode.LIMIT_EXCEEDED, f"{count} records in a request, at most {max_records} are allowed")
+        raise fail(FailureCode.LIMIT_EXCEEDED, f"a batch of {count} records, at most {max_records} are allowed")
     if not 0 <= last < 1 << 31 or (count and last < count - 1):
         raise _damaged(f"{count} records up to offset {last}", at)
     codec = attributes & _CODEC
@@ -176,6 +179,7 @@ def _read_batch(data: bytes, at: int, max_bytes: int, max_records: int) -> Kafka
         leader_epoch=leader_epoch,
         next_offset=base_offset + last + 1,
         size=len(data),
+        decompressed=len(payload),
         data=data,
     )
     try:

@@ -11,17 +11,21 @@ from operator import lt
 from typing import Final, NamedTuple
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.kafka.batches import LARGEST, MOST_BYTES, KafkaBatch, KafkaHeaders, read_batches
+from penstock_codecs.kafka.batches import LARGEST, MOST_BYTES, KafkaBatch, KafkaHeaders, read_batch, whole_batches
 from penstock_codecs.kafka.carrying import check_names, from_headers, to_headers
 from penstock_codecs.kafka.kept import keep
 from penstock_codecs.kafka.record_messages import AbortedTransaction
-from penstock_codecs.limits import S2_MAX_RECORD
+from penstock_codecs.limits import MIB, S2_MAX_RECORD
 from penstock_codecs.model import Columns, Headers, WireBytes, metered_size
 
 __all__ = ["FetchedRecords", "FetchedRun", "ProducedRecords", "read_fetched", "to_produced"]
 
 _ABORT: Final = b"\0\0\0\0"
 """The key of a control record that ends a transaction without its records: version 0, type 0."""
+_TOGETHER_RECORDS: Final = 50_000
+_TOGETHER_BYTES: Final = 16 * MIB
+"""Records and decompressed bytes of an answer after which no further batch is decoded: brokers bound what they send by
+its compressed size."""
 
 
 class ProducedRecords(NamedTuple):
@@ -41,8 +45,8 @@ class FetchedRun(NamedTuple):
 
 
 class FetchedRecords(NamedTuple):
-    """Records of one answer. `runs`: in order. `next_offset`: the offset to read on from; it is behind what was left
-    out."""
+    """Records of one answer. `runs`: in order. `next_offset`: the offset to read on from, behind what was left out; the
+    answer may have records from there on, which were not decoded."""
 
     runs: list[FetchedRun]
     next_offset: int
@@ -64,16 +68,22 @@ def to_produced(bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> Prod
 def read_fetched(
     data: bytes, start: int, aborted: Sequence[AbortedTransaction] = (), *, max_bytes: int = MOST_BYTES
 ) -> FetchedRecords:
-    """Return the records from offset `start` on, without those of aborted transactions.
+    """Return the records from offset `start` on, without those of aborted transactions: those of all batches, or of the
+    first ones if they decompress to very many.
 
     `max_bytes`: most decompressed bytes of a batch. Records at offsets that were passed already are left out. Raises
-    BAD_FORMAT for damaged batches, LIMIT_EXCEEDED, and NOT_REPRESENTABLE for a record that streams cannot carry, unless
-    others come before it.
+    BAD_FORMAT for batches that are damaged or decompress to more, LIMIT_EXCEEDED for one of more than `MOST_RECORDS`
+    records, and NOT_REPRESENTABLE for a record that streams cannot carry, unless others come before it.
     """
     pending = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
     skipped: set[int] = set()  # producers whose transaction was aborted
     found = FetchedRecords([], start)
-    for batch in read_batches(data, max_bytes=max_bytes):
+    records = size = 0
+    for begin, stop in whole_batches(data):
+        if records >= _TOGETHER_RECORDS or size >= _TOGETHER_BYTES:
+            break
+        batch = read_batch(data[begin:stop], begin, max_bytes=max_bytes)
+        records, size = records + len(batch), size + batch.decompressed
         end = min(batch.next_offset, LARGEST)
         dense = batch.dense and end == batch.next_offset
         if not dense and not all(map(lt, batch.offsets, [*batch.offsets[1:], end])):

@@ -10,10 +10,11 @@ from support.examples import examples
 from support.kafka.own_headers import OWN_HEADERS
 
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.kafka.batches import BATCH_HEADER, KafkaBatch, encode_batch
+from penstock_codecs.kafka.batches import BATCH_HEADER, KafkaBatch, encode_batch, header_of
 from penstock_codecs.kafka.carrying import KEY, NULL
 from penstock_codecs.kafka.client_errors import broker_failure
 from penstock_codecs.kafka.client_records import read_fetched, to_produced
+from penstock_codecs.kafka.compression import KafkaCompression
 from penstock_codecs.kafka.kept import KAFKA_BATCHES
 from penstock_codecs.kafka.record_messages import AbortedTransaction
 from penstock_codecs.limits import MIB
@@ -125,6 +126,47 @@ def test_a_broker_that_repeats_a_batch() -> None:
     assert fetched(data(5, b"a", b"b") * 2) == ({5: b"a", 6: b"b"}, 7)
     with pytest.raises(OperationFailed, match="do not rise"):
         fetched(data((1 << 63) - 2, b"a", b"b"))
+
+
+def compressed(first: int, count: int, value: bytes = b"x") -> bytes:
+    return data(first, *[value] * count, compression=KafkaCompression.GZIP)
+
+
+def portions(content: list[bytes]) -> list[int]:
+    """Return how many records each answer has to a reader that asks for the batches behind what it has."""
+    found, after = [], 0
+    while after < sum(header_of(batch).records for batch in content):
+        rest = [batch for batch in content if int.from_bytes(batch[:8], "big") >= after]
+        records, after = fetched(b"".join(rest), after)
+        found.append(len(records))
+    return found
+
+
+def test_small_records_that_are_well_compressed() -> None:
+    """1 MiB has any number of them: they are decoded up to some number or size, and the next ones are asked for."""
+    many = [compressed(first, 10_000) for first in range(0, 170_000, 10_000)]
+    assert len(b"".join(many)) < MIB
+    assert portions(many) == [50_000, 50_000, 50_000, 20_000]
+    large = [compressed(first, 10, b"x" * 500_000) for first in range(0, 100, 10)]
+    assert len(b"".join(large)) < MIB
+    assert portions(large) == [40, 40, 20]
+    assert portions([compressed(0, 100_000), compressed(100_000, 1)]) == [100_000, 1]
+    with pytest.raises(OperationFailed, match="100001 records") as refused:
+        fetched(compressed(0, 100_001))
+    assert refused.value.failure.code is FailureCode.LIMIT_EXCEEDED
+
+
+def test_an_aborted_transaction_of_several_answers() -> None:
+    """A broker names it in each answer that it reaches into."""
+    content = [
+        data(0, *[b""] * 60_000, producer=1, transactional=True),
+        data(60_000, b"lost", producer=1, transactional=True),
+        data(60_001, b"", producer=1, transactional=True, control=True, keys=[ABORT]),
+        data(60_002, b"kept", producer=1, transactional=True),
+    ]
+    aborted = AbortedTransaction(producer_id=1, first_offset=0)
+    assert fetched(b"".join(content), 0, aborted) == ({}, 60_000)
+    assert fetched(b"".join(content[1:]), 60_000, aborted) == ({60_002: b"kept"}, 60_003)
 
 
 def test_transactions() -> None:

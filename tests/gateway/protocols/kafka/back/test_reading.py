@@ -15,6 +15,7 @@ from penstock.core.back import Following
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
 from penstock_codecs.kafka.cluster_messages import MetadataBroker, MetadataRequest, MetadataResponse, MetadataTopic
+from penstock_codecs.kafka.compression import KafkaCompression
 from penstock_codecs.kafka.record_messages import (
     FetchPartitionResult,
     FetchRequest,
@@ -282,6 +283,44 @@ async def test_gaps(cluster: Any) -> None:
         async with back.read_session(Read(STREAM, FromSeqNum(0))) as session:
             assert [(await session.next()).first_seq_num for _ in range(2)] == [0, 4]
             assert await session.next() == Following((6, 12))
+
+
+async def test_more_small_records_than_are_decoded_at_once(cluster: Any) -> None:
+    """A broker that sends them all in one answer is asked again behind those that were."""
+    each, count = 10_000, 120_000
+    content = {
+        first: encode_batch(
+            KafkaBatch(
+                base_offset=first,
+                compression=KafkaCompression.GZIP,
+                keys=[None] * each,
+                values=[b"%d" % number for number in range(first, first + each)],
+                timestamps=[9] * each,
+                offsets=range(first, first + each),
+            )
+        )
+        for first in range(0, count, each)
+    }
+    assert len(b"".join(content.values())) < 1 << 20
+
+    def answer(request: Any) -> Any:
+        if isinstance(request.message, ListOffsetsRequest):
+            [wanted] = request.message.topics[0].partitions
+            found = ListOffsetsPartitionResult(partition_index=0, offset=count * (wanted.timestamp == -1))
+            return ListOffsetsResponse(topics=[ListOffsetsTopicResult(name="orders", partitions=[found])])
+        if isinstance(request.message, FetchRequest):
+            asked = request.message.topics[0].partitions[0].fetch_offset
+            rest = b"".join(batch for first, batch in content.items() if first >= asked)
+            part = FetchPartitionResult(partition_index=0, high_watermark=count, last_stable_offset=count, records=rest)
+            return FetchResponse(topics=[FetchTopicResult(topic="orders", partitions=[part])])
+        return None
+
+    async with cluster.back() as back:
+        await fill(back)
+        cluster.answers.append(answer)
+        found = await bodies(back, FromSeqNum(0), stream=STREAM)
+        assert found == [b"%d" % number for number in range(count)]
+        assert cluster.asked(FetchRequest) == 3
 
 
 async def test_trim(cluster: Any) -> None:
