@@ -148,6 +148,46 @@ def test_partitions_are_streams(broker: KafkaBroker, gateway: GatewayProcess) ->
     s2.append_json(topic, {"records": [{"body": "x"}]}).fails(404, "stream_not_found")
 
 
+def test_a_topic_gets_another_partition(broker: KafkaBroker, gateway: GatewayProcess) -> None:
+    """Its only stream gets another name; consumers of the gateway go on where they were."""
+    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    topic, s2 = created(broker, unique("grows")), client(gateway)
+    s2.append_json(topic, {"records": [{"body": "a"}, {"body": "b"}]})
+    settings = {"bootstrap.servers": f"127.0.0.1:{gateway.kafka_port}", "group.id": topic, "enable.auto.commit": False}
+    consumer = Consumer(settings)
+    consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    admin = AdminClient(server(broker))
+    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
+    until(lambda: s2.append_json(f"{topic}/1", {"records": [{"body": "c"}]}).status == 200)
+    [found] = consumer.committed([TopicPartition(topic, 0)], 30)
+    consumer.close()
+    assert found.offset == 1
+    assert s2.bodies(f"{topic}/0", seq_num=0) == ["a", "b"]
+
+
+def test_small_records_that_are_well_compressed(broker: KafkaBroker, gateway: GatewayProcess) -> None:
+    """The broker sends more of them in one answer than the gateway decodes at once."""
+    from confluent_kafka import Producer
+
+    topic, count = created(broker, unique("small")), 150_000
+    producer = Producer(
+        {
+            **server(broker),
+            "compression.type": "gzip",
+            "linger.ms": 1000,
+            "batch.num.messages": 10_000,
+            "queue.buffering.max.messages": 2 * count,
+        }
+    )
+    for number in range(count):
+        producer.produce(topic, b"%d" % (number % 10), timestamp=1_700_000_000_000)
+    assert producer.flush(60) == 0
+    for first in (0, 55_555, count - 1000):
+        assert [one["seq_num"] for one in raw(gateway, topic, seq_num=first)] == list(range(first, first + 1000))
+
+
 def test_settings_and_trim(broker: KafkaBroker, gateway: GatewayProcess) -> None:
     topic, s2 = unique("settings"), client(gateway)
     s2.ensure_stream(topic, retention_policy={"age": 3600}, timestamping={"mode": "client-prefer"})

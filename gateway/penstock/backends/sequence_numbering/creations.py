@@ -33,6 +33,10 @@ class Creations:
             found = await self._table.get(*keys)
         return [now if value is None else int(value) for value in found]
 
+    async def known(self, streams: Sequence[StreamRef]) -> list[int | None]:
+        """Return the creation times of these streams, None for streams that were never asked for before."""
+        return [None if value is None else int(value) for value in await self._table.get(*map(_key, streams))]
+
     async def set(self, stream: StreamRef, now: int) -> None:
         """Set the creation time of a new stream to `now`."""
         await self._table.put((_key(stream), str(now).encode()))

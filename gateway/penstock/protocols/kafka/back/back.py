@@ -269,6 +269,22 @@ class KafkaBack(Back):
         await self._creations.set(stream, now)
         return StreamInfo(name=stream.stream, created_at=now)
 
+    async def _creation_times(self, streams: Sequence[StreamRef]) -> list[int]:
+        """Return the creation times of streams: those of their topics. So `orders/0` keeps the time of `orders` if the
+        topic gets more partitions. Gateways of before kept one for each of several partitions: it stays."""
+        own = await self._creations.known(streams)
+        topics = list(map(self._topic_of, streams))
+        unknown = list(dict.fromkeys(topic for topic, at in zip(topics, own, strict=True) if at is None))
+        times: dict[StreamRef, int] = {}
+        if unknown:
+            times = dict(zip(unknown, await self._creations.of(unknown, self._clock()), strict=True))
+        return [times[topic] if at is None else at for topic, at in zip(topics, own, strict=True)]
+
+    def _topic_of(self, stream: StreamRef) -> StreamRef:
+        """Return the stream that a partition's topic is if it is the only one."""
+        partition = self._settings.names.from_stream(stream)
+        return stream if partition.whole else self._settings.names.to_stream(partition.topic)
+
     async def _delete(self, operation: DeleteStream) -> None:
         created = await self._creations.kept(operation.stream)
         await self._topics.delete(operation.stream)
@@ -289,7 +305,7 @@ class KafkaBack(Back):
 
     async def _list(self, operation: ListStreams) -> Page[StreamInfo]:
         names, has_more = await self._topics.names(operation)
-        times = await self._creations.of([StreamRef(operation.basin, name) for name in names], self._clock())
+        times = await self._creation_times([StreamRef(operation.basin, name) for name in names])
         infos = [StreamInfo(name=name, created_at=at) for name, at in zip(names, times, strict=True)]
         return Page(infos, has_more)
 

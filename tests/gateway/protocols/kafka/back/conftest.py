@@ -17,6 +17,7 @@ from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.address import Address
+from penstock.core.clock import wall_clock
 from penstock.net.upstream import Upstream, UpstreamSettings
 from penstock.protocols.kafka.back import KafkaBack, KafkaBackSettings, open_kafka
 from penstock.protocols.kafka.front import KafkaFront, KafkaSettings
@@ -37,7 +38,7 @@ class Cluster:
     """The server. `requests`: those that came. `answers`: tried before the server is asked; `belied`: tried in place of
     its answer, when it has carried the request out. `lost`: how many of the next requests of the kind `losing` are
     carried out, and their answers lost with the connection; `before`: the same, but they do not arrive. `held`:
-    requests of that kind are carried out only after this event."""
+    requests of that kind are carried out only after this event. `clock`: of its clients."""
 
     def __init__(self, store: EmbeddedBack) -> None:
         self.store = store
@@ -50,6 +51,7 @@ class Cluster:
         self.lost = self.before = 0
         self.losing: type[KafkaMessage] = ProduceRequest
         self.held: trio.Event | None = None
+        self.clock = wall_clock
         self.far: Far
 
     async def serve(self, stream: trio.abc.Stream) -> None:
@@ -96,7 +98,7 @@ class Cluster:
         def server(settings: UpstreamSettings) -> Upstream:
             raise AssertionError(f"there is one broker only, and no {settings.where}")
 
-        async with open_kafka([first], self.store, settings, server) as back:
+        async with open_kafka([first], self.store, settings, server, self.clock) as back:
             yield back
 
 

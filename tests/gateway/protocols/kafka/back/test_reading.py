@@ -11,6 +11,7 @@ from support.s3p.front import BASIN
 from support.store import Fails, appending, batches, bodies, fence, records
 from trio.testing import MockClock
 
+from penstock.backends.sequence_numbering.creations import Creations
 from penstock.core.back import Following
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
@@ -409,6 +410,44 @@ async def test_streams(cluster: Any) -> None:
         await back.perform(DeleteStream(STREAM))
         with Fails(FailureCode.STREAM_NOT_FOUND):
             await back.perform(GetStreamConfig(STREAM))
+
+
+async def created(back: Any) -> dict[str, int]:
+    """Return the creation times of all streams."""
+    return {info.name: info.created_at for info in (await back.perform(ListStreams(BASIN))).items}
+
+
+async def test_a_topic_that_gets_more_partitions_keeps_its_creation_time(cluster: Any) -> None:
+    """Also one that the gateway has only seen. So offsets that groups have committed stay those of the partition."""
+    for topic in ("orders", "seen"):
+        cluster.clock = lambda: 100
+        async with cluster.back() as back:
+            if topic == "orders":
+                await back.perform(CreateStream(STREAM))
+            else:
+                await cluster.store.perform(CreateStream(StreamRef(BASIN, topic)))
+            assert (await created(back))[topic] == 100
+        await cluster.store.perform(DeleteStream(StreamRef(BASIN, topic)))
+        for number in range(2):
+            await cluster.store.perform(CreateStream(StreamRef(BASIN, f"{topic}/{number}")))
+        cluster.clock = lambda: 200
+        async with cluster.back() as back:
+            found = await created(back)
+            assert (found[f"{topic}/0"], found[f"{topic}/1"]) == (100, 100)
+
+
+async def test_creation_times_of_partitions_that_a_state_has(cluster: Any) -> None:
+    """Gateways of before kept one for each partition: it stays. Others have one for all partitions."""
+    streams = [StreamRef(BASIN, f"set/{number}") for number in range(3)]
+    for stream in streams:
+        await cluster.store.perform(CreateStream(stream))
+    await Creations(cluster.store, "far").of(streams[:1], 100)
+    cluster.clock = lambda: 200
+    async with cluster.back() as back:
+        assert await created(back) == {"set/0": 100, "set/1": 200, "set/2": 200}
+    cluster.clock = lambda: 300
+    async with cluster.back() as back:
+        assert await created(back) == {"set/0": 100, "set/1": 200, "set/2": 200}
 
 
 async def test_settings(cluster: Any) -> None:
