@@ -167,6 +167,16 @@ async def test_a_leader_that_loses_its_place_has_a_successor(cluster: Any) -> No
         assert await read(back) == [b"a", b"b"]
 
 
+async def test_or_its_client_decides_about_its_successor(cluster: Any) -> None:
+    async with cluster.back(delivery=Delivery.REFUSE) as back:
+        cluster.belied.append(refusing(6, 1))
+        with Fails(FailureCode.UNAVAILABLE):
+            await back.perform(batch(b"a"))
+        assert cluster.asked(ProduceRequest) == 1
+        assert (await back.perform(batch(b"b"))).start.seq_num == 1
+        assert await read(back) == [b"a", b"b"]
+
+
 async def test_a_successor_that_does_not_know_the_producer_may_have_the_batch(cluster: Any) -> None:
     async with cluster.back() as back:
         cluster.belied.append(refusing(6, 1))
