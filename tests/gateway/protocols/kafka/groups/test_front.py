@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from support.kafka.group_front import GroupClient, GroupFront, running
 from support.store import BASIN, Wall
 from trio.testing import MockClock
 
-from penstock.core.back import BackWrapper
+from penstock.core.back import Back, BackWrapper
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataRequestTopic
@@ -34,6 +35,8 @@ from penstock_codecs.kafka.group_messages import (
     WantedGroup,
     WantedOffsets,
 )
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import ListStreams, Page
 from penstock_codecs.table_operations import UpdateTable
 
 DAY = 86_400_000
@@ -212,12 +215,92 @@ async def test_offsets_of_a_stream_that_was_created_again_are_not_served(
 ) -> None:
     await client.commit(5)
     await front.delete("orders")
-    assert (await client.committed()).committed_offset == -1
     front.wall.now += 1
     await front.create("orders")
     assert (await client.committed()).committed_offset == -1
     assert await client.commit(2) == 0
     assert (await client.committed()).committed_offset == 2
+
+
+class Unlisted(BackWrapper):
+    """A back of which a look for streams finds none, or fails. `denied`: streams that the client may not read."""
+
+    def __init__(self, inner: Back) -> None:
+        super().__init__(inner)
+        self.hidden = False
+        self.failure: FailureCode | None = None
+        self.denied: set[str] = set()
+
+    async def perform(self, operation: Any) -> Any:
+        if isinstance(operation, ListStreams):
+            if self.failure is not None:
+                raise fail(self.failure, "no")
+            if self.hidden:
+                return Page([], has_more=False)
+        return await super().perform(operation)
+
+    def require(self, stream: StreamRef, needs: Any) -> None:
+        if stream.stream in self.denied:
+            raise fail(FailureCode.PERMISSION_DENIED, "no")
+        super().require(stream, needs)
+
+
+@asynccontextmanager
+async def through_unlisted(front: GroupFront) -> AsyncIterator[tuple[GroupFront, Unlisted]]:
+    """A second front over the store of a first one, through a back whose listings fail on demand."""
+    back = Unlisted(front.back)
+    found = GroupFront(front.back, front.wall, back)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(found.front.groups.run)
+        yield found, back
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_offset_is_served_while_its_stream_is_not_listed(clock: MockClock, front: GroupFront) -> None:
+    """A consumer that is told that nothing is committed begins anew, in silence."""
+    async with through_unlisted(front) as (found, back), found.connected() as client:
+        await client.commit(5)
+        back.hidden = True
+        assert (await client.committed()).committed_offset == 5
+        back.denied = {"orders"}
+        assert (await client.committed()).committed_offset == 5, "it may be of the stream orders/0"
+        back.denied = {"orders", "orders/0"}
+        assert (await client.committed()).error_code == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        topic = OffsetDeleteTopic(name="orders", partitions=[OffsetDeletePartition(partition_index=0)])
+        deleted = (await client.ask(OffsetDeleteRequest(group_id="g", topics=[topic]))).topics
+        assert deleted[0].partitions[0].error_code == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("code", [FailureCode.UNAVAILABLE, FailureCode.HOT_SERVER, FailureCode.LIMIT_EXCEEDED])
+async def test_offsets_are_served_while_the_server_of_the_topics_is_away(
+    clock: MockClock, front: GroupFront, code: FailureCode
+) -> None:
+    """Errors of partitions are final for consumers."""
+    await front.create("set/1", "set/0")
+    async with through_unlisted(front) as (found, back), found.connected() as client:
+        assert [await client.commit(5), await client.commit(6, 1, "set")] == [0, 0]
+        back.failure = code
+        assert [(await client.committed(*one)).committed_offset for one in ((), (1, "set"), (0, "set"))] == [5, 6, -1]
+        assert await client.commit(7) == KafkaError.COORDINATOR_NOT_AVAILABLE
+        back.denied = {"set/1"}
+        assert (await client.committed(1, "set")).error_code == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        back.failure = None
+        assert await client.commit(7) == 0
+
+
+async def test_a_request_by_ids_is_repeated_while_the_server_of_the_topics_is_away(
+    clock: MockClock, front: GroupFront
+) -> None:
+    async with through_unlisted(front) as (found, back), found.connected() as client:
+        of = await id_of(client)
+        await commit_by_id(client, 7, of)
+        back.failure = FailureCode.UNAVAILABLE
+        wanted = [WantedOffsets(topic_id=of, partition_indexes=[0])]
+        for topics in (wanted, None):
+            request = OffsetFetchRequest(groups=[WantedGroup(group_id="g", topics=topics)])
+            [group] = (await client.ask(request, 10)).groups
+            assert (group.error_code, group.topics) == (KafkaError.COORDINATOR_NOT_AVAILABLE, [])
+        assert await commit_by_id(client, 8, of) == [(of, KafkaError.COORDINATOR_NOT_AVAILABLE)]
 
 
 async def test_groups_and_offsets_survive_a_restart(clock: MockClock, tmp_path: Path) -> None:
