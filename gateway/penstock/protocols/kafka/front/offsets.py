@@ -310,6 +310,8 @@ class OffsetHandlers:
         """Return a group's offsets; None: of all topics. `stable`: none that an open transaction may change."""
         if error := self._groups.refusal(group):
             return FetchedOffsets(group_id=group, error_code=error)
+        if stable and not self._transactions.loaded:
+            return FetchedOffsets(group_id=group, error_code=KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
         unstable = self._transactions.unstable(group) if stable else ()
         try:
             committed = await self._committed(group, wanted)
