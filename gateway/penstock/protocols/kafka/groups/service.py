@@ -195,10 +195,14 @@ class GroupService:
         self, membership: Membership, offsets: Mapping[GroupPartition, CommittedOffset]
     ) -> dict[GroupPartition, KafkaError]:
         """Return an error for each offset that a transaction is to commit, NONE for those that can be committed. A
-        client without a group may do it whether the group has members or not."""
+        client without a group may do it whether the group has members or not, and a member also while the group waits
+        for its assignment."""
         error = self._refused_commit(membership)
-        if error is KafkaError.UNKNOWN_MEMBER_ID and membership.generation < 0 and not membership.member:
+        without_group = membership.generation < 0 and not membership.member
+        if error is KafkaError.REBALANCE_IN_PROGRESS or (error is KafkaError.UNKNOWN_MEMBER_ID and without_group):
             error = KafkaError.NONE
+        elif error is KafkaError.STALE_MEMBER_EPOCH:
+            error = KafkaError.ILLEGAL_GENERATION  # the other one is fatal for transactional producers
         return {one: error or _refused_offset(offset) for one, offset in offsets.items()}
 
     def offset_changes(
