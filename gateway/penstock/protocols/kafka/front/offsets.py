@@ -9,6 +9,7 @@ from typing import Final, Protocol, TypeVar
 from penstock.core.back import Back
 from penstock.core.permissions import READ
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
+from penstock.protocols.kafka.front.client_names import key_of
 from penstock.protocols.kafka.groups.messages import Membership
 from penstock.protocols.kafka.groups.offsets import CommittedOffset, GroupPartition
 from penstock.protocols.kafka.groups.service import GroupService
@@ -75,7 +76,7 @@ class _OfMember(Protocol):
 def member_of(request: _OfMember) -> Membership:
     """Return the member that commits offsets."""
     return Membership(
-        group=request.group_id,
+        group=key_of(request.group_id),
         member=request.member_id,
         instance=request.group_instance_id,
         generation=request.generation_id,
@@ -267,8 +268,8 @@ class OffsetHandlers:
         """Return the error of a request by a member in a certain epoch, NONE if it has it, or for other clients."""
         if asked.member_id is None or asked.member_epoch < 0:
             return KafkaError.NONE
-        member = Membership(group=asked.group_id, member=asked.member_id, generation=asked.member_epoch)
-        return self._groups.refused_fetch(member)
+        member = Membership(group=key_of(asked.group_id), member=asked.member_id, generation=asked.member_epoch)
+        return self._groups.refusal(asked.group_id) or self._groups.refused_fetch(member)
 
     async def _fetched_by_key(
         self, group: str, wanted: list[WantedOffsets] | None, call: KafkaCall, *, stable: bool
@@ -312,9 +313,9 @@ class OffsetHandlers:
             return FetchedOffsets(group_id=group, error_code=error)
         if stable and not self._transactions.loaded:
             return FetchedOffsets(group_id=group, error_code=KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
-        unstable = self._transactions.unstable(group) if stable else ()
+        unstable = self._transactions.unstable(key_of(group)) if stable else ()
         try:
-            committed = await self._committed(group, wanted)
+            committed = await self._committed(key_of(group), wanted)
         except OperationFailed as failed:
             call.refused(failed.failure)
             return FetchedOffsets(group_id=group, error_code=KafkaError.COORDINATOR_NOT_AVAILABLE)
@@ -354,7 +355,7 @@ class OffsetHandlers:
                     wanted.append(partition)
                 else:
                     errors[partition] = error
-        outcome = await self._groups.delete_offsets(request.group_id, wanted)
+        outcome = await self._groups.delete_offsets(key_of(request.group_id), wanted)
         if isinstance(outcome, KafkaError):
             return OffsetDeleteResponse(error_code=outcome)
         errors |= outcome

@@ -134,10 +134,9 @@ class GroupService:
         """Return the answer to a heartbeat of the consumer protocol. A group is of the protocol of its members."""
         state, _ = self.describe(request.group)
         if state not in (GroupState.DEAD, GroupState.EMPTY):
-            why = f"group {request.group!r:.80} has members of the classic protocol"
-            return EpochStatus(KafkaError.GROUP_ID_NOT_FOUND, why)
+            return EpochStatus(KafkaError.GROUP_ID_NOT_FOUND, "the group has members of the classic protocol")
         if state is GroupState.DEAD and request.epoch == 0 and (error := self._hold(request.group)):
-            return EpochStatus(error, f"there is no room for group {request.group!r:.80}")
+            return EpochStatus(error, "there is no room for another group")
         return await self.consumers.heartbeat(request, topics)
 
     def _hold(self, group: str) -> KafkaError:

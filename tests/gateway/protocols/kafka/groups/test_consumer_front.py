@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import trio
-from support.kafka.group_front import GroupClient, GroupFront, running
+from support.kafka.group_front import GroupClient, GroupFront, running, through_unlisted
 from support.store import Wall
 from trio.testing import MockClock
 
@@ -141,6 +141,55 @@ async def test_what_is_refused(clock: MockClock, client: GroupClient) -> None:
     ):
         assert (await beat(client, 0, **more)).error_code == error
     assert (await beat(client, 3)).error_code == KafkaError.UNKNOWN_MEMBER_ID
+
+
+# ---- a server that is away -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seconds", [0.0, 3.0], ids=["fails at once", "fails late"])
+async def test_heartbeats_count_while_the_server_of_the_topics_is_away(
+    clock: MockClock, front: GroupFront, seconds: float
+) -> None:
+    """Members keep what they have, and are not expelled. One that has joined meanwhile gets its topics later."""
+    names = [f"t{one}" for one in range(20)]
+    await front.create(*names)
+    async with through_unlisted(front) as (found, back), found.connected() as client:
+        assert numbers(await join(client, "m", "orders", "none", *names)) == [0] * 21
+        back.failure, back.seconds = FailureCode.UNAVAILABLE, seconds
+        for _ in range(20):
+            await trio.sleep(5)
+            beaten = await beat(client, 1)
+            assert (beaten.error_code, beaten.member_epoch, numbers(beaten)) == (0, 1, None)
+        async with found.connected() as other:
+            joined = await join(other, "n", "new")
+            assert (joined.error_code, numbers(joined)) == (0, [])
+            back.failure = None
+            await front.create("new")
+            await trio.sleep(5)
+            assert numbers(await beat(other, joined.member_epoch, "n")) == [0]
+
+
+async def test_members_with_an_expression_stay_while_the_server_is_away(clock: MockClock, front: GroupFront) -> None:
+    async with through_unlisted(front) as (found, back), found.connected() as client:
+        assert await assigned(client, await subscribe(client, "orders.*")) == {"orders": [0]}
+        back.failure = FailureCode.UNAVAILABLE
+        for _ in range(20):
+            await trio.sleep(5)
+            assert (await beat(client, 1)).error_code == 0
+        assert (await subscribe(client, "orders.*", "n")).error_code == 0, "as the first one has found it"
+        unknown = await subscribe(client, "other.*", "o")
+        assert unknown.error_code == KafkaError.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_a_group_goes_on_after_a_restart_though_the_server_is_away(clock: MockClock, front: GroupFront) -> None:
+    async with front.connected() as client:
+        assert numbers(await join(client, "m", "orders", "none")) == [0]
+        assert (await subscribe(client, "o.*", "n")).member_epoch == 2
+    async with through_unlisted(front) as (found, back), found.connected() as client:
+        back.failure = FailureCode.UNAVAILABLE
+        assert [(await beat(client, *who)).error_code for who in ((1, "m"), (2, "n"))] == [0, 0]
+        [group] = (await client.ask(ConsumerGroupDescribeRequest(group_ids=["g"]))).groups
+        assert [one.topic_name for one in group.members[0].target_assignment.topic_partitions] == ["orders"]
 
 
 # ---- regular expressions ---------------------------------------------------------------------------------------------

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from support.kafka.group_front import GroupClient, GroupFront, running
+from support.kafka.group_front import GroupClient, GroupFront, running, through_unlisted
 from support.store import BASIN, Wall
 from trio.testing import MockClock
 
-from penstock.core.back import Back, BackWrapper
+from penstock.core.back import BackWrapper
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataRequestTopic
@@ -35,8 +34,6 @@ from penstock_codecs.kafka.group_messages import (
     WantedGroup,
     WantedOffsets,
 )
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import ListStreams, Page
 from penstock_codecs.table_operations import UpdateTable
 
 DAY = 86_400_000
@@ -220,40 +217,6 @@ async def test_offsets_of_a_stream_that_was_created_again_are_not_served(
     assert (await client.committed()).committed_offset == -1
     assert await client.commit(2) == 0
     assert (await client.committed()).committed_offset == 2
-
-
-class Unlisted(BackWrapper):
-    """A back of which a look for streams finds none, or fails. `denied`: streams that the client may not read."""
-
-    def __init__(self, inner: Back) -> None:
-        super().__init__(inner)
-        self.hidden = False
-        self.failure: FailureCode | None = None
-        self.denied: set[str] = set()
-
-    async def perform(self, operation: Any) -> Any:
-        if isinstance(operation, ListStreams):
-            if self.failure is not None:
-                raise fail(self.failure, "no")
-            if self.hidden:
-                return Page([], has_more=False)
-        return await super().perform(operation)
-
-    def require(self, stream: StreamRef, needs: Any) -> None:
-        if stream.stream in self.denied:
-            raise fail(FailureCode.PERMISSION_DENIED, "no")
-        super().require(stream, needs)
-
-
-@asynccontextmanager
-async def through_unlisted(front: GroupFront) -> AsyncIterator[tuple[GroupFront, Unlisted]]:
-    """A second front over the store of a first one, through a back whose listings fail on demand."""
-    back = Unlisted(front.back)
-    found = GroupFront(front.back, front.wall, back)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(found.front.groups.run)
-        yield found, back
-        nursery.cancel_scope.cancel()
 
 
 async def test_an_offset_is_served_while_its_stream_is_not_listed(clock: MockClock, front: GroupFront) -> None:
