@@ -14,6 +14,7 @@ from trio.testing import MockClock
 
 from penstock.core.back import Back
 from penstock.core.permissions import Permission
+from penstock.protocols.kafka.groups.messages import GroupLimits
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.consumer_group_messages import (
@@ -312,3 +313,47 @@ async def test_offsets_are_kept_while_members_are_there(clock: MockClock, tmp_pa
         wall.now += 2 * DAY
         await front.front.groups.sweep()
         assert (await client.committed()).committed_offset == -1
+
+
+# ---- groups that are too large to be stored --------------------------------------------------------------------------
+
+
+async def test_a_group_that_could_not_be_stored_refuses_the_member(clock: MockClock, front: GroupFront) -> None:
+    """The others go on as before, and so do other groups, whose changes are stored with those of this one."""
+    front.front.settings.groups = GroupLimits(max_group_bytes=4 << 20)
+    names = [f"{one:0220}" for one in range(1000)]
+    async with front.connected() as client, front.connected() as other, front.connected() as last:
+        for number in range(4):
+            joined = await join(client, f"m{number}", "orders", *names)
+            assert (joined.error_code, joined.member_epoch) == (0, number + 1)
+        refused: list[ConsumerGroupHeartbeatResponse] = []
+        committed: list[int] = []
+
+        async def join_too() -> None:
+            refused.append(await join(other, "m4", "orders", *names))
+
+        async def commit() -> None:
+            committed.append(await last.commit(1, group="h"))
+
+        for _ in range(2):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(join_too)
+                for _ in range(10):
+                    await commit()
+        assert set(committed) == {0}
+        assert [one.error_code for one in refused] == [KafkaError.GROUP_MAX_SIZE_REACHED] * 2
+        beaten = await beat(client, 4, "m3")
+        assert (beaten.error_code, beaten.member_epoch, numbers(beaten)) == (0, 4, None)
+        [group] = (await client.ask(ConsumerGroupDescribeRequest(group_ids=["g"]))).groups
+        assert (len(group.members), group.group_epoch) == (4, 4)
+        assert (await beat(client, 4, "m3", subscribed_topic_names=["orders"])).error_code == 0
+        assert (await join(client, "m4", "orders", *names)).error_code == 0, "now there is room"
+
+
+async def test_a_new_group_that_could_not_be_stored_does_not_exist(clock: MockClock, front: GroupFront) -> None:
+    front.front.settings.groups = GroupLimits(max_group_bytes=4 << 20)
+    async with front.connected() as client:
+        names = [f"{one:0220}" for one in range(5000)]
+        assert (await join(client, "m", *names)).error_code == KafkaError.GROUP_MAX_SIZE_REACHED
+        assert (await beat(client, 1)).error_code == KafkaError.UNKNOWN_MEMBER_ID
+        assert (await join(client)).error_code == 0
