@@ -143,11 +143,11 @@ class GroupOffsets:
     def fetched(
         self, of: GroupPartition, offset: CommittedOffset | None, found: _Partitions, call: KafkaCall
     ) -> FetchedOffset:
-        """Return what is said of a committed offset; one of an earlier stream of the name is none.
+        """Return the answer about a committed offset; one of an earlier stream of the name does not count.
 
-        It is said of a partition that is not seen, too: its topic may not be listed yet by a broker that has just
-        started, or its server may be away. A consumer that is told that there is no offset begins anew, and takes an
-        error of a partition for final.
+        An offset whose stream is not seen counts: a broker that has just started may not list the topic yet, or its
+        server may be away. Without an offset a consumer would start again as for a new group, and errors of partitions
+        are final for it.
         """
         error = self.refused(of, found, call)
         if error not in (KafkaError.NONE, KafkaError.UNKNOWN_TOPIC_OR_PARTITION):
@@ -190,8 +190,8 @@ _FINAL: Final = frozenset(
 
 
 def _of_topic(error: KafkaError) -> KafkaError:
-    """Return the code for the error of a look for a topic. Of the others, clients repeat the request for this one
-    alone: NOT_LEADER_OR_FOLLOWER and REQUEST_TIMED_OUT are unexpected here, and end consumers."""
+    """Return the code for the error of a look for a topic. All that a repetition may mend are
+    COORDINATOR_NOT_AVAILABLE: NOT_LEADER_OR_FOLLOWER and REQUEST_TIMED_OUT are unexpected here, and end consumers."""
     known = error in _FINAL or error is KafkaError.UNKNOWN_TOPIC_OR_PARTITION
     return error if known else KafkaError.COORDINATOR_NOT_AVAILABLE
 

@@ -220,7 +220,7 @@ async def test_offsets_of_a_stream_that_was_created_again_are_not_served(
 
 
 async def test_an_offset_is_served_while_its_stream_is_not_listed(clock: MockClock, front: GroupFront) -> None:
-    """A consumer that is told that nothing is committed begins anew, in silence."""
+    """Without an offset a consumer starts again as for a new group, in silence."""
     async with through_unlisted(front) as (found, back), found.connected() as client:
         await client.commit(5)
         back.hidden = True
