@@ -12,10 +12,11 @@ from support.kafka.front import Client
 from support.store import BASIN, Wall
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock.core.back import Back
+from penstock.core.back import Back, BackWrapper
 from penstock.protocols.kafka.front import KafkaFront, KafkaSettings
 from penstock.protocols.kafka.names import KafkaNames
-from penstock_codecs.failures import OperationFailed
+from penstock.protocols.struct_table import StructTable
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka import KafkaMessage
 from penstock_codecs.kafka.group_messages import (
     FetchedOffset,
@@ -32,7 +33,7 @@ from penstock_codecs.kafka.group_messages import (
     WantedOffsets,
 )
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateBasin, CreateStream, DeleteStream
+from penstock_codecs.operations import CheckTail, CreateBasin, CreateStream, DeleteStream, ListStreams, Page
 
 SUBSCRIPTION = b"\0\1\0\0\0\1\0\6orders\xff\xff\xff\xff"
 """Of a consumer that has subscribed to the topic `orders`."""
@@ -86,10 +87,13 @@ class GroupClient(Client):
 class GroupFront:
     """A front, its store, and the time of day, which stands still until it is told otherwise."""
 
-    def __init__(self, back: EmbeddedBack, wall: Wall, through: Back | None = None) -> None:
+    def __init__(
+        self, back: EmbeddedBack, wall: Wall, through: Back | None = None, table: StructTable | None = None
+    ) -> None:
+        """`through`: the back that the front uses. `table`: of its groups, if it is not one of that back."""
         self.back = back
         self.wall = wall
-        self.front = KafkaFront(through or back, KafkaSettings(names=KafkaNames(BASIN)))
+        self.front = KafkaFront(through or back, KafkaSettings(names=KafkaNames(BASIN)), table)
         self.front.groups._clock = wall
 
     @asynccontextmanager
@@ -124,3 +128,39 @@ async def running(directory: Path, wall: Wall | None = None) -> AsyncIterator[Gr
             await nursery.start(found.front.groups.run)
             yield found
             nursery.cancel_scope.cancel()
+
+
+class Unlisted(BackWrapper):
+    """A back of which a look for streams finds none if they are `hidden`, or ends with `failure` after `seconds`.
+    `denied`: streams that the client may not read."""
+
+    def __init__(self, inner: Back) -> None:
+        super().__init__(inner)
+        self.hidden = False
+        self.failure: FailureCode | None = None
+        self.seconds = 0.0
+        self.denied: set[str] = set()
+
+    async def perform(self, operation: Any) -> Any:
+        if self.failure is not None and isinstance(operation, ListStreams | CheckTail):
+            await trio.sleep(self.seconds)
+            raise fail(self.failure, "no")
+        if self.hidden and isinstance(operation, ListStreams):
+            return Page([], has_more=False)
+        return await super().perform(operation)
+
+    def require(self, stream: StreamRef, needs: Any) -> None:
+        if stream.stream in self.denied:
+            raise fail(FailureCode.PERMISSION_DENIED, "no")
+        super().require(stream, needs)
+
+
+@asynccontextmanager
+async def through_unlisted(front: GroupFront) -> AsyncIterator[tuple[GroupFront, Unlisted]]:
+    """A second front over the store of a first one, through a back whose listings fail on demand."""
+    back = Unlisted(front.back)
+    found = GroupFront(front.back, front.wall, back)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(found.front.groups.run)
+        yield found, back
+        nursery.cancel_scope.cancel()

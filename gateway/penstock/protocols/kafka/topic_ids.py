@@ -46,11 +46,16 @@ class TopicIds:
         """Return the id of a topic; NO_UUID if it cannot be told: of a server that cannot list its streams, or for a
         client that may not list them. Such a topic is used by its name. Raises STREAM_NOT_FOUND, BAD_PATH."""
         try:
-            created_at = await self._topics.created_at(topic)
+            return await self.look_up(topic)
         except OperationFailed as error:
             if error.failure.code is not FailureCode.PERMISSION_DENIED:
                 raise
             return NO_UUID
+
+    async def look_up(self, topic: str) -> bytes:
+        """Return the id of a topic; NO_UUID if the server cannot list its streams. Raises STREAM_NOT_FOUND, BAD_PATH,
+        and PERMISSION_DENIED for a client that may not list them."""
+        created_at = await self._topics.created_at(topic)
         return NO_UUID if created_at is None else self._id(topic, created_at)
 
     async def all(self) -> dict[str, tuple[int, bytes]]:

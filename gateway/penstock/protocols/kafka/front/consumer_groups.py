@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Final
 
 import trio
@@ -12,6 +13,7 @@ from penstock.core.back import Back
 from penstock.core.identity import CLIENT, Client
 from penstock.core.permissions import READ
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
+from penstock.protocols.kafka.front.client_names import key_of
 from penstock.protocols.kafka.front.groups import GroupRefusals, client_host
 from penstock.protocols.kafka.groups.assignors import GroupTopic, OwnedPartition
 from penstock.protocols.kafka.groups.epochs import EpochGroup, EpochHeartbeat, EpochMember
@@ -53,10 +55,12 @@ _MATCHES: Final = 500
 
 @dataclass(slots=True)
 class _Looked:
-    """A topic as it was found, None if it does not exist, and when."""
+    """A topic as a client has found it, None if it does not exist, and when. Not `seen`: the client may not see it, or
+    its server did not answer."""
 
     topic: GroupTopic | None
     at: float
+    seen: bool
 
 
 @dataclass(slots=True)
@@ -77,7 +81,7 @@ class ConsumerGroupHandlers:
         self._topics = topics
         self._ids = ids
         self._refusals = GroupRefusals(back, names, groups)
-        self._looked: dict[str, _Looked] = {}
+        self._looked: dict[tuple[Client, str], _Looked] = {}
         self._matched: dict[tuple[Client, str], _Matched] = {}
         self.handlers: KafkaHandlers = {
             ConsumerGroupHeartbeatRequest: self._heartbeat,
@@ -95,11 +99,12 @@ class ConsumerGroupHandlers:
         if denied := [name for name in sorted(subscribed) if not self._may_read(name, call)]:
             why = f"topic {denied[0]} may not be read"
             return ConsumerGroupHeartbeatResponse(error_code=KafkaError.TOPIC_AUTHORIZATION_FAILED, error_message=why)
-        group = self._groups.consumers.group(request.group_id)
+        group_id = key_of(request.group_id)
+        group = self._groups.consumers.group(group_id)
         try:
             matched = await self._matching(request, group)
             wanted = subscribed | (matched or frozenset()) | (frozenset() if group is None else group.subscribed)
-            topics = await self._existing(wanted)
+            topics = await self._existing(wanted, group_id)
         except ValueError as invalid:
             call.refusals += 1
             code = KafkaError.INVALID_REGULAR_EXPRESSION
@@ -128,7 +133,8 @@ class ConsumerGroupHandlers:
         self, request: ConsumerGroupHeartbeatRequest, group: EpochGroup | None
     ) -> frozenset[str] | None:
         """Return the topics that match the regular expression of a member, and that its client may read; None if it has
-        no expression, or leaves. Raises ValueError for what is no regular expression, and OperationFailed."""
+        no expression, or leaves. While they cannot be listed, those that matched last. Raises ValueError for what is no
+        regular expression, and OperationFailed if nothing has matched yet."""
         member = None if group is None else group.members.get(request.member_id)
         expression = request.subscribed_topic_regex
         if expression is None and member is not None:
@@ -136,21 +142,37 @@ class ConsumerGroupHandlers:
         if not expression or request.member_epoch < 0:
             return None
         matches = topic_expression(expression).fullmatch
-        now, key = trio.current_time(), (CLIENT.get(), expression)
+        now, key = trio.current_time(), (_viewer(), expression)
         known = self._matched.get(key)
         if known is not None and known.at + _LOOK_SECONDS > now:
             return known.topics
+        try:
+            found = await self._match(matches)
+        except OperationFailed as error:
+            if error.failure.code is FailureCode.PERMISSION_DENIED:
+                raise
+            if member is not None and member.expression == expression:
+                found = member.matched
+            elif known is not None:
+                found = known.topics
+            else:
+                raise
+        if len(self._matched) >= _MOST_MATCHED:
+            self._matched.clear()
+        self._matched[key] = _Matched(found, now)
+        return found
+
+    async def _match(self, matches: Callable[[str], object]) -> frozenset[str]:
+        """Return the topics whose names match, and that the client may read. Raises OperationFailed."""
+        now, viewer = trio.current_time(), _viewer()
         found: set[str] = set()
         for number, (name, (partitions, topic_id)) in enumerate((await self._ids.all()).items()):
             if not number % _MATCHES:
                 await trio.lowlevel.checkpoint()
             if matches(name) and self._readable(name):
                 found.add(name)
-                self._looked[name] = _Looked(GroupTopic(topic_id, partitions), now)
-        if len(self._matched) >= _MOST_MATCHED:
-            self._matched.clear()
-        self._matched[key] = _Matched(frozenset(found), now)
-        return self._matched[key].topics
+                self._looked[viewer, name] = _Looked(GroupTopic(topic_id, partitions), now, seen=True)
+        return frozenset(found)
 
     def _readable(self, topic: str) -> bool:
         try:
@@ -167,33 +189,40 @@ class ConsumerGroupHandlers:
             return False
         return True
 
-    async def _existing(self, names: Iterable[str]) -> dict[str, GroupTopic]:
-        """Return those of the topics that exist, and have an id. What a client may not see is as it was seen before."""
-        now, found = trio.current_time(), {}
-        for name in sorted(names):
-            looked = self._looked.get(name)
-            if looked is None or looked.at + _LOOK_SECONDS <= now:
-                try:
-                    looked = _Looked(await self._look(name), now)
-                except OperationFailed as error:
-                    if error.failure.code is not FailureCode.PERMISSION_DENIED:
-                        raise
-                    looked = _Looked(None if looked is None else looked.topic, now)
-                self._looked[name] = looked
-            if looked.topic is not None:
-                found[name] = looked.topic
+    async def _existing(self, names: Iterable[str], group_id: str) -> dict[str, GroupTopic]:
+        """Return those of the topics that exist, and have an id. One that the client may not see, or whose server does
+        not answer, is as the group knows it: neither takes it from other members, and heartbeats go on."""
+        now, viewer = trio.current_time(), _viewer()
+        fresh: dict[str, _Looked] = {}
+        old: list[tuple[float, str]] = []
+        for name in names:
+            looked = self._looked.get((viewer, name))
+            if looked is not None and looked.at + _LOOK_SECONDS > now:
+                fresh[name] = looked
+            else:
+                old.append((-math.inf if looked is None else looked.at, name))
+        with trio.move_on_after(self._groups.consumer_heartbeat_seconds):  # the next heartbeat begins with the others
+            for _, name in sorted(old):
+                fresh[name] = self._looked[viewer, name] = await self._look(name)
         if len(self._looked) > _MOST_LOOKED:
             self._looked.clear()
+        group = self._groups.consumers.group(group_id)  # it may have changed meanwhile
+        found = {} if group is None else dict(group.topics)
+        for name, looked in fresh.items():
+            if looked.topic is not None:
+                found[name] = looked.topic
+            elif looked.seen:
+                found.pop(name, None)
         return found
 
-    async def _look(self, name: str) -> GroupTopic | None:
+    async def _look(self, name: str) -> _Looked:
+        now = trio.current_time()
         try:
-            topic = GroupTopic(await self._ids.of(name), await self._topics.partitions(name))
+            topic = GroupTopic(await self._ids.look_up(name), await self._topics.partitions(name))
         except OperationFailed as error:
-            if error.failure.code not in (FailureCode.STREAM_NOT_FOUND, FailureCode.BAD_PATH):
-                raise
-            return None
-        return None if topic.id == NO_UUID else topic
+            gone = error.failure.code in (FailureCode.STREAM_NOT_FOUND, FailureCode.BAD_PATH)
+            return _Looked(None, now, seen=gone)
+        return _Looked(None if topic.id == NO_UUID else topic, now, seen=True)
 
     # ---- administration ----------------------------------------------------------------------------------------------
 
@@ -203,7 +232,7 @@ class ConsumerGroupHandlers:
     def _described(self, group_id: str, call: KafkaCall) -> DescribedConsumerGroup:
         if error := self._refusals.of(group_id, call):
             return DescribedConsumerGroup(error_code=error, group_id=group_id)
-        group = self._groups.consumers.group(group_id)
+        group = self._groups.consumers.group(key_of(group_id))
         if group is None:
             why = f"group {group_id} has no members of the consumer protocol"
             return DescribedConsumerGroup(
@@ -219,6 +248,12 @@ class ConsumerGroupHandlers:
         )
 
 
+def _viewer() -> Client:
+    """Return what the topics that the current client sees depend on: its identity and its token, which decides on its
+    grant. So members on many machines share what one of them has found."""
+    return replace(CLIENT.get(), address="", grant=None, encryption_key=None)
+
+
 def _heartbeat_of(
     request: ConsumerGroupHeartbeatRequest, call: KafkaCall, matched: frozenset[str] | None
 ) -> EpochHeartbeat:
@@ -228,7 +263,7 @@ def _heartbeat_of(
             OwnedPartition(one.topic_id, number) for one in request.topic_partitions for number in one.partitions
         )
     return EpochHeartbeat(
-        group=request.group_id,
+        group=key_of(request.group_id),
         member=request.member_id,
         epoch=request.member_epoch,
         instance=request.instance_id,

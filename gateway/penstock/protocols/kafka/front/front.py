@@ -100,7 +100,7 @@ class KafkaFront:
         self._sasl = SaslHandlers(self.settings)
         topics = KafkaTopics(back, self.settings.names)
         ids = TopicIds(topics)
-        offsets = GroupOffsets(back, topics, self.groups)
+        offsets = GroupOffsets(back, self.settings.names, topics, self.groups)
         self.handlers: dict[type[KafkaMessage], KafkaHandler] = {
             **self._sasl.handlers,
             **ClusterHandlers(topics, ids, self.settings, self.apis).handlers,

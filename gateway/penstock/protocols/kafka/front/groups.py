@@ -10,6 +10,7 @@ from penstock.core.back import Back
 from penstock.core.permissions import READ
 from penstock.observe.taps.tap import CONNECTION
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
+from penstock.protocols.kafka.front.client_names import key_of, name_of
 from penstock.protocols.kafka.groups.messages import (
     GroupRecord,
     JoinAnswer,
@@ -134,7 +135,7 @@ class GroupHandlers:
     async def _join(self, request: JoinGroupRequest, call: KafkaCall) -> JoinGroupResponse:
         session = request.session_timeout_ms
         join = JoinRequest(
-            group=request.group_id,
+            group=key_of(request.group_id),
             member=request.member_id,
             instance=request.group_instance_id,
             client_id=call.request.client_id or "",
@@ -168,7 +169,7 @@ class GroupHandlers:
 
     async def _sync(self, request: SyncGroupRequest, call: KafkaCall) -> SyncGroupResponse:
         sync = SyncRequest(
-            group=request.group_id,
+            group=key_of(request.group_id),
             member=request.member_id,
             instance=request.group_instance_id,
             generation=request.generation_id,
@@ -192,7 +193,7 @@ class GroupHandlers:
     async def _heartbeat(self, request: HeartbeatRequest, call: KafkaCall) -> HeartbeatResponse:
         error = self._refusals.of(request.group_id, call) or self._groups.heartbeat(
             Membership(
-                group=request.group_id,
+                group=key_of(request.group_id),
                 member=request.member_id,
                 instance=request.group_instance_id,
                 generation=request.generation_id,
@@ -204,10 +205,10 @@ class GroupHandlers:
         if error := self._refusals.of(request.group_id, call):
             return LeaveGroupResponse(error_code=error)
         if call.version < 3:
-            [error] = self._groups.leave(request.group_id, [LeavingMember(request.member_id)])
+            [error] = self._groups.leave(key_of(request.group_id), [LeavingMember(request.member_id)])
             return LeaveGroupResponse(error_code=error)
         leaving = [LeavingMember(one.member_id, one.group_instance_id) for one in request.members]
-        errors = self._groups.leave(request.group_id, leaving)
+        errors = self._groups.leave(key_of(request.group_id), leaving)
         return LeaveGroupResponse(
             members=[
                 LeftMember(member_id=one.member, group_instance_id=one.instance, error_code=error)
@@ -223,8 +224,8 @@ class GroupHandlers:
     def _described(self, group: str, call: KafkaCall) -> DescribedGroup:
         if error := self._refusals.of(group, call):
             return DescribedGroup(error_code=error, group_id=group)
-        state, record = self._groups.describe(group)
-        if self._groups.consumers.group(group) is not None:
+        state, record = self._groups.describe(key_of(group))
+        if self._groups.consumers.group(key_of(group)) is not None:
             state = GroupState.DEAD
         missing = state is GroupState.DEAD and call.version >= 6
         settled = state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE)
@@ -251,16 +252,18 @@ class GroupHandlers:
         found += [(group, _CONSUMER, state, _CONSUMER) for group, state in consumers.items()]
         return ListGroupsResponse(
             groups=[
-                ListedGroup(group_id=group, protocol_type=kind, group_state=state, group_type=protocol)
+                ListedGroup(group_id=name, protocol_type=kind, group_state=state, group_type=protocol)
                 for group, kind, state, protocol in sorted(found)
-                if (not states or state.lower() in states) and (not types or protocol in types)
+                if (name := name_of(group)) is not None
+                and (not states or state.lower() in states)
+                and (not types or protocol in types)
             ]
         )
 
     async def _delete(self, request: DeleteGroupsRequest, call: KafkaCall) -> DeleteGroupsResponse:
         results = []
         for group in request.groups_names:
-            error = self._refusals.of(group, call) or await self._groups.delete(group)
+            error = self._refusals.of(group, call) or await self._groups.delete(key_of(group))
             results.append(DeletedGroup(group_id=group, error_code=error))
         return DeleteGroupsResponse(results=results)
 

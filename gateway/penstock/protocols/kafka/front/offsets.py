@@ -9,14 +9,16 @@ from typing import Final, Protocol, TypeVar
 from penstock.core.back import Back
 from penstock.core.permissions import READ
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
+from penstock.protocols.kafka.front.client_names import key_of
 from penstock.protocols.kafka.groups.messages import Membership
 from penstock.protocols.kafka.groups.offsets import CommittedOffset, GroupPartition
 from penstock.protocols.kafka.groups.service import GroupService
+from penstock.protocols.kafka.names import KafkaNames
 from penstock.protocols.kafka.sequences import KafkaRefusal
 from penstock.protocols.kafka.topic_ids import TopicIds
 from penstock.protocols.kafka.topics import KafkaTopics
 from penstock.protocols.kafka.transactions.service import TransactionService
-from penstock_codecs.failures import OperationFailed
+from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.group_messages import (
     CommittedPartition,
@@ -74,7 +76,7 @@ class _OfMember(Protocol):
 def member_of(request: _OfMember) -> Membership:
     """Return the member that commits offsets."""
     return Membership(
-        group=request.group_id,
+        group=key_of(request.group_id),
         member=request.member_id,
         instance=request.group_instance_id,
         generation=request.generation_id,
@@ -84,8 +86,9 @@ def member_of(request: _OfMember) -> Membership:
 class GroupOffsets:
     """The offsets in requests that commit some: in transactions, and without."""
 
-    def __init__(self, back: Back, topics: KafkaTopics, groups: GroupService) -> None:
+    def __init__(self, back: Back, names: KafkaNames, topics: KafkaTopics, groups: GroupService) -> None:
         self._back = back
+        self._names = names
         self._topics = topics
         self._groups = groups
 
@@ -126,7 +129,7 @@ class GroupOffsets:
         try:
             streams = await self._topics.creations(topic)
         except OperationFailed as failed:
-            return _Partitions(error=call.refused(failed.failure))
+            return _Partitions(error=_of_topic(call.refused(failed.failure)))
         found = _Partitions()
         for number, (stream, created_at) in streams.items():
             try:
@@ -136,6 +139,61 @@ class GroupOffsets:
             else:
                 found.created[number] = created_at
         return found
+
+    def fetched(
+        self, of: GroupPartition, offset: CommittedOffset | None, found: _Partitions, call: KafkaCall
+    ) -> FetchedOffset:
+        """Return the answer about a committed offset; one of an earlier stream of the name does not count.
+
+        An offset whose stream is not seen counts: a broker that has just started may not list the topic yet, or its
+        server may be away. Without an offset a consumer would start again as for a new group, and errors of partitions
+        are final for it.
+        """
+        error = self.refused(of, found, call)
+        if error not in (KafkaError.NONE, KafkaError.UNKNOWN_TOPIC_OR_PARTITION):
+            return FetchedOffset(partition_index=of.partition, error_code=error)
+        if error or offset is None or found.created.get(of.partition, offset.created_at) != offset.created_at:
+            return FetchedOffset(partition_index=of.partition)
+        return FetchedOffset(
+            partition_index=of.partition,
+            committed_offset=offset.offset,
+            committed_leader_epoch=offset.leader_epoch,
+            metadata=offset.metadata or "",
+        )
+
+    def refused(self, of: GroupPartition, found: _Partitions, call: KafkaCall) -> KafkaError:
+        """Return why the client may not see the offset of a partition, whether its stream is seen or not; NONE if it
+        may."""
+        if of.partition in found.created:
+            return KafkaError.NONE
+        if of.partition in found.denied:
+            return found.denied[of.partition]
+        if found.error in _FINAL:
+            return found.error
+        streams = [self._names.member(of.topic, of.partition)]
+        if of.partition == 0:
+            streams.append(self._names.to_stream(of.topic))
+        for stream in streams:  # it is one of them: which, only its server knows
+            try:
+                self._back.require(stream, READ)
+            except OperationFailed as failed:
+                denied = failed.failure
+            else:
+                return KafkaError.NONE
+        return call.refused(denied)
+
+
+_FINAL: Final = frozenset(
+    {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.INVALID_TOPIC_EXCEPTION, KafkaError.INVALID_REQUEST}
+)
+"""Errors of topics that a repetition does not mend."""
+
+
+def _of_topic(error: KafkaError) -> KafkaError:
+    """Return the code for the error of a look for a topic. All that a repetition may mend are
+    COORDINATOR_NOT_AVAILABLE: NOT_LEADER_OR_FOLLOWER and REQUEST_TIMED_OUT are unexpected here, and end consumers."""
+    known = error in _FINAL or error is KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+    return error if known else KafkaError.COORDINATOR_NOT_AVAILABLE
 
 
 _IDS: Final = 10
@@ -168,28 +226,29 @@ class OffsetHandlers:
         topics = self._offsets.outcomes(named, errors)
         for outcome, topic in zip(topics, named, strict=True):
             outcome.topic_id = topic.topic_id
-        for topic in unknown:
+        for topic, error in unknown:
             partitions = [
-                CommittedPartition(partition_index=one.partition_index, error_code=KafkaError.UNKNOWN_TOPIC_ID)
-                for one in topic.partitions
+                CommittedPartition(partition_index=one.partition_index, error_code=error) for one in topic.partitions
             ]
             topics.append(CommittedTopic(topic_id=topic.topic_id, partitions=partitions))
         return OffsetCommitResponse(topics=topics)
 
-    async def _named(self, topics: list[N], call: KafkaCall) -> tuple[list[N], list[N]]:
+    async def _named(self, topics: list[N], call: KafkaCall) -> tuple[list[N], list[tuple[N, KafkaError]]]:
         """Give names to the topics of a request that names them by their ids. Return those that are known, and the
-        others."""
+        others, each with its error."""
         if call.version < _IDS:
             return topics, []
         named: list[N] = []
-        unknown: list[N] = []
+        unknown: list[tuple[N, KafkaError]] = []
         for topic in topics:
             try:
                 topic.name = await self._ids.name_of(topic.topic_id)
                 named.append(topic)
-            except KafkaRefusal:
+            except KafkaRefusal as refused:
                 call.refusals += 1
-                unknown.append(topic)
+                unknown.append((topic, refused.code))
+            except OperationFailed as failed:
+                unknown.append((topic, _of_topic(call.refused(failed.failure))))
         return named, unknown
 
     async def _fetch(self, request: OffsetFetchRequest, call: KafkaCall) -> OffsetFetchResponse:
@@ -209,8 +268,8 @@ class OffsetHandlers:
         """Return the error of a request by a member in a certain epoch, NONE if it has it, or for other clients."""
         if asked.member_id is None or asked.member_epoch < 0:
             return KafkaError.NONE
-        member = Membership(group=asked.group_id, member=asked.member_id, generation=asked.member_epoch)
-        return self._groups.refused_fetch(member)
+        member = Membership(group=key_of(asked.group_id), member=asked.member_id, generation=asked.member_epoch)
+        return self._groups.refusal(asked.group_id) or self._groups.refused_fetch(member)
 
     async def _fetched_by_key(
         self, group: str, wanted: list[WantedOffsets] | None, call: KafkaCall, *, stable: bool
@@ -219,26 +278,31 @@ class OffsetHandlers:
         if call.version < _IDS:
             return await self._fetched(group, wanted, call, stable=stable)
         named, unknown = await self._named(wanted or [], call)
+        if any(error is KafkaError.COORDINATOR_NOT_AVAILABLE for _, error in unknown):
+            return FetchedOffsets(group_id=group, error_code=KafkaError.COORDINATOR_NOT_AVAILABLE)
         found = await self._fetched(group, None if wanted is None else named, call, stable=stable)
         if found.error_code:
             return found
         ids = {topic.name: topic.topic_id for topic in named}
-        for topic in found.topics:
-            topic.topic_id = ids.get(topic.name) or await self._id_of(topic.name)
+        try:
+            for topic in found.topics:
+                topic.topic_id = ids.get(topic.name) or await self._id_of(topic.name)
+        except OperationFailed as failed:
+            call.refused(failed.failure)
+            return FetchedOffsets(group_id=group, error_code=KafkaError.COORDINATOR_NOT_AVAILABLE)
         found.topics = [topic for topic in found.topics if topic.topic_id != NO_UUID]
-        for one in unknown:
-            partitions = [
-                FetchedOffset(partition_index=number, error_code=KafkaError.UNKNOWN_TOPIC_ID)
-                for number in one.partition_indexes
-            ]
+        for one, error in unknown:
+            partitions = [FetchedOffset(partition_index=number, error_code=error) for number in one.partition_indexes]
             found.topics.append(FetchedTopic(topic_id=one.topic_id, partitions=partitions))
         return found
 
     async def _id_of(self, topic: str) -> bytes:
-        """Return the id of a topic, NO_UUID for one that is no longer there."""
+        """Return the id of a topic, NO_UUID for one that is no longer there. Raises OperationFailed."""
         try:
             return await self._ids.of(topic)
-        except OperationFailed:
+        except OperationFailed as failed:
+            if failed.failure.code is not FailureCode.STREAM_NOT_FOUND:
+                raise
             return NO_UUID
 
     async def _fetched(
@@ -247,9 +311,11 @@ class OffsetHandlers:
         """Return a group's offsets; None: of all topics. `stable`: none that an open transaction may change."""
         if error := self._groups.refusal(group):
             return FetchedOffsets(group_id=group, error_code=error)
-        unstable = self._transactions.unstable(group) if stable else ()
+        if stable and not self._transactions.loaded:
+            return FetchedOffsets(group_id=group, error_code=KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+        unstable = self._transactions.unstable(key_of(group)) if stable else ()
         try:
-            committed = await self._committed(group, wanted)
+            committed = await self._committed(key_of(group), wanted)
         except OperationFailed as failed:
             call.refused(failed.failure)
             return FetchedOffsets(group_id=group, error_code=KafkaError.COORDINATOR_NOT_AVAILABLE)
@@ -259,7 +325,7 @@ class OffsetHandlers:
             topics[name] = [
                 FetchedOffset(partition_index=one.partition, error_code=KafkaError.UNSTABLE_OFFSET_COMMIT)
                 if one in unstable
-                else found.fetched(one.partition, offset)
+                else self._offsets.fetched(one, offset, found, call)
                 for one, offset in committed.items()
                 if one.topic == name
             ]
@@ -284,11 +350,12 @@ class OffsetHandlers:
             found = await self._offsets.partitions(topic.name, call)
             for one in topic.partitions:
                 partition = GroupPartition(topic.name, one.partition_index)
-                if partition.partition in found.denied:  # also offsets of deleted topics can be removed
-                    errors[partition] = found.denied[partition.partition]
-                else:
+                error = self._offsets.refused(partition, found, call)
+                if error in (KafkaError.NONE, KafkaError.UNKNOWN_TOPIC_OR_PARTITION):  # of deleted topics, too
                     wanted.append(partition)
-        outcome = await self._groups.delete_offsets(request.group_id, wanted)
+                else:
+                    errors[partition] = error
+        outcome = await self._groups.delete_offsets(key_of(request.group_id), wanted)
         if isinstance(outcome, KafkaError):
             return OffsetDeleteResponse(error_code=outcome)
         errors |= outcome
@@ -318,20 +385,6 @@ class _Partitions:
     def error_of(self, partition: int) -> KafkaError:
         """Return the error of a partition, NONE if it can be used."""
         return KafkaError.NONE if partition in self.created else self.denied.get(partition, self.error)
-
-    def fetched(self, partition: int, offset: CommittedOffset | None) -> FetchedOffset:
-        """Return what is said of a committed offset; one of an earlier stream of the name is none."""
-        error = self.error_of(partition)
-        if error in (KafkaError.NONE, KafkaError.UNKNOWN_TOPIC_OR_PARTITION):
-            if offset is None or self.created.get(partition) != offset.created_at:
-                return FetchedOffset(partition_index=partition)
-            return FetchedOffset(
-                partition_index=partition,
-                committed_offset=offset.offset,
-                committed_leader_epoch=offset.leader_epoch,
-                metadata=offset.metadata or "",
-            )
-        return FetchedOffset(partition_index=partition, error_code=error)
 
 
 def _offset(one: _Committed, created_at: int) -> CommittedOffset:

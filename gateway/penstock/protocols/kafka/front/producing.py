@@ -10,6 +10,7 @@ import trio
 from penstock.core.back import Back
 from penstock.core.permissions import APPEND
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
+from penstock.protocols.kafka.front.client_names import key_of
 from penstock.protocols.kafka.front.producers import Producers, new_producer_id
 from penstock.protocols.kafka.front.settings import KafkaSettings
 from penstock.protocols.kafka.groups.offsets import GroupPartition
@@ -37,6 +38,8 @@ from penstock_codecs.operations import CheckTail
 __all__ = ["ProduceHandlers"]
 
 _ACKS = (-1, 0, 1)
+_MOST_ID: Final = 1024
+"""Most bytes of a transactional id."""
 _IDS: Final = 13
 """The first version of Produce that names topics by their ids."""
 
@@ -68,9 +71,12 @@ class ProduceHandlers:
             except OperationFailed as error:
                 call.refused(error.failure)
                 return InitProducerIdResponse(error_code=KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            if not 0 < len(request.transactional_id.encode()) <= _MOST_ID:
+                call.refusals += 1
+                return InitProducerIdResponse(error_code=KafkaError.INVALID_REQUEST)
             given, timeout = (request.producer_id, request.producer_epoch), request.transaction_timeout_ms
             code, producer_id, epoch = await self._transactions.begin(
-                request.transactional_id, timeout, given, new_producer_id()
+                key_of(request.transactional_id), timeout, given, new_producer_id()
             )
             if code:
                 call.refusals += 1
@@ -169,4 +175,5 @@ class ProduceHandlers:
         tail = await self._back.perform(CheckTail(stream, create_if_missing=False))
         if len(batches) > 1:
             raise fail(FailureCode.INVALID, "a request has one batch for each partition")
-        return tail.seq_num + await self._transactions.append(transactional_id, partition, batches[0], records)
+        key = key_of(transactional_id)
+        return tail.seq_num + await self._transactions.append(key, partition, batches[0], records)

@@ -9,6 +9,7 @@ from penstock.core.back import Back
 from penstock.core.identity import CLIENT
 from penstock.core.permissions import APPEND
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
+from penstock.protocols.kafka.front.client_names import key_of
 from penstock.protocols.kafka.front.offsets import GroupOffsets, member_of
 from penstock.protocols.kafka.groups.offsets import GroupPartition
 from penstock.protocols.kafka.groups.service import GroupService
@@ -104,7 +105,7 @@ class TransactionHandlers:
 
     async def _add_offsets(self, request: AddOffsetsToTxnRequest, call: KafkaCall) -> AddOffsetsToTxnResponse:
         error = self._groups.refusal(request.group_id)
-        error = error or await self._transactions.add_group(_producer(request), request.group_id)
+        error = error or await self._transactions.add_group(_producer(request), key_of(request.group_id))
         return AddOffsetsToTxnResponse(error_code=_spelled(error, call))
 
     async def _commit_offsets(self, request: TxnOffsetCommitRequest, call: KafkaCall) -> TxnOffsetCommitResponse:
@@ -114,7 +115,7 @@ class TransactionHandlers:
             errors |= self._groups.offset_errors(member, offsets)
             kept = {one: offset for one, offset in offsets.items() if not errors[one]}
             if kept:
-                error = await self._transactions.commit_offsets(_producer(request), request.group_id, kept)
+                error = await self._transactions.commit_offsets(_producer(request), member.group, kept)
                 errors |= dict.fromkeys(kept, _spelled(error, call))
         return TxnOffsetCommitResponse(topics=self._offsets.outcomes(request.topics, errors))
 
@@ -124,7 +125,7 @@ class TransactionHandlers:
 
 
 def _producer(request: _Request) -> TransactionalProducer:
-    return TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
+    return TransactionalProducer(key_of(request.transactional_id), request.producer_id, request.producer_epoch)
 
 
 def _spelled(error: KafkaError, call: KafkaCall) -> KafkaError:

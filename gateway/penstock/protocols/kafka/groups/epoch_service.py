@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 from uuid import uuid4
 
+import msgspec
+import structlog
 import trio
 
 from penstock.protocols.kafka.groups.assignors import GroupTopic
@@ -25,10 +27,18 @@ from penstock.protocols.kafka.groups.messages import GroupLimits, Membership
 from penstock.protocols.struct_table import Prefix, StructTable
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.kafka import KafkaError
+from penstock_codecs.limits import SEGMENT_MAX_TABLE_VALUE
 
 __all__ = ["EpochService"]
 
+log = structlog.get_logger()
+
 _GROUPS: Final = Prefix("consumers/", EpochGroupRecord)
+_MOST_BYTES: Final = SEGMENT_MAX_TABLE_VALUE - 64 * 1024
+"""Most bytes of a group's record after a heartbeat. The rest is for what members that leave, pause or expire add to it:
+those are not refused."""
+_PARTITION_BYTES: Final = 40
+"""Bytes of a partition in a record."""
 
 
 class EpochService:
@@ -46,12 +56,14 @@ class EpochService:
         self._table = table
         self._journal = journal
         self._coordinator = EpochCoordinator(limits, lambda: str(uuid4()))
+        self._records: dict[str, EpochGroupRecord] = {}
         self._writes: dict[str, JournalBatch] = {}
         self._until = trio.CancelScope()
 
     async def load(self) -> None:
         """Take up the groups that are stored. Raises OperationFailed."""
         async for group, record in self._table.each(_GROUPS):
+            self._records[group] = record
             self._coordinator.restore(group, record, trio.current_time())
 
     async def run(self) -> None:
@@ -76,7 +88,15 @@ class EpochService:
 
     async def heartbeat(self, request: EpochHeartbeat, topics: Mapping[str, GroupTopic]) -> EpochStatus:
         """Return the answer to a heartbeat, once it is durable. `topics`: see `EpochCoordinator.heartbeat`."""
-        status = self._coordinator.heartbeat(request, topics, trio.current_time())
+        now, was_changed = trio.current_time(), request.group in self._coordinator.changed
+        status = self._coordinator.heartbeat(request, topics, now)
+        may_grow = request.epoch >= 0 and not status.error and request.group in self._coordinator.changed
+        if may_grow and self._too_large(request.group):
+            self._coordinator.take_back(request.group, self._records.get(request.group), status.member, now)
+            if not was_changed:
+                self._coordinator.changed.discard(request.group)
+            why = f"a group with its topics and assignments has at most {_MOST_BYTES} bytes"
+            status = EpochStatus(KafkaError.GROUP_MAX_SIZE_REACHED, why)
         self._write()
         batch = self._writes.get(request.group)
         if batch is not None:
@@ -89,6 +109,18 @@ class EpochService:
                 del self._writes[request.group]
         return status
 
+    def _too_large(self, group_id: str) -> bool:
+        """Return whether a group cannot be stored, or could not be once its members have what they are to have: what
+        is too large fails the whole write that it is part of, and with it the changes of other groups."""
+        group = self.group(group_id)
+        if group is None:
+            return False
+        missing = sum(len(one.target) - len(one.owned) for one in group.members.values())
+        size = len(msgspec.json.encode(group.record())) + _PARTITION_BYTES * max(0, missing)
+        if size > _MOST_BYTES:
+            log.warning("group_too_large", group=group_id, bytes=size, most=_MOST_BYTES)
+        return size > _MOST_BYTES
+
     def _write(self) -> None:
         """Begin to store what has changed, and watch the new deadline."""
         while self._coordinator.changed:
@@ -96,7 +128,10 @@ class EpochService:
             group = self.group(group_id)
             record = None if group is None else group.record()
             if record is None:
+                self._records.pop(group_id, None)
                 self._emptied(group_id)
+            else:
+                self._records[group_id] = record
             self._writes[group_id] = self._journal.change({_GROUPS.key(group_id): record})
         self._until.deadline = or_never(self._coordinator.deadline())
 

@@ -258,13 +258,20 @@ class EpochCoordinator:
         return None
 
     def _too_large(self, group: EpochGroup | None, request: EpochHeartbeat) -> bool:
-        """Return whether the group would have too many topics with those of a request."""
-        more = (request.topics or frozenset()) | (request.matched or frozenset())
-        if not more and not request.expression:
+        """Return whether a request would make the subscriptions of a group larger than they may be. A topic counts for
+        each member that has it, as it is stored."""
+        members = {} if group is None else group.members
+        member = members.get(request.member) or (None if group is None else group.of_instance(request.instance))
+        before = member or EpochMember(id="")
+        size = _length(
+            before.topics if request.topics is None else request.topics,
+            before.matched if request.matched is None else request.matched,
+            before.expression if request.expression is None else request.expression,
+        )
+        if size <= _length(before.topics, before.matched, before.expression):
             return False
-        subscribed = more | (frozenset() if group is None else group.subscribed)
-        expressions = {request.expression or "", *(one.expression for one in group.members.values())} if group else ()
-        return sum(map(len, subscribed)) + sum(map(len, expressions)) > self._limits().max_group_bytes
+        others = (_length(one.topics, one.matched, one.expression) for one in members.values() if one is not member)
+        return size + sum(others) > self._limits().max_group_bytes
 
     def _add(self, group: EpochGroup, request: EpochHeartbeat) -> EpochMember:
         """Add a member; one that is a static member again takes over what that had."""
@@ -319,6 +326,28 @@ class EpochCoordinator:
         if before != (member.epoch, member.assigned, member.revoking):
             self.changed.add(group.id)
 
+    def take_back(self, group_id: str, record: EpochGroupRecord | None, joined: str | None, now: float) -> None:
+        """Make a group again what it was before a heartbeat: `record`, None if it did not exist. `joined`: the member
+        whose heartbeat it was. The sessions of the others go on."""
+        group = self.groups.pop(group_id)
+        before = () if record is None else record.members
+        for member_id in group.members.keys() - {one.id for one in before}:
+            self._stop(group_id, member_id)
+        if record is None:
+            return
+        restored = EpochGroup(group_id, record.epoch, record.assignor, dict(record.topics))
+        self.groups[group_id] = restored
+        for one in before:
+            member = restored.members[one.id] = msgspec.structs.replace(one)
+            if one.id in group.members and one.id != joined:
+                if one.id in group.told:
+                    restored.told[one.id] = group.told[one.id]
+                continue
+            self._stop(group_id, one.id)
+            self._beat(restored, member, now)
+            if member.revoking:
+                self._await_revocation(restored, member, now)
+
     # ---- leaving, and time -------------------------------------------------------------------------------------------
 
     def _leave(self, group: EpochGroup | None, request: EpochHeartbeat, now: float) -> EpochStatus:
@@ -355,8 +384,11 @@ class EpochCoordinator:
     def _remove(self, group: EpochGroup, member_id: str) -> None:
         del group.members[member_id]
         group.told.pop(member_id, None)
+        self._stop(group.id, member_id)
+
+    def _stop(self, group_id: str, member_id: str) -> None:
         for kind in _Kind:
-            self._timers.stop(_Timer(kind, group.id, member_id))
+            self._timers.stop(_Timer(kind, group_id, member_id))
 
     def _begin_epoch(self, group: EpochGroup) -> None:
         group.begin_epoch()
@@ -367,3 +399,8 @@ class EpochCoordinator:
 
     def _await_revocation(self, group: EpochGroup, member: EpochMember, now: float) -> None:
         self._timers.start(_Timer(_Kind.REVOCATION, group.id, member.id), now + member.rebalance_timeout)
+
+
+def _length(topics: frozenset[str], matched: frozenset[str], expression: str) -> int:
+    """Return how much of the bounds of a group a subscription takes."""
+    return sum(map(len, topics)) + sum(map(len, matched)) + len(expression)

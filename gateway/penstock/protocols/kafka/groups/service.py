@@ -134,10 +134,9 @@ class GroupService:
         """Return the answer to a heartbeat of the consumer protocol. A group is of the protocol of its members."""
         state, _ = self.describe(request.group)
         if state not in (GroupState.DEAD, GroupState.EMPTY):
-            why = f"group {request.group!r:.80} has members of the classic protocol"
-            return EpochStatus(KafkaError.GROUP_ID_NOT_FOUND, why)
+            return EpochStatus(KafkaError.GROUP_ID_NOT_FOUND, "the group has members of the classic protocol")
         if state is GroupState.DEAD and request.epoch == 0 and (error := self._hold(request.group)):
-            return EpochStatus(error, f"there is no room for group {request.group!r:.80}")
+            return EpochStatus(error, "there is no room for another group")
         return await self.consumers.heartbeat(request, topics)
 
     def _hold(self, group: str) -> KafkaError:
@@ -195,10 +194,14 @@ class GroupService:
         self, membership: Membership, offsets: Mapping[GroupPartition, CommittedOffset]
     ) -> dict[GroupPartition, KafkaError]:
         """Return an error for each offset that a transaction is to commit, NONE for those that can be committed. A
-        client without a group may do it whether the group has members or not."""
+        client without a group may do it whether the group has members or not, and a member also while the group waits
+        for its assignment."""
         error = self._refused_commit(membership)
-        if error is KafkaError.UNKNOWN_MEMBER_ID and membership.generation < 0 and not membership.member:
+        without_group = membership.generation < 0 and not membership.member
+        if error is KafkaError.REBALANCE_IN_PROGRESS or (error is KafkaError.UNKNOWN_MEMBER_ID and without_group):
             error = KafkaError.NONE
+        elif error is KafkaError.STALE_MEMBER_EPOCH:
+            error = KafkaError.ILLEGAL_GENERATION  # the other one is fatal for transactional producers
         return {one: error or _refused_offset(offset) for one, offset in offsets.items()}
 
     def offset_changes(

@@ -163,8 +163,6 @@ class TransactionService:
             return KafkaError.COORDINATOR_LOAD_IN_PROGRESS, -1, -1
         if not 0 < timeout_ms <= self._limits().max_timeout * 1000:
             return KafkaError.INVALID_TRANSACTION_TIMEOUT, -1, -1
-        if not transactional_id or len(transactional_id.encode()) > 1024:
-            return KafkaError.INVALID_REQUEST, -1, -1
         producer = self._producers.get(transactional_id)
         if producer is None:
             if len(self._producers) >= self._limits().max_producers:

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import trio
-from support.kafka.group_front import GroupClient, GroupFront, running
+from support.kafka.group_front import GroupClient, GroupFront, running, through_unlisted
 from support.store import Wall
 from trio.testing import MockClock
 
 from penstock.core.back import Back
 from penstock.core.permissions import Permission
+from penstock.protocols.kafka.groups.messages import GroupLimits
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.consumer_group_messages import (
@@ -143,6 +144,55 @@ async def test_what_is_refused(clock: MockClock, client: GroupClient) -> None:
     assert (await beat(client, 3)).error_code == KafkaError.UNKNOWN_MEMBER_ID
 
 
+# ---- a server that is away -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seconds", [0.0, 3.0], ids=["fails at once", "fails late"])
+async def test_heartbeats_count_while_the_server_of_the_topics_is_away(
+    clock: MockClock, front: GroupFront, seconds: float
+) -> None:
+    """Members keep what they have, and are not expelled. One that has joined meanwhile gets its topics later."""
+    names = [f"t{one}" for one in range(20)]
+    await front.create(*names)
+    async with through_unlisted(front) as (found, back), found.connected() as client:
+        assert numbers(await join(client, "m", "orders", "none", *names)) == [0] * 21
+        back.failure, back.seconds = FailureCode.UNAVAILABLE, seconds
+        for _ in range(20):
+            await trio.sleep(5)
+            beaten = await beat(client, 1)
+            assert (beaten.error_code, beaten.member_epoch, numbers(beaten)) == (0, 1, None)
+        async with found.connected() as other:
+            joined = await join(other, "n", "new")
+            assert (joined.error_code, numbers(joined)) == (0, [])
+            back.failure = None
+            await front.create("new")
+            await trio.sleep(5)
+            assert numbers(await beat(other, joined.member_epoch, "n")) == [0]
+
+
+async def test_members_with_an_expression_stay_while_the_server_is_away(clock: MockClock, front: GroupFront) -> None:
+    async with through_unlisted(front) as (found, back), found.connected() as client:
+        assert await assigned(client, await subscribe(client, "orders.*")) == {"orders": [0]}
+        back.failure = FailureCode.UNAVAILABLE
+        for _ in range(20):
+            await trio.sleep(5)
+            assert (await beat(client, 1)).error_code == 0
+        assert (await subscribe(client, "orders.*", "n")).error_code == 0, "as the first one has found it"
+        unknown = await subscribe(client, "other.*", "o")
+        assert unknown.error_code == KafkaError.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_a_group_goes_on_after_a_restart_though_the_server_is_away(clock: MockClock, front: GroupFront) -> None:
+    async with front.connected() as client:
+        assert numbers(await join(client, "m", "orders", "none")) == [0]
+        assert (await subscribe(client, "o.*", "n")).member_epoch == 2
+    async with through_unlisted(front) as (found, back), found.connected() as client:
+        back.failure = FailureCode.UNAVAILABLE
+        assert [(await beat(client, *who)).error_code for who in ((1, "m"), (2, "n"))] == [0, 0]
+        [group] = (await client.ask(ConsumerGroupDescribeRequest(group_ids=["g"]))).groups
+        assert [one.topic_name for one in group.members[0].target_assignment.topic_partitions] == ["orders"]
+
+
 # ---- regular expressions ---------------------------------------------------------------------------------------------
 
 
@@ -263,3 +313,47 @@ async def test_offsets_are_kept_while_members_are_there(clock: MockClock, tmp_pa
         wall.now += 2 * DAY
         await front.front.groups.sweep()
         assert (await client.committed()).committed_offset == -1
+
+
+# ---- groups that are too large to be stored --------------------------------------------------------------------------
+
+
+async def test_a_group_that_could_not_be_stored_refuses_the_member(clock: MockClock, front: GroupFront) -> None:
+    """The others go on as before, and so do other groups, whose changes are stored with those of this one."""
+    front.front.settings.groups = GroupLimits(max_group_bytes=4 << 20)
+    names = [f"{one:0220}" for one in range(1000)]
+    async with front.connected() as client, front.connected() as other, front.connected() as last:
+        for number in range(4):
+            joined = await join(client, f"m{number}", "orders", *names)
+            assert (joined.error_code, joined.member_epoch) == (0, number + 1)
+        refused: list[ConsumerGroupHeartbeatResponse] = []
+        committed: list[int] = []
+
+        async def join_too() -> None:
+            refused.append(await join(other, "m4", "orders", *names))
+
+        async def commit() -> None:
+            committed.append(await last.commit(1, group="h"))
+
+        for _ in range(2):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(join_too)
+                for _ in range(10):
+                    await commit()
+        assert set(committed) == {0}
+        assert [one.error_code for one in refused] == [KafkaError.GROUP_MAX_SIZE_REACHED] * 2
+        beaten = await beat(client, 4, "m3")
+        assert (beaten.error_code, beaten.member_epoch, numbers(beaten)) == (0, 4, None)
+        [group] = (await client.ask(ConsumerGroupDescribeRequest(group_ids=["g"]))).groups
+        assert (len(group.members), group.group_epoch) == (4, 4)
+        assert (await beat(client, 4, "m3", subscribed_topic_names=["orders"])).error_code == 0
+        assert (await join(client, "m4", "orders", *names)).error_code == 0, "now there is room"
+
+
+async def test_a_new_group_that_could_not_be_stored_does_not_exist(clock: MockClock, front: GroupFront) -> None:
+    front.front.settings.groups = GroupLimits(max_group_bytes=4 << 20)
+    async with front.connected() as client:
+        names = [f"{one:0220}" for one in range(5000)]
+        assert (await join(client, "m", *names)).error_code == KafkaError.GROUP_MAX_SIZE_REACHED
+        assert (await beat(client, 1)).error_code == KafkaError.UNKNOWN_MEMBER_ID
+        assert (await join(client)).error_code == 0

@@ -279,3 +279,41 @@ def test_a_group_has_only_so_many_topics(field: str) -> None:
     more = "x" * 101 if field == "expression" else frozenset({"x" * 101})
     assert world.beat("m", 1, **{field: more}).error == KafkaError.GROUP_MAX_SIZE_REACHED
     assert world.coordinator.groups["g"].subscribed == {"a"}
+
+
+def test_a_topic_counts_for_each_member_that_has_it() -> None:
+    """As it is stored. A member that takes no more than it had is not refused, whatever the others have."""
+    world = World(max_group_bytes=100)
+    for member, error in (("m", 0), ("n", 0), ("o", KafkaError.GROUP_MAX_SIZE_REACHED)):
+        assert world.join(member, "x" * 40).error == error
+    assert world.beat("m", 1, matched=frozenset({"y" * 30})).error == KafkaError.GROUP_MAX_SIZE_REACHED
+    assert world.beat("m", 1, topics=frozenset({"a", "b"}), expression="b" * 30).error == 0
+    assert world.join("o", "x" * 20).error == 0
+
+
+@pytest.mark.parametrize("instance", [None, "i"])
+def test_a_heartbeat_is_taken_back(world: World, instance: str | None) -> None:
+    """With a member that gives up partitions, and with another one in the place of a static member."""
+    world.join("m", instance=instance)
+    world.join("n")
+    world.beat("m", 1)
+    group = world.coordinator.groups["g"]
+    before, told = group.record(), dict(group.told)
+    world.passes(30)
+    if instance is not None:
+        world.beat("m", -2)
+        before = group.record()
+    joined = world.join("o", "a", "b", instance=instance)
+    assert world.coordinator.groups["g"].record() != before
+    world.coordinator.take_back("g", before, joined.member, world.now)
+    restored = world.coordinator.groups["g"]
+    assert (restored.record(), restored.told) == (before, told if instance is None else {"n": told["n"]})
+    world.passes(16)
+    left = [member for group in world.coordinator.groups.values() for member in group.members]
+    assert left == (["m"] if instance else []), "the time of the others has gone on"
+
+
+def test_a_group_that_did_not_exist_is_taken_back(world: World) -> None:
+    world.join("m")
+    world.coordinator.take_back("g", None, "m", world.now)
+    assert (world.coordinator.groups, world.coordinator.deadline()) == ({}, None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import trio
-from support.kafka.group_front import GroupClient, GroupFront, running
+from support.kafka.group_front import GroupClient, GroupFront, running, through_unlisted
 from support.store import BASIN, Wall
 from trio.testing import MockClock
 
@@ -212,12 +212,58 @@ async def test_offsets_of_a_stream_that_was_created_again_are_not_served(
 ) -> None:
     await client.commit(5)
     await front.delete("orders")
-    assert (await client.committed()).committed_offset == -1
     front.wall.now += 1
     await front.create("orders")
     assert (await client.committed()).committed_offset == -1
     assert await client.commit(2) == 0
     assert (await client.committed()).committed_offset == 2
+
+
+async def test_an_offset_is_served_while_its_stream_is_not_listed(clock: MockClock, front: GroupFront) -> None:
+    """Without an offset a consumer starts again as for a new group, in silence."""
+    async with through_unlisted(front) as (found, back), found.connected() as client:
+        await client.commit(5)
+        back.hidden = True
+        assert (await client.committed()).committed_offset == 5
+        back.denied = {"orders"}
+        assert (await client.committed()).committed_offset == 5, "it may be of the stream orders/0"
+        back.denied = {"orders", "orders/0"}
+        assert (await client.committed()).error_code == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        topic = OffsetDeleteTopic(name="orders", partitions=[OffsetDeletePartition(partition_index=0)])
+        deleted = (await client.ask(OffsetDeleteRequest(group_id="g", topics=[topic]))).topics
+        assert deleted[0].partitions[0].error_code == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("code", [FailureCode.UNAVAILABLE, FailureCode.HOT_SERVER, FailureCode.LIMIT_EXCEEDED])
+async def test_offsets_are_served_while_the_server_of_the_topics_is_away(
+    clock: MockClock, front: GroupFront, code: FailureCode
+) -> None:
+    """Errors of partitions are final for consumers."""
+    await front.create("set/1", "set/0")
+    async with through_unlisted(front) as (found, back), found.connected() as client:
+        assert [await client.commit(5), await client.commit(6, 1, "set")] == [0, 0]
+        back.failure = code
+        assert [(await client.committed(*one)).committed_offset for one in ((), (1, "set"), (0, "set"))] == [5, 6, -1]
+        assert await client.commit(7) == KafkaError.COORDINATOR_NOT_AVAILABLE
+        back.denied = {"set/1"}
+        assert (await client.committed(1, "set")).error_code == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        back.failure = None
+        assert await client.commit(7) == 0
+
+
+async def test_a_request_by_ids_is_repeated_while_the_server_of_the_topics_is_away(
+    clock: MockClock, front: GroupFront
+) -> None:
+    async with through_unlisted(front) as (found, back), found.connected() as client:
+        of = await id_of(client)
+        await commit_by_id(client, 7, of)
+        back.failure = FailureCode.UNAVAILABLE
+        wanted = [WantedOffsets(topic_id=of, partition_indexes=[0])]
+        for topics in (wanted, None):
+            request = OffsetFetchRequest(groups=[WantedGroup(group_id="g", topics=topics)])
+            [group] = (await client.ask(request, 10)).groups
+            assert (group.error_code, group.topics) == (KafkaError.COORDINATOR_NOT_AVAILABLE, [])
+        assert await commit_by_id(client, 8, of) == [(of, KafkaError.COORDINATOR_NOT_AVAILABLE)]
 
 
 async def test_groups_and_offsets_survive_a_restart(clock: MockClock, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -22,6 +23,7 @@ from penstock_codecs.byte_operations import AppendAs, Seal
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
+from penstock_codecs.kafka.consumer_group_messages import ConsumerGroupHeartbeatRequest
 from penstock_codecs.kafka.group_messages import OffsetFetchRequest, WantedGroup, WantedOffsets
 from penstock_codecs.kafka.record_messages import (
     InitProducerIdRequest,
@@ -92,10 +94,10 @@ class TxnProducer:
     async def add_group(self, group: str = "g") -> int:
         return int((await self.client.ask(AddOffsetsToTxnRequest(**self.who(), group_id=group))).error_code)
 
-    async def commit_offset(self, offset: int, group: str = "g") -> int:
+    async def commit_offset(self, offset: int, group: str = "g", **member: Any) -> int:
         one = TxnOffset(partition_index=0, committed_offset=offset)
         topics = [TxnOffsets(name=TOPIC, partitions=[one])]
-        found = await self.client.ask(TxnOffsetCommitRequest(**self.who(), group_id=group, topics=topics))
+        found = await self.client.ask(TxnOffsetCommitRequest(**self.who(), group_id=group, topics=topics, **member))
         return int(found.topics[0].partitions[0].error_code)
 
 
@@ -251,6 +253,45 @@ async def test_offsets_are_committed_with_the_records(front: GroupFront) -> None
         await producer.commit_offset(9)
         assert await producer.end(commit=False) == 0
         assert (await client.committed()).committed_offset == 7
+
+
+async def test_stable_offsets_are_not_told_before_the_transactions_are_loaded(tmp_path: Path) -> None:
+    """An open transaction may change them: a consumer that got the old ones would read its records again."""
+    wanted = [WantedGroup(group_id="g", topics=[WantedOffsets(name=TOPIC, partition_indexes=[0])])]
+    async with started(tmp_path) as front, front.connected() as client:
+        producer = TxnProducer(client)
+        await producer.begin()
+        await producer.add_group()
+        await producer.commit_offset(7)
+    async with running(tmp_path) as front, front.connected() as client:
+        request = OffsetFetchRequest(groups=wanted, group_id="g", topics=wanted[0].topics, require_stable=True)
+        assert (await client.ask(request)).groups[0].error_code == KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+        assert (await client.ask(request, 7)).error_code == KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+        assert (await client.committed()).committed_offset == -1, "others do not wait"
+
+
+async def test_offsets_of_members_in_a_transaction(front: GroupFront) -> None:
+    """Transactional producers take STALE_MEMBER_EPOCH and REBALANCE_IN_PROGRESS for fatal."""
+    async with front.connected() as client:
+        producer = TxnProducer(client)
+        await producer.begin()
+        for group in ("g", "h"):
+            await producer.add_group(group)
+        joined = await client.join()  # and does not sync, so the group waits for its assignment
+        member = {"member_id": joined.member_id, "generation_id": joined.generation_id}
+        assert await client.commit(7, **member) == KafkaError.REBALANCE_IN_PROGRESS
+        assert await producer.commit_offset(7, **member) == 0
+        assert await producer.commit_offset(7, **member | {"generation_id": 9}) == KafkaError.ILLEGAL_GENERATION
+        beat = {"member_epoch": 0, "rebalance_timeout_ms": 60_000, "subscribed_topic_names": [TOPIC]}
+        heartbeat = ConsumerGroupHeartbeatRequest(group_id="h", member_id="m", topic_partitions=[], **beat)
+        assert (await client.ask(heartbeat)).member_epoch == 1
+        assert await client.commit(7, group="h", member_id="m", generation_id=0) == KafkaError.STALE_MEMBER_EPOCH
+        for member_id, generation, error in (
+            ("m", 0, KafkaError.ILLEGAL_GENERATION),
+            ("n", 1, KafkaError.UNKNOWN_MEMBER_ID),
+            ("m", 1, KafkaError.NONE),
+        ):
+            assert await producer.commit_offset(7, "h", member_id=member_id, generation_id=generation) == error
 
 
 async def test_a_transaction_goes_on_after_a_restart(tmp_path: Path) -> None:
