@@ -31,7 +31,7 @@ from penstock.core.passthrough import Passthrough
 from penstock.core.permissions import APPEND, READ, Permission
 from penstock.core.scopes import common_prefix
 from penstock.routing.access.revocation import RevocationMonitor, Watched
-from penstock_codecs.byte_operations import AppendBytes, GetAttribute
+from penstock_codecs.byte_operations import AppendBytes, GetAttribute, GetSegmentInfo, Seal, UpdateAttribute
 from penstock_codecs.failures import Failure, OperationFailed
 from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import (
@@ -78,11 +78,15 @@ OPS: Final[dict[type, tuple[Op, ...]]] = {
     DeleteStream: (Op.DELETE_STREAM,),
     Trim: (Op.TRIM,),
     Locate: (Op.READ,),
+    GetSegmentInfo: (Op.CHECK_TAIL,),
+    AppendBytes: (Op.APPEND,),
     GetAttribute: (Op.APPEND,),
+    UpdateAttribute: (Op.APPEND,),
+    Seal: (Op.APPEND,),
 }
 """Operations of S2's access tokens that each class of operation needs. With `append` alone a client may also create a
 stream if the basin creates streams on append, as its owner configured it. Reading creates one only with
-`create-stream`, since a read must not change anything."""
+`create-stream`, since a read must not change anything. S2 has no operation that ends a stream: its writers do."""
 _OPS_OF: Final = {READ: (Op.READ,), APPEND: (Op.APPEND,)}
 _COMMANDS: Final = {b"trim": Op.TRIM, b"fence": Op.FENCE}
 

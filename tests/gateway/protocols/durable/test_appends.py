@@ -151,6 +151,31 @@ async def test_no_append_comes_between_the_last_one_and_the_close(service: Servi
     assert body.endswith(b"END") and body.count(b"x") == statuses.count(204) - 1, (body, statuses)
 
 
+@pytest.mark.parametrize("body", [b"END", b""])
+async def test_a_repeated_append_closes_a_stream_that_its_first_try_left_open(service: Service, body: bytes) -> None:
+    """The process ended between the append and the close."""
+
+    class Ending(BackWrapper):
+        async def perform(self, operation: Operation[object]) -> object:  # type: ignore[override]
+            if isinstance(operation, Seal):
+                raise fail(FailureCode.STORAGE, "it has ended")
+            return await super().perform(operation)
+
+    await service.ask("PUT", "a", TEXT)
+    await service.ask("POST", "a", TEXT, *producer(0, 0), body=b"0")
+    ending = Service(service.back, service.wall, service.front._settings, Ending(service.back))
+    last = (TEXT, *producer(0, 1), CLOSE)
+    assert (await ending.ask("POST", "a", *last, body=body)).status == 500
+    early = await service.ask("POST", "a", TEXT, *producer(0, 0), CLOSE, body=b"0")
+    assert (early.status, early.headers.get("stream-closed")) == (204, None), "it is not the last append"
+    for _ in range(2):
+        again = await service.ask("POST", "a", *last, body=body)
+        assert (again.status, again.headers.get("stream-closed")) == (204, "true")
+        assert again.headers["producer-seq"] == "1"
+    assert (await service.ask("HEAD", "a")).headers["stream-closed"] == "true"
+    assert await service.read("a") == b"0" + body
+
+
 async def test_a_stream_that_another_client_closed(service: Service) -> None:
     await service.ask("PUT", "a", TEXT, body=b"x")
     await service.back.perform(Seal(ref("a")))

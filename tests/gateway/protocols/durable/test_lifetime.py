@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -91,12 +92,15 @@ async def test_a_creation_that_stops_halfway_never_was(service: Service, steps: 
     asked = ("PUT", "b", FORKED, ("stream-fork-sub-offset", "3"), ("stream-fork-offset", "-1"), CLOSE)
     first = await stopping.ask(*asked, body=b"more")
     assert first.status in (201, 500)
+    if steps == 3:  # the stream was created, and nothing says by whom: it may be another client's
+        assert await service.read("b") == b""
+        assert (await service.ask("DELETE", "b")).status == 204
     if first.status == 500:
         assert (await service.ask("GET", "b")).status == 404
         assert await keys(service.back) == [f"stream/{ref('a')}"]
     assert (await service.ask(*asked, body=b"more")).status == (200 if first.status == 201 else 201)
     assert await service.read("b") == b"soumore"
-    assert (steps < 7) == (first.status == 500)
+    assert (steps < 8) == (first.status == 500)
 
 
 @pytest.mark.parametrize("steps", range(6))
@@ -131,6 +135,68 @@ async def test_names_that_another_client_takes_meanwhile(service: Service) -> No
     racing = Service(service.back, service.wall, service.front._settings, Racing(service.back))
     assert (await racing.ask("PUT", "a", TEXT, body=b"ours")).status == 409
     assert await service.read("a") == b"theirs"
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 4])
+async def test_a_stream_that_another_client_created_is_not_taken_for_an_unfinished_one(
+    service: Service, steps: int
+) -> None:
+    """The process ended in a PUT, and left its entry: before it created the stream, or after."""
+    stopping = Service(service.back, service.wall, service.front._settings, Stopping(service.back, steps))
+    assert (await stopping.ask("PUT", "a", TEXT, CLOSE, body=b"ours")).status == 500
+    with suppress(OperationFailed):  # it does not exist
+        await service.back.perform(DeleteStream(ref("a")))
+    await service.back.perform(CreateStream(ref("a")))
+    await service.back.perform(appending(b"theirs", stream=ref("a")))
+    assert await service.read("a") == b"theirs"
+    assert await keys(service.back) == []
+
+
+async def test_a_creation_on_one_listener_is_no_concern_of_another_clients_stream_on_the_next(
+    service: Service,
+) -> None:
+    """A PUT has written its entry. Another protocol's client creates the stream, and a second listener is asked."""
+    second = Service(service.back, service.wall, service.front._settings)
+
+    class Racing(BackWrapper):
+        async def perform(self, operation: Operation[object]) -> object:  # type: ignore[override]
+            if isinstance(operation, CreateStream):
+                await super().perform(CreateStream(operation.stream))
+                await super().perform(appending(b"theirs", stream=operation.stream))
+                assert await second.read("a") == b"theirs"
+            return await super().perform(operation)
+
+    racing = Service(service.back, service.wall, service.front._settings, Racing(service.back))
+    assert (await racing.ask("PUT", "a", TEXT, body=b"ours")).status == 409
+    assert await service.read("a") == b"theirs"
+
+
+class Undecided(BackWrapper):
+    """A back whose answer to a creation is lost; `theirs`: after another client had created and filled the stream."""
+
+    def __init__(self, inner: Back, *, theirs: bool) -> None:
+        super().__init__(inner)
+        self.theirs = theirs
+
+    async def perform(self, operation: Operation[object]) -> object:  # type: ignore[override]
+        found = await super().perform(operation)
+        if isinstance(operation, CreateStream):
+            if self.theirs:
+                await super().perform(appending(b"theirs", stream=operation.stream))
+            raise fail(FailureCode.STORAGE, "the answer is lost")
+        return found
+
+
+@pytest.mark.parametrize("theirs", [False, True])
+async def test_a_creation_whose_answer_is_lost(service: Service, theirs: bool) -> None:
+    """It leaves nothing, unless there are records that it did not append."""
+    lost = Service(service.back, service.wall, service.front._settings, Undecided(service.back, theirs=theirs))
+    assert (await lost.ask("PUT", "a", TEXT, body=b"ours")).status == 500
+    if theirs:
+        assert await service.read("a") == b"theirs"
+    else:
+        assert (await service.ask("GET", "a")).status == 404
+    assert await keys(service.back) == []
 
 
 async def test_time_to_live_slides_and_is_never_short(service: Service) -> None:

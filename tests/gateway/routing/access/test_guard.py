@@ -25,7 +25,15 @@ from penstock.routing.access.authority import Authority, FileOfTokens
 from penstock.routing.access.guard import OPS, GuardedBack
 from penstock.routing.access.revocation import LAPSE_SECONDS
 from penstock_codecs import operations
-from penstock_codecs.byte_operations import GetAttribute, GetSegmentInfo
+from penstock_codecs.byte_operations import (
+    NO_ATTRIBUTE,
+    AppendBytes,
+    GetAttribute,
+    GetSegmentInfo,
+    Seal,
+    Truncate,
+    UpdateAttribute,
+)
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
@@ -92,12 +100,13 @@ async def guards(tmp_path: Path) -> AsyncIterator[Guards]:
 
 
 def test_every_operation_of_s2_is_known() -> None:
-    """Operations that are not in the table, those of other protocols only, are refused to clients with tokens."""
+    """Beside them, operations on bytes that fronts with access tokens ask for. All others are refused."""
     apart = {operations.ListBasins, operations.ListStreams}
     of_s2 = {one for one in vars(operations).values() if isinstance(one, type) and issubclass(one, Operation)} - {
         Operation
     }
-    assert of_s2 - apart == OPS.keys() - {GetAttribute}
+    on_bytes = {GetSegmentInfo, AppendBytes, GetAttribute, UpdateAttribute, Seal}
+    assert of_s2 - apart == OPS.keys() - on_bytes
 
 
 async def test_a_token_permits_what_a_route_asks_for(guards: Guards) -> None:
@@ -124,12 +133,28 @@ async def test_what_is_not_allowed_is_not_asked(guards: Guards) -> None:
         assert "stream other is not in its scope" in await guards.refuses(CreateStream(StreamRef(BASIN, "other")))
         assert "create-basin" in await guards.refuses(CreateBasin("basin-three"))
         assert "delete-stream" in await guards.refuses(DeleteStream(STREAM))
-        assert "GetSegmentInfo" in await guards.refuses(GetSegmentInfo(STREAM))
+        assert "check-tail is not allowed" in await guards.refuses(GetSegmentInfo(STREAM))
+        assert "Truncate" in await guards.refuses(Truncate(STREAM, 0))
         assert "GetTableInfo" in await guards.refuses(GetTableInfo("a/table"))
     assert (await guards.back.perform(CheckTail(STREAM))).seq_num == 1, "who has no token of ours passes"
 
 
 CONFINED = (ResourceSet(prefix="t/"), ResourceSet(exact="stream"))
+
+
+async def test_operations_on_bytes_need_what_those_on_records_do(guards: Guards) -> None:
+    appends = (AppendBytes(STREAM, b"x"), UpdateAttribute(STREAM, bytes(16), 1, NO_ATTRIBUTE), Seal(STREAM))
+    with guards.client(scope("read", "check-tail")):
+        assert (await guards.back.perform(GetSegmentInfo(STREAM))).length == 0
+        for operation in appends:
+            assert "append is not allowed" in await guards.refuses(operation)
+    with guards.client(scope("append", "check-tail", streams=ResourceSet(exact="other")), name="elsewhere"):
+        for operation in (GetSegmentInfo(STREAM), *appends):
+            assert "stream stream is not in its scope" in await guards.refuses(operation)
+    with guards.client(scope("append"), name="writer"):
+        for operation in appends:
+            await guards.back.perform(operation)
+    assert (await guards.store.perform(GetSegmentInfo(STREAM))).sealed
 
 
 @pytest.mark.parametrize("streams", CONFINED)

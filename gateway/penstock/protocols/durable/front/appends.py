@@ -154,7 +154,7 @@ class Appends:
         if stream.closed or request.seq is not None or not bodies:
             last = await self._last(ref, writer)
             if producer.seq <= last:
-                return AppendOutcome(await self._tail(ref), stream.closed, producer, last)
+                return await self._repeated(stream, request, producer, last)
             if stream.closed:
                 raise StreamClosed(ref, await self._tail(ref))
             _check_gap(producer, last)
@@ -174,7 +174,7 @@ class Appends:
                     raise
                 last = max(_number(error.failure.details.get("position")), -1)
                 if producer.seq <= last:
-                    return AppendOutcome(await self._tail(ref), stream.closed, producer, last)
+                    return await self._repeated(stream, request, producer, last)
                 _check_gap(producer, last)
                 raise
         else:
@@ -183,6 +183,16 @@ class Appends:
         if request.closed:
             await self._close(ref)
         return AppendOutcome(end, request.closed, producer, producer.seq, new=bool(bodies))
+
+    async def _repeated(
+        self, stream: KnownStream, request: AppendRequest, producer: Producer, last: int
+    ) -> AppendOutcome:
+        """Return the outcome of an append that is stored already. Its first try may have failed before it closed the
+        stream, so the producer's last append closes it now."""
+        closes = request.closed and producer.seq == last
+        if closes and not stream.closed:
+            await self._close(stream.ref)
+        return AppendOutcome(await self._tail(stream.ref), stream.closed or closes, producer, last)
 
     async def _check_epoch(self, stream: KnownStream, producer: Producer, *, locked: bool) -> None:
         """Raise AppendRefused for an epoch that a newer one has replaced, and INVALID for a new one that does not begin

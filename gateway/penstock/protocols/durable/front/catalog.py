@@ -13,7 +13,9 @@ writer of the stream: these change together with the records, whatever happens t
 
 A stream that another protocol's client created has no key, and the listener's content type. The key of a stream that
 was deleted, or replaced, by such a client is stale: `find` notices that by the incarnation, and clears up. So it does
-with a creation or deletion that the process did not survive. Every step of a deletion can be repeated.
+with a creation or deletion that the process did not survive. Every step of a deletion can be repeated. An entry
+of a creation has no incarnation before the stream is created. If the process ends just then, the stream is left, empty
+and without properties, as nothing tells it from one that another protocol's client created.
 
 A deleted stream that has forks keeps its key, without its records, until the last fork is gone: its URL answers 410,
 and cannot be used again (the conformance suite, "Fork - Deletion and Lifecycle"). Forks are copies, so they need the
@@ -215,24 +217,27 @@ class DurableCatalog:
         `locked`: the caller is in a block of `alone`.
         """
         entry = await self._table.get(_STREAMS.key(str(ref)))
-        info = await self._info(ref)
+        info = await self.info(ref)
         if entry is None:
             if info is None:
                 raise _unknown(ref)
             return KnownStream(ref, StreamMeta(self._settings.content_type, info.incarnation), NOT_EXISTS, info)
         meta = entry.value
-        usable = meta.state == "live" and info is not None and info.incarnation == meta.incarnation
-        if usable and info is not None and not meta.expired(self._clock()):
+        same = info is not None and info.incarnation == meta.incarnation
+        if same and meta.state == "live" and info is not None and not meta.expired(self._clock()):
             return KnownStream(ref, meta, entry.version, info)
         if meta.state == "deleted" and info is None:
             raise _gone(ref)
         if not locked:  # it may just be created
             async with self.alone(ref):
                 return await self.find(ref, locked=True)
-        await self.clear(ref, meta, records=meta.state == "creating" or usable)
+        # What an unfinished creation left is its own only if the entry says so, by the incarnation.
+        own = same and (meta.state == "live" or (meta.state == "creating" and meta.incarnation != ""))
+        await self.clear(ref, meta, records=own)
         return await self.find(ref, locked=True)
 
-    async def _info(self, ref: StreamRef) -> SegmentInfo | None:
+    async def info(self, ref: StreamRef) -> SegmentInfo | None:
+        """Return the state of a stream, None for one that does not exist."""
         try:
             return await self._back.perform(GetSegmentInfo(ref))
         except OperationFailed as error:

@@ -88,6 +88,10 @@ class StreamCreation:
             if source is not None:
                 await self._catalog.add_fork(source, ref)
             await self._back.perform(CreateStream(ref))
+            info = await self._back.perform(GetSegmentInfo(ref))
+            # From here on the entry says which stream is its own; if it stays unfinished, that stream is deleted.
+            meta = msgspec.structs.replace(meta, incarnation=info.incarnation)
+            version = await self._catalog.put(ref, meta, version)
             if fork is not None and source is not None:
                 await self._copy(source, fork, end, ref)
             if bodies:
@@ -95,13 +99,21 @@ class StreamCreation:
             if request.closed:
                 await self._back.perform(Seal(ref))
             info = await self._back.perform(GetSegmentInfo(ref))
-            meta = msgspec.structs.replace(meta, state="live", incarnation=info.incarnation, used_at=self._clock())
+            meta = msgspec.structs.replace(meta, state="live", used_at=self._clock())
             return KnownStream(ref, meta, await self._catalog.put(ref, meta, version), info)
         except BaseException as error:
             exists = isinstance(error, OperationFailed) and error.failure.code is FailureCode.RESOURCE_ALREADY_EXISTS
             with trio.CancelScope(shield=True):  # a process that ends here leaves it to `DurableCatalog.find`
-                await self._catalog.clear(ref, meta, records=not exists)
+                await self._catalog.clear(ref, meta, records=not exists and await self._created(ref, meta))
             raise
+
+    async def _created(self, ref: StreamRef, meta: StreamMeta) -> bool:
+        """Return whether a creation that has failed made the stream that is there. If the failure came too early to
+        know, an empty stream is taken for its own: a moment ago there was none."""
+        info = await self._catalog.info(ref)
+        if info is None or meta.incarnation:
+            return info is not None and info.incarnation == meta.incarnation
+        return (await self._back.perform(CheckTail(ref, create_if_missing=False))).seq_num == 0
 
     def _meta(self, request: CreateRequest, expires_text: str | None, source: KnownStream | None) -> StreamMeta:
         """Return the properties of a new stream; a fork inherits what its request leaves out."""
