@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import google_crc32c
 
-from penstock_codecs.compression import DecompressionError
+from penstock_codecs.compression import DecompressionError, TooLarge
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka.compression import KafkaCompression, compress, decompress
 from penstock_codecs.kafka.wire import KafkaFault, KafkaReader, varint
@@ -163,6 +163,8 @@ def read_batch(data: bytes, at: int = 0, *, max_bytes: int = MOST_BYTES, max_rec
         raise fail(FailureCode.NOT_IMPLEMENTED, f"compression {codec} is not known")
     try:
         payload = decompress(KafkaCompression(codec), body[_BODY.size :], max_bytes)
+    except TooLarge as error:  # clients cut such a batch in two, and send one that is damaged again
+        raise fail(FailureCode.LIMIT_EXCEEDED, f"a batch of {count} records: {error}") from None
     except DecompressionError as error:
         raise _damaged(str(error), at) from None
     if count * _LEAST_RECORD > len(payload):

@@ -51,13 +51,16 @@ _KNOWN: Final = _COMPRESSION | APPEND_TIME | TRANSACTIONAL
 def keep(batch: KafkaBatch) -> WireBytes | None:
     """Return the bytes that a batch was read from, to be kept; None if its header is not true to its records.
 
-    A batch of a transaction, which is stored when that is committed, becomes one outside of transactions.
+    A batch of a transaction, which is stored when that is committed, becomes one outside of transactions. The epoch of
+    a cluster's leader is left out: the gateway's clients know of its own only.
     """
     data, header = batch.data, header_of(batch.data)
     if not batch.dense or header.attributes & ~_KNOWN or header.newest != max(batch.timestamps):
         return None
     if batch.transactional:
         data = resealed(data, header._replace(attributes=header.attributes & ~TRANSACTIONAL))
+    if batch.leader_epoch >= 0:
+        data = numbered(data, batch.base_offset)
     return WireBytes(KAFKA_BATCHES, (data,))
 
 

@@ -100,6 +100,14 @@ def test_numbers_that_kafka_cannot_spell() -> None:
     assert ENCODING.place(data, 0, [5, 2**63]) is None
 
 
+def test_the_epoch_of_a_clusters_leader_is_not_passed_on() -> None:
+    """The gateway tells clients of one epoch only; a client that has seen a later one takes its metadata for stale."""
+    [batch] = read_batches(encode_batch(replace(plain(b"a"), leader_epoch=7)))
+    placed = keep(batch)
+    assert placed is not None and batch.leader_epoch == 7
+    assert read(placed.data).leader_epoch == -1
+
+
 def test_a_batch_of_a_transaction_leaves_it() -> None:
     placed = read(kept(replace(plain(b"a"), transactional=True, producer_id=4, producer_epoch=1)))
     assert (placed.transactional, placed.producer_id, placed.values) == (False, 4, [b"a"])

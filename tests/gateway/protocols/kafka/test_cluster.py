@@ -151,6 +151,13 @@ async def test_topics_are_created_with_partitions_and_settings(client: Client, b
             CreatableTopic(name="x", configs=[CreatableTopicConfig(name="retention.ms", value="long")]),
             KafkaError.INVALID_CONFIG,
         ),
+        *(
+            (
+                CreatableTopic(name="x", configs=[CreatableTopicConfig(name="retention.ms", value=value)]),
+                KafkaError.INVALID_CONFIG,
+            )
+            for value in ("--5", "\u00b2", "9" * 5000, str(1 << 63))
+        ),
         (
             CreatableTopic(name="x", assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[2])]),
             KafkaError.INVALID_REPLICA_ASSIGNMENT,

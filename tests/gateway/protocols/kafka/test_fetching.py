@@ -33,7 +33,7 @@ from penstock_codecs.kafka.record_messages import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from penstock_codecs.model import Header, RecordBatch, StreamRef, metered_size
+from penstock_codecs.model import Header, RecordBatch, StreamPosition, StreamRef, metered_size
 from penstock_codecs.operations import Append, CreateStream, DeleteStream, FromSeqNum, Read, Trim
 
 T = StreamRef("penstock", "t")
@@ -195,6 +195,46 @@ async def test_a_client_is_not_told_that_it_is_at_the_end_where_a_read_fails(bac
     async with serving(_FailingBack(back)) as (connect, _):
         found = await connect().fetch()
     assert (fetched(found), found.high_watermark, found.last_stable_offset) == ([(0, None, b"a")], 3, 3)
+
+
+class _GapRead(ReadSessionWrapper):
+    """A read from offset 5 on, which has no record: a transaction's marker, as of a Kafka cluster."""
+
+    async def next(self) -> RecordBatch | Following | None:
+        event = await super().next()
+        if isinstance(event, RecordBatch):
+            return RecordBatch(replace(event.columns, seq_nums=[one + 1 for one in event.columns.seq_nums]))
+        return None if event is None else Following(self.tail())
+
+    def tail(self) -> StreamPosition:
+        tail = super().tail()
+        return tail._replace(seq_num=tail.seq_num + 1)
+
+
+class _GapBack(DecodedBack):
+    @asynccontextmanager
+    async def read_session(self, read: Read) -> AsyncIterator[ReadSession]:
+        async with super().read_session(read) as session:
+            yield _GapRead(session)
+
+
+async def test_offsets_without_a_record_are_passed_over(back: EmbeddedBack, clock: object) -> None:
+    """Clients that are told that they are out of range would begin anew, or leave records out."""
+    await back.perform(CreateStream(T))
+    await back.perform(appended(b"0", b"1", b"2", b"3", b"4"))
+    async with serving(_GapBack(back)) as (connect, _):
+        found = await connect().fetch(5)
+        [gap] = read_batches(found.records)
+        assert (found.error_code, len(gap), gap.base_offset, gap.next_offset) == (0, 0, 5, 6)
+        assert (found.high_watermark, found.last_stable_offset) == (6, 6)
+        client = connect()
+        await client.send(fetching({("t", 0): 5}, wait=60_000))
+        await trio.sleep(2)
+        await back.perform(appended(b"5"))
+        response = await client.response()
+        assert isinstance(response, FetchResponse)
+        assert fetched(response.topics[0].partitions[0]) == [(6, None, b"5")]
+        assert fetched(await connect().fetch(5)) == [(6, None, b"5")]
 
 
 async def test_a_waiting_request_holds_back_those_behind_it(client: Client, connect: Connect, clock: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -250,10 +251,13 @@ _AT_FIRST: Final = {_RETENTION: "-1", _TIMESTAMPS: _CREATION, _POLICY: "delete"}
 """The settings that can be changed, each with a value that it may have."""
 
 
+_NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
+
+
 def _fields_of(name: str, value: str | None) -> dict[str, Any]:
     """Return the fields of a stream's configuration that a setting gives. Raises _Refusal for one without a
     counterpart."""
-    if name == _RETENTION and value is not None and value.lstrip("-").isdigit():
+    if name == _RETENTION and value is not None and _NUMBER.fullmatch(value):
         return {"retention": INFINITE if int(value) < 0 else Retention(max(1, int(value) // 1000))}
     if name == _TIMESTAMPS and value in (_CREATION, _ARRIVAL):
         mode = TimestampingMode.ARRIVAL if value == _ARRIVAL else TimestampingMode.CLIENT_PREFER

@@ -22,6 +22,7 @@ from penstock.protocols.kafka.sequences import KafkaRefusal
 from penstock.protocols.kafka.topic_ids import TopicIds, TopicKey
 from penstock.protocols.kafka.topics import KafkaTopics
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
 from penstock_codecs.kafka.carrying import encoded_records
 from penstock_codecs.kafka.kept import KAFKA_BATCHES, kept_in, leading
 from penstock_codecs.kafka.record_messages import (
@@ -32,7 +33,7 @@ from penstock_codecs.kafka.record_messages import (
     FetchTopicResult,
 )
 from penstock_codecs.model import RecordBatch, StreamRef
-from penstock_codecs.operations import FromSeqNum, Read
+from penstock_codecs.operations import FromSeqNum, Locate, Read
 
 __all__ = ["FetchHandlers"]
 
@@ -54,6 +55,7 @@ class _Reading:
     result: FetchPartitionResult
     next_offset: int
     limit: int
+    stream: StreamRef | None = None
     session: ReadSession | None = None
     tail: int = 0
     pieces: list[bytes] = field(default_factory=list)
@@ -81,11 +83,8 @@ class _Fetch:
     def take(self, reading: _Reading, batch: RecordBatch) -> None:
         """Take records for a partition as far as there is room; the first one of the response always has room.
 
-        It ends before a record that Kafka cannot carry. Raises RANGE_NOT_SATISFIABLE if records before the batch are
-        gone, and NOT_REPRESENTABLE if it begins with such a record.
+        It ends before a record that Kafka cannot carry. Raises NOT_REPRESENTABLE if it begins with such a record.
         """
-        if batch.first_seq_num > reading.next_offset:
-            raise fail(FailureCode.RANGE_NOT_SATISFIABLE, f"the records before {batch.first_seq_num} are gone")
         room = min(reading.limit - reading.size, self.left)
         if (kept := kept_in(batch, zstd=self.zstd)) is not None:
             pieces, count = leading(kept, room, least=0 if self.size else 1)
@@ -178,6 +177,7 @@ class FetchHandlers:
         fetch.readings.append(reading)
 
         async def open_session(stream: StreamRef) -> ReadSession:
+            reading.stream = stream
             start = FromSeqNum(reading.next_offset)
             read = Read(
                 stream, start, wait=_FOLLOW_SECONDS, create_if_missing=False, encoding=KAFKA_BATCHES, paged=True
@@ -193,10 +193,11 @@ class FetchHandlers:
             while fetch.may_go_on(reading):
                 event = await reading.session.next()
                 if isinstance(event, RecordBatch):
+                    await self._check_kept(reading, event.first_seq_num)
                     fetch.take(reading, event)
                     continue
-                if event is not None and not reading.size and reading.next_offset < (tail := event.tail.seq_num):
-                    raise fail(FailureCode.RANGE_NOT_SATISFIABLE, f"the records before {tail} are gone")
+                if event is not None:
+                    await self._pass_gap(reading, event.tail.seq_num)
                 break
         except KafkaRefusal as refusal:
             call.refusals += 1
@@ -215,6 +216,7 @@ class FetchHandlers:
                     while fetch.may_go_on(reading):
                         event = await reading.session.next()
                         if isinstance(event, RecordBatch):
+                            await self._check_kept(reading, event.first_seq_num)
                             fetch.take(reading, event)
                         if event is None or fetch.complete:
                             break
@@ -226,6 +228,25 @@ class FetchHandlers:
             for reading in fetch.readings:
                 if fetch.may_go_on(reading):
                     nursery.start_soon(follow, reading)
+
+    async def _check_kept(self, reading: _Reading, found: int) -> None:
+        """Raise RANGE_NOT_SATISFIABLE if records from the offset that was asked for up to `found` are gone.
+
+        Where none were, as behind a transaction of a Kafka cluster, clients go on behind the gap.
+        """
+        if reading.size or found <= reading.next_offset:
+            return
+        assert reading.stream is not None, "the partition is being read"
+        first = (await self._back.perform(Locate(reading.stream, FromSeqNum(0)))).seq_num
+        if reading.next_offset < first:
+            raise fail(FailureCode.RANGE_NOT_SATISFIABLE, f"the records before {first} are gone")
+
+    async def _pass_gap(self, reading: _Reading, tail: int) -> None:
+        """Lead the client to the tail by a batch without records, if there are none up to there."""
+        await self._check_kept(reading, tail)
+        if reading.next_offset < tail:
+            reading.pieces.append(encode_batch(KafkaBatch(base_offset=reading.next_offset, next_offset=tail)))
+            reading.next_offset = tail
 
     def _fail(self, reading: _Reading, error: OperationFailed, call: KafkaCall) -> None:
         """End the read of a partition. A failure behind records is left to the next request, which meets it again: the

@@ -10,6 +10,7 @@ from penstock.core.back import Back
 from penstock.core.permissions import READ
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
 from penstock.protocols.kafka.front.client_names import key_of
+from penstock.protocols.kafka.front.cluster import LEADER_EPOCH
 from penstock.protocols.kafka.groups.messages import Membership
 from penstock.protocols.kafka.groups.offsets import CommittedOffset, GroupPartition
 from penstock.protocols.kafka.groups.service import GroupService
@@ -157,7 +158,8 @@ class GroupOffsets:
         return FetchedOffset(
             partition_index=of.partition,
             committed_offset=offset.offset,
-            committed_leader_epoch=offset.leader_epoch,
+            # Clients may have committed the epoch of a cluster behind; a newer one than the gateway's ends their reads.
+            committed_leader_epoch=min(offset.leader_epoch, LEADER_EPOCH),
             metadata=offset.metadata or "",
         )
 

@@ -41,9 +41,13 @@ _LOST: Final = frozenset(
         FailureCode.STREAM_SEALED,
         FailureCode.ENCRYPTION_KEY,
         FailureCode.NOT_REPRESENTABLE,
+        FailureCode.LIMIT_EXCEEDED,
+        FailureCode.INVALID,
+        FailureCode.NOT_IMPLEMENTED,
     }
 )
-"""Failures that no repetition mends: the stream was deleted, sealed or encrypted after the records were taken."""
+"""Failures that no repetition mends: the stream was deleted, sealed or encrypted after the records were taken, or its
+server refuses them, since a batch is larger than it takes, for instance."""
 _NEVER: Final = (1 << 63) - 1
 """A sequence number that no stream reaches."""
 

@@ -477,6 +477,23 @@ async def test_a_stream_that_is_sealed_during_a_commit_makes_it_fail(tmp_path: P
         assert await values(client) == [b"a", b"b"]
 
 
+class TakesLess(DecodedBack):
+    """A back that refuses appends to a stream, since they are larger than its server takes."""
+
+    async def perform(self, operation: Operation[object]) -> object:  # type: ignore[override]
+        if isinstance(operation, AppendAs) and operation.stream == OTHER:
+            raise fail(FailureCode.LIMIT_EXCEEDED, "a record is larger than the server takes")
+        return await self._inner.perform(operation)
+
+
+async def test_a_batch_that_a_server_never_takes_does_not_hold_up_its_producer(tmp_path: Path) -> None:
+    async with started(tmp_path) as front, front.connected() as client:
+        front.front.transactions._back = TakesLess(front.back)
+        producer = await both(client, front)
+        assert await producer.end() == KafkaError.UNKNOWN_PRODUCER_ID
+        assert await producer.begin(fresh=False) == 0
+
+
 class CannotMatch(DecodedBack):
     """A back without conditional appends."""
 
