@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from http.client import HTTPConnection
+from typing import Any
 
 import pytest
 from support.access import TokensOf, closed_gateway, scope
@@ -25,7 +26,7 @@ class Client:
         self.port = gateway.durable_port
         self.token = token
 
-    def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
+    def ask(self, method: str, path: str, body: bytes = b"", **headers: Any) -> tuple[int, bytes]:
         """Return status and body of one request; `path`: the stream and the query."""
         shown = {name.replace("_", "-"): value for name, value in headers.items()}
         if self.token is not None:

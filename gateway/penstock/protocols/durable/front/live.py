@@ -114,17 +114,21 @@ class _Follower:
                 with self._gate.watched(_LOOK_SECONDS):
                     event = await following.next()
             if isinstance(event, RecordBatch):
-                check_kept(self._request, self._next_seq, event.first_seq_num)
                 await self._send(event)
             elif event is None:
                 self._changes = self._gate.changes
                 self._stream = await self._streams.look(self._stream)
                 if self._session.behind() and isinstance(batch := await self._session.next(), RecordBatch):
                     await self._send(batch)
-                elif not self._stream.closed:
+                    continue
+                if not self._session.behind():
+                    await self._pass_to(self._session.tail().seq_num)
+                if not self._stream.closed:
                     await self.exchange.send(self.position())  # a look restarts the time of heartbeats
-            elif self._announced != self._next_seq and not self._stream.closed:
-                await self.exchange.send(self.position())
+            else:
+                await self._pass_to(event.seq_num)
+                if self._announced != self._next_seq and not self._stream.closed:
+                    await self.exchange.send(self.position())
         await self.exchange.send(self._codec.send(Control(spell_offset(self._next_seq), up_to_date=True, closed=True)))
 
     async def _over(self) -> bool:
@@ -138,9 +142,17 @@ class _Follower:
         """True if everything that the session knows of was sent."""
         return not self._session.behind() and self._next_seq >= self._session.tail().seq_num
 
+    async def _pass_to(self, seq_num: int) -> None:
+        """Go on at a sequence number before which nothing is left to send. Raises as `check_kept`."""
+        await check_kept(self._streams._back, self._stream, self._request, self._next_seq, seq_num)
+        self._next_seq = max(self._next_seq, seq_num)
+
     async def _send(self, batch: RecordBatch) -> None:
+        await self._pass_to(batch.first_seq_num)
         messages = is_json(self._stream.meta.content_type)
         bodies, self._next_seq, refusal = take(batch, self._stream.ref, self._streams._settings.loss, messages=messages)
+        if refusal is None and not self._session.behind():  # no record is left before the tail
+            self._next_seq = max(self._next_seq, self._session.tail().seq_num)
         pieces = self._codec.send(DataEvent(tuple(bodies))) if bodies else []
         if self._end is None or self._next_seq < self._end:  # else the last event follows
             pieces += self.position() if refusal is None and self._done else self._control(up_to_date=False)

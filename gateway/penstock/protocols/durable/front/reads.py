@@ -25,7 +25,7 @@ from penstock_codecs.durable import (
 )
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import RecordBatch
-from penstock_codecs.operations import CheckTail, FromSeqNum, Read
+from penstock_codecs.operations import CheckTail, FromSeqNum, Locate, Read
 
 __all__ = ["ReadAnswer", "Reads", "check_kept", "cursor_of", "position_headers", "read_from", "tail_of"]
 
@@ -130,15 +130,14 @@ class Reads:
                 with self._catalog.gate(stream.ref).watched(waits or math.inf), self._draining.interrupts() as drained:
                     while refusal is None and (event := await session.next()) is not None:
                         if isinstance(event, Following):
-                            if last is None:
-                                next_seq, at_tail = max(event.tail.seq_num, start), True
-                                check_kept(request, start, next_seq)
+                            await check_kept(self._back, stream, request, next_seq, event.tail.seq_num)
+                            next_seq, at_tail = max(event.tail.seq_num, next_seq), True
                             if bodies or not waits:
                                 break
                             await exchange.room(False)
                             continue
+                        await check_kept(self._back, stream, request, next_seq, event.first_seq_num)
                         last = event
-                        check_kept(request, next_seq, event.first_seq_num)
                         some, next_seq, refusal = take(event, stream.ref, self._settings.loss, messages=messages)
                         bodies += some
                         if waits and not session.behind():
@@ -150,13 +149,17 @@ class Reads:
                 tail = next_seq if last is None else max(session.tail().seq_num, next_seq)
             if last is not None and last.tail is None:  # the bound ended the read while it was catching up
                 tail = max(await tail_of(self._back, stream), next_seq)
+            elif next_seq < tail and refusal is None:  # perhaps no record is left before the tail
+                behind = await self._back.perform(Locate(stream.ref, FromSeqNum(next_seq)))
+                if behind.at_tail:
+                    next_seq = tail = max(behind.seq_num, next_seq)
         except OperationFailed as error:
             if error.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE:
                 raise
             tail = next_seq = error.failure.details["tail"]["seq_num"]  # type: ignore[index]
             if start > tail:
                 raise fail(FailureCode.INVALID, f"offset {spell_offset(start)} is beyond the end") from None
-            check_kept(request, start, tail)
+            await check_kept(self._back, stream, request, start, tail)
         if refusal is not None and not bodies and next_seq == start:
             raise refusal
         return _Found(bodies, next_seq, tail if refusal is None else next_seq + 1)
@@ -172,11 +175,17 @@ def read_from(stream: KnownStream, start: int, *, max_bytes: int | None, wait: f
     return Read(stream.ref, FromSeqNum(start), max_bytes=max_bytes, wait=wait, create_if_missing=False)
 
 
-def check_kept(request: ReadRequest, start: int, found: int) -> None:
-    """Raise OFFSET_TRUNCATED if what was found does not begin at the sequence number where the client has come to; a
-    client that asked for the beginning begins with what is left."""
-    if found > start and isinstance(request.start, int):
-        raise fail(FailureCode.OFFSET_TRUNCATED, f"the data before offset {spell_offset(found)} is gone")
+async def check_kept(back: Back, stream: KnownStream, request: ReadRequest, start: int, found: int) -> None:
+    """Raise OFFSET_TRUNCATED if what was found does not begin at the sequence number where the client has come to, and
+    records between them may be gone. A client that asked for the beginning begins with what is left.
+
+    Sequence numbers may have gaps: some backs have numbers that no record has. A gap lies behind a record that is left.
+    """
+    if found <= start or not isinstance(request.start, int):
+        return
+    first = (await back.perform(Locate(stream.ref, FromSeqNum(0)))).seq_num
+    if first > start:
+        raise fail(FailureCode.OFFSET_TRUNCATED, f"the data before offset {spell_offset(first)} is gone")
 
 
 def cursor_of(request: ReadRequest, now: int) -> int:
