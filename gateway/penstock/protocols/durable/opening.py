@@ -20,6 +20,9 @@ def open_listener(context: ListenerContext, label: str, table: DurableListener) 
     """See `penstock.protocols.plugin.ListenerKind.open`."""
     clients = ClientRules(frozenset(table.auth_tokens), context.identities, context.access, table.anonymous)
     settings, http = durable_settings(table, clients, context.drain_seconds), http_settings(table.limits)
+    backs = {route.holder.target.name for route in context.router.routes}
+    if len(backs) == 1:
+        [settings.home] = backs
     back, own = context.back(label, tokens=True), context.back(label)
     front = DurableFront(context.faulty(back, label, in_sessions=True), own, settings)
     server = context.http_server(front, http, unknown=IN_EVENTS)

@@ -99,19 +99,19 @@ class Appends:
         if bodies:
             await self._advance(stream, request)
             append = Append(stream.ref, bodies, metered_size(bodies, NO_HEADERS), create_if_missing=False)
-            end = (await self._performed(append, request)).end.seq_num
+            end = (await self._performed(stream, append, request)).end.seq_num
         else:
             end = await self._tail(stream.ref)
         if request.closed:
             await self._close(stream.ref)
         return AppendOutcome(end, request.closed)
 
-    async def _performed(self, append: Append | AppendBytes, request: AppendRequest) -> Appended:
+    async def _performed(self, stream: KnownStream, append: Append | AppendBytes, request: AppendRequest) -> Appended:
         if not request.closed:
             await self._catalog.settled(append.stream)  # no append comes between the last one and the close
         if request.producer is not None:
             # A newer epoch may have begun since the look at the table. There is no checkpoint before the append.
-            _check_fence(request.producer, self._catalog.newest_epoch(append.stream, request.producer.id))
+            _check_fence(request.producer, self._catalog.newest_epoch(stream.name, request.producer.id))
         try:
             return await self._back.perform(append)
         except OperationFailed as error:
@@ -139,7 +139,7 @@ class Appends:
             raise AppendRefused(409, f"stream-seq {request.seq!r:.80} is not after {last!r:.80}", [])
         meta = msgspec.structs.replace(meta, seq=request.seq, seq_before=last, seq_at=tail)
         try:
-            await self._catalog.put(stream.ref, meta, stream.version)
+            await self._catalog.put(stream.name, meta, stream.version)
         except Conflict:  # a reader extended its life
             await self._advance(await self._catalog.find(stream.ref, locked=True), request)
 
@@ -165,7 +165,7 @@ class Appends:
             position = WriterPosition(writer, producer.seq, after)
             try:
                 end = (
-                    await self._performed(AppendBytes(ref, to_bytes(columns, Layout.PLAIN), position), request)
+                    await self._performed(stream, AppendBytes(ref, to_bytes(columns, Layout.PLAIN), position), request)
                 ).end.seq_num
             except AppendRefused:
                 raise
@@ -197,7 +197,7 @@ class Appends:
     async def _check_epoch(self, stream: KnownStream, producer: Producer, *, locked: bool) -> None:
         """Raise AppendRefused for an epoch that a newer one has replaced, and INVALID for a new one that does not begin
         at 0; write down a new one."""
-        epoch = await self._catalog.epoch(stream.ref, producer.id)
+        epoch = await self._catalog.epoch(stream.name, producer.id)
         _check_fence(producer, epoch)
         if producer.epoch == epoch or stream.closed:
             return
@@ -206,10 +206,10 @@ class Appends:
         elif producer.seq:
             raise fail(FailureCode.INVALID, f"producer-seq: a new epoch begins at 0, not at {producer.seq}")
         if locked:
-            await self._catalog.set_epoch(stream.ref, producer.id, producer.epoch)
+            await self._catalog.set_epoch(stream.name, producer.id, producer.epoch)
             return
         async with self._catalog.alone(stream.ref):
-            await self._catalog.set_epoch(stream.ref, producer.id, producer.epoch)
+            await self._catalog.set_epoch(stream.name, producer.id, producer.epoch)
 
     async def _last(self, ref: StreamRef, writer: bytes) -> int:
         return max(await self._back.perform(GetAttribute(ref, writer)), -1)

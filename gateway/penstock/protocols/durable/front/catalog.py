@@ -4,9 +4,14 @@ All of it is in a table of the embedded store (`penstock.protocols.struct_table`
 
 | key | value |
 |---|---|
-| `stream/BASIN/STREAM` | `StreamMeta` |
-| `fork/BASIN/SOURCE NUL BASIN/FORK` | the fork exists, or is being created |
-| `producer/BASIN/STREAM NUL ID` | the epoch of an idempotent producer |
+| `stream/NAME` | `StreamMeta` |
+| `fork/SOURCE NUL FORK` | the fork exists, or is being created |
+| `producer/NAME NUL ID` | the epoch of an idempotent producer |
+
+Names say where a stream is, and not what a client calls it: the routes of two clients, or of two listeners, may lead
+one name to two streams, or two names to one. They are `BASIN/STREAM` on the settings' `home`, and `BACK:BASIN/STREAM`
+on other backs. Older gateways used the client's name of the stream, and `home` may have changed: such an entry counts
+if it has the incarnation of the stream.
 
 The records are in the stream, its end (closed) is the stream's seal, and the place of each producer is that of a
 writer of the stream: these change together with the records, whatever happens to the process.
@@ -36,6 +41,7 @@ import trio
 
 from penstock.core.back import Back
 from penstock.core.clock import Clock
+from penstock.core.identity import CLIENT
 from penstock.protocols.durable.front.settings import DurableSettings
 from penstock.protocols.struct_table import Conflict, Prefix, StructTable
 from penstock_codecs.byte_operations import GetSegmentInfo, SegmentInfo
@@ -44,9 +50,10 @@ from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import DeleteStream
 from penstock_codecs.table_operations import NOT_EXISTS
 
-__all__ = ["DurableCatalog", "ForkMark", "Gate", "KnownStream", "ProducerEpoch", "StreamMeta"]
+__all__ = ["DurableCatalog", "ForkMark", "Gate", "KnownStream", "ProducerEpoch", "StreamMeta", "asked_name"]
 
 _MISSING: Final = frozenset({FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NOT_FOUND})
+_EMBEDDED: Final = "embedded"
 _MOST_EPOCHS: Final = 10_000
 _LATE: Final = 10
 """A stream with a time to live expires late, by up to a tenth of it: its last use is written down only that often."""
@@ -56,8 +63,9 @@ class StreamMeta(msgspec.Struct, frozen=True, omit_defaults=True):
     """The properties of a stream.
 
     `ttl` in seconds since the last use; `expires_at` and `used_at` in Unix ms. `expires_text`: as the client spelled
-    it. `seq`: the last writer sequence; it counts if the tail is beyond `seq_at`, else `seq_before` does: its append
-    was never made. `source`, `fork_offset`, `fork_sub_offset`: as the fork was asked for.
+    it. `asked`: the stream before routes rename it, if that is not the entry's name. `seq`: the last writer sequence;
+    it counts if the tail is beyond `seq_at`, else `seq_before` does: its append was never made. `source`: the name of
+    the source's entry. `fork_offset`, `fork_sub_offset`: as the fork was asked for.
     """
 
     content_type: str
@@ -66,6 +74,7 @@ class StreamMeta(msgspec.Struct, frozen=True, omit_defaults=True):
     ttl: int | None = None
     expires_at: int | None = None
     expires_text: str | None = None
+    asked: str | None = None
     used_at: int = 0
     seq: str | None = None
     seq_before: str | None = None
@@ -98,15 +107,27 @@ def _forks_of(source: str) -> Prefix[ForkMark]:
     return Prefix(f"fork/{source}\0", ForkMark)
 
 
-def _producers_of(ref: StreamRef) -> Prefix[ProducerEpoch]:
-    return Prefix(f"producer/{ref}\0", ProducerEpoch)
+def _producers_of(name: str) -> Prefix[ProducerEpoch]:
+    return Prefix(f"producer/{name}\0", ProducerEpoch)
+
+
+def asked_name(ref: StreamRef) -> str:
+    """Return the name of a stream before routes rename it."""
+    return str(_placed(ref))
+
+
+def _placed(ref: StreamRef) -> StreamRef:
+    """Return the stream that the current client means, with the prefix of its access token."""
+    grant = CLIENT.get().grant
+    return ref if grant is None else grant.place(ref)
 
 
 @dataclass(frozen=True, slots=True)
 class KnownStream:
-    """A stream that exists: its properties, the version of their key, and its state."""
+    """A stream that exists: the name of its entry, its properties, the version of their key, and its state."""
 
     ref: StreamRef
+    name: str
     meta: StreamMeta
     version: int
     info: SegmentInfo
@@ -171,16 +192,29 @@ class DurableCatalog:
         self._table = StructTable(own, "durable")
         self._settings = settings  # which a reload changes
         self._clock = clock
-        self._gates: WeakValueDictionary[StreamRef, Gate] = WeakValueDictionary()
-        self._epochs: OrderedDict[tuple[StreamRef, str], int] = OrderedDict()  # those that began last
+        self._gates: WeakValueDictionary[str, Gate] = WeakValueDictionary()
+        self._epochs: OrderedDict[tuple[str, str], int] = OrderedDict()  # those that began last
+
+    def names(self, ref: StreamRef) -> list[str]:
+        """Return the name of a stream's entry, and then those under which there may be one for other reasons.
+
+        Raises as `Back.destination` does.
+        """
+        there = self._back.destination(ref)
+        mere, full = str(there.stream), f"{there.back}:{there.stream}"
+        if there.back in ("", _EMBEDDED):
+            full = mere
+        name = mere if there.back == self._settings.home else full
+        return list(dict.fromkeys((name, asked_name(ref), mere, full)))
 
     # ---- order -------------------------------------------------------------------------------------------------------
 
     def gate(self, ref: StreamRef) -> Gate:
         """Return the gate of a stream, which lasts as long as any request keeps it."""
-        gate = self._gates.get(ref)
+        name = self.names(ref)[0]
+        gate = self._gates.get(name)
         if gate is None:
-            gate = self._gates[ref] = Gate()
+            gate = self._gates[name] = Gate()
         return gate
 
     @asynccontextmanager
@@ -216,16 +250,23 @@ class DurableCatalog:
 
         `locked`: the caller is in a block of `alone`.
         """
-        entry = await self._table.get(_STREAMS.key(str(ref)))
+        names = self.names(ref)
+        entries = await self._table.get_all([_STREAMS.key(name) for name in names])
         info = await self.info(ref)
+        name, entry = names[0], entries[0]
+        if entry is None and info is not None:
+            for other, found in zip(names[1:], entries[1:], strict=True):
+                if found is not None and found.value.incarnation == info.incarnation != "":
+                    name, entry = other, found
         if entry is None:
             if info is None:
                 raise _unknown(ref)
-            return KnownStream(ref, StreamMeta(self._settings.content_type, info.incarnation), NOT_EXISTS, info)
+            meta = StreamMeta(self._settings.content_type, info.incarnation)
+            return KnownStream(ref, name, meta, NOT_EXISTS, info)
         meta = entry.value
         same = info is not None and info.incarnation == meta.incarnation
         if same and meta.state == "live" and info is not None and not meta.expired(self._clock()):
-            return KnownStream(ref, meta, entry.version, info)
+            return KnownStream(ref, name, meta, entry.version, info)
         if meta.state == "deleted" and info is None:
             raise _gone(ref)
         if not locked:  # it may just be created
@@ -233,7 +274,7 @@ class DurableCatalog:
                 return await self.find(ref, locked=True)
         # What an unfinished creation left is its own only if the entry says so, by the incarnation.
         own = same and (meta.state == "live" or (meta.state == "creating" and meta.incarnation != ""))
-        await self.clear(ref, meta, records=own)
+        await self.clear(ref, name, meta, records=own)
         return await self.find(ref, locked=True)
 
     async def info(self, ref: StreamRef) -> SegmentInfo | None:
@@ -245,70 +286,77 @@ class DurableCatalog:
                 raise
             return None
 
-    async def epoch(self, ref: StreamRef, producer: str) -> int | None:
-        """Return the epoch of a producer, None for one that the stream does not know."""
-        entry = await self._table.get(_producers_of(ref).key(producer))
+    async def epoch(self, name: str, producer: str) -> int | None:
+        """Return the epoch of a producer, None for one that the stream does not know; `name`: `KnownStream.name`."""
+        entry = await self._table.get(_producers_of(name).key(producer))
         return None if entry is None else entry.value.epoch
 
-    def newest_epoch(self, ref: StreamRef, producer: str) -> int | None:
+    def newest_epoch(self, name: str, producer: str) -> int | None:
         """Return the epoch of a producer if it began not long ago; never waits."""
-        return self._epochs.get((ref, producer))
+        return self._epochs.get((name, producer))
 
     # ---- changes -----------------------------------------------------------------------------------------------------
 
-    async def put(self, ref: StreamRef, meta: StreamMeta, version: int) -> int:
+    async def put(self, name: str, meta: StreamMeta, version: int) -> int:
         """Set the properties of a stream whose key has this version; return the new one. Raises Conflict."""
-        return (await self._table.put(_STREAMS.key(str(ref)), meta, version)).version
+        return (await self._table.put(_STREAMS.key(name), meta, version)).version
 
     async def used(self, stream: KnownStream) -> None:
         """Extend the life of a stream with a time to live: it was read, or appended to."""
         meta, now = stream.meta, self._clock()
         if meta.ttl is not None and (now - meta.used_at) * _LATE >= meta.ttl * 1000:
             with suppress(Conflict):  # another request did
-                await self.put(stream.ref, msgspec.structs.replace(meta, used_at=now), stream.version)
+                await self.put(stream.name, msgspec.structs.replace(meta, used_at=now), stream.version)
 
-    async def set_epoch(self, ref: StreamRef, producer: str, epoch: int) -> None:
+    async def set_epoch(self, name: str, producer: str, epoch: int) -> None:
         """Set the epoch of a producer, unless it is higher. The caller is in a block of `alone`."""
-        key = _producers_of(ref).key(producer)
+        key = _producers_of(name).key(producer)
         if await self._table.change(key, lambda old: ProducerEpoch(max(old.epoch, epoch))) is None:
             await self._table.put(key, ProducerEpoch(epoch))
-        self._epochs[ref, producer] = max(epoch, self._epochs.pop((ref, producer), 0))
+        self._epochs[name, producer] = max(epoch, self._epochs.pop((name, producer), 0))
         if len(self._epochs) > _MOST_EPOCHS:
             self._epochs.popitem(last=False)
 
-    async def add_fork(self, source: KnownStream, fork: StreamRef) -> None:
-        """Write down a fork before it is created. Raises as `find` does if the source was deleted meanwhile."""
-        await self._table.add(_forks_of(str(source.ref)).key(str(fork)), ForkMark())
+    async def add_fork(self, source: KnownStream, fork: str) -> None:
+        """Write down a fork, by the name of its entry, before it is created. Raises as `find` does if the source was
+        deleted meanwhile."""
+        await self._table.add(_forks_of(source.name).key(fork), ForkMark())
         await self.find(source.ref)
 
     async def delete(self, stream: KnownStream) -> None:
         """Delete a stream. The caller is in a block of `alone`."""
-        await self.clear(stream.ref, stream.meta, records=True, by_client=True)
+        await self.clear(stream.ref, stream.name, stream.meta, records=True, by_client=True)
 
-    async def clear(self, ref: StreamRef, meta: StreamMeta, *, records: bool, by_client: bool = False) -> None:
-        """Remove a stream's properties, and with `records` the stream. May be repeated after any failure.
+    async def clear(
+        self, ref: StreamRef, name: str, meta: StreamMeta, *, records: bool, by_client: bool = False
+    ) -> None:
+        """Remove the entry `name` with a stream's properties, and with `records` the stream. May be repeated after any
+        failure.
 
         `by_client`: a client deletes the stream, so its permissions count; else its time is over, or the stream was
         never finished.
         """
         if records:
             try:
-                await (self._back if by_client else self._own).perform(DeleteStream(ref))
+                if by_client:
+                    await self._back.perform(DeleteStream(ref))
+                else:
+                    await self._own.perform(DeleteStream(_placed(ref)))
             except OperationFailed as error:
                 if error.failure.code not in _MISSING:
                     raise
             self.gate(ref).changed()
-        await self._table.discard_all(_producers_of(ref))
-        for known in [known for known in self._epochs if known[0] == ref]:
+        await self._table.discard_all(_producers_of(name))
+        for known in [known for known in self._epochs if known[0] == name]:
             del self._epochs[known]
-        if records and meta.state == "live" and await self._has_forks(str(ref)):
+        if records and meta.state == "live" and await self._has_forks(name):
             deleted = StreamMeta(meta.content_type, state="deleted", source=meta.source)
-            await self._replace(ref, deleted)
+            await self._replace(name, deleted)
             return
-        await self._forget(str(ref), meta.source)
+        await self._forget(name, meta.source)
 
-    async def _replace(self, ref: StreamRef, meta: StreamMeta) -> None:
-        key = _STREAMS.key(str(ref))
+    async def _replace(self, name: str, meta: StreamMeta) -> None:
+        key = _STREAMS.key(name)
         if await self._table.change(key, lambda _: meta) is None:
             await self._table.put(key, meta)
 
@@ -335,8 +383,10 @@ class DurableCatalog:
     async def sweep(self) -> None:
         """Delete the streams that have expired."""
         now = self._clock()
-        due = [name async for name, meta in self._table.each(_STREAMS) if meta.state == "live" and meta.expired(now)]
-        for name in due:
-            basin, _, stream = name.partition("/")
+        entries = [one async for one in self._table.each(_STREAMS) if one[1].state == "live" and one[1].expired(now)]
+        for name, meta in entries:
+            basin, _, stream = (meta.asked or name).partition("/")
+            ref = StreamRef(basin, stream)
             with suppress(OperationFailed):
-                await self.find(StreamRef(basin, stream))
+                if name in self.names(ref):  # else the stream is not what this listener calls so
+                    await self.find(ref)

@@ -11,7 +11,7 @@ import trio
 
 from penstock.core.back import Back
 from penstock.core.clock import Clock
-from penstock.protocols.durable.front.catalog import DurableCatalog, KnownStream, StreamMeta
+from penstock.protocols.durable.front.catalog import DurableCatalog, KnownStream, StreamMeta, asked_name
 from penstock.protocols.durable.names import DurableNames
 from penstock_codecs.byte_operations import GetSegmentInfo, Seal
 from penstock_codecs.durable import DEFAULT_TYPE, CreateRequest, Fork, essence, is_json, split_messages
@@ -65,8 +65,9 @@ class StreamCreation:
             "stream-closed": request.closed != found.closed,
         }
         if fork is not None:
-            origin = (str(self._names.to_stream(fork.source)), fork.offset, fork.sub_offset)
-            differences["stream-forked-from"] = origin != (meta.source, meta.fork_offset, meta.fork_sub_offset)
+            sources = self._catalog.names(self._names.to_stream(fork.source))
+            same = meta.source in sources and (fork.offset, fork.sub_offset) == (meta.fork_offset, meta.fork_sub_offset)
+            differences["stream-forked-from"] = not same
         if named := [name for name, differs in differences.items() if differs]:
             raise fail(
                 FailureCode.RESOURCE_ALREADY_EXISTS, f"stream {found.ref} exists with another {', '.join(named)}"
@@ -78,20 +79,23 @@ class StreamCreation:
         fork, source = request.fork, None
         if fork is not None:
             source = await self._source(fork)
+        name = self._catalog.names(ref)[0]
         meta = self._meta(request, expires_text, source)
+        if (asked := asked_name(ref)) != name:
+            meta = msgspec.structs.replace(meta, asked=asked)
         bodies = split_messages(body) if body and is_json(meta.content_type) else [body] if body else []
         end = 0
         if fork is not None and source is not None:
             end = await self._end(source, fork)
-        version = await self._catalog.put(ref, meta, NOT_EXISTS)
+        version = await self._catalog.put(name, meta, NOT_EXISTS)
         try:
             if source is not None:
-                await self._catalog.add_fork(source, ref)
+                await self._catalog.add_fork(source, name)
             await self._back.perform(CreateStream(ref))
             info = await self._back.perform(GetSegmentInfo(ref))
             # From here on the entry says which stream is its own; if it stays unfinished, that stream is deleted.
             meta = msgspec.structs.replace(meta, incarnation=info.incarnation)
-            version = await self._catalog.put(ref, meta, version)
+            version = await self._catalog.put(name, meta, version)
             if fork is not None and source is not None:
                 await self._copy(source, fork, end, ref)
             if bodies:
@@ -100,11 +104,11 @@ class StreamCreation:
                 await self._back.perform(Seal(ref))
             info = await self._back.perform(GetSegmentInfo(ref))
             meta = msgspec.structs.replace(meta, state="live", used_at=self._clock())
-            return KnownStream(ref, meta, await self._catalog.put(ref, meta, version), info)
+            return KnownStream(ref, name, meta, await self._catalog.put(name, meta, version), info)
         except BaseException as error:
             exists = isinstance(error, OperationFailed) and error.failure.code is FailureCode.RESOURCE_ALREADY_EXISTS
             with trio.CancelScope(shield=True):  # a process that ends here leaves it to `DurableCatalog.find`
-                await self._catalog.clear(ref, meta, records=not exists and await self._created(ref, meta))
+                await self._catalog.clear(ref, name, meta, records=not exists and await self._created(ref, meta))
             raise
 
     async def _created(self, ref: StreamRef, meta: StreamMeta) -> bool:
@@ -132,7 +136,7 @@ class StreamCreation:
             expires_at=expires_at,
             expires_text=expires_text,
             used_at=self._clock(),
-            source=None if source is None else str(source.ref),
+            source=None if source is None else source.name,
             fork_offset=None if fork is None else fork.offset,
             fork_sub_offset=0 if fork is None else fork.sub_offset,
         )

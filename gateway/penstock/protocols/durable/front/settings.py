@@ -25,6 +25,8 @@ class DurableSettings:
     hosts: frozenset[str] | None = None
     """Host names that requests may use, see `penstock.net.http.browsers`; None: any."""
     clients: ClientRules = field(default_factory=ClientRules)
+    home: str = "embedded"
+    """The back whose streams have their properties under their mere names; for others the name of the back is added."""
     shared: bool = True
     """True if caches may give an answer to other clients as well, since none has to authenticate."""
     loss: LossPolicy = field(default_factory=lambda: LossPolicy(empty_body=Loss.DROP))
