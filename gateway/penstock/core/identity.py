@@ -22,6 +22,7 @@ from penstock.core.encryption import EncryptionKey
 
 if TYPE_CHECKING:
     from penstock.core.grants import Grant
+    from penstock_codecs.model import StreamRef
 
 __all__ = ["ANONYMOUS", "CLIENT", "NO_IDENTITIES", "Client", "Identities"]
 
@@ -45,6 +46,10 @@ class Client:
     grant: Grant | None = None
     encryption_key: EncryptionKey | None = None
     gateway: bool = False
+
+    def place(self, stream: StreamRef) -> StreamRef:
+        """Return the stream that it means by this name; see `Grant.place`."""
+        return stream if self.grant is None else self.grant.place(stream)
 
 
 ANONYMOUS: Final = Client()

@@ -222,8 +222,7 @@ class GuardedBack(BackWrapper):
         self._inner.require_all(basin, prefix)
 
     def destination(self, stream: StreamRef) -> Destination:
-        grant = CLIENT.get().grant
-        return self._inner.destination(stream if grant is None else grant.place(stream))
+        return self._inner.destination(CLIENT.get().place(stream))
 
 
 def _ops_for(grant: Grant, needs: frozenset[Permission]) -> tuple[Op, ...]:

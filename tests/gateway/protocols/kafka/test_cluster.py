@@ -135,6 +135,12 @@ async def test_topics_are_created_with_partitions_and_settings(client: Client, b
     assert found["message.timestamp.type"] == ("LogAppendTime", 1)
 
 
+@pytest.mark.parametrize("value", ["0", "-9223372036854775808", "9223372036854775807"])
+async def test_every_retention_of_kafka_is_taken(client: Client, value: str) -> None:
+    topic = CreatableTopic(name="new", configs=[CreatableTopicConfig(name="retention.ms", value=value)])
+    assert (await created(client, topic)).error_code == 0
+
+
 @pytest.mark.parametrize(
     ("topic", "code"),
     [

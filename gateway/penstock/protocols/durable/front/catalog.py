@@ -113,13 +113,7 @@ def _producers_of(name: str) -> Prefix[ProducerEpoch]:
 
 def asked_name(ref: StreamRef) -> str:
     """Return the name of a stream before routes rename it."""
-    return str(_placed(ref))
-
-
-def _placed(ref: StreamRef) -> StreamRef:
-    """Return the stream that the current client means, with the prefix of its access token."""
-    grant = CLIENT.get().grant
-    return ref if grant is None else grant.place(ref)
+    return str(CLIENT.get().place(ref))
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +335,7 @@ class DurableCatalog:
                 if by_client:
                     await self._back.perform(DeleteStream(ref))
                 else:
-                    await self._own.perform(DeleteStream(_placed(ref)))
+                    await self._own.perform(DeleteStream(CLIENT.get().place(ref)))
             except OperationFailed as error:
                 if error.failure.code not in _MISSING:
                     raise

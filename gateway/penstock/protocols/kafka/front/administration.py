@@ -15,6 +15,7 @@ from penstock.protocols.kafka.topic_ids import TopicIds
 from penstock.protocols.kafka.topics import KafkaTopics
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka import KafkaError
+from penstock_codecs.kafka.batches import LARGEST
 from penstock_codecs.kafka.config_messages import (
     AlteredConfig,
     AlteredResource,
@@ -251,13 +252,13 @@ _AT_FIRST: Final = {_RETENTION: "-1", _TIMESTAMPS: _CREATION, _POLICY: "delete"}
 """The settings that can be changed, each with a value that it may have."""
 
 
-_NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 
 
 def _fields_of(name: str, value: str | None) -> dict[str, Any]:
     """Return the fields of a stream's configuration that a setting gives. Raises _Refusal for one without a
     counterpart."""
-    if name == _RETENTION and value is not None and _NUMBER.fullmatch(value):
+    if name == _RETENTION and value is not None and _NUMBER.fullmatch(value) and int(value) <= LARGEST:
         return {"retention": INFINITE if int(value) < 0 else Retention(max(1, int(value) // 1000))}
     if name == _TIMESTAMPS and value in (_CREATION, _ARRIVAL):
         mode = TimestampingMode.ARRIVAL if value == _ARRIVAL else TimestampingMode.CLIENT_PREFER

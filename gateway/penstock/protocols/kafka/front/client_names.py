@@ -20,7 +20,8 @@ _MARK: Final = "\0"
 def key_of(name: str) -> str:
     """Return the key of the current client's group, or transactional id, of this name. No two clients with different
     prefixes have the same."""
-    prefix = _prefix()
+    grant = CLIENT.get().grant
+    prefix = "" if grant is None else grant.prefix
     return f"{_MARK}{prefix}{_MARK}{name}" if prefix or name.startswith(_MARK) else name
 
 
@@ -30,8 +31,3 @@ def name_of(key: str) -> str | None:
     if own:
         return key.removeprefix(own) if key.startswith(own) else None
     return None if key.startswith(_MARK) else key
-
-
-def _prefix() -> str:
-    grant = CLIENT.get().grant
-    return "" if grant is None else grant.prefix

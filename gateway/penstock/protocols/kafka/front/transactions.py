@@ -99,8 +99,7 @@ class TransactionHandlers:
         """Return a partition that takes records, and that the client may append to."""
         self._back.require(stream, APPEND)
         await check_takes_records(self._back, stream)
-        grant = CLIENT.get().grant
-        there = stream if grant is None else grant.place(stream)
+        there = CLIENT.get().place(stream)
         return TxnPartition(topic, number, there.basin, there.stream)
 
     async def _add_offsets(self, request: AddOffsetsToTxnRequest, call: KafkaCall) -> AddOffsetsToTxnResponse:
