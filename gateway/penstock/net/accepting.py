@@ -74,7 +74,7 @@ class Listener:
 
     `path`: see `penstock_analysis.capture.Conversation`.
 
-    `settings` and `back` are read by the front for each request: a reload replaces their contents by another
+    `settings` and `backs` are used by the front for each request: a reload replaces their contents by another
     listener's.
     """
 
@@ -91,7 +91,7 @@ class Listener:
     refuse: Refuse = close_at_once
     private: bool = False
     settings: tuple[object, ...] = ()
-    back: SwappableBack | None = None
+    backs: tuple[SwappableBack, ...] = ()
     path: str = ""
 
     def carried(self, stream: trio.abc.Stream) -> trio.abc.Stream:

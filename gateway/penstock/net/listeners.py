@@ -136,12 +136,12 @@ class ListenerServer:
 
     def become(self, successor: Listener) -> None:
         """Adopt the successor's configuration: for new connections all of it; for open ones, from their next request
-        on, what their front reads (`Listener.settings`, `Listener.back`)."""
+        on, what their front reads (`Listener.settings`, `Listener.backs`)."""
         mine = self.listener
         for ours, theirs in zip(mine.settings, successor.settings, strict=True):
             take_over(ours, theirs)
-        if mine.back is not None and successor.back is not None:
-            mine.back.take_over(successor.back)
+        for back, new in zip(mine.backs, successor.backs, strict=True):
+            back.take_over(new)
         successor.bound(self.addresses)
         if mine.tls is not None:
             mine.tls.retire()
@@ -151,7 +151,7 @@ class ListenerServer:
             begin_drain=mine.begin_drain,
             duties=mine.duties,
             settings=mine.settings,
-            back=mine.back,
+            backs=mine.backs,
         )
         for connected in self.open.values():
             connected.identify(mine.identities, successor.identities)

@@ -42,7 +42,7 @@ class OpenListener(NamedTuple):
 
     serve: Callable[[trio.abc.Stream], Awaitable[None]]
     begin_drain: Callable[[], None]
-    back: SwappableBack
+    backs: tuple[SwappableBack, ...]
     settings: tuple[object, ...]
     duties: Callable[[], Awaitable[None]] | None = None
     refuse: Refuse = close_at_once

@@ -123,7 +123,7 @@ def open_listener(context: ListenerContext, label: str, table: LinesListener) ->
     """Build the front."""
     back = context.back(label)
     front = LinesFront(context.faulty(back, label), table)
-    return OpenListener(traced_connections(front.serve), front.draining.begin, back, ())
+    return OpenListener(traced_connections(front.serve), front.draining.begin, (back,), ())
 
 
 # ---- back ------------------------------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def _listener(config: Config, context: ListenerContext, label: str, table: Liste
         context.identities,
         tls_of(name, table, over_http=kind.over_http),
         settings=(*front.settings, handshakes.settings),
-        back=front.back,
+        backs=front.backs,
         # Over TLS the handshake would cost more than the refused connection.
         refuse=front.refuse if table.tls_certificate is None else close_at_once,
         private=is_private(config, label, table),

@@ -41,7 +41,7 @@ def open_listener(context: ListenerContext, label: str, table: ControllerListene
     front = ControllerFront(controller)
     http = controller_http_settings(table.limits)
     server = context.http_server(front, http)
-    return OpenListener(server.serve, server.begin_drain, back, (settings, http), front.run, refuse_http)
+    return OpenListener(server.serve, server.begin_drain, (back,), (settings, http), front.run, refuse_http)
 
 
 def controller_settings(

@@ -26,7 +26,9 @@ def open_listener(context: ListenerContext, label: str, table: DurableListener) 
     back, own = context.back(label, tokens=True), context.back(label)
     front = DurableFront(context.faulty(back, label, in_sessions=True), own, settings)
     server = context.http_server(front, http, unknown=IN_EVENTS)
-    return OpenListener(server.serve, server.begin_drain, back, (settings, http), front.run, refuse_http, table.path)
+    return OpenListener(
+        server.serve, server.begin_drain, (back, own), (settings, http), front.run, refuse_http, table.path
+    )
 
 
 def durable_settings(listener: DurableListener, clients: ClientRules, drain_seconds: float) -> DurableSettings:

@@ -21,11 +21,12 @@ def open_listener(context: ListenerContext, label: str, table: KafkaListener) ->
     """See `penstock.protocols.plugin.ListenerKind.open`."""
     rules = ClientRules(frozenset(table.auth_tokens), context.identities, context.access, table.anonymous)
     clients = KafkaClients(rules, Passwords(context.users) if context.users else None)
-    settings, back = kafka_settings(table, clients, label), context.back(label, tokens=True)
-    kept = StructTable(context.back(label), settings.table)
+    settings = kafka_settings(table, clients, label)
+    back, own = context.back(label, tokens=True), context.back(label)
+    kept = StructTable(own, settings.table)
     lease = context.lease(f"listener/{label}", lambda: str(settings.advertise or context.bound[label][0]))
     front = KafkaFront(context.faulty(back, label), settings, kept, lease)
-    return OpenListener(traced_connections(front.serve), front.drain, back, (settings,), front.run)
+    return OpenListener(traced_connections(front.serve), front.drain, (back, own), (settings,), front.run)
 
 
 def kafka_settings(listener: KafkaListener, clients: KafkaClients, label: str = "kafka") -> KafkaSettings:

@@ -22,7 +22,7 @@ def open_listener(context: ListenerContext, label: str, table: S2Listener) -> Op
     http, back = http_settings(table.limits), context.back(label, tokens=True)
     front = S2Front(context.faulty(back, label, in_sessions=True), settings)
     server = context.http_server(front, http, unknown=IN_ANSWERS)
-    return OpenListener(server.serve, server.begin_drain, back, (settings, http), refuse=refuse_http)
+    return OpenListener(server.serve, server.begin_drain, (back,), (settings, http), refuse=refuse_http)
 
 
 def s2_settings(

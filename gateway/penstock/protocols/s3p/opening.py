@@ -16,7 +16,7 @@ def open_listener(context: ListenerContext, label: str, table: S3PListener) -> O
     """See `penstock.protocols.plugin.ListenerKind.open`."""
     settings, back = s3p_settings(table), context.back(label)
     front = S3PFront(context.faulty(back, label), settings)
-    return OpenListener(traced_connections(front.serve), front.drain, back, (settings,), refuse=refuse_s3p)
+    return OpenListener(traced_connections(front.serve), front.drain, (back,), (settings,), refuse=refuse_s3p)
 
 
 def s3p_settings(listener: S3PListener) -> S3PSettings:

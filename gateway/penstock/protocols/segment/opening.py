@@ -29,7 +29,7 @@ def open_listener(context: ListenerContext, label: str, table: SegmentListener, 
     settings = segment_settings(table, open_delegation(context.config.store_directory, table), numbered=numbered)
     back = context.back(label, SegmentNames(table.basin))
     front = SegmentFront(context.faulty(back, label, throttled_whole=True), settings)
-    return OpenListener(traced_connections(front.serve), front.drain, back, (settings,))
+    return OpenListener(traced_connections(front.serve), front.drain, (back,), (settings,))
 
 
 def open_delegation(store_directory: str, segment: SegmentListener) -> Delegation | None:

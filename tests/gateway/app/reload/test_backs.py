@@ -63,6 +63,20 @@ def test_a_session_keeps_its_back_until_it_ends(here: GatewayProcess, gateway: G
         wait_for(here, "back_closed", closed + 1)
 
 
+def test_what_no_client_asks_for_uses_the_new_routes(here: GatewayProcess, gateway: GatewayProcess) -> None:
+    """A stream of Durable Streams whose time is over is deleted by the gateway, at the back that it is on now."""
+    path = "/v1/stream/brief"
+    reloaded(here, "")
+    with closing(KeptAlive(here.durable_port)) as client, closing(KeptAlive(gateway.s2_port)) as there:
+        reloaded(here, BACK.format(port=gateway.s2_port) + ROUTE)
+        assert client.ask("PUT", path, ["record"], **{"stream-ttl": "1"})[0] == 201
+        assert there.ask("GET", "/v1/streams/brief/records/tail")[0] == 200
+        time.sleep(1.1)  # its time to live is by the clock on the wall
+        assert client.ask("GET", f"{path}?offset=-1")[0] == 404
+        assert there.ask("GET", "/v1/streams?prefix=brief")[1]["streams"] == []
+    reloaded(here, "")
+
+
 def test_operators_are_shown_what_is_in_force(here: GatewayProcess, gateway: GatewayProcess) -> None:
     def shown(what: str, path: str = "") -> list[str]:
         status, answer = ask(here.management_port, f"/{path or what}")
