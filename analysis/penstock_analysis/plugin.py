@@ -11,10 +11,11 @@ does the work inside the functions that need it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from penstock_codecs.plugins import installed
 
@@ -52,8 +53,7 @@ class Likeness(IntEnum):
     """Only this protocol begins so."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnalysisPlugin:
+class AnalysisPlugin(msgspec.Struct, frozen=True, kw_only=True):
     """One protocol, in the analysis layer.
 
     `dialogue` makes the dialogue of a conversation (`penstock_analysis.dialogue.messages.Dialogue`); its second
@@ -70,7 +70,7 @@ class AnalysisPlugin:
     memory: Callable[[], Any] | None = None
     """Makes what all dialogues of one capture share, where messages of one conversation go on in another. Spark decodes
     conversations with one server in one task then."""
-    heartbeats: Mapping[str, str] = field(default_factory=dict)
+    heartbeats: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Kinds of the messages that a server sends to a waiting reader, by layer."""
     stream_of: Callable[[str], str] | None = None
     """Shortens the name of a part of a stream, as in `SeenRecord`, to that of the stream; other names stay."""

@@ -10,11 +10,11 @@ import os
 import subprocess
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import s2_sdk as s2
+from msgspec.structs import replace
 from s2_sdk import AppendInput, CommandRecord, Encryption, Record, SeqNum
 from support import real_peers
 from support.captures.redaction import leaks

@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import msgspec
 import trio
 from simulation.checker import Call, Done, Lost
 from simulation.histories import BASIN, FAILED, LOGS, Client, Follower, Talks
@@ -127,7 +128,7 @@ class _Json:
 
 @asynccontextmanager
 async def _json(dice: random.Random, _clock: Clock, _state: Back) -> AsyncIterator[Any]:
-    settings = replace(_s2_settings(dice), delivery=Delivery.REFUSE, compression=Compression.NONE)
+    settings = msgspec.structs.replace(_s2_settings(dice), delivery=Delivery.REFUSE, compression=Compression.NONE)
     upstream = Upstream(_server("s2"))
     async with (
         open_s2_sse(settings, upstream) as back,

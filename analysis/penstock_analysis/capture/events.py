@@ -10,9 +10,10 @@ even if the recording begins in its middle.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
+
+import msgspec
 
 __all__ = [
     "CaptureEvent",
@@ -62,8 +63,7 @@ class SocketAddress(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Conversation:
+class Conversation(msgspec.Struct, frozen=True, eq=False):
     """One connection. `number`: the gateway's number of it, as in its log; in foreign captures counted from 1.
 
     `name`: the listener or back, as `listeners.s2` or `backs.lite`; `protocol`: the configured protocol, one of `s2`,
@@ -83,8 +83,7 @@ class Conversation:
     path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(msgspec.Struct, frozen=True):
     """Start of a conversation's recording. Offsets other than 0: the first bytes were not recorded.
 
     `continued`: the earlier part is in another file, which ended here (rotation), or a pause lies between.
@@ -97,8 +96,7 @@ class Opened:
     continued: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """Bytes of one side as they were read or written in one call; they begin at `offset` of that side's bytes."""
 
     conversation: Conversation
@@ -108,8 +106,7 @@ class Chunk:
     data: bytes | bytearray | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(msgspec.Struct, frozen=True):
     """`length` bytes of one side that are missing from the capture; 0: an unknown number, and no event of this
     conversation follows. `reason` is for people."""
 
@@ -121,8 +118,7 @@ class Lost:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
+class Noted(msgspec.Struct, frozen=True):
     """Information from the gateway: `key` is `route`, `stream`, `identity` or `back`, and the value its name. Each pair
     comes once per conversation and file."""
 
@@ -132,8 +128,7 @@ class Noted:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(msgspec.Struct, frozen=True):
     """State of an HTTP conversation that is recorded from its middle, as preludes, which bring a reader into the state
     of the connection at these offsets (`penstock_codecs.http.preludes`).
 
@@ -150,8 +145,7 @@ class Joined:
     server: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(msgspec.Struct, frozen=True):
     """End of a side's bytes (FIN); with `reset` the whole connection was reset (RST), by either side."""
 
     conversation: Conversation

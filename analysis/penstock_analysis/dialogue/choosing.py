@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Joined, Lost, Opened, Sender
 from penstock_analysis.dialogue.messages import Dialogue, Message, Problem

@@ -8,8 +8,9 @@ shapes, so that `penstock show`, the dissectors' tests, replay, diff and Spark n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from penstock_analysis.capture import CaptureEvent, Conversation, Sender
 from penstock_codecs.model import Headers
@@ -22,8 +23,7 @@ DELIVERED = "delivered"
 """A server gave it to a client."""
 
 
-@dataclass(slots=True)
-class SeenRecord:
+class SeenRecord(msgspec.Struct):
     """One record that was transferred, in any protocol, with the fields that this protocol has; None: it has no such
     field.
 
@@ -49,8 +49,7 @@ class SeenRecord:
     conversation: Conversation | None = None
 
 
-@dataclass(slots=True)
-class Message:
+class Message(msgspec.Struct):
     """One message of one side.
 
     `layer`: `http`, or that of a protocol, such as `s2s`; `tcp` (and kind `data`) for unknown protocols. `kind`:
@@ -73,7 +72,7 @@ class Message:
     exchange: int | None = None
     stream: str = ""
     """The stream that it is about, spelled as in `SeenRecord`."""
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Its fields for people and JSON: text, numbers, bools, None, lists and mappings of these; bodies only as sizes."""
     records: Sequence[SeenRecord] = ()
     """Records that this message makes known: delivered by it, or appended earlier and acknowledged (or refused) by it.
@@ -90,8 +89,7 @@ class Message:
     """Of the last message of a body over HTTP: how many bytes the whole body has, without framing."""
 
 
-@dataclass(slots=True)
-class Problem:
+class Problem(msgspec.Struct):
     """Bytes that break the protocol, that cannot be parsed, or that are missing.
 
     Requests that a server refuses as malformed or too large are Problems of the client, even if they look valid here.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Noted, Opened, Sender
 from penstock_analysis.dialogue.failures import Failures
@@ -16,15 +17,14 @@ MAX_NOTES: Final = 16
 """Most routes, streams and so on that are listed of one conversation."""
 
 
-@dataclass(slots=True)
-class Summary:
+class Summary(msgspec.Struct):
     """Totals of one conversation so far. Times in ns, sizes in bytes."""
 
     conversation: Conversation
     start_ns: int
     end_ns: int
-    sent: dict[Sender, int] = field(default_factory=lambda: dict.fromkeys(Sender, 0))
-    chunks: dict[Sender, int] = field(default_factory=lambda: dict.fromkeys(Sender, 0))
+    sent: dict[Sender, int] = msgspec.field(default_factory=lambda: dict.fromkeys(Sender, 0))
+    chunks: dict[Sender, int] = msgspec.field(default_factory=lambda: dict.fromkeys(Sender, 0))
     lost: int = 0
     messages: int = 0
     problems: int = 0
@@ -32,8 +32,8 @@ class Summary:
     appended: int = 0
     """Records that were acknowledged; where they are counted."""
     delivered: int = 0
-    notes: dict[str, list[str]] = field(default_factory=dict)
-    ends: list[str] = field(default_factory=list)
+    notes: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    ends: list[str] = msgspec.field(default_factory=list)
     reset: bool = False
     whole: bool = True
     chosen: bool = False

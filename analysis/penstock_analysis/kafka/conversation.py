@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.dialogue.messages import APPENDED, DELIVERED, Message, Problem, SeenRecord
@@ -47,15 +48,14 @@ __all__ = ["KafkaDialogue"]
 _NO_ACKS = 0
 
 
-@dataclass(slots=True)
-class _Asked:
+class _Asked(msgspec.Struct):
     """A request that waits for its response. `tickets`: of the records that it appends, by stream."""
 
     request: KafkaRequest
     number: int
     end_ns: int
     stream: str
-    tickets: dict[str, int] = field(default_factory=dict)
+    tickets: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class KafkaDialogue(TwoSided):

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from penstock_analysis.capture import Chunk, Conversation, Sender
 from penstock_analysis.redaction.leaves import Leaves
@@ -29,8 +30,7 @@ FOR_EVER: Final = 1 << 62
 Parser = Generator[None, None, None]
 
 
-@dataclass(frozen=True, slots=True)
-class Redaction:
+class Redaction(msgspec.Struct, frozen=True):
     """Search for secrets in the messages of one protocol on bare TCP.
 
     `parse` makes the parser of one side: it moves `Flow.at` behind what it has decided about, blanks secrets, and

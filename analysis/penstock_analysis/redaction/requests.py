@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 from google.protobuf.descriptor import Descriptor
 
 from penstock_analysis.capture import Sender
@@ -32,8 +32,7 @@ def value_of(fields: Fields, name: bytes) -> bytes:
     return b", ".join(dict.fromkeys(values)) if values else b""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestParts:
+class RequestParts(msgspec.Struct, frozen=True):
     """Parts of a request that determine the format of both bodies.
 
     `known` is False if the request passed before the recording began.
@@ -41,7 +40,7 @@ class RequestParts:
 
     method: bytes = b""
     path: bytes = b""
-    fields: Fields = field(default_factory=dict)
+    fields: Fields = msgspec.field(default_factory=dict)
     known: bool = True
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from penstock_analysis.plugin import plugins
 
@@ -30,8 +31,7 @@ def secret_headers() -> tuple[str, ...]:
     return ("authorization", "proxy-authorization", "cookie", "set-cookie", *of_protocols)
 
 
-@dataclass(frozen=True, slots=True)
-class RedactionRules:
+class RedactionRules(msgspec.Struct, frozen=True):
     """Rules that select the bytes to blank.
 
     `headers`: names of HTTP headers and gRPC metadata, in any case, whose values are blanked. `parameters`: names of
@@ -41,7 +41,7 @@ class RedactionRules:
     bodies and plain text; a match may have `longest_match` bytes at most, including what a lookahead inspects.
     """
 
-    headers: tuple[str, ...] = field(default_factory=secret_headers)
+    headers: tuple[str, ...] = msgspec.field(default_factory=secret_headers)
     tokens: bool = True
     record_headers: tuple[bytes, ...] = ()
     patterns: tuple[bytes, ...] = ()

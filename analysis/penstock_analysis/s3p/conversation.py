@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.dialogue.messages import DELIVERED, Message, Problem, SeenRecord
@@ -46,8 +47,7 @@ HEAD_BYTES = 64
 """First bytes of a command that are kept until its reply, to be shown if it is refused."""
 
 
-@dataclass(slots=True)
-class _Asked:
+class _Asked(msgspec.Struct):
     """A command that waits for its reply. `ticket`: of the records that it appends; 0 for none."""
 
     number: int

@@ -5,9 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from penstock_analysis.capture import Conversation
 from penstock_analysis.dialogue.messages import APPENDED, SeenRecord
@@ -49,8 +50,7 @@ class Answered(NamedTuple):
     asked_ns: int | None = None
 
 
-@dataclass(slots=True)
-class _Append:
+class _Append(msgspec.Struct):
     """A pending append. `number`: of its last event, or the connection offset behind it; `ticket` 0: no records, and no
     `size`. `expected`: the offset at which it is stored if at all. `after`: the segment's length when it was requested;
     -1: unknown."""
@@ -64,11 +64,10 @@ class _Append:
     size: int | None = None
 
 
-@dataclass(slots=True)
-class _Writer:
+class _Writer(msgspec.Struct):
     segment: str
     request_id: int | None
-    appends: deque[_Append] = field(default_factory=deque)
+    appends: deque[_Append] = msgspec.field(default_factory=deque)
     stored: int = -1
     """Length of the segment when the last of its appends was acknowledged; -1: unknown."""
 

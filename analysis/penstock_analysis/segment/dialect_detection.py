@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
+
+import msgspec
 
 from penstock_codecs.failures import LocalProtocolError
 from penstock_codecs.limits import SEGMENT_MAX_LENGTH, SEGMENT_VERSIONS
@@ -50,8 +51,7 @@ class Fit(IntEnum):
     WHOLE = 4
 
 
-@dataclass(slots=True)
-class DetectedDialect:
+class DetectedDialect(msgspec.Struct):
     """Dialect and version of both sides, as far as their Hellos or their first messages have revealed them."""
 
     dialect: Dialect | None = None

@@ -15,8 +15,9 @@ Legal messages in each state:
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
@@ -41,8 +42,7 @@ MAX_IN_FLIGHT: Final = 10_000
 """Requests of a client that may wait for responses."""
 
 
-@dataclass(frozen=True, slots=True)
-class KafkaRequest:
+class KafkaRequest(msgspec.Struct, frozen=True):
     """A request, or one to send. `version`: of the request and of its response.
 
     `supported` False: the client asked for the APIs in an unknown version. It is answered in version 0, with the error
@@ -57,16 +57,14 @@ class KafkaRequest:
     supported: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class KafkaResponse:
+class KafkaResponse(msgspec.Struct, frozen=True):
     """A response to `request`. `message` None: the request wants none (Produce with acks 0), and nothing is sent."""
 
     request: KafkaRequest
     message: KafkaMessage | None
 
 
-@dataclass(frozen=True, slots=True)
-class RawResponse:
+class RawResponse(msgspec.Struct, frozen=True):
     """A response whose request is not known, as in the middle of a capture: what follows the correlation id."""
 
     correlation_id: int

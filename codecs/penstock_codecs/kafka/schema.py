@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
@@ -39,8 +38,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Scalar:
+class _Scalar(msgspec.Struct, frozen=True):
     """A type of fixed size: its layout, and a reader of it."""
 
     layout: struct.Struct

@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+
+import msgspec
 
 from penstock.app.bootstrap import open_store
 from penstock.app.config import Config
@@ -20,18 +21,17 @@ OpenEmbedded = Callable[[Config, Watch], AbstractAsyncContextManager[Back]]
 connection to that. Raises CannotStart."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostServices:
+class HostServices(msgspec.Struct, frozen=True, kw_only=True):
     """The services of the host process. `sockets`: sockets that already listen, by listener (`listeners.s2`,
     `management`), from the system (socket activation); they are used instead of binding, and the gateway owns them
     from then on. `open_embedded`: opens the embedded store. `reread`: reads the configuration again in a thread, for a
     reload; raises CannotReload. None: it was not read from a file. `notifier`: reports the gateway's state to the
     service manager."""
 
-    sockets: Mapping[str, Sequence[socket.socket]] = field(default_factory=dict)
+    sockets: Mapping[str, Sequence[socket.socket]] = msgspec.field(default_factory=dict)
     open_embedded: OpenEmbedded = open_store
     reread: Callable[[], Config] | None = None
-    notifier: Notifier = field(default_factory=Notifier)
+    notifier: Notifier = msgspec.field(default_factory=Notifier)
 
 
 ALONE = HostServices()

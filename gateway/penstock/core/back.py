@@ -13,8 +13,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from penstock.core.passthrough import Passthrough
 from penstock.core.permissions import Permission
@@ -39,8 +40,7 @@ __all__ = [
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class Following:
+class Following(msgspec.Struct, frozen=True):
     """The result of a read that has delivered all records and now waits at this tail."""
 
     tail: StreamPosition

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from penstock.core.matching import Match, NamePattern
 
@@ -30,8 +31,7 @@ _FOLDED: Final = frozenset({"dns", "email"})
 """Kinds that are compared without regard to case. (Mailboxes may differ by case; in practice they never do.)"""
 
 
-@dataclass(frozen=True, slots=True)
-class CertificatePattern:
+class CertificatePattern(msgspec.Struct, frozen=True):
     """A glob for names of one kind: `*` matches anything without a slash, `**` anything, `?` one character."""
 
     kind: str

@@ -14,8 +14,9 @@ import hashlib
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from penstock.core.certificate_names import CertificateName, CertificatePattern
 from penstock.core.encryption import EncryptionKey
@@ -29,8 +30,7 @@ __all__ = ["ANONYMOUS", "CLIENT", "NO_IDENTITIES", "Client", "Identities"]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(msgspec.Struct, frozen=True):
     """One client. `identity`: the configured name that its credentials or its address belong to, "" for none.
 
     `token`: the bearer token that it sent, for backs whose credentials are passed through. `listener`: the name of the

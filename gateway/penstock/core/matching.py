@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+import msgspec
 
 from penstock.core.globs import captured
 from penstock_codecs.expressions import compile_expression
@@ -32,8 +33,7 @@ class Match(Enum):
     REGEX = "regex"
 
 
-@dataclass(frozen=True, slots=True)
-class Wildcard:
+class Wildcard(msgspec.Struct, frozen=True):
     """A wildcard of a pattern. `name`: of its capture. `one`: it matches exactly one character. `slashes`: it may match
     a slash."""
 
@@ -61,8 +61,7 @@ _STEEP: Final = 3
 `penstock.core.globs`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamePattern:
+class NamePattern(msgspec.Struct, frozen=True):
     """A pattern for one name. `pieces`: its parts, None for a regular expression; `captures`: the names of its
     captures. `everything`: it matches all names. `steep`: the expression takes too long on a name that does not
     match."""
@@ -144,8 +143,7 @@ _OWN_NAMES: Final = frozenset({"basin", "stream"})
 """Names in templates for the basin and the stream that the client asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamPattern:
+class StreamPattern(msgspec.Struct, frozen=True):
     """A pattern for basin and stream: the streams that a route matches."""
 
     basin: NamePattern

@@ -10,7 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+
+import msgspec
 
 from penstock.core.delivery import Delivery
 from penstock.core.marks import Mark
@@ -21,8 +22,7 @@ from penstock_codecs.streams import StreamInfo
 __all__ = ["Bounds", "Native", "NativeAck", "NativeAppendSession", "Scanned"]
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """The ends of a stream as far as its server reports them: offsets as in `Scanned`, None if it has none (S3P).
 
     `first_offset`: the first byte that is kept; it may lie inside an event. `sealed`: nothing will ever be appended.
@@ -33,8 +33,7 @@ class Bounds:
     sealed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Scanned:
+class Scanned(msgspec.Struct, frozen=True):
     """Consecutive records, maybe none, beginning with the first one at or after the requested mark.
 
     `timestamps` and `places`: the halves of the records' S3P identifiers; None if the protocol has no timestamps,
@@ -48,7 +47,7 @@ class Scanned:
     """
 
     bodies: list[bytes]
-    headers: Mapping[int, Headers] = field(default_factory=lambda: NO_HEADERS)
+    headers: Mapping[int, Headers] = msgspec.field(default_factory=lambda: NO_HEADERS)
     timestamps: list[int] | None = None
     places: list[int] | None = None
     offsets: list[int] | None = None
@@ -58,8 +57,7 @@ class Scanned:
     few: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NativeAck:
+class NativeAck(msgspec.Struct, frozen=True):
     """The acknowledgement of one durable append of `count` records.
 
     `last`: the S3P identifier of its last record, as (ms, seq); the other records have the identifiers directly before

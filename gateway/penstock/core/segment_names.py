@@ -18,8 +18,9 @@ basin. A name without a counterpart is refused with NOT_REPRESENTABLE, never cha
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
@@ -50,8 +51,7 @@ _SEGMENT: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentName:
+class SegmentName(msgspec.Struct, frozen=True):
     """The parts of a segment's name. `suffix`: "" or the rest, such as `#transaction.<32 hex>`.
 
     Raises NOT_REPRESENTABLE for parts that make no segment's name.
@@ -103,8 +103,7 @@ class SegmentName:
         return f"{self.scope}/{self.stream}/{self.number}.#epoch.{self.epoch}{self.suffix}"
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentNames:
+class SegmentNames(msgspec.Struct, frozen=True):
     """The mapping. `basin` holds the streams of scopes whose names are not basin names. Raises ValueError for a bad
     `basin`."""
 

@@ -6,11 +6,12 @@ import contextlib
 import errno
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+import msgspec
 import structlog
 import trio
+from msgspec.structs import replace
 
 from penstock.core.address import Address
 from penstock.core.back import SwappableBack
@@ -60,8 +61,7 @@ _KEEPALIVE: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 Sessions may be silent for any length of time, so nothing else would ever end them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(msgspec.Struct, frozen=True):
     """The configuration of a listener: where clients connect, and how their connections are served.
 
     `serve(stream)` runs one connection to its end; with `tls` it also performs the handshake
@@ -90,7 +90,7 @@ class Listener:
     tls: ServerTls | None = None
     refuse: Refuse = close_at_once
     private: bool = False
-    settings: tuple[object, ...] = ()
+    settings: tuple[msgspec.Struct, ...] = ()
     backs: tuple[SwappableBack, ...] = ()
     path: str = ""
 
@@ -141,8 +141,7 @@ def _listening_reason(name: str, error: OSError) -> str:
     return error.strerror or str(error)
 
 
-@dataclass(slots=True, eq=False)
-class Connected:
+class Connected(msgspec.Struct, eq=False):
     """An open connection. `host`: the client's address. `scope`: cancelled to end the connection."""
 
     host: str

@@ -10,14 +10,14 @@ open at the deadline. The management listener goes last, so that operators can w
 
 from __future__ import annotations
 
-import dataclasses
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import structlog
 import trio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.core.address import Address
 from penstock.core.errors import CannotStart
@@ -28,16 +28,15 @@ from penstock.observe.taps.connections import Connections
 __all__ = ["ListenerServer", "ListenerSet", "take_over"]
 
 
-def take_over(current: object, new: object) -> None:
+def take_over(current: Struct, new: Struct) -> None:
     """Copy the values of `new` to the settings `current`, so that all who hold `current` see them at once.
 
-    Both must be instances of the same dataclass, which is not frozen; raises TypeError otherwise.
+    Raises TypeError unless both are of one class, and AttributeError if that is frozen.
     """
-    if type(current) is not type(new) or not dataclasses.is_dataclass(current) or isinstance(current, type):
+    if type(current) is not type(new):
         raise TypeError(f"{type(new).__name__} cannot take the place of {type(current).__name__}")
-    values: dict[str, Any] = {field.name: getattr(new, field.name) for field in dataclasses.fields(current)}
-    for name, value in values.items():
-        setattr(current, name, value)
+    for name in current.__struct_fields__:
+        setattr(current, name, getattr(new, name))
 
 
 log = structlog.get_logger()

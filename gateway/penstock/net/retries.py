@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
+import msgspec
 import trio
 
 from penstock.net.upstream_settings import is_refused
@@ -19,8 +19,7 @@ __all__ = ["RetryPolicy", "retry_after", "retrying", "tried_again", "worth_retry
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The number and timing of retries; times in seconds.
 
     The pause before attempt n+1 is `first_seconds` doubled n-1 times, `most_seconds` at most, shortened at random by up

@@ -3,7 +3,7 @@ protocol."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from penstock.net.tls.client import ClientTls
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
@@ -11,8 +11,7 @@ from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 __all__ = ["UpstreamSettings", "broke", "doubtful", "is_refused", "lost", "refused", "too_late", "unreachable"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpstreamSettings:
+class UpstreamSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings for connections to one server; times in seconds. `name`: of the back, as configured."""
 
     name: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 __all__ = ["ROUTE", "TRACE", "TraceContext"]
 
@@ -18,8 +19,7 @@ _MOST_STATE: Final = 512
 is dropped."""
 
 
-@dataclass(frozen=True, slots=True)
-class TraceContext:
+class TraceContext(msgspec.Struct, frozen=True):
     """A position in a trace (W3C Trace Context). Identifiers are in hexadecimal. `state`: the `tracestate` header, with
     data of tracing systems."""
 

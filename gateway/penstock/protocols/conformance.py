@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 from uuid import uuid4
 
+import msgspec
 import trio
 
 from penstock.core.address import Address
@@ -99,8 +99,7 @@ async def until(holds: Callable[[], Awaitable[bool]], seconds: float, expected: 
     raise Deviation(f"expected {expected} within {seconds:g} s")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TestedServer:
+class TestedServer(msgspec.Struct, frozen=True, kw_only=True):
     """The server that a suite is run against. `space`: the basin or scope for the streams; None: as the protocol has
     it. `tls`: None for plaintext. `patience`: seconds within which it must answer, or
     close a connection."""
@@ -144,8 +143,7 @@ class TestedServer:
         return f"conform-{uuid4().hex[:16]}"
 
 
-@dataclass(frozen=True, slots=True)
-class ConformanceCase(Generic[T]):
+class ConformanceCase(msgspec.Struct, Generic[T], frozen=True):
     """One case. `clause`: of the suite's source. `demand`: what the clause demands, in a sentence."""
 
     name: str
@@ -174,8 +172,7 @@ class Cases(Generic[T]):
         self.found.append(ConformanceCase(name.replace("_", "-"), clause, demand, run))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suite:
+class Suite(msgspec.Struct, frozen=True, kw_only=True):
     """All cases of a protocol. `title`: the protocol and its version. `source`: the text whose clauses the cases have.
     `clauses`: their titles, in order. `session`: opens what a case is given, and at the end removes what it made."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 import trio
 
 from penstock.backends.logged_tables import Lease, LoggedTables
@@ -43,14 +43,13 @@ class OpenListener(NamedTuple):
     serve: Callable[[trio.abc.Stream], Awaitable[None]]
     begin_drain: Callable[[], None]
     backs: tuple[SwappableBack, ...]
-    settings: tuple[object, ...]
+    settings: tuple[msgspec.Struct, ...]
     duties: Callable[[], Awaitable[None]] | None = None
     refuse: Refuse = close_at_once
     path: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class ListenerContext:
+class ListenerContext(msgspec.Struct, kw_only=True):
     """The parts of the gateway that fronts are built from.
 
     `access`: the access tokens, None if none are configured. `users`: identities and password hashes by user name.
@@ -60,12 +59,12 @@ class ListenerContext:
 
     config: ConfigView
     router: Router
-    faults: Faults = field(default_factory=Faults)
+    faults: Faults = msgspec.field(default_factory=Faults)
     identities: Identities = NO_IDENTITIES
-    users: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    users: Mapping[str, tuple[str, str]] = msgspec.field(default_factory=dict)
     access: Authority | None = None
     drain_seconds: float = 0.0
-    bound: dict[str, Sequence[Address]] = field(default_factory=dict)
+    bound: dict[str, Sequence[Address]] = msgspec.field(default_factory=dict)
 
     def back(self, label: str, names: SegmentNames | None = None, *, tokens: bool = False) -> SwappableBack:
         """Return the router's view for a listener. `tokens`: its clients may have access tokens, which bound it."""
@@ -101,8 +100,7 @@ class ListenerContext:
         return HttpServer(settings, FaultyFront(front, self.faults, unknown))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackContext:
+class BackContext(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of the gateway that backs are built from.
 
     `embedded`: the store that keeps what a server cannot, or the tables of the gateway's state at a server. `internal`:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from penstock.core.address import Address
 from penstock.protocols.servers import ServerKind
@@ -64,8 +65,7 @@ class Advice(NamedTuple):
 # ---- listeners -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
+class Example(msgspec.Struct, frozen=True):
     """The stream that example commands use. `creation`: what must be created first: `basin`, `stream` or "". `first`:
     no command before these appends to it."""
 
@@ -283,8 +283,7 @@ class BackKind(Generic[B]):
         return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProtocolPlugin:
+class ProtocolPlugin(msgspec.Struct, frozen=True, kw_only=True):
     """The object that a distribution registers in the entry-point group `penstock.protocols`."""
 
     listener: ListenerKind[Any] | None = None

@@ -7,8 +7,9 @@ option `tls` may follow every scheme that is not an alias. The servers of a clus
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
 
 from penstock.core.address import Address
 from penstock.core.config_fields import check_basin
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Server", "ServerKind"]
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(msgspec.Struct, frozen=True):
     """A server. `options`: those of its URL, without `tls`. `space`: the basin or scope of all streams there; None: the
     recorded ones. `others`: more addresses of the same cluster, in case the first one does not answer."""
 

@@ -4,11 +4,11 @@ Each protocol's own tables are in its folder, in `config.py`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 from typing import Annotated, Final, Literal, TypeVar
 
+import msgspec
 from msgspec import Meta
 
 from penstock.core.config_fields import Table, check_tls, key
@@ -158,8 +158,7 @@ class ListenerTable(TlsListener, frozen=True, kw_only=True):
     limits: ListenerLimits = ListenerLimits()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigView:
+class ConfigView(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of the configuration that a listener may depend on, beside its own table.
 
     `listeners`: all listeners with their labels in routes (`s2`, `s2.public`). `basins`: those of `[[store.basins]]`,
@@ -170,7 +169,7 @@ class ConfigView:
     """
 
     listeners: tuple[tuple[str, ListenerTable], ...] = ()
-    basins: Mapping[str, bool] = field(default_factory=dict)
+    basins: Mapping[str, bool] = msgspec.field(default_factory=dict)
     store_directory: str = ""
     access_tokens: str | None = None
     usernames: tuple[str, ...] = ()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from penstock.observe.taps.sink import Sink
 from penstock_analysis.capture import CaptureEvent, Chunk, Joined, Opened, Sender

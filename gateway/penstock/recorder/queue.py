@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
+
+import msgspec
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Joined, Lost, Opened, Sender
 from penstock_codecs.limits import MIB
@@ -52,8 +53,7 @@ class _Backlog:
         self.given_up = False
 
 
-@dataclass(slots=True)
-class Drops:
+class Drops(msgspec.Struct):
     """Counts of dropped conversations, and of their queued bytes."""
 
     conversations: int = 0

@@ -6,12 +6,13 @@ import itertools
 import threading
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final
 
+import msgspec
 import structlog
 import trio
+from msgspec.structs import replace
 
 from penstock.observe.metrics.families import (
     RECORDED_BYTES,
@@ -46,8 +47,7 @@ _NO_DIRECTORY: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RunningRecording:
+class RunningRecording(msgspec.Struct, frozen=True):
     """A running recording as it is listed. `kind`: `file` or `live`."""
 
     recording: Recording

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+
+import msgspec
 
 from penstock.core.identity import Network
 from penstock.core.matching import Match, NamePattern, StreamPattern
@@ -27,8 +28,7 @@ class Verdict(Enum):
     """Depends on the requests to come."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """Criteria for connections. All that are given must hold; of several values of one criterion, one must.
 
     `listeners`: of clients, as `s2` for all of the kind, or `s2.NAME`; `backs`: of servers, by their names. If both are

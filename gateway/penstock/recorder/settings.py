@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from penstock_codecs.limits import MIB
 
@@ -44,8 +45,7 @@ class Priority(Enum):
     """Recording takes what it needs, and traffic becomes slower."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileSettings:
+class FileSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a recording; sizes in bytes, times in seconds."""
 
     directory: Path

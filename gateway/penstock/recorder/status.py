@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+
+import msgspec
 
 __all__ = ["RecordingState", "RecordingStatus"]
 
@@ -19,8 +20,7 @@ class RecordingState(Enum):
     """Not started yet, or closed."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordingStatus:
+class RecordingStatus(msgspec.Struct, frozen=True):
     """Status of a recording. Counts are over all its files since its start; sizes in bytes."""
 
     state: RecordingState

@@ -6,7 +6,7 @@ is kept in the embedded store, or by what stands in for it.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from penstock.core.segment_names import MARK_PREFIX, SegmentName, SegmentNames
 from penstock_codecs.failures import OperationFailed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -27,8 +26,7 @@ class _Named(Protocol):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class BackListing(Generic[T]):
+class BackListing(msgspec.Struct, Generic[T], frozen=True):
     """The listing of one back.
 
     `fetch(start_after, limit)` returns a page of the back's items; `start_after` is the name to begin after. `shown`

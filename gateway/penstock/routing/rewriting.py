@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from penstock.core.globs import captured
 from penstock.core.matching import Captures, NamePattern, StreamPattern, Wildcard
@@ -29,8 +30,7 @@ _MOST_IN_BASIN: Final = 48
 _MOST_IN_STREAM: Final = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(msgspec.Struct, frozen=True):
     """A template. `parts`: text, and captures as one-element tuples of their names."""
 
     parts: tuple[str | tuple[str], ...]
@@ -84,8 +84,7 @@ def _joined(parts: Iterable[str | tuple[str]]) -> tuple[str | tuple[str], ...]:
     return tuple(joined)
 
 
-@dataclass(frozen=True, slots=True)
-class Rewriting:
+class Rewriting(msgspec.Struct, frozen=True):
     """The mapping between clients' names of a route's streams and their names on its back."""
 
     pattern: StreamPattern
@@ -270,8 +269,7 @@ def _sample(pattern: NamePattern, between: list[str], anything: str) -> str | No
     return made
 
 
-@dataclass(frozen=True, slots=True)
-class _Captured:
+class _Captured(msgspec.Struct, frozen=True):
     """A capture in a template, as a wildcard for the text that it stands for."""
 
     name: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from penstock.core.identity import Client
 from penstock.core.permissions import ANY_PERMISSION, Permission, has_trim
@@ -17,8 +18,7 @@ from penstock_codecs.model import StreamRef
 __all__ = ["Decision", "Route"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Route:
+class Route(msgspec.Struct, frozen=True, eq=False):
     """A route. `listeners`: kinds (`s2`) and single ones (`s2.public`), empty for all. `identities`: the clients it is
     for, empty for all. `create_streams`: whether clients may create streams. `allow`: their permissions. `mirror`: the
     name of the back that gets a copy, if any."""
@@ -51,8 +51,7 @@ class Route:
         return not self.identities or client.gateway or client.identity in self.identities
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """The routing of a stream. `asked`: its name for the client; `there`: its name on the target. If the route's target
     cannot keep it, `holder` is the embedded store's, and only the permissions are the route's."""
 

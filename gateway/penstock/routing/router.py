@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
@@ -96,8 +95,7 @@ async def _differs(back: Back, operation: EnsureBasin) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(msgspec.Struct, frozen=True):
     """The location of a basin. `there`: its name on the target. `route`: None if the embedded store keeps it, because
     no back of a route has basins. `whole`: all its streams are on that route."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import trio
 
 from penstock.core.back import Back
@@ -21,8 +21,7 @@ HELD_SECONDS: Final = 30.0
 """Longest time an operation waits while a target is held, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """A complete back, with operations on both records and bytes. `name` and `kind`: as configured. `delivery`: the
     guarantee after lost acknowledgements, as configured. `names`: the naming of a segment store's segments, None for
     other kinds. `breaker`: the circuit breaker of the server's connections, if there is one server."""

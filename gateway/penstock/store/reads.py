@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import trio
 
 from penstock.core.back import Following, ReadSession
@@ -200,8 +200,7 @@ class ReadFetch:
         self.done = trio.Event()
 
 
-@dataclass(slots=True)
-class _Bounds:
+class _Bounds(msgspec.Struct):
     """The remaining bounds of a read: records, metered bytes, and the sequence number before which it ends."""
 
     count: int

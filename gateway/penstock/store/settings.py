@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from penstock.core.clock import Clock, wall_clock
 from penstock_codecs.byte_layout import Layout
@@ -15,8 +16,7 @@ __all__ = ["Clock", "StoreSettings", "wall_clock"]
 READER_THREADS: Final = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreSettings:
+class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a store; sizes in bytes, times in seconds."""
 
     directory: Path

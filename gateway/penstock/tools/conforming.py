@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+import msgspec
 import trio
 
 from penstock.core.errors import CannotStart
@@ -36,8 +36,7 @@ class CaseOutcome(Enum):
     NOT_APPLICABLE = "not applicable"
 
 
-@dataclass(frozen=True, slots=True)
-class CaseResult:
+class CaseResult(msgspec.Struct, frozen=True):
     """A case with its outcome. `reason`: why it is not PASS, else ""."""
 
     case: ConformanceCase[Any]

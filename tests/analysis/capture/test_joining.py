@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import zlib
 from base64 import b64encode
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.captures import conversation, read, written
 
 from penstock_analysis.capture import CaptureEvent, CaptureWriter, Chunk, Closed, Joined, Noted, Opened, Sender

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.captures.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear, parts
 from support.http.messages import LAST, chunk, head, whole
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.captures.dialogues import CLIENT, SERVER, STEP_NS, Said, conversation, cut_up, events, hear, parts
 from support.s2.whole_api import STREAM, Talk, by_side, talk
 
@@ -26,7 +26,7 @@ def heard(said: Said) -> tuple[list[Message], list[Problem], list[SeenRecord]]:
 
 def timeless(message: Message) -> dict[str, Any]:
     """A message without what depends on how its bytes were cut."""
-    told = {field.name: getattr(message, field.name) for field in fields(message) if field.name not in _TIMES}
+    told = {name: getattr(message, name) for name in message.__struct_fields__ if name not in _TIMES}
     return told | {"records": [replace(record, time_ns=0, conversation=None) for record in message.records]}
 
 

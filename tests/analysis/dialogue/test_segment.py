@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.captures.dialogues import CLIENT, SERVER, RecordedStream, Said, conversation, cut_up, events, hear, parts
 from support.s3p.front import store_with_basin
 from support.segment.dialogue import (

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from support.captures.redaction import CLIENT, conversation
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Joined, Opened

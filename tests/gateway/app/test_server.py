@@ -6,7 +6,6 @@ import errno
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +13,7 @@ import msgspec
 import pytest
 import structlog
 import trio
+from msgspec.structs import replace
 
 from penstock.app import server
 from penstock.app.config import Config, DrainTable, Listeners, RecorderTable

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from support.captures import NOW_NS, conversation, notes, read, s2_talk, s3p_talk, story, written
 from support.captures.commands import lines, run
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from support.captures import NOW_NS, s2_talk, s3p_talk, written
 from support.captures.commands import lines, run
 

@@ -1,9 +1,8 @@
 """Bytes that segment clients append: their records, deduplication, and replies (segment fact sheet, 1.4)."""
 
-from dataclasses import replace
-
 import pytest
 import trio
+from msgspec.structs import replace
 from support.store import (
     BASIN,
     NOW,

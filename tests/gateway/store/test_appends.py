@@ -1,12 +1,12 @@
 """Appends through the back: durable, in order, one failure ends a session (S2 fact sheet 2.3, 5.2)."""
 
 import sys
-from dataclasses import replace
 
 import msgspec
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 from support.store import (
     BASIN,
     NOW,

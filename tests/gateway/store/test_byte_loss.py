@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from support.store import BASIN, STREAM, Fails, Wall, appending, fence
 from support.store.byte_reads import events, forget_recent, nothing, read
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 from support.store import BASIN, STREAM, Fails, Wall, appending, bodies, fence
 from support.store.byte_reads import all_bytes, events, forget_recent, nothing, read
 

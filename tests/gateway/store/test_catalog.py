@@ -1,11 +1,10 @@
 """Basins and streams: creating, configuring, listing, deleting (S2 fact sheet, 1.3)."""
 
-from dataclasses import replace
-
 import msgspec
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.store import BASIN, NOW, STREAM, Fails, Wall, appending, bodies
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded

@@ -4,9 +4,9 @@ import base64
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from support.store import appending, batches, fence, trim_record
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded

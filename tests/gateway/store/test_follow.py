@@ -1,10 +1,9 @@
 """Reads that follow the tail: nothing twice, nothing lost, one encoding for all (S2 fact sheet 5.4, S3P 8.3)."""
 
-from dataclasses import replace
-
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 from support.store import BASIN, NOW, STREAM, Fails, Wall, acknowledged, appending, records, trim_record
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded

@@ -1,11 +1,11 @@
 """Merges: the bytes of some streams in another, all or nothing (segment fact sheet 3.1: large events, transactions)."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import trio
+from msgspec.structs import replace
 from support.store import (
     BASIN,
     STREAM,

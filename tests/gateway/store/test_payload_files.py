@@ -8,12 +8,12 @@ import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 from support.kafka.front import records as kafka_records
 from support.store import (
     BASIN,

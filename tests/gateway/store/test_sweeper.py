@@ -1,11 +1,11 @@
 """Retention by age, empty streams, purging in pieces (S2 fact sheet, 1.3 and 5.3)."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 from support.store import BASIN, NOW, STREAM, Fails, Wall, appending, bodies, eventually, trim_record
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.captures import s2_talk, s3p_talk, written
 from support.captures.commands import run
 from support.captures.tables import bag, part_of, read, rows

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 from support.captures import s3p_talk, written
 from support.captures.commands import lines
 from support.captures.tables import Stream, bag, part_of, read, rows, schema_of

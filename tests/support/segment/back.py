@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import trio
 import trio.testing
+from msgspec.structs import replace
 from support.backs import DecodedBack
 
 from penstock.core.back import Back

@@ -8,8 +8,9 @@ of the protocol that a request belongs to.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final, Protocol
+
+from msgspec.structs import replace
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Joined, Lost, Noted, Opened, Sender
 from penstock_analysis.dialogue.http.collector import MessageCollector

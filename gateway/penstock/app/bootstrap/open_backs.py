@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_type_hints
 
 import msgspec
 import structlog
 import trio
+from msgspec.structs import replace
 
 from penstock.app.config import BackTable, kind_of_back
 from penstock.backends.counted import RefCountedBack
@@ -28,15 +28,14 @@ __all__ = ["OpenBack", "OpenBacks", "open_backs", "said_by"]
 log = structlog.get_logger()
 
 
-@dataclass(slots=True, eq=False)
-class OpenBack:
+class OpenBack(msgspec.Struct, eq=False):
     """An open back. `target`: what routes lead to. `said`: a digest of what it was opened with (`said_by`)."""
 
     target: Target
     said: bytes
     _counted: RefCountedBack
-    _close: trio.Event = field(default_factory=trio.Event)
-    _at_once: trio.CancelScope = field(default_factory=trio.CancelScope)
+    _close: trio.Event = msgspec.field(default_factory=trio.Event)
+    _at_once: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
 
     def retire(self) -> None:
         """Close it as soon as no operation is in flight on it."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 
 from penstock.app.bootstrap.mirrors import Mirrors, mirrored_route, open_mirrors, open_route
@@ -33,18 +33,16 @@ __all__ = ["RouterPlan", "Routing", "open_router", "open_routing"]
 log = structlog.get_logger()
 
 
-@dataclass(slots=True, eq=False)
-class RouterPlan:
+class RouterPlan(msgspec.Struct, eq=False):
     """A complete router that is not yet in force. `backs` and `mirrors`: all that it uses, by name; each mirror with
     what it depends on."""
 
     router: Router
     backs: dict[str, OpenBack]
-    mirrors: dict[str, _Mirror] = field(default_factory=dict)
+    mirrors: dict[str, _Mirror] = msgspec.field(default_factory=dict)
 
 
-@dataclass(slots=True, frozen=True, eq=False)
-class _Mirror:
+class _Mirror(msgspec.Struct, frozen=True, eq=False):
     """A mirrored route and what it was built from. `before`: the tables of its route and of the preceding routes;
     `targets`: both its sides."""
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Final
 
@@ -47,13 +46,12 @@ _PAUSE_SECONDS: Final = 0.1
 """Pause between two batches of events to a follower."""
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(msgspec.Struct):
     """The records that a request asks for. `next`: the sequence number to go on at. `scanned`: the number of records
     that were looked at."""
 
     text: bytes
-    records: list[dict[str, Any]] = field(default_factory=list)
+    records: list[dict[str, Any]] = msgspec.field(default_factory=list)
     next: int | None = None
     scanned: int = 0
     _scanned_bytes: int = 0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from penstock.app.management.overview import ListenerView, Overview
 from penstock.app.management.positions import query_of

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -31,11 +30,10 @@ class CommandFailed(Exception):
     """A command failed, for a reason that its caller can do something about."""
 
 
-@dataclass(slots=True)
-class CommandEnd:
+class CommandEnd(msgspec.Struct):
     """The end of a command. `warnings`: lines that it wrote to standard error. `interrupted`: its time was over."""
 
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
     interrupted: bool = False
 
 

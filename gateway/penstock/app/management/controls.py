@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from penstock.app.config import Config
 
 __all__ = ["Controls"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Controls:
+class Controls(msgspec.Struct, frozen=True, kw_only=True):
     """Operations on the running process. `config`: the configuration in force. `draining`: whether it is about to stop.
     `not_ready`: why new clients should go elsewhere, apart from the state of the backs, one plain sentence per problem
     (a drain, a full disk); empty: ready. `drain`: as SIGTERM does. `reload`: as SIGHUP does; returns a line that says

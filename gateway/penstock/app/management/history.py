@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from operator import add
 from typing import Any, Final
 
+import msgspec
 import structlog
 import trio
 
@@ -52,14 +52,13 @@ Way = tuple[str, str, str]
 """A listener, a route and a back, as in the labels of metrics."""
 
 
-@dataclass(slots=True)
-class WayCounts:
+class WayCounts(msgspec.Struct):
     """Counts of one way. `buckets`: operations by their time, as in the histograms."""
 
     records_in: float = 0
     records_out: float = 0
     errors: float = 0
-    buckets: list[float] = field(default_factory=lambda: [0.0] * (len(_BOUNDS) + 1))
+    buckets: list[float] = msgspec.field(default_factory=lambda: [0.0] * (len(_BOUNDS) + 1))
 
     @property
     def busy(self) -> float:
@@ -76,8 +75,7 @@ class WayCounts:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Totals:
+class _Totals(msgspec.Struct, frozen=True):
     """Counters since the start of the gateway."""
 
     bytes_in: float
@@ -88,8 +86,7 @@ class _Totals:
     ways: dict[Way, WayCounts]
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
+class _Sample(msgspec.Struct, frozen=True):
     """One step: `time_ms`, its end since the epoch, and its values in the columns of the answer. `backs`: the same of
     each back that was used."""
 

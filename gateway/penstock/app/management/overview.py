@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
 
 from penstock.core.back import Back
 from penstock.protocols.terms import Terms
@@ -29,8 +30,7 @@ class Circuit(NamedTuple):
 CLOSED: Final = Circuit("closed")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackView:
+class BackView(msgspec.Struct, frozen=True, kw_only=True):
     """One back. `address`: HOST:PORT, "" for the embedded store. `circuit` is read for each answer. `probe`: if the
     circuit is open and its pause is over, tries one connection, whose outcome decides; None: it cannot be probed."""
 
@@ -41,8 +41,7 @@ class BackView:
     probe: Callable[[], Awaitable[None]] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouteView:
+class RouteView(msgspec.Struct, frozen=True, kw_only=True):
     """One route. `match`: the streams and clients that it is for, in plain words. `back`: the configured back's name;
     `mirrored` knows which side is in use."""
 
@@ -57,20 +56,18 @@ class RouteView:
         return self.back if self.mirrored is None else self.mirrored.primary
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListenerView:
+class ListenerView(msgspec.Struct, frozen=True, kw_only=True):
     """A listener as its clients see it. `back`: its view of the router. `terms`: its clients' terms."""
 
     name: str
     kind: str
     back: Back
-    terms: Terms = field(default_factory=Terms)
+    terms: Terms = msgspec.field(default_factory=Terms)
 
 
-@dataclass(slots=True, kw_only=True)
-class Overview:
+class Overview(msgspec.Struct, kw_only=True):
     """All parts. A request that names no listener uses the names of the first listener of its kind."""
 
     listeners: Sequence[ListenerView]
-    routes: Mapping[str, RouteView] = field(default_factory=dict)
+    routes: Mapping[str, RouteView] = msgspec.field(default_factory=dict)
     backs: Sequence[BackView] = ()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import parse_qsl
+
+from msgspec.structs import replace
 
 from penstock.app.management.overview import ListenerView, Overview
 from penstock.core.back import Back

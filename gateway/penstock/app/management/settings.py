@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 __all__ = ["ManagementSettings"]
 
 
-@dataclass(slots=True, kw_only=True)
-class ManagementSettings:
+class ManagementSettings(msgspec.Struct, kw_only=True):
     """`bearer_tokens`, `read_tokens`: if any, every request except probes and the page's files must carry one; those of
     `read_tokens` permit only looking. `mcp`: whether agents are served (`penstock.app.management.mcp`). `loopback`: the
     listener is bound to a loopback address; without tokens, requests must then name an address or `localhost` as their

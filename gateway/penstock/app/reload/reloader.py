@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import msgspec
 import structlog
 import trio
 
@@ -38,8 +38,7 @@ __all__ = ["Parts", "Reloader"]
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a gateway that a reload changes. `build`: builds a configuration's listeners over a router."""
 
     embedded: Back

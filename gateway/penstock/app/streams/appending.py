@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import trio
 
 from penstock.app.streams.formats import BadInput, NewRecord, RecordParser
@@ -22,8 +22,7 @@ _BATCH_BYTES: Final = S2_MAX_BATCH_BYTES // 2
 """Metered bytes of a batch; the rest of what servers allow is for envelopes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendSettings:
+class AppendSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Options of an append.
 
     `headers`: added to each record. `timestamps`: whether the server is given those of the input. `match_seq_num`: the
@@ -37,14 +36,13 @@ class AppendSettings:
     fencing_token: str | None = None
 
 
-@dataclass(slots=True)
-class AppendSummary:
+class AppendSummary(msgspec.Struct):
     """The acknowledged records: `count` of them, from `start` up to `end`."""
 
     count: int = 0
     start: StreamPosition | None = None
     end: StreamPosition | None = None
-    on_progress: Callable[[Appended], object] = field(default=lambda _appended: None)
+    on_progress: Callable[[Appended], object] = lambda _appended: None
 
     def add(self, appended: Appended) -> None:
         """Count a batch's acknowledgement."""

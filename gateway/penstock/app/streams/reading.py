@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from penstock.app.streams.positions import is_before
 from penstock.core.back import Back, Following, ReadSession
@@ -19,8 +20,7 @@ _FOLLOW_SECONDS: Final = 60.0
 """Seconds that one read waits at the tail, which is S2's limit; then the next one begins."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadSettings:
+class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a stream to read: from `start` up to `end`, at most `count` records; None: no such bound. `follow`:
     wait for more at the tail."""
 

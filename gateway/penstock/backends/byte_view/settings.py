@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.limits import MIB
@@ -10,8 +10,7 @@ from penstock_codecs.limits import MIB
 __all__ = ["BytesSettings"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BytesSettings:
+class BytesSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one back."""
 
     envelopes: Layout = Layout.PLAIN

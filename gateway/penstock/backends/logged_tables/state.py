@@ -16,9 +16,10 @@ import secrets
 import struct
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
 
 from penstock.core.table_rules import (
     check_count,
@@ -103,11 +104,10 @@ class TableDecision(NamedTuple):
     versions: int | None = None
 
 
-@dataclass(slots=True)
-class _Content:
+class _Content(msgspec.Struct):
     """The items of a table, by key. `newest`: the position of the newest of them."""
 
-    items: dict[bytes, TableItem] = field(default_factory=dict)
+    items: dict[bytes, TableItem] = msgspec.field(default_factory=dict)
     newest: int = -1
     _sorted: list[bytes] | None = None
 

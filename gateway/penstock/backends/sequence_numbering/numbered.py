@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from penstock.backends.positions.columns import Sought
 from penstock.core.marks import Mark
@@ -37,8 +38,7 @@ def behind(timestamp: int, place: int) -> tuple[int, int]:
     return (timestamp + 1, 0) if timestamp < U64_MAX else (timestamp, place)
 
 
-@dataclass(slots=True)
-class NumberedRecords:
+class NumberedRecords(msgspec.Struct):
     """Consecutive records, perhaps none, from sequence number `first` on.
 
     `timestamps` and `places` are complete even if the server has none; see `penstock.core.native.Scanned` for the rest.

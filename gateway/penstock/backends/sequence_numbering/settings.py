@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from penstock_codecs.limits import MIB
 
 __all__ = ["IndexedSettings"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexedSettings:
+class IndexedSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one `IndexedBack`; sizes in bytes, times in seconds."""
 
     create_streams: bool = False

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import click
+from msgspec.structs import replace
 
 from penstock.cli.captures.opened import capture_argument, opened_captures, side_option, writer
 from penstock.cli.captures.rows import ARROWS, RowFormat

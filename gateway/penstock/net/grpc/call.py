@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+import msgspec
 import structlog
 from google.protobuf.message import DecodeError, Message
 
@@ -38,8 +39,7 @@ class GrpcContext:
         return next((value for key, value in self.metadata if key == name), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Method(Generic[Q]):
+class Method(msgspec.Struct, Generic[Q], frozen=True):
     """One method: the class of its request, and its handler.
 
     The handler returns the response message. It may raise GrpcError, or OperationFailed, which is translated to a

@@ -14,9 +14,9 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import structlog
 import trio
 
@@ -39,8 +39,7 @@ _REMIND_SECONDS: Final = 86_400.0
 loaded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Expiry:
+class Expiry(msgspec.Struct, frozen=True):
     """The end of validity (`until`) of a certificate or revocation list in use, in Unix seconds. `owner`: its user, as
     `listeners.s2` or `backs.lite`; `subject`: of the certificate, or the list's issuer; `soon`: seconds before the end
     from which it should be replaced."""
@@ -52,8 +51,7 @@ class Expiry:
     soon: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """The result of reloading an owner's changed files. `reason`: why they cannot be used, None if they are in use."""
 
     owner: str

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -33,8 +34,7 @@ LIST_ENDS_SOON: Final = 86_400.0
 Stamp = tuple[int, int, int, int] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
+class Described(msgspec.Struct, frozen=True):
     """A certificate or a revocation list: its subject or issuer, the end of its validity (None: never), and the host
     names in it. `soon`: seconds before the end from which it should be replaced."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import ssl
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import structlog
 import trio
+from msgspec.structs import replace
 
 from penstock.core.certificate_names import names_in
 from penstock.core.identity import CLIENT, NO_IDENTITIES, Identities
@@ -46,8 +47,7 @@ _REASONS: Final = (
 Serve = Callable[[trio.abc.Stream], Awaitable[None]]
 
 
-@dataclass(slots=True)
-class HandshakeSettings:
+class HandshakeSettings(msgspec.Struct):
     """Settings of handshakes, which may change and apply from the next one on. `seconds`: time limit of a handshake.
     `identities`: maps certificates to clients' identities."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import trio
 
 from penstock.core.errors import CannotStart
@@ -19,8 +19,7 @@ HTTP_ALPN: Final = ("h2", "http/1.1")
 """Protocols that HTTP servers offer by ALPN."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(msgspec.Struct, frozen=True):
     """The file of a certificate chain, and of its key (None: the same). `names`: host names that it is for; empty:
     those in the certificate."""
 
@@ -34,8 +33,7 @@ class Pair:
         return f"{self.certificate} and {self.key or self.certificate}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerFiles:
+class ServerFiles(msgspec.Struct, frozen=True, kw_only=True):
     """The files and options of a listener's TLS.
 
     `pair`: the default certificate, for clients that request none of the names of `others`. `client_ca`: the

@@ -11,10 +11,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
 import structlog
+from msgspec.structs import replace
 
 from penstock.observe.metrics.families import BACK_NETWORK_BYTES, BACK_OUTFLOW_BYTES, NETWORK_BYTES, OUTFLOW_BYTES
 from penstock.observe.metrics.series import Count

@@ -6,8 +6,9 @@ is one to one on decoded names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes
+
+import msgspec
 
 from penstock.protocols.durable.config import DurableBackTable, DurableListener
 from penstock_codecs.failures import FailureCode, fail
@@ -17,8 +18,7 @@ from penstock_codecs.s2.names import validate_basin_name, validate_stream_name
 __all__ = ["DurableNames", "names_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class DurableNames:
+class DurableNames(msgspec.Struct, frozen=True):
     """The mapping of a listener. `prefix` begins and ends with a slash. `basin`: that of all streams; None: the first
     label behind the prefix is the basin."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import trio
+from msgspec.structs import replace
 
 from penstock.backends.logged_tables import LoggedTables, open_logged_tables
 from penstock.core.delivery import Delivery

@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 import struct
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import trio
+from msgspec.structs import replace
 
 from penstock.protocols.conformance import (
     Cases,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from penstock.core.segment_names import INTERNAL_BASIN
 from penstock_codecs.failures import FailureCode, fail
@@ -40,8 +41,7 @@ def table_of(label: str) -> str:
     return f"kafka/{label}"
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPartition:
+class TopicPartition(msgspec.Struct, frozen=True):
     """A partition of a topic. `whole`: it is the only one, so its stream has the topic's name."""
 
     topic: str
@@ -49,8 +49,7 @@ class TopicPartition:
     whole: bool
 
 
-@dataclass(frozen=True, slots=True)
-class KafkaNames:
+class KafkaNames(msgspec.Struct, frozen=True):
     """The mapping of a listener or a back. `basin`: that of all streams. `internal`: the beginning of names of topics
     that are streams of INTERNAL_BASIN; "": there are none."""
 

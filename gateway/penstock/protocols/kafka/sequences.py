@@ -11,8 +11,9 @@ acknowledgement without an offset.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+import msgspec
 
 from penstock.core.back import Back
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendAs, Attribute, GetAttribute, WriterPosition
@@ -49,12 +50,11 @@ class _Stored(NamedTuple):
     offset: int
 
 
-@dataclass(slots=True)
-class ProducerSequence:
+class ProducerSequence(msgspec.Struct):
     """The state of one producer of one stream. `position`: NO_ATTRIBUTE if the stream does not know it."""
 
     position: int = NO_ATTRIBUTE
-    recent: deque[_Stored] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    recent: deque[_Stored] = msgspec.field(default_factory=lambda: deque(maxlen=_RECENT))
 
     def place(self, batch: KafkaBatch) -> tuple[int | None, int]:
         """Return the position of the batch's first record, and how many of its records are stored already; or None and

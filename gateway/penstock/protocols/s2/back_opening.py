@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from penstock.backends.trim_points import TrimPoints
 from penstock.core.delivery import Delivery

@@ -13,9 +13,10 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from penstock.core.clock import Clock, wall_clock
 
@@ -44,8 +45,7 @@ class TokenRejected(Exception):
         self.expired = expired
 
 
-@dataclass(frozen=True, slots=True)
-class Delegated:
+class Delegated(msgspec.Struct, frozen=True):
     """The claims of a token: its subject, expiry (ms since the Unix epoch), and permissions by resource."""
 
     subject: str

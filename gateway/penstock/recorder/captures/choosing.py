@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any, Final
+
+import msgspec
 
 from penstock_analysis.capture import Conversation
 from penstock_analysis.dialogue import Message, Problem, SeenRecord
@@ -23,8 +24,7 @@ PROTOCOLS: Final = tuple(
 """Accepted filter values: the protocol of a listener or a back, or the layer of a message."""
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureFilter:
+class CaptureFilter(msgspec.Struct, frozen=True):
     """A filter. Empty sequences accept everything; patterns are globs (`*`, `?`, `[...]`), and one match is enough.
     `texts`: all of them, each in a field or the failure of a message, one of its records, or the rule of a problem.
     `exchanges`: of messages and problems, by number."""
@@ -39,7 +39,7 @@ class CaptureFilter:
     def plus(self, other: CaptureFilter) -> CaptureFilter:
         """Return a filter with the values of both, as if all had been given to one command."""
         return CaptureFilter(
-            *((*getattr(self, part.name), *getattr(other, part.name)) for part in fields(CaptureFilter))
+            *((*getattr(self, part), *getattr(other, part)) for part in CaptureFilter.__struct_fields__)
         )
 
     def conversation(self, conversation: Conversation) -> bool:

@@ -7,8 +7,9 @@ conversations together, with shortened records.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from penstock.recorder.captures.lines import message_line, problem_line, record_line
 from penstock.recorder.captures.recent import RecentBytes

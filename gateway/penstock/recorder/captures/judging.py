@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue import Message, Problem
@@ -15,23 +16,21 @@ __all__ = ["BrokenClause", "Judgement", "judged"]
 UNKNOWN: Final = "unknown protocol"
 
 
-@dataclass(slots=True)
-class BrokenClause:
+class BrokenClause(msgspec.Struct):
     """The violations of one clause: the first, and their number."""
 
     first: Problem
     count: int = 0
 
 
-@dataclass(slots=True)
-class Judgement:
+class Judgement(msgspec.Struct):
     """One side of a protocol. `messages`: how many there are of each kind. `violations`: by clause. `others`: the
     number of problems that are no violation: missing bytes, and limits that Penstock sets for itself."""
 
     protocol: str
     sender: Sender
-    messages: Counter[str] = field(default_factory=Counter)
-    violations: dict[str, BrokenClause] = field(default_factory=dict)
+    messages: Counter[str] = msgspec.field(default_factory=Counter)
+    violations: dict[str, BrokenClause] = msgspec.field(default_factory=dict)
     others: int = 0
 
     def take(self, item: Message | Problem) -> None:

@@ -6,8 +6,9 @@ Percentiles of durations are computed in memory that does not grow with their nu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 from penstock.recorder.captures.choosing import CaptureFilter
 from penstock.recorder.captures.lines import utc
@@ -96,8 +97,7 @@ class CountKey(NamedTuple):
     stream: str
 
 
-@dataclass(slots=True)
-class GroupCounts:
+class GroupCounts(msgspec.Struct):
     """Counts of one group. Sizes are those of messages, in bytes on the connection. Errors are problems and failed
     requests."""
 
@@ -107,7 +107,7 @@ class GroupCounts:
     delivered: int = 0
     size: int = 0
     errors: int = 0
-    answers: Percentiles = field(default_factory=Percentiles)
+    answers: Percentiles = msgspec.field(default_factory=Percentiles)
 
     def as_line(self) -> dict[str, Any]:
         """Return all counts for JSON; response times in ns."""
@@ -125,8 +125,7 @@ class GroupCounts:
         return line
 
 
-@dataclass(slots=True)
-class Period:
+class Period(msgspec.Struct):
     """A span of time. `size`: bytes of both sides."""
 
     start_ns: int

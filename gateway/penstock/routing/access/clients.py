@@ -6,8 +6,10 @@ A request is admitted before anything but its head is read.
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from penstock.core.grants import Grant
 from penstock.core.identity import CLIENT, NO_IDENTITIES, Identities
@@ -29,8 +31,7 @@ class Admitted(NamedTuple):
     trusted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ClientRules:
+class ClientRules(msgspec.Struct, frozen=True):
     """The clients of a listener. `tokens`: the listener's own. `identities`: those that tokens belong to. `access`: the
     access tokens, None if none are configured. `anonymous`: clients without a token are served, too."""
 

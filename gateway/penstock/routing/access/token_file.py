@@ -15,9 +15,10 @@ import re
 import secrets
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from penstock.core.grants import Grant
 from penstock_codecs.failures import FailureCode, fail
@@ -48,8 +49,7 @@ class TokenFileError(Exception):
     """The file cannot be used; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenPage:
+class TokenPage(msgspec.Struct, frozen=True):
     """One page of a listing, in order of ids."""
 
     items: list[AccessTokenInfo]

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import trio
 
 from penstock.net.cutting import cut_connection
@@ -45,8 +45,7 @@ _PIECES_PER_SECOND: Final = 20
 """Pieces per second in which a throttled message is sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class MessageFaults:
+class MessageFaults(msgspec.Struct, frozen=True):
     """The faults of one message. `copies`: times it is sent; 0 drops it. `cut_after`: bytes after which the connection
     is cut. `cut_place`: the place of the cut instead, counted from 0, and the number of places. `bytes_per_second`: its
     rate; None sends it at full speed. `piece_bytes`: sent at a time at that rate; 0 for what the rate gives in a

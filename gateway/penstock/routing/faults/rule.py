@@ -7,9 +7,9 @@ generator of its own: the same traffic with the same seed gets the same faults.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from enum import Enum
 
+import msgspec
 import structlog
 
 from penstock.core.matching import StreamPattern
@@ -50,8 +50,7 @@ class MessageKind(Enum):
     CONTROL = "control"
 
 
-@dataclass(frozen=True, slots=True)
-class MessageSubject:
+class MessageSubject(msgspec.Struct, frozen=True):
     """The subject of a message. `listener`: its label, `s2` or `s2.public`. `stream`: its name for the client, None for
     a message without one. `route`: "" if there is none. `identity`: "" for an anonymous client. `in_sessions`: this
     protocol's reads and appends are sessions, in which many batches answer one request. `throttled_whole`: an answer is
@@ -71,8 +70,7 @@ class MessageSubject:
         return self.listener.partition(".")[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a rule. An empty collection matches anything; `pattern` None matches any stream, and messages without
     one.
 

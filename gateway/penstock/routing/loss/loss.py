@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
+
+import msgspec
 
 from penstock_codecs.envelope import is_marked, unwrap, wrap
 from penstock_codecs.failures import FailureCode, fail
@@ -32,8 +33,7 @@ class Loss(Enum):
     """It is left out, and counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class LossPolicy:
+class LossPolicy(msgspec.Struct, frozen=True):
     """The action for each feature.
 
     A command record is an operation that has been executed already, so by default it is left out, as S2's SDKs do
@@ -74,8 +74,7 @@ class LossRefusal(NamedTuple):
     feature: Feature
 
 
-@dataclass(slots=True)
-class Carried:
+class Carried(msgspec.Struct):
     """The records of a batch that can be delivered over S3P, as columns, up to the first refused record.
 
     `last` is the identifier of the batch's last record, delivered or not.
@@ -86,7 +85,7 @@ class Carried:
     bodies: list[bytes]
     last: RecordId
     refusal: LossRefusal | None = None
-    dropped: Counter[Feature] = field(default_factory=Counter)
+    dropped: Counter[Feature] = msgspec.field(default_factory=Counter)
 
 
 def carry(batch: RecordBatch, policy: LossPolicy) -> Carried:

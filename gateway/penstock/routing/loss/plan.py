@@ -8,9 +8,10 @@ servers that cannot be reached. docs/loss.md and docs/guarantees.md explain it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
+
+import msgspec
 
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_codecs.features import Feature
@@ -40,8 +41,7 @@ class Item(NamedTuple):
     how: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackSide:
+class BackSide(msgspec.Struct, frozen=True, kw_only=True):
     """A back, as far as plans depend on it. The defaults describe a server that keeps everything.
 
     `kind`: as configured. `delivery`: the configured guarantee after lost acknowledgements. `loss`: its policy for
@@ -58,7 +58,7 @@ class BackSide:
     capabilities: frozenset[Capability] = frozenset(Capability)
     delivery: str = "exactly-once"
     loss: LossPolicy | None = None
-    kept: Mapping[Feature, str] = field(default_factory=dict)
+    kept: Mapping[Feature, str] = msgspec.field(default_factory=dict)
     largest: int = 1 * MIB - 8
     appends: bool = True
     embedded: bool = False
@@ -99,8 +99,7 @@ EMBEDDED_SIDE: Final = BackSide(kind="embedded", embedded=True, byte_offsets=Tru
 """The store in this process."""
 
 
-@dataclass(frozen=True, slots=True)
-class LossPlan:
+class LossPlan(msgspec.Struct, frozen=True):
     """The plan for one listener and one back. `appends`, `reads`: the fate of features in either direction.
     `guarantee`: the delivery guarantee for appends whose acknowledgement is lost; several lines if clients differ."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import trio
 
 from penstock_codecs.model import StreamRef
@@ -14,8 +14,7 @@ from penstock_codecs.model import StreamRef
 __all__ = ["Lag", "Queue"]
 
 
-@dataclass(slots=True)
-class _Behind:
+class _Behind(msgspec.Struct):
     """The lag of a stream. `tail`, `compared`: the primary's sequence numbers, None if unknown. `since`: the trio time
     since which the stream is behind, None if it is not."""
 

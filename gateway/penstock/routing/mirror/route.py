@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 import structlog
 import trio
+from msgspec.structs import replace
 
 from penstock.backends.kept_table import KeptTable
 from penstock.core.back import Back

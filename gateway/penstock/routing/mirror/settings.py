@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 __all__ = ["MirrorSettings", "OnRefused"]
 
@@ -17,8 +18,7 @@ class OnRefused(Enum):
     """Continue after it; sequence numbers on the secondary are smaller by one from there on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorSettings:
+class MirrorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one route's mirror; times in seconds."""
 
     on_refused: OnRefused = OnRefused.STOP

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from penstock.core.back import Back, Following, ReadSession
 from penstock.routing.mirror.hashing import alone
@@ -32,8 +33,7 @@ NOT_THERE: Final = frozenset({FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NO
 _THERE_ALREADY: Final = FailureCode.RESOURCE_ALREADY_EXISTS
 
 
-@dataclass(frozen=True, slots=True)
-class Sides:
+class Sides(msgspec.Struct, frozen=True):
     """One stream on two backs."""
 
     stream: StreamRef

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final, NamedTuple
 
+import msgspec
 import trio
 from msgspec.structs import replace
 
@@ -43,8 +43,7 @@ again."""
 _REFUSALS: Final = frozenset({FailureCode.NOT_REPRESENTABLE, FailureCode.INVALID, FailureCode.LIMIT_EXCEEDED})
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(msgspec.Struct, frozen=True):
     """Records that are on the secondary now, the first one at `secondary_seq`."""
 
     secondary_seq: int

@@ -9,9 +9,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
+
+import msgspec
 
 from penstock.tools.comparing.record_table import RecordRow
 
@@ -23,20 +24,18 @@ _SURE: Final = 3
 """Records in a row that must agree for the two to count as aligned again: one record may equal another by chance."""
 
 
-@dataclass(slots=True)
-class Same:
+class Same(msgspec.Struct):
     """A record that both sides have at this place."""
 
     a: RecordRow
     b: RecordRow
 
 
-@dataclass(slots=True)
-class Gap:
+class Gap(msgspec.Struct):
     """The records between two agreements that only A has, and those that only B has."""
 
-    a: list[RecordRow] = field(default_factory=list)
-    b: list[RecordRow] = field(default_factory=list)
+    a: list[RecordRow] = msgspec.field(default_factory=list)
+    b: list[RecordRow] = msgspec.field(default_factory=list)
 
 
 def align_contents(a: Iterable[RecordRow], b: Iterable[RecordRow], window: int = WINDOW) -> Iterator[Same | Gap]:

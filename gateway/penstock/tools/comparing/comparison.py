@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import Final, Literal
+
+import msgspec
 
 from penstock.tools.comparing.alignment import Gap, Same, align_contents, align_positions
 from penstock.tools.comparing.differences import DiffKind, RecordDifference, differences
@@ -27,16 +28,15 @@ class NotComparable(Exception):
     """Raised when the two sources have no kind of position in common; the text names those that they have."""
 
 
-@dataclass(slots=True)
-class StreamComparison:
+class StreamComparison(msgspec.Struct):
     """The comparison of one stream. `a` or `b` is None if only one source has it. `same`: number of records that agree.
     `counts`: of all differences; `shown`: the first ones, in the order of the stream."""
 
     a: ComparedStream | None
     b: ComparedStream | None
     same: int = 0
-    counts: Counter[DiffKind] = field(default_factory=Counter)
-    shown: list[RecordDifference] = field(default_factory=list)
+    counts: Counter[DiffKind] = msgspec.field(default_factory=Counter)
+    shown: list[RecordDifference] = msgspec.field(default_factory=list)
 
     @property
     def equal(self) -> bool:
@@ -44,11 +44,10 @@ class StreamComparison:
         return self.a is not None and self.b is not None and not self.counts
 
 
-@dataclass(slots=True)
-class Comparison:
+class Comparison(msgspec.Struct):
     """The comparison of all streams, sorted by name."""
 
-    streams: list[StreamComparison] = field(default_factory=list)
+    streams: list[StreamComparison] = msgspec.field(default_factory=list)
 
     @property
     def equal(self) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from ast import literal_eval
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+import msgspec
 
 from penstock.tools.comparing.alignment import Gap, Same
 from penstock.tools.comparing.record_table import ComparedStream, RecordRow, RecordTable
@@ -34,8 +35,7 @@ class DiffKind(Enum):
     """Only B has the record."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordDifference:
+class RecordDifference(msgspec.Struct, frozen=True):
     """One difference; `a` or `b` is None if that side has no such record. `fields`: those that differ in an altered
     record."""
 

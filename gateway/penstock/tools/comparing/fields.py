@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from penstock_analysis.dialogue import SeenRecord
 from penstock_codecs.envelope import is_marked, unwrap
@@ -31,8 +33,7 @@ class Digests(NamedTuple):
     rest: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(msgspec.Struct, frozen=True):
     """The fields to compare: body, and headers in their order without the ignored ones. Timestamp and sequence number
     are optional (`also`), since another server assigns others."""
 

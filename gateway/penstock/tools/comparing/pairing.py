@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from operator import attrgetter
 from typing import Final
+
+import msgspec
 
 from penstock.tools.comparing.record_table import ComparedStream
 from penstock_analysis.dialogue.records import plain_stream
@@ -16,13 +17,12 @@ from penstock_analysis.plugin import plugins
 __all__ = ["Pairs", "called", "join_names", "pair_streams", "wanted"]
 
 
-@dataclass(slots=True)
-class Pairs:
+class Pairs(msgspec.Struct):
     """Streams that belong together, and those without a partner."""
 
-    both: list[tuple[ComparedStream, ComparedStream]] = field(default_factory=list)
-    only_a: list[ComparedStream] = field(default_factory=list)
-    only_b: list[ComparedStream] = field(default_factory=list)
+    both: list[tuple[ComparedStream, ComparedStream]] = msgspec.field(default_factory=list)
+    only_a: list[ComparedStream] = msgspec.field(default_factory=list)
+    only_b: list[ComparedStream] = msgspec.field(default_factory=list)
 
 
 @cache

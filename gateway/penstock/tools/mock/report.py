@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 __all__ = ["MockReport"]
 
@@ -12,8 +13,7 @@ MOST_SHOWN: Final = 20
 """Differences that are kept; all are counted."""
 
 
-@dataclass(slots=True)
-class MockReport:
+class MockReport(msgspec.Struct):
     """The counts of a mock. `connections`: that clients made; `played`: recorded conversations played to their end;
     `sent`: bytes; `different`: messages of clients that differ from the recorded ones."""
 
@@ -21,7 +21,7 @@ class MockReport:
     played: int = 0
     sent: int = 0
     different: int = 0
-    differences: list[str] = field(default_factory=list)
+    differences: list[str] = msgspec.field(default_factory=list)
     left: int = 0
     """Recorded conversations that were not played."""
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import takewhile
 from types import TracebackType
 from typing import Final, NamedTuple, Self
+
+import msgspec
 
 from penstock.tools.mock.client_messages import ClientMessage, alike, client_message_of
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Opened, Sender, Side
@@ -55,8 +56,7 @@ Entry = ServerBytes | ServerEnd | tuple[int, ClientMessage]
 """An action of the server, or a message of the client with its time."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptPart:
+class ScriptPart(msgspec.Struct, frozen=True):
     """One recorded conversation. `number`: as `penstock show` numbers it; `opening`: the server's bytes before the
     client's first message; `kind`, `text`: of that message."""
 
@@ -80,8 +80,7 @@ def spoken(protocol: str, first: bytes) -> str | None:
     return spoken_by(Sender.CLIENT, first)
 
 
-@dataclass(slots=True)
-class _Reading:
+class _Reading(msgspec.Struct):
     """A conversation that is being loaded."""
 
     id: int
@@ -91,7 +90,7 @@ class _Reading:
     place: int = 0
     first_message: ClientMessage | None = None
     broken: str = ""
-    closed: set[Sender] = field(default_factory=set)
+    closed: set[Sender] = msgspec.field(default_factory=set)
 
 
 class Script:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import structlog
 import trio
 
@@ -24,8 +24,7 @@ HANDSHAKE_SECONDS = 30.0
 """Time limit of a TLS handshake, in seconds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MockSettings:
+class MockSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a mock. `protocol`: of the clients, "" to detect it from their first bytes. `once`: end when every
     recorded conversation was played and its client has left. Others: see `MockConnection`."""
 

@@ -7,10 +7,11 @@ import json
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
 from typing import Final, NamedTuple, Self
+
+import msgspec
 
 from penstock.net.listeners import MANAGEMENT
 from penstock.tools.mock.client_messages import alike
@@ -56,8 +57,7 @@ class RecordedAnswer(NamedTuple):
     title: str
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct):
     """An exchange that is being loaded. `before`: the parts before the first one of the answer."""
 
     id: int
@@ -65,16 +65,15 @@ class _Open:
     before: int | None = None
 
 
-@dataclass(slots=True)
-class _Loading:
+class _Loading(msgspec.Struct):
     """A conversation that is being loaded. `waiting`: its events until its protocol is known; `closed`: the sides that
     have ended."""
 
-    waiting: list[CaptureEvent] = field(default_factory=list)
+    waiting: list[CaptureEvent] = msgspec.field(default_factory=list)
     protocol: str | None = None
     reader: ExchangeReader | None = None
-    exchanges: dict[int, _Open] = field(default_factory=dict)
-    closed: set[Sender] = field(default_factory=set)
+    exchanges: dict[int, _Open] = msgspec.field(default_factory=dict)
+    closed: set[Sender] = msgspec.field(default_factory=set)
 
 
 def same_bytes(recorded: bytes, live: bytes) -> bool:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from penstock.app.bootstrap import open_store
 from penstock.app.config import Config
@@ -70,12 +71,11 @@ def parse_fork(text: str) -> StreamFork:
     return StreamFork(ref, int(position) if position else None)
 
 
-@dataclass(slots=True)
-class ForkedRecords:
+class ForkedRecords(msgspec.Struct):
     """The recorded records of streams to fork, as far as recordings were read."""
 
     forks: tuple[StreamFork, ...]
-    _found: dict[StreamRef, dict[Any, NewRecord]] = field(default_factory=dict)
+    _found: dict[StreamRef, dict[Any, NewRecord]] = msgspec.field(default_factory=dict)
     _size: int = 0
 
     def load(self, events: Iterable[CaptureEvent]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 __all__ = ["MockRunReport"]
 
@@ -15,20 +16,19 @@ MOST_KEPT: Final = 10_000
 """Requests of each kind that are kept; all are counted."""
 
 
-@dataclass(slots=True)
-class MockRunReport:
+class MockRunReport(msgspec.Struct):
     """The requests of a run. `answered`: from the recording; `forked`: by a fork. `missed`: not recorded and answered
     with an error; `passed`: not recorded and answered by a server; `never_asked`: recorded. Each request comes with its
     test, "" for none."""
 
     answered: int = 0
     forked: int = 0
-    missed: list[tuple[str, str]] = field(default_factory=list)
+    missed: list[tuple[str, str]] = msgspec.field(default_factory=list)
     missed_count: int = 0
-    passed: list[tuple[str, str]] = field(default_factory=list)
+    passed: list[tuple[str, str]] = msgspec.field(default_factory=list)
     passed_count: int = 0
-    never_asked: list[tuple[str, str]] = field(default_factory=list)
-    recorded_into: list[str] = field(default_factory=list)
+    never_asked: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    recorded_into: list[str] = msgspec.field(default_factory=list)
     """Directories with new recordings."""
     unplayable: int = 0
     """Recorded conversations that cannot be taken apart into requests."""

@@ -7,10 +7,10 @@ import os
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import trio
 
 from penstock.core.address import Address
@@ -39,8 +39,7 @@ class CommandNotRun(CannotStart):
         self.code = 127 if isinstance(error, FileNotFoundError) else 126
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MockRunSettings:
+class MockRunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a run. `recording`: a capture, or a directory with captures and those of tests. `servers`: those that
     answer misses; none: misses are refused. `records`: what they answer is added to the recording. `forks`: streams
     that an embedded store serves. `repeats`: see `AnswerBook`. `test`: the one that asks until another is named."""

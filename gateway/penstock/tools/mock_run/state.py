@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from penstock.net.upstream import Upstream
 from penstock.tools.mock_run.answers import AnswerBook
@@ -16,8 +17,7 @@ from penstock_codecs.model import StreamRef
 __all__ = ["MockRunState"]
 
 
-@dataclass(slots=True)
-class MockRunState:
+class MockRunState(msgspec.Struct):
     """The state of a run. `test`: the one that asks now, normalized, "" for none; `origins`: the servers that answer
     misses, None to refuse them; `forked`: the streams of the fork, and `forks`: its listeners by protocol."""
 
@@ -25,9 +25,9 @@ class MockRunState:
     report: MockRunReport
     origins: Origins | None = None
     forked: frozenset[StreamRef] = frozenset()
-    forks: Mapping[str, Upstream] = field(default_factory=dict)
+    forks: Mapping[str, Upstream] = msgspec.field(default_factory=dict)
     test: str = ""
-    tests: set[str] = field(default_factory=lambda: {""})
+    tests: set[str] = msgspec.field(default_factory=lambda: {""})
     """All tests of the run so far."""
 
     def begin_test(self, name: str) -> None:

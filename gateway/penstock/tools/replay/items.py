@@ -6,8 +6,9 @@ differently, but it should answer, acknowledge and deliver as many.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue import APPENDED, Message
@@ -23,8 +24,7 @@ ITEM_BYTES: Final = 300
 """Estimated memory of an item beside its bytes."""
 
 
-@dataclass(slots=True)
-class ClientSent:
+class ClientSent(msgspec.Struct):
     """The client sent something. `records`: records acknowledged and delivered before, in the whole capture.
 
     `exchange`: the recorded one, if this begins a request; `basin`: of the request over HTTP, if it is known.
@@ -46,8 +46,7 @@ class ClientSent:
         return ITEM_BYTES + (sum(map(len, self.move.parts)) if isinstance(self.move, Body) else ITEM_BYTES)
 
 
-@dataclass(slots=True)
-class ServerGave:
+class ServerGave(msgspec.Struct):
     """The server gave the client something: answers to requests, or records delivered or acknowledged.
 
     `exchange`: over HTTP the exchange; None if the whole conversation is counted together. `outcome`: the answer in a
@@ -65,8 +64,7 @@ class ServerGave:
     size: int = ITEM_BYTES
 
 
-@dataclass(slots=True)
-class Over:
+class Over(msgspec.Struct):
     """The response in an exchange was complete, or `broken` off by the server."""
 
     exchange: int
@@ -76,8 +74,7 @@ class Over:
     size: int = ITEM_BYTES
 
 
-@dataclass(slots=True)
-class Finish:
+class Finish(msgspec.Struct):
     """The client finished sending, or was lost (`reset`)."""
 
     time_ns: int

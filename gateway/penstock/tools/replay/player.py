@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import trio
 
 from penstock.tools.replay import PATIENCE_SECONDS
@@ -26,8 +26,7 @@ CONVERSATION_BYTES: Final = 32 * KIB
 _NANOSECONDS: Final = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayState:
+class ReplayState(msgspec.Struct, frozen=True, kw_only=True):
     """The state that all players of one run share. `patience`: seconds to wait beyond the recorded server's time;
     `gives_up`: end a conversation when a wait runs out, instead of continuing."""
 

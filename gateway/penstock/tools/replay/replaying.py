@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
 
+import msgspec
 import trio
+from msgspec.structs import replace
 
 from penstock.net.tls import ClientTls
 from penstock.net.upstream import Dial
@@ -39,8 +40,7 @@ __all__ = ["Replay", "ReplaySettings"]
 Events = Callable[[], AsyncGenerator[CaptureEvent, None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaySettings:
+class ReplaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a replay.
 
     `options`: of the target; renames may have `{loop}`, the number of the run, in their templates. `speed`, `rate`: see
@@ -50,8 +50,8 @@ class ReplaySettings:
     process even for protocols that the target speaks.
     """
 
-    options: TargetOptions = field(default_factory=TargetOptions)
-    parts: PlayedParts = field(default_factory=PlayedParts)
+    options: TargetOptions = msgspec.field(default_factory=TargetOptions)
+    parts: PlayedParts = msgspec.field(default_factory=PlayedParts)
     speed: float = AS_RECORDED
     rate: float | None = None
     together: bool = True

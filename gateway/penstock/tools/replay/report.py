@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from penstock_analysis.capture import Conversation
 
@@ -16,8 +17,7 @@ MOST_SHOWN: Final = 20
 _MORE: Final = "and there is more that was not carried"
 
 
-@dataclass(slots=True)
-class AnswerDifference:
+class AnswerDifference(msgspec.Struct):
     """An answer that differs from the recorded one. `exchange`: as `penstock show` numbers it, None if it belongs to
     none; later occurrences, also in other exchanges, are only counted in `times`."""
 
@@ -32,8 +32,7 @@ class AnswerDifference:
         return f"{where}{self.recorded} was recorded, and {self.live} came{often}"
 
 
-@dataclass(slots=True)
-class Report:
+class Report(msgspec.Struct):
     """The report of one conversation. `said`: messages of the client; `answers`: first answers to requests; `appended`,
     `refused`, `delivered`: records; `ran_out`: waits that ended without what they waited for."""
 
@@ -48,9 +47,9 @@ class Report:
     delivered: int = 0
     different: int = 0
     ran_out: int = 0
-    differences: list[AnswerDifference] = field(default_factory=list)
-    waits: list[str] = field(default_factory=list)
-    not_carried: list[str] = field(default_factory=list)
+    differences: list[AnswerDifference] = msgspec.field(default_factory=list)
+    waits: list[str] = msgspec.field(default_factory=list)
+    not_carried: list[str] = msgspec.field(default_factory=list)
 
     def differs(self, exchange: int | None, recorded: str, live: str) -> None:
         """Record an answer that differs."""
@@ -103,14 +102,13 @@ _COMPARED: Final = ("answers", "appended", "refused", "delivered")
 _COUNTS: Final = ("said", "answers", "appended", "refused", "delivered", "different", "ran_out")
 
 
-@dataclass(slots=True)
-class ReplaySummary:
+class ReplaySummary(msgspec.Struct):
     """The report of a whole replay. `left_out`: conversations that were not played, by reason; `late_seconds`: the
     largest delay behind the pace; `damage`: what is wrong with the capture. Of many conversations the first are kept,
     and those that differed; the totals count all."""
 
-    conversations: list[Report] = field(default_factory=list)
-    left_out: dict[str, int] = field(default_factory=dict)
+    conversations: list[Report] = msgspec.field(default_factory=list)
+    left_out: dict[str, int] = msgspec.field(default_factory=dict)
     missed: bool = False
     """True if a conversation that was selected could not be played."""
     late_seconds: float = 0.0
@@ -122,7 +120,7 @@ class ReplaySummary:
     count: int = 0
     differs: bool = False
     """True if a conversation that was played differed."""
-    totals: Counter[str] = field(default_factory=Counter)
+    totals: Counter[str] = msgspec.field(default_factory=Counter)
 
     @property
     def same(self) -> bool | None:

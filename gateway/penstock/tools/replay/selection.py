@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Final
+
+import msgspec
 
 from penstock_analysis.capture import Conversation, Side
 from penstock_analysis.dialogue import Message
@@ -16,8 +17,7 @@ __all__ = ["PlayedParts", "moment"]
 _NANOSECONDS: Final = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class PlayedParts:
+class PlayedParts(msgspec.Struct, frozen=True):
     """The criteria, all of which must hold.
 
     `side`: FRONT or BACK; conversations that no gateway recorded count for either. `connections`: numbers; empty: all.
@@ -27,7 +27,7 @@ class PlayedParts:
 
     side: Side = Side.FRONT
     connections: frozenset[int] = frozenset()
-    streams: Sequence[str] = field(default=())
+    streams: Sequence[str] = ()
     since_ns: int | None = None
     until_ns: int | None = None
 

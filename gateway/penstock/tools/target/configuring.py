@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, get_type_hints
 
 import msgspec
@@ -25,8 +24,7 @@ _PATIENCE: Final = 1_000_000.0
 """A limit in seconds that is never reached: a recorded client may be silent for as long as it was."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetOptions:
+class TargetOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a target beside its URL.
 
     `token`: the bearer token to present (S2). `tls_ca`: PEM file of the authorities of its certificate; None: the

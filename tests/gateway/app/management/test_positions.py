@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from msgspec.structs import replace
 from support.management import Asker, asking, overview
 from support.routing import routed
 from support.store import BASIN, STREAM, appending

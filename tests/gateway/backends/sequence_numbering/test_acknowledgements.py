@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 from support.native import FakeNative, MemoryTables
 from support.store import NOW, STREAM, Fails, Wall, acknowledged, appending, records, trim_record
 from trio.testing import MockClock

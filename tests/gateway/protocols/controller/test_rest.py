@@ -7,13 +7,13 @@ import json
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import trio.testing
+from msgspec.structs import replace
 from support.controller import BASIN, NAMES, SCOPE, event, segments, settings, write
 from support.http.client import HttpClient, serving
 from support.routing import routed

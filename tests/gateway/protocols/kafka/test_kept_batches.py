@@ -250,7 +250,7 @@ async def test_an_encrypted_stream_keeps_no_batch(tmp_path: Path) -> None:
         await back.perform(CreateBasin("basin-secret", BasinConfig(stream_cipher=Cipher.AES_256_GCM)))
         secret = StreamRef("basin-secret", "stream")
         await back.perform(CreateStream(secret))
-        before = CLIENT.set(replace(CLIENT.get(), encryption_key=key))
+        before = CLIENT.set(changed(CLIENT.get(), encryption_key=key))
         await back.perform(append_of(records(b"secret", key=b"key"), secret))
         [found] = await stored_records(back, FromSeqNum(0), secret)
         CLIENT.reset(before)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.captures import NOW_NS, conversation, s2_talk, s3p_talk
 
 from penstock.recorder.captures import CaptureFilter

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
 
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 from support.bridges.mirror import Two, append, running, settled
 from support.store import BASIN, STREAM, Unwritable, appending
 

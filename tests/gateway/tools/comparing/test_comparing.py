@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.tools.comparing import BadField, Comparison, DiffKind, Fields, compare_streams
 from penstock.tools.comparing.alignment import Gap, Same, align_contents

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import pytest
 import trio.testing
+from msgspec.structs import replace
 from support.captures.dialogues import CLIENT, SERVER, Said, conversation, events
 from support.captures.mock import asked, exactly, mock, say_again
 from support.captures.replay import ACK, Recording, append, create

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import msgspec
 import pytest
 import trio.testing
+from msgspec.structs import replace
 from support.captures.dialogues import conversation, events
 from support.listening import Heard
 from support.s2.model import ModelBack

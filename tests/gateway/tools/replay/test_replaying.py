@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import trio.testing
+from msgspec.structs import replace
 from support.captures import read as read_capture
 from support.captures import written
 from support.captures.replay import ACK, FAST, Recording, S3PDouble, append, create, played, read, records, talk

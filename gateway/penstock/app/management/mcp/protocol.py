@@ -9,7 +9,6 @@ import base64
 import binascii
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
@@ -44,8 +43,7 @@ class RpcCode(IntEnum):
     UNSUPPORTED_VERSION = -32022
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McpHeaders:
+class McpHeaders(msgspec.Struct, frozen=True, kw_only=True):
     """The headers of a POST that the protocol reads; None if missing (basic/transports/streamable-http)."""
 
     version: str | None = None
@@ -54,8 +52,7 @@ class McpHeaders:
     session: str | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ToolCall:
+class ToolCall(msgspec.Struct, frozen=True, eq=False):
     """A call to carry out, then to give to `McpServer.completed`. `session`: "" for the revision without sessions."""
 
     id: int | str
@@ -64,8 +61,7 @@ class ToolCall:
     session: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """An HTTP status and the JSON of the answer, None for none. `session`: the ID to send in a header. `cancels`: a
     running call whose result is no longer wanted."""
 
@@ -102,9 +98,8 @@ class _Refused(Exception):
         self.error = {"code": int(code), "message": message} | ({} if data is None else {"data": data})
 
 
-@dataclass(slots=True)
-class _Session:
-    running: dict[int | str, ToolCall] = field(default_factory=dict)
+class _Session(msgspec.Struct):
+    running: dict[int | str, ToolCall] = msgspec.field(default_factory=dict)
 
 
 class McpServer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
@@ -44,8 +43,7 @@ class PageResult(msgspec.Struct, kw_only=True, omit_defaults=False):
     next_cursor: Annotated[str | None, Meta(description="The cursor for the next part; null at the end.")] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tool(Generic[A]):
+class Tool(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     """A tool. `arguments`, `result`: structs, of which its schemas are made. `run`: carries out a call; the flag is
     whether its client may change something; raises ToolFailed, and OperationFailed. `read_only`: it changes nothing.
     `open_world`: it may connect to servers that the call names."""

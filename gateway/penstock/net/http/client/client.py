@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
+import msgspec
 import trio
 
 from penstock.net.http.client.connection import HttpStream
@@ -28,8 +28,7 @@ _ATTEMPTS: Final = 3
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True):
     """A whole response. Header names are in lower case."""
 
     status: int

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from penstock_codecs.http import HttpLimits
 from penstock_codecs.limits import KIB, MIB
@@ -22,8 +23,7 @@ class HttpVersion(Enum):
     """HTTP/2; in plaintext by prior knowledge."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpClientSettings:
+class HttpClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a client; sizes in bytes, times in seconds. Those of one server are in `UpstreamSettings`."""
 
     version: HttpVersion = HttpVersion.AUTO

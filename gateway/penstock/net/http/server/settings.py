@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from penstock_codecs.http import HttpLimits
 from penstock_codecs.limits import KIB, MIB
@@ -19,11 +20,10 @@ WAKE_SECONDS: Final = 0.00004
 turn."""
 
 
-@dataclass(slots=True)
-class HttpSettings:
+class HttpSettings(msgspec.Struct):
     """Settings of a server. Times in seconds, sizes in bytes, all of one connection."""
 
-    limits: HttpLimits = field(default_factory=HttpLimits)
+    limits: HttpLimits = msgspec.field(default_factory=HttpLimits)
     streams_before_auth: float = math.inf
     """HTTP/2: requests at once until the first one is authenticated."""
     keep_alive: float = 120.0

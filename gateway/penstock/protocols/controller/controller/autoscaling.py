@@ -17,9 +17,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import structlog
 import trio
 
@@ -43,14 +43,13 @@ _UNITS: Final = {ScaleType.KILOBYTES: 1024, ScaleType.EVENTS: 1}
 log = structlog.get_logger()
 
 
-@dataclass(slots=True)
-class _Watched:
+class _Watched(msgspec.Struct):
     """A segment since it is watched: `count` at the last sample, and its rates per second over each window."""
 
     begun: float
     at: float
     count: int
-    rates: list[float] = field(default_factory=lambda: [0.0] * 4)
+    rates: list[float] = msgspec.field(default_factory=lambda: [0.0] * 4)
 
     def note(self, count: int, now: float, windows: Sequence[float]) -> None:
         """Take the next sample."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.backends.turns import StreamTurns
 from penstock.core.clock import Clock
@@ -85,8 +85,7 @@ def watermarks_in(scope: str) -> Prefix[Watermarks]:
     return Prefix(f"watermark/{scope}/", Watermarks)
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogStream:
+class CatalogStream(msgspec.Struct, frozen=True):
     """A stream as it was when it was looked up.
 
     `version`: of the entry under its name in the controller's table, NOT_EXISTS if there is none. `recorded`: whether

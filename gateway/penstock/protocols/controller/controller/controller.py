@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import replace
 from typing import Final
 
 import structlog
 import trio
+from msgspec.structs import replace
 
 from penstock.backends.logged_tables import Lease
 from penstock.backends.turns import StreamTurns

@@ -12,10 +12,10 @@ Of a deleted stream its next number is kept; of the streams of a deleted scope, 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.core.segment_names import SegmentName
 from penstock.protocols.controller.controller.names import is_internal

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
+
+import msgspec
 
 from penstock.core.segment_names import SegmentNames
 from penstock.protocols.segment.delegation import Delegation
@@ -34,8 +35,7 @@ class Advertised(NamedTuple):
     port: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingSettings:
+class ScalingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of scaling by rate, in seconds; see `penstock.protocols.controller.controller.autoscaling`."""
 
     sample_seconds: float = 5.0
@@ -46,11 +46,10 @@ class ScalingSettings:
     idle_seconds: float = 1200.0
 
 
-@dataclass(slots=True, kw_only=True)
-class ControllerSettings:
+class ControllerSettings(msgspec.Struct, kw_only=True):
     """Settings of one controller."""
 
-    names: SegmentNames = field(default_factory=SegmentNames)
+    names: SegmentNames = msgspec.field(default_factory=SegmentNames)
     """The mapping of segments' names to streams, which is the segment listener's."""
     segments: SegmentsMode = SegmentsMode.SEPARATE
     advertise: Callable[[], Advertised]

@@ -10,11 +10,11 @@ from __future__ import annotations
 import heapq
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from penstock.core.clock import Clock
 from penstock.core.permissions import ANY_PERMISSION, APPEND

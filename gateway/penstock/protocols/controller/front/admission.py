@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import structlog
+from msgspec.structs import replace
 
 from penstock.core.identity import CLIENT
 from penstock.net.http.exchange import Request

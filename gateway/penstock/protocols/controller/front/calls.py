@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from google.protobuf.message import Message
 
 from penstock.core.identity import CLIENT
@@ -18,8 +18,7 @@ from penstock_proto import pravega_controller_pb2 as pb
 __all__ = ["CallContext", "CallHandler", "Calls"]
 
 
-@dataclass(frozen=True, slots=True)
-class CallContext:
+class CallContext(msgspec.Struct, frozen=True):
     """The context of a call: everything but its message."""
 
     controller: Controller

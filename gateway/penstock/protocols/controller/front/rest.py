@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final, TypeVar
 from urllib.parse import parse_qs, unquote
@@ -66,8 +65,7 @@ Answer = tuple[int, bytes]
 """Status and JSON of an answer."""
 
 
-@dataclass(slots=True)
-class RestCall:
+class RestCall(msgspec.Struct):
     """One request: the names in its path, its body, and what it is about."""
 
     controller: Controller

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from penstock.core.config_fields import DEFAULT_BASIN
 from penstock.core.delivery import Delivery
@@ -14,11 +14,10 @@ from penstock_codecs.limits import MIB
 __all__ = ["DurableBackSettings"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DurableBackSettings:
+class DurableBackSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one server; sizes in bytes, times in seconds."""
 
-    names: DurableNames = field(default_factory=lambda: DurableNames("/v1/stream/", DEFAULT_BASIN))
+    names: DurableNames = msgspec.field(default_factory=lambda: DurableNames("/v1/stream/", DEFAULT_BASIN))
     """Mapping of streams to the server's URLs."""
     http: HttpVersion = HttpVersion.AUTO
     create_type: str = RECORDS_TYPE

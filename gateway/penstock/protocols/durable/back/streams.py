@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
+import msgspec
 import trio
 
 from penstock.net.upstream import broke
@@ -24,8 +24,7 @@ _GONE: Final = frozenset({FailureCode.STREAM_NOT_FOUND, FailureCode.OFFSET_TRUNC
 """Failures with which HEAD is answered for a stream that does not exist, or was deleted and has forks (410)."""
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
-class ServerStream:
+class ServerStream(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """One stream. `content_type`: its essence. `offsets`: the server's, for positions in `content`. `writer`: makes
     all appends of this gateway."""
 

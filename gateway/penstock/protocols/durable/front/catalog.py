@@ -32,7 +32,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from typing import Final, Literal
 from weakref import WeakValueDictionary
 
@@ -116,8 +115,7 @@ def asked_name(ref: StreamRef) -> str:
     return str(CLIENT.get().place(ref))
 
 
-@dataclass(frozen=True, slots=True)
-class KnownStream:
+class KnownStream(msgspec.Struct, frozen=True):
     """A stream that exists: the name of its entry, its properties, the version of their key, and its state."""
 
     ref: StreamRef

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from penstock.protocols.durable.names import DurableNames
 from penstock.routing.access.clients import ClientRules
@@ -13,23 +13,22 @@ from penstock_codecs.limits import MIB
 __all__ = ["DurableSettings"]
 
 
-@dataclass(slots=True, kw_only=True)
-class DurableSettings:
+class DurableSettings(msgspec.Struct, kw_only=True):
     """Settings of one front; times in seconds, sizes in bytes."""
 
-    names: DurableNames = field(default_factory=lambda: DurableNames("/v1/stream/", "penstock"))
+    names: DurableNames = msgspec.field(default_factory=lambda: DurableNames("/v1/stream/", "penstock"))
     content_type: str = DEFAULT_TYPE
     """Content type of streams that other clients created."""
     cors_origins: frozenset[str] = frozenset()
     """Origins whose pages may use the front; `*` for any."""
     hosts: frozenset[str] | None = None
     """Host names that requests may use, see `penstock.net.http.browsers`; None: any."""
-    clients: ClientRules = field(default_factory=ClientRules)
+    clients: ClientRules = msgspec.field(default_factory=ClientRules)
     home: str = "embedded"
     """The back whose streams have their properties under their mere names; for others the name of the back is added."""
     shared: bool = True
     """True if caches may give an answer to other clients as well, since none has to authenticate."""
-    loss: LossPolicy = field(default_factory=lambda: LossPolicy(empty_body=Loss.DROP))
+    loss: LossPolicy = msgspec.field(default_factory=lambda: LossPolicy(empty_body=Loss.DROP))
     max_append_bytes: int = 1 * MIB - 8
     max_read_bytes: int = 1 * MIB
     long_poll_seconds: float = 20.0

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Final, TypeVar
 
 import trio
+from msgspec.structs import replace
 
 from penstock.core.address import Address
 from penstock.core.segment_names import INTERNAL_BASIN

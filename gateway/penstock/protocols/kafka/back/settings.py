@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from penstock.core.delivery import Delivery
 from penstock.protocols.kafka.names import KafkaNames
 from penstock_codecs.limits import MIB
@@ -20,8 +22,7 @@ class KafkaLogin:
     secret: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaBackSettings:
+class KafkaBackSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one cluster; sizes in bytes, times in seconds."""
 
     names: KafkaNames

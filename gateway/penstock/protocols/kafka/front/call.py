@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from penstock.core.address import Address
 from penstock.observe.metrics.clients import count_error
@@ -26,8 +27,7 @@ class Broker(NamedTuple):
     address: Address
 
 
-@dataclass(slots=True)
-class KafkaCall:
+class KafkaCall(msgspec.Struct):
     """A request, the connection that it came on, and the gateways. `leader`: the one that serves all clients, None if
     none does now. `list_brokers` returns all of them: a client that knew the leader alone would not find its successor.
     `refusals`: how many of its parts failed."""

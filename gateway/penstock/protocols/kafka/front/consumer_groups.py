@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import trio
+from msgspec.structs import replace
 
 from penstock.core.back import Back
 from penstock.core.identity import CLIENT, Client
@@ -53,8 +54,7 @@ _MATCHES: Final = 500
 """Topics that are matched at a time, between which other tasks run."""
 
 
-@dataclass(slots=True)
-class _Looked:
+class _Looked(msgspec.Struct):
     """A topic as a client has found it, None if it does not exist, and when. Not `seen`: the client may not see it, or
     its server did not answer."""
 
@@ -63,8 +63,7 @@ class _Looked:
     seen: bool
 
 
-@dataclass(slots=True)
-class _Matched:
+class _Matched(msgspec.Struct):
     """The topics that matched a regular expression, and when."""
 
     topics: frozenset[str]

@@ -11,9 +11,9 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import msgspec
 import trio
 
 from penstock.protocols.kafka.sequences import KafkaRefusal
@@ -64,16 +64,14 @@ class _Told(NamedTuple):
     log_start_offset: int
 
 
-@dataclass(slots=True)
-class _Member:
+class _Member(msgspec.Struct):
     """A partition of a session. `told` None: its client was told nothing yet."""
 
     wanted: FetchPartition
     told: _Told | None = None
 
 
-@dataclass(slots=True, eq=False)
-class FetchSession:
+class FetchSession(msgspec.Struct, eq=False):
     """A session. `epoch`: of the next request. `partitions`: those that had no records for longest come first, so that
     each has its turn when a response is full."""
 
@@ -81,7 +79,7 @@ class FetchSession:
     by_id: bool
     epoch: int = 1
     used_at: float = 0.0
-    partitions: OrderedDict[PartitionKey, _Member] = field(default_factory=OrderedDict)
+    partitions: OrderedDict[PartitionKey, _Member] = msgspec.field(default_factory=OrderedDict)
 
     def wanted(self) -> dict[PartitionKey, FetchPartition]:
         """Return what is wanted of each partition."""

@@ -8,9 +8,9 @@ of its fetch session.
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import structlog
 import trio
 
@@ -47,8 +47,7 @@ _ZSTD: Final = 10
 """The first version of Fetch whose clients know zstd (KIP-110)."""
 
 
-@dataclass(slots=True, eq=False)
-class _Reading:
+class _Reading(msgspec.Struct, eq=False):
     """The read of one partition. `limit`: bytes that it may deliver. `next_offset`: the record that comes next. `tail`:
     of the partition, as far as the read knew it when it failed."""
 
@@ -58,7 +57,7 @@ class _Reading:
     stream: StreamRef | None = None
     session: ReadSession | None = None
     tail: int = 0
-    pieces: list[bytes] = field(default_factory=list)
+    pieces: list[bytes] = msgspec.field(default_factory=list)
     size: int = 0
     failed: bool = False
 

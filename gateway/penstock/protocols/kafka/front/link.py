@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import trio
 
 from penstock.net.draining import Draining
@@ -16,8 +15,7 @@ from penstock_codecs.kafka.sasl import ScramServer
 __all__ = ["KafkaLink", "SaslLogin"]
 
 
-@dataclass(slots=True)
-class SaslLogin:
+class SaslLogin(msgspec.Struct):
     """The state of a connection's authentication. `mechanism`: the one that the client has chosen, "" for none.
     `scram`: an exchange of SCRAM that waits for its second message."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
+
+import msgspec
 
 from penstock.core.back import Back
 from penstock.core.permissions import READ
@@ -375,13 +376,12 @@ class OffsetHandlers:
         )
 
 
-@dataclass(slots=True)
-class _Partitions:
+class _Partitions(msgspec.Struct):
     """The partitions of a topic. `created`: when the stream of each was created, in Unix ms. `denied`: errors of those
     that the client may not read. `error`: of all others."""
 
-    created: dict[int, int] = field(default_factory=dict)
-    denied: dict[int, KafkaError] = field(default_factory=dict)
+    created: dict[int, int] = msgspec.field(default_factory=dict)
+    denied: dict[int, KafkaError] = msgspec.field(default_factory=dict)
     error: KafkaError = KafkaError.UNKNOWN_TOPIC_OR_PARTITION
 
     def error_of(self, partition: int) -> KafkaError:

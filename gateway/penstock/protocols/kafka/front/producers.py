@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID, uuid5
 
+import msgspec
 import trio
 
 from penstock.core.back import Back
@@ -44,11 +44,10 @@ def new_producer_id() -> int:
     return secrets.randbits(62)
 
 
-@dataclass(slots=True)
-class _Producer:
+class _Producer(msgspec.Struct):
     """The state of one producer of one stream. `sequence` None: not looked up yet."""
 
-    turn: trio.Lock = field(default_factory=trio.Lock)
+    turn: trio.Lock = msgspec.field(default_factory=trio.Lock)
     sequence: ProducerSequence | None = None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from penstock.core.address import Address
 from penstock.protocols.kafka.groups.messages import GroupLimits
@@ -15,19 +15,17 @@ from penstock_codecs.limits import MIB
 __all__ = ["KafkaClients", "KafkaSettings"]
 
 
-@dataclass(frozen=True, slots=True)
-class KafkaClients:
+class KafkaClients(msgspec.Struct, frozen=True):
     """The clients of a listener. `passwords`: None if no identity has one."""
 
-    rules: ClientRules = field(default_factory=ClientRules)
+    rules: ClientRules = msgspec.field(default_factory=ClientRules)
     passwords: Passwords | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class KafkaSettings:
+class KafkaSettings(msgspec.Struct, kw_only=True):
     """Settings of one Kafka front; sizes in bytes."""
 
-    names: KafkaNames = field(default_factory=lambda: KafkaNames("penstock"))
+    names: KafkaNames = msgspec.field(default_factory=lambda: KafkaNames("penstock"))
     advertise: Address | None = None
     """Address at which clients connect again; None: the one that they are connected to."""
     partitions: int = 1
@@ -39,8 +37,8 @@ class KafkaSettings:
     max_fetch_wait_ms: int = 30_000
     table: str = "kafka"
     """Name of the table of groups and transactions."""
-    clients: KafkaClients = field(default_factory=KafkaClients)
-    groups: GroupLimits = field(default_factory=GroupLimits)
-    transactions: TransactionLimits = field(default_factory=TransactionLimits)
+    clients: KafkaClients = msgspec.field(default_factory=KafkaClients)
+    groups: GroupLimits = msgspec.field(default_factory=GroupLimits)
+    transactions: TransactionLimits = msgspec.field(default_factory=TransactionLimits)
     idle_timeout_seconds: float = 600.0
     send_timeout_seconds: float = 30.0

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from enum import Enum, auto
 from itertools import count
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from penstock.protocols.kafka.groups.group import ConsumerGroup, GroupMember, size_of
 from penstock.protocols.kafka.groups.messages import (

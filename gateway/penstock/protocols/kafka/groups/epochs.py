@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -33,8 +32,7 @@ JOINS, LEAVES, PAUSES = 0, -1, -2
 _NOTHING: Final[frozenset[OwnedPartition]] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochHeartbeat:
+class EpochHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """A heartbeat; None where the member says nothing, because nothing has changed. `rebalance_timeout`: seconds.
     `expression`: a regular expression that topics match, "" for none; `matched`: the topics that match that of the
     member now. `owned`: the partitions that it has now. `makes_id`: new members bring their ids (version 1)."""
@@ -107,16 +105,15 @@ class EpochGroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[EpochMember, ...]
 
 
-@dataclass(slots=True)
-class EpochGroup:
+class EpochGroup(msgspec.Struct):
     """A group with members. `topics`: those that exist, by name. `told`: the assignment that each member knows."""
 
     id: str
     epoch: int = 0
     assignor: str = DEFAULT_ASSIGNOR
-    topics: dict[str, GroupTopic] = field(default_factory=dict)
-    members: dict[str, EpochMember] = field(default_factory=dict)
-    told: dict[str, frozenset[OwnedPartition]] = field(default_factory=dict)
+    topics: dict[str, GroupTopic] = msgspec.field(default_factory=dict)
+    members: dict[str, EpochMember] = msgspec.field(default_factory=dict)
+    told: dict[str, frozenset[OwnedPartition]] = msgspec.field(default_factory=dict)
 
     @property
     def subscribed(self) -> frozenset[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from penstock.protocols.kafka.groups.messages import GroupRecord, JoinedMember, JoinRequest, MemberRecord
 from penstock.protocols.kafka.groups.states import TRANSITIONS, GroupState
@@ -16,8 +17,7 @@ _OVERHEAD: Final = 250
 """Bytes that a member is counted beside its texts."""
 
 
-@dataclass(slots=True, kw_only=True)
-class GroupMember:
+class GroupMember(msgspec.Struct, kw_only=True):
     """A member; `is_new` until its first generation begins."""
 
     id: str
@@ -68,8 +68,7 @@ def size_of(protocols: tuple[tuple[str, bytes], ...]) -> int:
     return sum(len(name) + len(metadata) for name, metadata in protocols)
 
 
-@dataclass(slots=True)
-class ConsumerGroup:
+class ConsumerGroup(msgspec.Struct):
     """A group.
 
     `members` by id, in the order in which they joined. `static`: ids by instance. `pending`: ids that were given to
@@ -85,19 +84,19 @@ class ConsumerGroup:
     protocol_type: str = ""
     protocol: str = ""
     leader: str = ""
-    members: dict[str, GroupMember] = field(default_factory=dict)
-    static: dict[str, str] = field(default_factory=dict)
-    pending: set[str] = field(default_factory=set)
-    joining: dict[str, int] = field(default_factory=dict)
-    syncing: dict[str, int] = field(default_factory=dict)
-    unsynced: set[str] = field(default_factory=set)
+    members: dict[str, GroupMember] = msgspec.field(default_factory=dict)
+    static: dict[str, str] = msgspec.field(default_factory=dict)
+    pending: set[str] = msgspec.field(default_factory=set)
+    joining: dict[str, int] = msgspec.field(default_factory=dict)
+    syncing: dict[str, int] = msgspec.field(default_factory=dict)
+    unsynced: set[str] = msgspec.field(default_factory=set)
     extend_by: float = 0.0
     grown: bool = False
     delayed: bool = False
     assigned: bool = False
     stored: bool = False
     size: int = 0
-    _known: Counter[str] = field(default_factory=Counter)
+    _known: Counter[str] = msgspec.field(default_factory=Counter)
 
     # ---- state -------------------------------------------------------------------------------------------------------
 

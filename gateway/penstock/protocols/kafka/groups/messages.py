@@ -8,7 +8,6 @@ rebalance.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -30,8 +29,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupLimits:
+class GroupLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of all groups of a coordinator.
 
     `min_session`, `max_session`: session time-outs that members may ask for. `initial_delay`: how long an empty group
@@ -55,8 +53,7 @@ class GroupLimits:
     consumer_heartbeat: float = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinRequest:
+class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A member joins a group, or rejoins it.
 
     `protocols`: names of assignment strategies with the member's subscription in terms of each, the preferred one
@@ -77,8 +74,7 @@ class JoinRequest:
     skips_assignment: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedMember:
+class JoinedMember(msgspec.Struct, frozen=True):
     """A member as its leader sees it: with its subscription in terms of the chosen protocol."""
 
     member: str
@@ -86,8 +82,7 @@ class JoinedMember:
     subscription: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinAnswer:
+class JoinAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The new generation. `members`: all of them for the leader, none for others."""
 
     error: KafkaError = KafkaError.NONE
@@ -100,8 +95,7 @@ class JoinAnswer:
     skip_assignment: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncRequest:
+class SyncRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A member asks for its assignment; the leader brings those of all. `protocol_type`, `protocol`: those that the
     member believes the group has, None if it does not say (before v5)."""
 
@@ -111,11 +105,10 @@ class SyncRequest:
     generation: int
     protocol_type: str | None = None
     protocol: str | None = None
-    assignments: Mapping[str, bytes] = field(default_factory=dict)
+    assignments: Mapping[str, bytes] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncAnswer:
+class SyncAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The assignment of a member."""
 
     error: KafkaError = KafkaError.NONE
@@ -124,8 +117,7 @@ class SyncAnswer:
     assignment: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Membership:
+class Membership(msgspec.Struct, frozen=True, kw_only=True):
     """A member shows that it lives; a commit of offsets shows it too."""
 
     group: str
@@ -134,8 +126,7 @@ class Membership:
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeavingMember:
+class LeavingMember(msgspec.Struct, frozen=True):
     """A member that leaves; a static one may be named by its instance alone."""
 
     member: str
@@ -167,16 +158,14 @@ class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     saved_at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RequestAnswered:
+class RequestAnswered(msgspec.Struct, frozen=True):
     """The answer to the request with this ticket: a join, a sync, or a deletion."""
 
     ticket: int
     answer: JoinAnswer | SyncAnswer | KafkaError
 
 
-@dataclass(frozen=True, slots=True)
-class SaveGroup:
+class SaveGroup(msgspec.Struct, frozen=True):
     """The group's record must be replaced, or removed with all its offsets if it is None; `GroupCoordinator.saved` is
     then told `serial`. Saves of a group take effect in their order."""
 

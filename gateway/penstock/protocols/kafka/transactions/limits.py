@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from penstock_codecs.limits import MIB
 
 __all__ = ["TransactionLimits"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionLimits:
+class TransactionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of all transactions. `max_timeout`: seconds that a producer may let one be open. `max_producers`:
     transactional ids. `max_bytes`: batches of a transaction. `retention`: seconds for which an id is kept after its
     last transaction. `patience`: seconds to wait until committed records are in their streams, before a commit that is

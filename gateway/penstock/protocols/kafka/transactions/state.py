@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
+import msgspec
 import trio
 
 from penstock.protocols.kafka.groups.offsets import GroupPartition
@@ -15,13 +15,12 @@ from penstock.protocols.kafka.transactions.records import TransactionRecord
 __all__ = ["PendingPlace", "ProducerState"]
 
 
-@dataclass(slots=True)
-class PendingPlace:
+class PendingPlace(msgspec.Struct):
     """A partition of an open transaction: batches that are stored, their records, and those of them that have been
     appended to the stream."""
 
-    turn: trio.Lock = field(default_factory=trio.Lock)
-    sequence: ProducerSequence = field(default_factory=ProducerSequence)
+    turn: trio.Lock = msgspec.field(default_factory=trio.Lock)
+    sequence: ProducerSequence = msgspec.field(default_factory=ProducerSequence)
     batches: int = 0
     records: int = 0
     delivered: int = 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
+import msgspec
 import trio
 
 from penstock.core.identity import CLIENT
@@ -42,8 +42,7 @@ HeaderList = Sequence[tuple[str, str]]
 Query = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class S2Answer:
+class S2Answer(msgspec.Struct, frozen=True):
     """A complete, successful answer. `where` names the server in messages."""
 
     response: Response

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from penstock.core.delivery import Delivery
 from penstock.net.http.client import HttpVersion
@@ -22,8 +23,7 @@ class BasinStyle(Enum):
     """As the first label of the authority, `{basin}.b.s2.dev`, beside the header."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class S2BackSettings:
+class S2BackSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a back that speaks S2; sizes in bytes, times in seconds.
 
     Deadlines of connections and of single answers are those of `penstock.net.upstream.UpstreamSettings`.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import trio
 
 from penstock.backends.trim_points import TrimPoints
@@ -18,8 +17,7 @@ from penstock.store.admission import ByteBudget
 __all__ = ["Shared"]
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(msgspec.Struct, frozen=True):
     """Shared objects of one server's back.
 
     `admission` bounds the appends of all its streams; `nursery` runs their writers.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
+
+import msgspec
 
 from penstock.protocols.s2.back.calls import S2S
 from penstock_codecs.codec import NEED_DATA
@@ -30,8 +31,7 @@ class SourceEvent(Enum):
     """The read's bounds are met."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRemainder:
+class ReadRemainder(msgspec.Struct, frozen=True):
     """Remainder of a read.
 
     `seq_num`: the next sequence number (None: no records have come, so the original start). `count`, `max_bytes`:

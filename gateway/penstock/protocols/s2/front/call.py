@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from penstock.core.encryption import EncryptionKey
 from penstock.core.identity import CLIENT

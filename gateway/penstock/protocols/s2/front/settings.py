@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from penstock.core.identity import NO_IDENTITIES, Identities
 from penstock.routing.access.authority import Authority
@@ -12,8 +12,7 @@ from penstock_codecs.s2.locations import DEFAULT_LOCATION
 __all__ = ["S2Settings"]
 
 
-@dataclass(slots=True)
-class S2Settings:
+class S2Settings(msgspec.Struct):
     """Settings of one S2 front; times in seconds."""
 
     default_basin: str | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from penstock.core.delivery import Delivery
 from penstock.protocols.s3p.names import FixedBasin, S3PNames
@@ -16,19 +16,18 @@ def _refuse_all() -> LossPolicy:
     return LossPolicy(headers=Loss.REFUSE, empty_body=Loss.REFUSE, command_records=Loss.REFUSE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class S3PBackSettings:
+class S3PBackSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one S3P server; sizes in bytes, times in seconds.
 
     Raises ValueError for a delivery that S3P cannot promise, and if `loss` drops records that an acknowledgement
     counts.
     """
 
-    names: S3PNames = field(default_factory=FixedBasin)
+    names: S3PNames = msgspec.field(default_factory=FixedBasin)
     """Mapping of streams to the server's names."""
-    limits: S3PLimits = field(default_factory=S3PLimits)
+    limits: S3PLimits = msgspec.field(default_factory=S3PLimits)
     """The server's limits. Anything larger is refused before it is sent."""
-    loss: LossPolicy = field(default_factory=_refuse_all)
+    loss: LossPolicy = msgspec.field(default_factory=_refuse_all)
     """Policy for appending what a body cannot carry; envelopes are unwrapped on reading."""
     delivery: Delivery = Delivery.REFUSE
     """Promise about appends whose acknowledgement was lost."""

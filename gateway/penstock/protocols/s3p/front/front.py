@@ -11,10 +11,10 @@ import math
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final, cast
 
+import msgspec
 import structlog
 import trio
 from msgspec.structs import replace
@@ -108,17 +108,16 @@ _NOTHING_THERE = frozenset({FailureCode.RANGE_NOT_SATISFIABLE})
 _GONE = frozenset({FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NOT_FOUND, FailureCode.STREAM_DELETION_PENDING})
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(msgspec.Struct):
     """Result of one READ so far; `seen` counts the records read, delivered or not."""
 
-    timestamps: list[int] = field(default_factory=list)
-    seqs: list[int] = field(default_factory=list)
-    bodies: list[bytes] = field(default_factory=list)
+    timestamps: list[int] = msgspec.field(default_factory=list)
+    seqs: list[int] = msgspec.field(default_factory=list)
+    bodies: list[bytes] = msgspec.field(default_factory=list)
     seen: int = 0
     last: RecordId | None = None
     refusal: LossRefusal | None = None
-    dropped: Counter[Feature] = field(default_factory=Counter)
+    dropped: Counter[Feature] = msgspec.field(default_factory=Counter)
 
     def add(self, batch: RecordBatch, policy: LossPolicy) -> None:
         """Add the deliverable records of a batch."""

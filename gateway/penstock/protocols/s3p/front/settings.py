@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from penstock.protocols.s3p.names import FixedBasin, S3PNames
 from penstock.routing.loss.loss import LossPolicy
@@ -12,14 +12,13 @@ from penstock_codecs.streams import StreamConfig
 __all__ = ["S3PSettings"]
 
 
-@dataclass(slots=True, kw_only=True)
-class S3PSettings:
+class S3PSettings(msgspec.Struct, kw_only=True):
     """Settings of one S3P front; sizes in bytes, times in seconds."""
 
-    names: S3PNames = field(default_factory=FixedBasin)
+    names: S3PNames = msgspec.field(default_factory=FixedBasin)
     """Mapping of clients' names to streams."""
-    limits: S3PLimits = field(default_factory=S3PLimits)
-    loss: LossPolicy = field(default_factory=LossPolicy)
+    limits: S3PLimits = msgspec.field(default_factory=S3PLimits)
+    loss: LossPolicy = msgspec.field(default_factory=LossPolicy)
     """Policy for records that S3P cannot carry."""
     create_config: StreamConfig = StreamConfig()
     """Configuration layer of streams that CREATE makes."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import trio
 
 from penstock.net.upstream import Breaker, Dial, Upstream, Watch, unwatched
@@ -22,8 +22,7 @@ from penstock.protocols.segment.back.writers import StoreWriters
 __all__ = ["SegmentBack", "open_segment"]
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentBack:
+class SegmentBack(msgspec.Struct, frozen=True):
     """Two views of the same stores: records (`native`), and bytes and tables (`direct`)."""
 
     native: SegmentNative

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from typing import Final
 
 import trio
+from msgspec.structs import replace
 
 from penstock.core.delivery import Delivery
 from penstock.core.marks import Mark

@@ -7,9 +7,9 @@ left, and the next reader finds it. In the draft it is given up together with it
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import trio
 
 from penstock.net.retries import worth_retrying
@@ -31,8 +31,7 @@ _SHORTEST_PARK: Final = 1.0
 before asking again."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentBytes:
+class SegmentBytes(msgspec.Struct, frozen=True):
     """Bytes from the requested offset.
 
     `at_tail`: no more now. `end`: no more ever. `length`: the segment's, if it was requested.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
 import trio
+from msgspec.structs import replace
 
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentName
 from penstock.net.retries import RetryPolicy, retrying

@@ -7,9 +7,10 @@ does not exist is answered by NoSuchSegment, for GetStreamSegmentInfo too: real 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
+
+import msgspec
 
 from penstock.core.back import Back
 from penstock.core.permissions import MANAGE
@@ -40,13 +41,12 @@ TRANSIENT_SECONDS: Final = 24 * 3600
 _TRANSIENT: Final = StreamConfig(retention=Retention(TRANSIENT_SECONDS), delete_on_empty_seconds=TRANSIENT_SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContext:
+class RequestContext(msgspec.Struct, frozen=True):
     """Objects with which requests of all connections are performed."""
 
     back: Back
     streams: FrontStreams
-    merges: Merges = field(default_factory=Merges)
+    merges: Merges = msgspec.field(default_factory=Merges)
 
     async def create(self, stream: StreamRef, config: StreamConfig) -> None:
         """Create a stream, and its basin if there is none, which clients without a controller cannot create."""

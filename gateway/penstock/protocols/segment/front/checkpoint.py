@@ -6,9 +6,10 @@ Tokens are checked only if the listener requires them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from penstock.core.identity import CLIENT
 from penstock.observe.taps.tap import note_identity

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from penstock.core.segment_names import SegmentNames
 from penstock.protocols.segment.delegation import Delegation
@@ -12,16 +12,15 @@ from penstock_codecs.limits import MIB, SegmentLimits
 __all__ = ["SegmentSettings"]
 
 
-@dataclass(slots=True, kw_only=True)
-class SegmentSettings:
+class SegmentSettings(msgspec.Struct, kw_only=True):
     """Settings of one segment front; sizes in bytes, times in seconds."""
 
-    names: SegmentNames = field(default_factory=SegmentNames)
+    names: SegmentNames = msgspec.field(default_factory=SegmentNames)
     """Mapping of segments' names to streams."""
     numbered: bool = False
     """True if a controller directs clients here and numbers the segments (see
     `penstock.protocols.segment.front.streams`)."""
-    limits: SegmentLimits = field(default_factory=SegmentLimits)
+    limits: SegmentLimits = msgspec.field(default_factory=SegmentLimits)
     """Limits of one connection."""
     refuse: frozenset[Feature] = frozenset({Feature.HEADERS})
     """Features of records that fail a read; others are dropped or enveloped, as the record's layout specifies."""

@@ -17,12 +17,12 @@ connections are refused, else events would be stored twice.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 from uuid import UUID
 
+import msgspec
 import structlog
 import trio
 
@@ -78,8 +78,7 @@ class BytesInFlight:
         self._room.unpark_all()
 
 
-@dataclass(frozen=True, slots=True)
-class WriterContext:
+class WriterContext(msgspec.Struct, frozen=True):
     """Objects shared by the writers of a connection."""
 
     back: Back

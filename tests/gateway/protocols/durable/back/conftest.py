@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from msgspec.structs import replace
 from support.durable import SETTINGS, Service, running
 from support.store import BASIN
 from support.upstreams import Far, far_server
@@ -135,7 +136,7 @@ class Renamed(Relayed):
     def request(self) -> Request:
         request = self._exchange.request
         headers = [(name, value + self._more if name == "producer-id" else value) for name, value in request.headers]
-        return replace(request, headers=tuple(headers))
+        return dataclasses.replace(request, headers=tuple(headers))
 
 
 async def _lose(stream: trio.abc.Stream) -> None:

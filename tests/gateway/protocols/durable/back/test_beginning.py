@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
 import pytest
 import trio
+from msgspec.structs import replace
 from support.durable import CLOSE, SETTINGS, ref
 from support.store import Fails, appending, eventually
 from trio.testing import MockClock

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 from support.s3p.front import BASIN
 from support.upstreams import Far, far_server
 from trio.testing import MockClock

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from support.kafka.groups import GROUP, LIMITS, RANGE, Desk
 
 from penstock.protocols.kafka.groups.messages import LeavingMember

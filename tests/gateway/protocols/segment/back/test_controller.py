@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
+from msgspec.structs import replace
 from support.controller import NAMES, settings
 from support.controller import store as controlled_store
 from support.segment.back import CONTROLLER, STORE, STREAM, append_of, opened
