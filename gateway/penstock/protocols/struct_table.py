@@ -177,9 +177,7 @@ class Conflict(OperationFailed):
 
 def encoded(changes: Mapping[Key[Any], msgspec.Struct | None]) -> dict[bytes, bytes | None]:
     """Return keys and values as a table holds them."""
-    return {
-        key.path.encode(): None if value is None else msgspec.json.encode(value) for key, value in changes.items()
-    }
+    return {key.path.encode(): None if value is None else msgspec.json.encode(value) for key, value in changes.items()}
 
 
 def batched(items: Iterable[V], measure: Callable[[V], tuple[int, int]]) -> Iterator[tuple[V, ...]]:
