@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -16,6 +15,7 @@ import msgspec
 from penstock.core.back import Back
 from penstock.core.segment_names import INTERNAL_TABLES
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.limits import MIB
 from penstock_codecs.operations import Operation
 from penstock_codecs.table_operations import (
     NOT_EXISTS,
@@ -28,12 +28,15 @@ from penstock_codecs.table_operations import (
     VersionedKey,
 )
 
-__all__ = ["Conflict", "Key", "Prefix", "StructTable", "VersionedValue"]
+__all__ = ["MOST_BYTES", "Conflict", "Key", "Prefix", "StructTable", "VersionedValue", "batched", "encoded"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R")
 V = TypeVar("V")
 
+MOST_BYTES: Final = 2 * MIB
+"""Most bytes of keys and values in one write: half of what the smallest log of tables takes (4 MiB), and twice what a
+value may have."""
 _PAGE: Final = 500
 _CONFLICTS: Final = frozenset({FailureCode.TABLE_KEY_VERSION, FailureCode.TABLE_KEY_NOT_FOUND})
 
@@ -78,7 +81,7 @@ class StructTable:
     async def get_all(self, keys: Sequence[Key[T]]) -> list[VersionedValue[T] | None]:
         """Return the entries of these keys, in order; None for those that do not exist."""
         found: list[VersionedValue[T] | None] = []
-        for some in _batched(keys, _PAGE):
+        for some in batched(keys, lambda key: (1, len(key.path))):
             items = await self._perform(ReadTable(self._name, tuple(key.path.encode() for key in some)))
             found += [
                 None if item is None else VersionedValue(_decode(item.value, key.kind), item.version)
@@ -86,11 +89,17 @@ class StructTable:
             ]
         return found
 
-    async def set_all(self, values: Mapping[Key[Any], msgspec.Struct]) -> None:
-        """Set keys, whatever their versions."""
-        items = [TableItem(key.path.encode(), msgspec.json.encode(value)) for key, value in values.items()]
-        for some in _batched(items, _PAGE):
+    async def write(self, changes: Mapping[bytes, bytes | None]) -> None:
+        """Set keys in order, whatever their versions, then remove those of which the value is None.
+
+        More than 500 keys or `MOST_BYTES` take several writes: if one fails, the ones before it stay.
+        """
+        items = [TableItem(key, value) for key, value in changes.items() if value is not None]
+        for some in batched(items, lambda item: (1, len(item.key) + len(item.value))):
             await self._perform(UpdateTable(self._name, some))
+        removed = [VersionedKey(key) for key, value in changes.items() if value is None]
+        for gone in batched(removed, lambda one: (1, len(one.key))):
+            await self._perform(RemoveTableKeys(self._name, gone))
 
     async def put(self, key: Key[T], value: T, version: int = NOT_EXISTS) -> VersionedValue[T]:
         """Set a key that has this version, or does not exist."""
@@ -118,8 +127,7 @@ class StructTable:
 
     async def discard(self, *keys: Key[Any]) -> None:
         """Remove keys, whatever their versions, if they exist."""
-        for some in _batched(keys, _PAGE):
-            await self._perform(RemoveTableKeys(self._name, tuple(VersionedKey(key.path.encode()) for key in some)))
+        await self.write(encoded(dict.fromkeys(keys)))
 
     async def discard_all(self, prefix: Prefix[Any]) -> None:
         """Remove all keys that begin with the prefix."""
@@ -167,11 +175,25 @@ class Conflict(OperationFailed):
     """Raised when another request changed the key in the meantime."""
 
 
-def _batched(items: Iterable[V], most: int) -> Iterator[tuple[V, ...]]:
-    """Yield the items in tuples of at most so many."""
-    rest = iter(items)
-    while some := tuple(islice(rest, most)):
-        yield some
+def encoded(changes: Mapping[Key[Any], msgspec.Struct | None]) -> dict[bytes, bytes | None]:
+    """Return keys and values as a table holds them."""
+    return {key.path.encode(): None if value is None else msgspec.json.encode(value) for key, value in changes.items()}
+
+
+def batched(items: Iterable[V], measure: Callable[[V], tuple[int, int]]) -> Iterator[tuple[V, ...]]:
+    """Yield the items in tuples of at most 500 keys and `MOST_BYTES`, or of a single item. `measure` returns the keys
+    and the bytes of an item."""
+    some: list[V] = []
+    keys = size = 0
+    for item in items:
+        more_keys, more = measure(item)
+        if some and (keys + more_keys > _PAGE or size + more > MOST_BYTES):
+            yield tuple(some)
+            some, keys, size = [], 0, 0
+        some.append(item)
+        keys, size = keys + more_keys, size + more
+    if some:
+        yield tuple(some)
 
 
 def _explained(error: OperationFailed, key: Key[Any]) -> OperationFailed:

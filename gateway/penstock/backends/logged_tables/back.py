@@ -121,7 +121,7 @@ class LoggedTables(Back):
         self._end = -1  # the log was never read
         self._news = trio.lowlevel.ParkingLot()
         self.batches_read = 0
-        """Number of batches that have been read so far."""
+        """Number of batches that have been read so far, and of times that reading began."""
         self._loaded = False  # the log was read to an end that it had
         self._author, self._found = b"", -1  # of the batch in flight, and its position once it was read
         self._queue: deque[_Change] = deque()
@@ -271,6 +271,7 @@ class LoggedTables(Back):
             failures, self._failing = 0, None
             if news.restarted:
                 self._state, self._end, self._loaded = TableState(self._max_bytes), 0, False
+                self.batches_read += 1
                 self._asked.set()  # look for the end now: the gateway is ready once it has read so far
             for batch in news.batches:
                 self.batches_read += 1
@@ -300,7 +301,10 @@ class LoggedTables(Back):
             look, self._look, self._asked = self._look, _Look(), trio.Event()
             try:
                 await self._reached(0)
-                await self._reached(await self._log.end())
+                state: TableState | None = None
+                while state is not self._state:  # it was read from its beginning again meanwhile
+                    state = self._state
+                    await self._reached(await self._log.end())
             except OperationFailed as error:
                 look.end(failure=error.failure)
             else:
@@ -311,9 +315,13 @@ class LoggedTables(Back):
                 self._asked.set()
 
     async def _fresh(self) -> None:
-        """Wait until everything has been read that was acknowledged to any gateway before the call."""
-        self._asked.set()
-        await self._outcome(self._look)
+        """Wait until everything has been read that was acknowledged to any gateway before the call, also if the log is
+        read from its beginning again meanwhile."""
+        loaded = False
+        while not loaded:
+            self._asked.set()
+            await self._outcome(self._look)
+            loaded = self._loaded  # it may have been lost just after its end was reached
 
     # ---- changes -----------------------------------------------------------------------------------------------------
 

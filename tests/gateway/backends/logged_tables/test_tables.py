@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -18,7 +18,14 @@ from support.store.shared_log import SharedLog, SharedLogEnd
 from support.store.table_histories import STEPS, Step, compare, count_up
 from trio.testing import MockClock
 
-from penstock.backends.logged_tables import GuardedChange, LoggedTables, LogNews, open_logged_tables
+from penstock.backends.logged_tables import (
+    GuardedChange,
+    LoggedTables,
+    LogNews,
+    TableChange,
+    TableState,
+    open_logged_tables,
+)
 from penstock.core.back import Back
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
@@ -178,6 +185,91 @@ class Unreachable(SharedLogEnd):
         with trio.move_on_after(1):
             return await super().read()
         return LogNews((), await self.end())
+
+
+class Lost(SharedLogEnd):
+    """An end of a log that is lost when it is asked for its end while `armed`: it is read again from its beginning, at
+    first only so many batches. `seconds`: time until the question is answered, with the end of those."""
+
+    def __init__(self, shared: SharedLog, first: int, seconds: float) -> None:
+        super().__init__(shared)
+        self.armed = False
+        self._first = shared.batches[:first]
+        self._lost = trio.Event()
+        self._seconds = seconds
+
+    async def read(self) -> LogNews:
+        if not self._begun:
+            return await super().read()
+        await self._lost.wait()
+        if self._read:
+            self._read = 0
+            return LogNews(self._first, len(self._first), restarted=True)
+        await trio.sleep(2)
+        self._lost = trio.Event()
+        return await super().read()
+
+    async def end(self) -> int:
+        if self.armed:
+            self.armed = False
+            self._lost.set()
+            if self._seconds:
+                await trio.sleep(self._seconds)
+                return len(self._first)
+        return self._shared.end
+
+
+@pytest.mark.parametrize(("first", "seconds"), [(0, 0), (1, 1)])
+async def test_a_log_that_is_lost_while_its_end_is_looked_for_is_read_to_its_end_again(
+    autojump_clock: MockClock, first: int, seconds: float
+) -> None:
+    """Before, an operation could be decided on tables of which nothing, or only a part, had been read."""
+    for _ in range(20):  # the order of tasks that can go on is random
+        shared = SharedLog()
+        async with gateways(shared, 1) as (other,):
+            await other.perform(CreateTable(TABLE))
+            await put(other, b"a", b"1")
+        end = Lost(shared, first, seconds)
+        async with open_logged_tables(end, MIB) as back:
+            await items(back)
+            end.armed = True
+            assert await items(back) == {b"a": b"1"}
+            end.armed = True
+            with Fails(FailureCode.TABLE_KEY_VERSION):
+                await put(back, b"a", b"2", 7)
+
+
+class Emptied(SharedLogEnd):
+    """An end of a log that is replaced by an empty one when it is first appended to."""
+
+    def __init__(self, shared: SharedLog) -> None:
+        super().__init__(shared)
+        self._emptied, self._told = trio.Event(), False
+
+    async def read(self) -> LogNews:
+        if not self._begun or self._told:
+            return await super().read()
+        await self._emptied.wait()
+        self._told = True
+        return LogNews((), 0, restarted=True)
+
+    async def append(self, author: bytes, changes: Sequence[TableChange], state: TableState) -> int | None:
+        if self._emptied.is_set():
+            return await super().append(author, changes, state)
+        self._shared.batches, self._shared.end, self._read = [], 0, 0
+        self._emptied.set()
+        raise fail(FailureCode.UNAVAILABLE, "the log was deleted")
+
+
+async def test_a_change_is_decided_again_if_the_log_is_emptied_while_it_is_made(autojump_clock: MockClock) -> None:
+    """Before, an item was appended for a table that the new log does not have."""
+    shared = SharedLog()
+    async with gateways(shared, 1) as (other,):
+        await other.perform(CreateTable(TABLE))
+    async with open_logged_tables(Emptied(shared), MIB) as back:
+        with Fails(FailureCode.STREAM_NOT_FOUND):
+            await put(back, b"a", b"1")
+        assert shared.batches == []
 
 
 @pytest.mark.parametrize("operation", [CreateTable(TABLE), ReadTable(TABLE, (b"a",))], ids=["change", "read"])

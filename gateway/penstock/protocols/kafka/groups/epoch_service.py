@@ -22,7 +22,7 @@ from penstock.protocols.kafka.groups.epochs import (
     EpochHeartbeat,
     EpochStatus,
 )
-from penstock.protocols.kafka.groups.journal import GroupJournal, JournalBatch
+from penstock.protocols.kafka.groups.journal import GroupJournal, JournalEntry
 from penstock.protocols.kafka.groups.messages import GroupLimits, Membership
 from penstock.protocols.struct_table import Prefix, StructTable
 from penstock_codecs.failures import OperationFailed
@@ -57,7 +57,7 @@ class EpochService:
         self._journal = journal
         self._coordinator = EpochCoordinator(limits, lambda: str(uuid4()))
         self._records: dict[str, EpochGroupRecord] = {}
-        self._writes: dict[str, JournalBatch] = {}
+        self._writes: dict[str, JournalEntry] = {}
         self._until = trio.CancelScope()
 
     async def load(self) -> None:
@@ -110,8 +110,7 @@ class EpochService:
         return status
 
     def _too_large(self, group_id: str) -> bool:
-        """Return whether a group cannot be stored, or could not be once its members have what they are to have: what
-        is too large fails the whole write that it is part of, and with it the changes of other groups."""
+        """Return whether a group cannot be stored, or could not be once its members have what they are to have."""
         group = self.group(group_id)
         if group is None:
             return False

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from penstock.protocols.kafka.groups.journal import GroupJournal, JournalBatch
+from penstock.protocols.kafka.groups.journal import GroupJournal, JournalEntry
 from penstock.protocols.struct_table import Conflict, Key, Prefix, StructTable
 
 __all__ = ["CommittedOffset", "CommittedOffsets", "GroupPartition"]
@@ -47,7 +47,7 @@ class CommittedOffsets:
         """Return the key of an offset."""
         return _prefix(group).key(f"{of.topic}{_END}{of.partition}")
 
-    def remove(self, group: str, partitions: list[GroupPartition]) -> JournalBatch:
+    def remove(self, group: str, partitions: list[GroupPartition]) -> JournalEntry:
         """Remove offsets."""
         return self._journal.change({self.key(group, one): None for one in partitions})
 

@@ -1,6 +1,8 @@
 """Batches of transactions that are not committed yet, in the table of the listener, as they came.
 
-A batch is stored in pieces under the number that it has in its transaction and partition.
+A batch is stored in pieces under the number that it has in its transaction and partition. They are written in order, a
+few at a time: a batch whose last piece is missing was not acknowledged. The next attempt gets its number, and may leave
+some of its pieces behind its own last one.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ MOST_BATCH: Final = 64 * MIB
 
 _PIECE: Final = 512 * KIB
 """Most bytes of a piece: it is stored as Base64, in a value of at most about 1 MiB."""
+_FIRST: Final = ".0000"
+"""The end of the name of a first piece."""
 _AT_ONCE: Final = 8
 """Pieces that are read at once."""
 
@@ -40,7 +44,8 @@ class TransactionBatches:
         self._journal = journal
 
     async def add(self, transaction: str, topic: str, partition: int, number: int, batch: bytes) -> None:
-        """Store the batch with this number, durably. Raises OperationFailed."""
+        """Store the batch with this number, durably. Raises OperationFailed: LIMIT_EXCEEDED if the table has no room
+        for it."""
         prefix = _prefix(transaction, f"{topic}\0{partition}/")
         starts = range(0, len(batch), _PIECE)
         await self._journal.change(
@@ -55,15 +60,19 @@ class TransactionBatches:
     async def each(self, transaction: str, topic: str, partition: int) -> AsyncGenerator[bytes, None]:
         """Yield the batches of a partition, in order. Raises OperationFailed."""
         prefix = _prefix(transaction, f"{topic}\0{partition}/")
-        parts: list[bytes] = []
+        parts: list[bytes] | None = None
         after, more = "", True
         while more:
             pieces, more = await self._table.page(prefix, after, _AT_ONCE)
-            for _, piece in pieces:
+            for name, piece in pieces:
+                if name.endswith(_FIRST):
+                    parts = []
+                if parts is None:
+                    continue  # left by an attempt that failed
                 parts.append(piece.data)
                 if not piece.more:
                     yield b"".join(parts)
-                    parts = []
+                    parts = None
             after = pieces[-1][0] if pieces else after
 
     async def forget(self, transaction: str) -> None:
