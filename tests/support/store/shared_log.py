@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import trio
 
 from penstock.backends.logged_tables import ChangeLog, LoggedBatch, LogNews, TableChange, TableState
+from penstock.backends.logged_tables.state import sizes_of
 from penstock_codecs.failures import FailureCode, fail
 
 __all__ = ["SharedLog", "SharedLogEnd"]
@@ -66,6 +67,7 @@ class SharedLogEnd(ChangeLog):
         return self._shared.end
 
     async def append(self, author: bytes, changes: Sequence[TableChange], state: TableState) -> int | None:
+        assert sizes_of(changes) <= self.max_bytes, "the log does not take it"
         shared, place = self._shared, self._read
         await trio.sleep(self._seconds)
         lost = shared.lossy()

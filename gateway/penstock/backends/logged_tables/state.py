@@ -36,6 +36,7 @@ from penstock.core.table_rules import (
     unknown_table,
 )
 from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.limits import KIB
 from penstock_codecs.operations import Operation
 from penstock_codecs.table_operations import (
     CreateTable,
@@ -65,7 +66,8 @@ _ITEM_KEY: Final = 1 + _ID_BYTES
 _OVERHEAD: Final = 200
 """Bytes of memory of an item beside its key and value."""
 _CLEARED: Final = 1000
-"""Most items of deleted tables that are removed with one change."""
+_CLEARED_BYTES: Final = 64 * KIB
+"""Most items of deleted tables that are removed with one change, and the bytes of keys after which it has enough."""
 
 
 class GuardedChange(Operation[R], frozen=True):
@@ -214,7 +216,14 @@ class TableState:
         """Return records that remove items of tables which no longer exist, a bounded number. The log must have been
         read to its end."""
         keys = (_ITEM + number + key for number in self._loose for key in self._contents[number].items)
-        return [TableChange(key, None) for key in islice(keys, _CLEARED)]
+        found: list[TableChange] = []
+        size = 0
+        for key in islice(keys, _CLEARED):
+            found.append(TableChange(key, None))
+            size += len(key)
+            if size >= _CLEARED_BYTES:
+                break
+        return found
 
     # ---- changes -----------------------------------------------------------------------------------------------------
 

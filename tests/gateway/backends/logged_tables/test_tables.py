@@ -100,6 +100,21 @@ async def test_a_deleted_table_leaves_nothing_in_the_log(autojump_clock: MockClo
         assert sum(len(batch.changes) for batch in shared.batches) == 2
 
 
+async def test_what_a_deleted_table_leaves_is_removed_in_batches_that_the_log_takes(autojump_clock: MockClock) -> None:
+    shared = SharedLog()
+    async with gateways(shared, 1, max_bytes=64 * MIB) as (back,):
+        await back.perform(CreateTable(TABLE))
+        keys = [b"%04d" % number * 2_000 for number in range(1_000)]
+        for at in range(0, len(keys), 100):
+            await back.perform(UpdateTable(TABLE, tuple(TableItem(key, b"") for key in keys[at : at + 100])))
+        await back.perform(DeleteTable(TABLE))
+        await back.perform(CreateTable("#other"))
+        for _ in range(200):
+            await back.perform(UpdateTable("#other", (TableItem(b"key", b""),)))
+        shared.compact()
+        assert sum(len(batch.changes) for batch in shared.batches) == 2
+
+
 async def test_changes_of_other_keys_go_together_and_those_of_one_key_in_turn(autojump_clock: MockClock) -> None:
     shared, wins = SharedLog(), 0
 
