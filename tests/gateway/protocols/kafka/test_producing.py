@@ -15,6 +15,8 @@ from support.s3p.front import store_with_basin
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.permissions import APPEND, Permission
+from penstock.net.limits import CONNECTION_QUOTA, ConnectionQuota, Limiter
+from penstock.net.limits.settings import Limits
 from penstock.protocols.kafka.front import KafkaSettings
 from penstock_codecs.byte_operations import AppendAs, GetAttribute, Seal
 from penstock_codecs.failures import FailureCode, fail
@@ -369,6 +371,29 @@ async def test_a_request_has_a_bounded_number_of_decompressed_bytes_in_memory(
         assert codes == {KafkaError.REQUEST_TIMED_OUT if fails else KafkaError.NONE}
     assert (held.appends, decoded.count) == (30, 30)
     assert 4 * MIB < held.most < 8 * MIB, "two batches at once"
+
+
+async def test_decompressed_bytes_of_a_client_are_bounded_over_its_connections(back: EmbeddedBack) -> None:
+    await back.perform(CreateStream(T))
+    held = _Held(back, at_once=6)
+    limiter = Limiter(Limits(max_inflight_bytes_per_client=4 * MIB, inflight_wait_seconds=0.05))
+    async with serving(held) as (connect, _), trio.open_nursery() as nursery:
+        results: list[int] = []
+
+        async def produce(client: Client) -> None:
+            results.append((await client.produce(zeros(3))).error_code)
+            if len(results) == 2:
+                held.full.set()
+
+        for _ in range(5):
+            quota = limiter.enter("kafka", 10, "192.0.2.1")
+            assert isinstance(quota, ConnectionQuota)
+            CONNECTION_QUOTA.set(quota)
+            nursery.start_soon(produce, connect())
+            await trio.testing.wait_all_tasks_blocked()
+    throttled = KafkaError.THROTTLING_QUOTA_EXCEEDED
+    assert sorted(results) == [0, 0, 0, throttled, throttled], "the third one leads, the others wait for too long"
+    assert limiter.held == 0
 
 
 async def test_small_partitions_of_a_request_are_appended_at_once(back: EmbeddedBack) -> None:

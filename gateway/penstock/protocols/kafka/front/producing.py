@@ -4,8 +4,8 @@ Theory of operation. A batch of a few bytes may hold MiBs of records. So the per
 the stream are checked before anything is decompressed, and the batches of one partition are bounded together, decoded
 and checked before the first is appended. The partitions of a request are decoded one after the other, each once those
 whose appends are in progress hold less than `max_batch_bytes`: small ones are still appended at the same time. Their
-size is known only when they are decoded, so there is one more in memory than the bound allows. A client has one request
-in progress, so this is also the bound of a connection.
+size is known only when they are decoded, so there is one more in memory than the bound allows. A connection has one
+request in progress, so this is its bound, too; over connections, decoded batches are bytes in flight of the client.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import trio
 
 from penstock.core.back import Back
 from penstock.core.permissions import APPEND
+from penstock.net.limits.limiter import ConnectionQuota, HeldBytes
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
 from penstock.protocols.kafka.front.client_names import key_of
 from penstock.protocols.kafka.front.producers import Producers, new_producer_id
@@ -60,31 +61,35 @@ _STREAMS: Final = 100_000
 
 
 class _DecodedBatches:
-    """The decoded batches of one request. None are decoded while they take `capacity` bytes of memory or more."""
+    """The decoded batches of one request. None are decoded while they take `capacity` bytes of memory or more, or the
+    client or the process has too many bytes in flight (`max_inflight_bytes`)."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, quota: ConnectionQuota) -> None:
         self._capacity = capacity
-        self._held = 0
+        self._quota = quota
+        self._held = HeldBytes(quota)
         self._turn = trio.Lock()
         self._freed = trio.lowlevel.ParkingLot()
 
     @asynccontextmanager
     async def hold(self, decode: Callable[[], Sequence[KafkaBatch]]) -> AsyncIterator[Sequence[KafkaBatch]]:
-        """Decode batches once there is room, and hold them until the block ends. Raises what `decode` raises.
+        """Decode batches once there is room, and hold them until the block ends. Raises what `decode` raises, and
+        OperationFailed(RATE_LIMITED) if it takes too long until there is room for more bytes in flight.
 
         Callers take turns, one in each step of the scheduler: so other connections wait for the decoding of one
         partition, not of all.
         """
         async with self._turn:
-            while self._held >= self._capacity:
+            while self._held.size >= self._capacity:
                 await self._freed.park()
+            await self._quota.answer_room()
             batches = decode()
             size = sum(batch.decompressed + _RECORD_BYTES * len(batch) for batch in batches)
-            self._held += size
+            self._held.set(self._held.size + size)
         try:
             yield batches
         finally:
-            self._held -= size
+            self._held.set(self._held.size - size)
             self._freed.unpark_all()
 
 
@@ -143,7 +148,7 @@ class ProduceHandlers:
             )
             for topic in request.topics
         ]
-        decoded = _DecodedBatches(self._settings.max_batch_bytes)
+        decoded = _DecodedBatches(self._settings.max_batch_bytes, call.link.quota)
         appends = [
             partial(self._append, request, topic, partition, result, call, decoded)
             for topic, outcome in zip(request.topics, topics, strict=True)
