@@ -262,7 +262,7 @@ def zeros(count: int, size: int = MIB - 100) -> bytes:
 
 @dataclass
 class _Decoded:
-    """How many batches were decompressed."""
+    """The number of batches that were decompressed."""
 
     count: int = 0
 
