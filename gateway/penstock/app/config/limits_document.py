@@ -99,7 +99,8 @@ that wait for their clients. Beyond the limit, a connection that holds more than
 requests was admitted) is not read, and no answer is fetched for it. A request that waits for longer than
 `inflight_wait_seconds` is refused. A client that holds less than its share (the limit divided by the number of clients)
 does not wait because of others. Of several large messages, one always proceeds, so that they do not block each other.
-Bytes that are handed to the store count there (`append_inflight_bytes`).
+Bytes that are handed to the store count there (`append_inflight_bytes`). The decompressed records of a request of
+Kafka count as received, each with 256 bytes more.
 
 ## Abuse
 

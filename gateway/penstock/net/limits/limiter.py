@@ -384,8 +384,8 @@ class ConnectionQuota:
             raise fail(FailureCode.RATE_LIMITED, str(error), retry_after=1.0) from None
 
     async def answer_room(self) -> None:
-        """Wait until an answer, which may be large, may be fetched. Raises OperationFailed(RATE_LIMITED) if that takes
-        too long."""
+        """Wait until an answer, which may be large, may be fetched, or a request decompressed. Raises
+        OperationFailed(RATE_LIMITED) if that takes too long."""
         if self._limiter.crowded_by(self, -1) is not None:
             try:
                 await self._limiter.wait(self, -1)

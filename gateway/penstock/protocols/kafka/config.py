@@ -27,7 +27,13 @@ class KafkaListenerLimits(ListenerLimits, frozen=True, kw_only=True):
         int, key("Largest request. A larger one ends the connection.", least=64 * KIB, most=64 * MIB)
     ] = 16 * MIB
     max_batch_bytes: Annotated[
-        int, key("Most bytes of a batch of records once it is decompressed.", least=1 * MIB, most=64 * MIB)
+        int,
+        key(
+            "Most bytes of the records for one partition in a request, decompressed. While a request has so many in "
+            "memory, its other partitions wait.",
+            least=1 * MIB,
+            most=64 * MIB,
+        ),
     ] = 16 * MIB
     max_partitions: Annotated[int, key("Most partitions of a topic that clients create.", least=1, most=1000)] = 100
     max_fetch_bytes: Annotated[

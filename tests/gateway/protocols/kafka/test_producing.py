@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
+import trio.testing
 from support.backs import DecodedBack, SmallBatches
 from support.kafka.front import Client, Connect, fetched, records, serving
 from support.s3p.front import store_with_basin
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.core.permissions import APPEND, Permission
+from penstock.net.limits import CONNECTION_QUOTA, ConnectionQuota, Limiter
+from penstock.net.limits.settings import Limits
+from penstock.protocols.kafka.front import KafkaSettings
 from penstock_codecs.byte_operations import AppendAs, GetAttribute, Seal
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.kafka import KafkaError
+from penstock_codecs.kafka import KafkaError, batches
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
-from penstock_codecs.kafka.compression import KafkaCompression
+from penstock_codecs.kafka.compression import KafkaCompression, decompress
 from penstock_codecs.kafka.record_messages import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -23,8 +31,9 @@ from penstock_codecs.kafka.record_messages import (
     ProduceResponse,
     ProduceTopic,
 )
+from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream, DeleteStream, Operation
+from penstock_codecs.operations import Append, CheckTail, CreateStream, DeleteStream, Operation
 
 T = StreamRef("penstock", "t")
 
@@ -239,3 +248,195 @@ async def test_on_a_back_without_writers_producers_are_remembered(back: Embedded
         assert (await client.produce(records(b"b", producer=9, sequence=1))).base_offset == 1
         gap = await client.produce(records(b"b", producer=9, sequence=5))
         assert gap.error_code == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+
+def zeros(count: int, size: int = MIB - 100) -> bytes:
+    """Return a batch of records of zeros, of which 4 MiB take some 400 bytes."""
+    batch = records(*[bytes(size)] * count)
+    batch.compression = KafkaCompression.ZSTD
+    return encode_batch(batch)
+
+
+@dataclass
+class _Decoded:
+    """The number of batches that were decompressed."""
+
+    count: int = 0
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> _Decoded:
+    found = _Decoded()
+
+    def counted(*args: Any) -> bytes:
+        found.count += 1
+        return decompress(*args)
+
+    monkeypatch.setattr(batches, "decompress", counted)
+    return found
+
+
+class _Restricted(DecodedBack):
+    """A back whose client may append to streams named `mine`, and may not ask for the tail of any."""
+
+    def require(self, stream: StreamRef, needs: frozenset[Permission]) -> None:
+        if not stream.stream.startswith("mine"):
+            raise fail(FailureCode.PERMISSION_DENIED, "not yours")
+
+    async def perform(self, operation: Operation[Any]) -> Any:
+        self.require(operation.stream, APPEND)
+        if isinstance(operation, CheckTail):
+            raise fail(FailureCode.PERMISSION_DENIED, "it may only append")
+        return await super().perform(operation)
+
+
+@pytest.mark.parametrize("transaction", [None, "a"])
+async def test_nothing_is_decompressed_without_permission(
+    back: EmbeddedBack, decoded: _Decoded, transaction: str | None
+) -> None:
+    for name in ("t", "mine"):
+        await back.perform(CreateStream(StreamRef("penstock", name)))
+    async with serving(_Restricted(back)) as (connect, _):
+        given = producing(("t", 0, zeros(4)), ("t", 1, zeros(4)), transaction=transaction)
+        response = await connect().call(given, ProduceResponse)
+        codes = {topic.partitions[0].error_code for topic in response.topics}
+        assert codes == {KafkaError.TOPIC_AUTHORIZATION_FAILED}
+        assert decoded.count == 0
+        assert (await connect().produce(zeros(1), "mine")).error_code == 0, "permission to append is enough"
+
+
+async def test_nothing_is_decompressed_for_topics_that_do_not_exist(client: Client, decoded: _Decoded) -> None:
+    for topic, partition in (("nope", 0), ("nope", 1), ("t", 1), ("t", -1)):
+        refused = await client.produce(zeros(4), topic, partition)
+        assert refused.error_code == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+    assert decoded.count == 0
+
+
+async def test_a_batch_is_decompressed_once(client: Client, back: EmbeddedBack, decoded: _Decoded) -> None:
+    """Also one for a topic whose stream was replaced by those of several partitions."""
+    assert (await client.produce(zeros(1))).error_code == 0
+    await back.perform(DeleteStream(T))
+    await back.perform(CreateStream(StreamRef("penstock", "t/0")))
+    assert (await client.produce(zeros(1))).error_code == 0, "the stream was known until this append failed"
+    assert decoded.count == 3
+    assert (await client.produce(zeros(1))).base_offset == 1
+    assert decoded.count == 4
+
+
+class _Held(DecodedBack):
+    """A back that counts the bytes of records in appends, which wait until `at_once` of them have come."""
+
+    def __init__(self, inner: EmbeddedBack, *, at_once: int, fails: bool = False) -> None:
+        super().__init__(inner)
+        self.at_once, self.fails = at_once, fails
+        self.held = self.most = self.appends = 0
+        self.full = trio.Event()
+
+    async def perform(self, operation: Operation[Any]) -> Any:
+        if not isinstance(operation, Append):
+            return await super().perform(operation)
+        size = sum(map(len, operation.bodies))
+        self.held += size
+        self.most = max(self.most, self.held)
+        self.appends += 1
+        if self.appends >= self.at_once:
+            self.full.set()
+        try:
+            await self.full.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            if self.fails:
+                raise fail(FailureCode.UNAVAILABLE, "it stopped")
+            return await super().perform(operation)
+        finally:
+            self.held -= size
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_request_has_a_bounded_number_of_decompressed_bytes_in_memory(
+    back: EmbeddedBack, decoded: _Decoded, fails: bool
+) -> None:
+    streams = [f"set/{number}" for number in range(30)]
+    for name in streams:
+        await back.perform(CreateStream(StreamRef("penstock", name)))
+    held = _Held(back, at_once=2, fails=fails)
+    batch = zeros(3)
+    async with serving(held, KafkaSettings(max_batch_bytes=4 * MIB)) as (connect, _):
+        client = connect()
+        given = producing(*(("set", number, batch) for number in range(30)))
+        response = await client.call(given, ProduceResponse)
+        codes = {topic.partitions[0].error_code for topic in response.topics}
+        assert codes == {KafkaError.REQUEST_TIMED_OUT if fails else KafkaError.NONE}
+    assert (held.appends, decoded.count) == (30, 30)
+    assert 4 * MIB < held.most < 8 * MIB, "two batches at once"
+
+
+async def test_decompressed_bytes_of_a_client_are_bounded_over_its_connections(back: EmbeddedBack) -> None:
+    await back.perform(CreateStream(T))
+    held = _Held(back, at_once=6)
+    limiter = Limiter(Limits(max_inflight_bytes_per_client=4 * MIB, inflight_wait_seconds=0.05))
+    async with serving(held) as (connect, _), trio.open_nursery() as nursery:
+        results: list[int] = []
+
+        async def produce(client: Client) -> None:
+            results.append((await client.produce(zeros(3))).error_code)
+            if len(results) == 2:
+                held.full.set()
+
+        for _ in range(5):
+            quota = limiter.enter("kafka", 10, "192.0.2.1")
+            assert isinstance(quota, ConnectionQuota)
+            CONNECTION_QUOTA.set(quota)
+            nursery.start_soon(produce, connect())
+            await trio.testing.wait_all_tasks_blocked()
+    throttled = KafkaError.THROTTLING_QUOTA_EXCEEDED
+    assert sorted(results) == [0, 0, 0, throttled, throttled], "the third one leads, the others wait for too long"
+    assert limiter.held == 0
+
+
+async def test_small_partitions_of_a_request_are_appended_at_once(back: EmbeddedBack) -> None:
+    for number in range(30):
+        await back.perform(CreateStream(StreamRef("penstock", f"set/{number}")))
+    batch = zeros(100, 500)
+    async with serving(_Held(back, at_once=30)) as (connect, _):
+        with trio.fail_after(5):
+            given = producing(*(("set", number, batch) for number in range(30)))
+            response = await connect().call(given, ProduceResponse)
+    assert {topic.partitions[0].error_code for topic in response.topics} == {0}
+
+
+async def test_batches_of_a_partition_are_bounded_together(back: EmbeddedBack, decoded: _Decoded) -> None:
+    await back.perform(CreateStream(T))
+    async with serving(back, KafkaSettings(max_batch_bytes=4 * MIB)) as (connect, _):
+        client = connect()
+        refused = await client.produce(zeros(3) * 200)
+        assert refused.error_code == KafkaError.MESSAGE_TOO_LARGE
+        assert decoded.count == 2
+        assert (await client.produce(zeros(1) * 3)).base_offset == 0, "nothing was appended"
+        assert (await client.produce(zeros(1))).base_offset == 3
+        many = encode_batch(records(*[b""] * 60_000))
+        assert (await client.produce(many * 2)).error_code == KafkaError.MESSAGE_TOO_LARGE
+
+
+async def test_damaged_batches_of_a_request_let_others_work(client: Client) -> None:
+    """Each is found by its decompression, in a step of the scheduler of its own."""
+    batch = records(*[bytes(MIB - 100)] * 4, b"odd")
+    batch.offsets = [0, 1, 2, 3, 9]
+    batch.compression = KafkaCompression.ZSTD
+    steps = 0
+
+    async def other() -> None:
+        nonlocal steps
+        while True:
+            steps += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        given = producing(*(("t", 0, encode_batch(batch)) for _ in range(100)))
+        response = await client.call(given, ProduceResponse)
+        nursery.cancel_scope.cancel()
+    assert {topic.partitions[0].error_code for topic in response.topics} == {KafkaError.INVALID_RECORD}
+    assert steps > 100

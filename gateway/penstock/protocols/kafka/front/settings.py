@@ -33,6 +33,8 @@ class KafkaSettings(msgspec.Struct, kw_only=True):
     max_partitions: int = 100
     max_request_bytes: int = 16 * MIB
     max_batch_bytes: int = 16 * MIB
+    """Most decompressed bytes of the records for one partition in a request. While a request has so many in memory, no
+    further partition of it is decompressed."""
     max_fetch_bytes: int = 8 * MIB
     max_fetch_wait_ms: int = 30_000
     table: str = "kafka"
