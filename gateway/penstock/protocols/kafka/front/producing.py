@@ -19,6 +19,7 @@ from typing import Final
 import trio
 
 from penstock.core.back import Back
+from penstock.core.identity import CLIENT
 from penstock.core.permissions import APPEND
 from penstock.net.limits.limiter import ConnectionQuota, HeldBytes
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
@@ -218,7 +219,7 @@ class ProduceHandlers:
     async def _check_exists(self, stream: StreamRef) -> None:
         """Raise STREAM_NOT_FOUND if a stream does not exist. Nothing is asked about one of which an append has
         succeeded."""
-        if stream in self._streams:
+        if CLIENT.get().place(stream) in self._streams:
             return
         try:
             await self._back.perform(CheckTail(stream, create_if_missing=False))
@@ -227,13 +228,14 @@ class ProduceHandlers:
                 raise
 
     async def _append_now(self, batches: Sequence[KafkaBatch], stream: StreamRef) -> int:
+        place = CLIENT.get().place(stream)
         try:
             offsets = [await self._producers.append(stream, batch) for batch in batches]
         except OperationFailed:
-            self._streams.pop(stream, None)
+            self._streams.pop(place, None)
             raise
-        self._streams[stream] = None
-        self._streams.move_to_end(stream)
+        self._streams[place] = None
+        self._streams.move_to_end(place)
         if len(self._streams) > _STREAMS:
             self._streams.popitem(last=False)
         return offsets[0]
