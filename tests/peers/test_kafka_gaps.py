@@ -1,5 +1,5 @@
-"""Consumers of a Kafka cluster through the gateway, on a topic whose offsets have gaps and whose leader epoch has risen:
-another client has written transactions to it, and its broker was killed in between."""
+"""Consumers of a Kafka cluster through the gateway, on a topic with gaps between its offsets and a leader epoch that
+has risen: another client has written transactions to it, and its broker was killed in between."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataRequ
 
 pytestmark = pytest.mark.peer
 
-ROUNDS = [(3, True), (2, False), (1, True), (4, False), (2, False), (5, True), (0, True), (1, False)]
-"""Transactions: their number of records, and whether they are committed. One without records has no marker."""
-RESTARTS = (1, 4)
-"""Rounds before which the broker is killed."""
+ROUNDS = [(1, False), (3, True), (2, False), (1, True), (4, False), (2, False), (5, True), (0, True), (1, False)]
+"""Transactions: their number of records, and whether they are committed. Those without records leave no marker."""
+RESTARTS = (2, 5)
+"""Rounds before which the broker is killed and started again."""
 
 
 class Written(NamedTuple):
-    """The topic as the cluster has it. `committed`: values by offset. `end`: the next offset. `epoch`: of its leader."""
+    """The topic as the cluster has it. `committed`: values by offset. `end`: the next offset. `epoch`: its leader's."""
 
     topic: str
     committed: dict[int, bytes]
@@ -36,6 +36,7 @@ class Written(NamedTuple):
     epoch: int
 
     def after(self, offset: int) -> list[tuple[int, bytes]]:
+        """Return the records from an offset on."""
         return [one for one in self.committed.items() if one[0] >= offset]
 
 
@@ -49,7 +50,10 @@ def broker() -> Iterator[KafkaBroker]:
 @pytest.fixture(scope="module")
 def gateway(broker: KafkaBroker) -> Iterator[GatewayProcess]:
     bridge = replace(REAL["kafka"], more=f"{REAL['kafka'].more}\nrecover_seconds = 100")
-    with running_gateway(bridge.configuration(broker.address)) as process:
+    text = bridge.configuration(broker.address)
+    with running_gateway(
+        text.replace("[listeners.kafka]", "[listeners.kafka]\nfirst_rebalance_seconds = 0.0")
+    ) as process:
         yield process
 
 
@@ -118,8 +122,8 @@ def epoch_of(broker: KafkaBroker, topic: str) -> int:
 
 def test_the_topic_has_gaps_and_its_leader_epoch_has_risen(written: Written) -> None:
     assert written.epoch >= len(RESTARTS)
-    assert [*written.committed] == [0, 1, 2, 7, *range(17, 22)]
-    assert written.end == 25
+    assert [*written.committed] == [2, 3, 4, 9, *range(19, 24)]
+    assert written.end == 27
 
 
 # ---- librdkafka ------------------------------------------------------------------------------------------------------
@@ -137,6 +141,7 @@ class Consuming:
             "group.id": group,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 50,
             "check.crcs": True,
             "auto.offset.reset": "error",
             "error_cb": self.errors.append,
@@ -191,12 +196,12 @@ def test_each_committed_record_comes_once_with_its_offset(
     assert ([one[:2] for one in found[1][0]], found[1][1]) == (written.after(0), written.end)
 
 
-@pytest.mark.parametrize("epoch", ["none", "of the cluster"])
+@pytest.mark.parametrize("epoch", ["no epoch", "epoch of the cluster"])
 def test_a_consumer_begins_at_any_offset(gateway: GatewayProcess, written: Written, epoch: str) -> None:
     """Records, markers, aborted records and the end; with the leader epoch of a record that the cluster gave, too."""
     from confluent_kafka import TopicPartition
 
-    more = {"leader_epoch": written.epoch} if epoch != "none" else {}
+    more = {"leader_epoch": written.epoch} if epoch != "no epoch" else {}
     with Consuming(through(gateway), "none") as client:
         for start in range(written.end + 1):
             client.consumer.assign([TopicPartition(written.topic, 0, start, **more)])
@@ -210,9 +215,9 @@ def test_a_group_resumes_at_any_offset(gateway: GatewayProcess, written: Written
     from confluent_kafka import TopicPartition
 
     group, epochs = unique("group"), [-1, 0, written.epoch]
-    for start in range(0, written.end + 1, 2):
+    for number, start in enumerate((0, 1, 5, 7, 9, 16, written.end)):
         with Consuming(through(gateway), group) as client:
-            place = TopicPartition(written.topic, 0, start, leader_epoch=epochs[start // 2 % 3])
+            place = TopicPartition(written.topic, 0, start, leader_epoch=epochs[number % 3])
             client.consumer.commit(offsets=[place], asynchronous=False)
             client.consumer.subscribe([written.topic])
             messages, end = client.to_end()
@@ -271,7 +276,9 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
 
 
 @pytest.mark.timeout(500)
-@pytest.mark.parametrize("start", [0, 3, 9], ids=["record", "marker", "aborted"])
+@pytest.mark.parametrize(
+    "start", [0, 1, 3, 5, 11], ids=["aborted at first", "its marker", "record", "marker", "aborted"]
+)
 def test_the_java_consumer(gateway: GatewayProcess, written: Written, console: Callable[..., str], start: int) -> None:
     wanted = written.after(start)
     place = ("--bootstrap-server", through(gateway), "--topic", written.topic, "--partition", "0")

@@ -42,11 +42,13 @@ _REMEMBERED: Final = 1000
 
 
 class PartitionSpot(NamedTuple):
-    """An offset, and the timestamp of its record. `at_tail`: there is none yet; the timestamp is the newest one's."""
+    """An offset, and the timestamp of its record. `at_tail`: there is none yet; the timestamp is the newest one's.
+    `gap`: see `Located`."""
 
     offset: int
     timestamp: int
     at_tail: bool = False
+    gap: int = 0
 
 
 class KafkaPositions:

@@ -284,6 +284,8 @@ async def test_gaps(cluster: Any) -> None:
         async with back.read_session(Read(STREAM, FromSeqNum(0))) as session:
             assert [(await session.next()).first_seq_num for _ in range(2)] == [0, 4]
             assert await session.next() == Following((6, 12))
+        located = [await back.perform(Locate(STREAM, FromSeqNum(start))) for start in (1, 2, 4, 5, 6)]
+        assert [(one.seq_num, one.gap) for one in located] == [(1, 0), (4, 2), (4, 0), (6, 1), (6, 0)]
 
 
 async def test_more_small_records_than_are_decoded_at_once(cluster: Any) -> None:
