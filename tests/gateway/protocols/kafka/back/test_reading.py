@@ -288,9 +288,9 @@ async def test_gaps(cluster: Any) -> None:
         assert [(one.seq_num, one.gap) for one in located] == [(1, 0), (4, 2), (4, 0), (6, 1), (6, 0)]
 
 
-async def test_more_small_records_than_are_decoded_at_once(cluster: Any) -> None:
+@pytest.mark.parametrize(("each", "count", "asked"), [(10_000, 120_000, 3), (200_000, 200_000, 2)])
+async def test_more_small_records_than_are_decoded_at_once(cluster: Any, each: int, count: int, asked: int) -> None:
     """A broker that sends them all in one answer is asked again behind those that were."""
-    each, count = 10_000, 120_000
     content = {
         first: encode_batch(
             KafkaBatch(
@@ -312,8 +312,8 @@ async def test_more_small_records_than_are_decoded_at_once(cluster: Any) -> None
             found = ListOffsetsPartitionResult(partition_index=0, offset=count * (wanted.timestamp == -1))
             return ListOffsetsResponse(topics=[ListOffsetsTopicResult(name="orders", partitions=[found])])
         if isinstance(request.message, FetchRequest):
-            asked = request.message.topics[0].partitions[0].fetch_offset
-            rest = b"".join(batch for first, batch in content.items() if first >= asked)
+            after = request.message.topics[0].partitions[0].fetch_offset
+            rest = b"".join(batch for first, batch in content.items() if first + each > after)
             part = FetchPartitionResult(partition_index=0, high_watermark=count, last_stable_offset=count, records=rest)
             return FetchResponse(topics=[FetchTopicResult(topic="orders", partitions=[part])])
         return None
@@ -323,7 +323,7 @@ async def test_more_small_records_than_are_decoded_at_once(cluster: Any) -> None
         cluster.answers.append(answer)
         found = await bodies(back, FromSeqNum(0), stream=STREAM)
         assert found == [b"%d" % number for number in range(count)]
-        assert cluster.asked(FetchRequest) == 3
+        assert cluster.asked(FetchRequest) == asked
 
 
 async def test_trim(cluster: Any) -> None:
