@@ -387,6 +387,28 @@ async def test_a_trim_within_a_millisecond(cluster: Any) -> None:
         assert (await back.perform(Locate(STREAM, FromSeqNum(2)))).record_id == (20, 2)
 
 
+async def test_a_trim_of_a_topic_that_gets_more_partitions(cluster: Any) -> None:
+    """Identifiers stay the same in the only partition it had, and others have their own."""
+    stamps = 10, 20, 20, 20, 30
+    async with cluster.back() as back:
+        await fill(back, *stamps)
+        await back.perform(Trim(STREAM, FromSeqNum(2)))
+    await cluster.store.perform(DeleteStream(STREAM))
+    streams = [StreamRef(BASIN, f"{STREAM.stream}/{number}") for number in range(2)]
+    for stream in streams:
+        await fill(cluster.store, *stamps, stream=stream)
+        await cluster.store.perform(Trim(stream, FromSeqNum(2)))
+    for place, stream in zip((1, 0), streams, strict=True):
+        async with cluster.back() as back:
+            assert (await back.perform(Locate(stream, FromSeqNum(2)))).record_id == (20, place)
+            located = await back.perform(Locate(stream, FromRecordId(RecordId(20, place + 1))))
+            assert (located.seq_num, located.record_id) == (3, (20, place + 1))
+    async with cluster.back() as back:
+        await back.perform(Trim(streams[0], FromSeqNum(3)))
+    async with cluster.back() as back:
+        assert (await back.perform(Locate(streams[0], FromSeqNum(3)))).record_id == (20, 2)
+
+
 async def test_streams(cluster: Any) -> None:
     """Topics of several partitions are sets of streams; the gateway creates topics of one."""
     async with cluster.back() as back:
