@@ -92,7 +92,8 @@ def transaction(broker: KafkaBroker, topic: str, values: list[bytes], *, commits
         assert error is None, error
         found[message.offset()] = message.value()
 
-    producer = Producer({"bootstrap.servers": "{}:{}".format(*broker.address), "transactional.id": topic})
+    settings = {"bootstrap.servers": "{}:{}".format(*broker.address), "transactional.id": topic}
+    producer = Producer(settings)
     producer.init_transactions(60)
     producer.begin_transaction()
     for value in values:
@@ -101,6 +102,7 @@ def transaction(broker: KafkaBroker, topic: str, values: list[bytes], *, commits
             assert producer.flush(60) == 0
     assert producer.flush(60) == 0  # an abort drops what was not sent
     (producer.commit_transaction if commits else producer.abort_transaction)(60)
+    Producer(settings).init_transactions(60)  # waits until it is over: a broker killed before writes a second marker
     return found
 
 
