@@ -230,6 +230,9 @@ class Located(Struct, frozen=True):
     at_tail: bool
     offset: int | None = None
     """Offset of the record's first byte, if known (`penstock_codecs.byte_operations`)."""
+    gap: int = 0
+    """Number of sequence numbers without a record directly before this one, from a start by number on; those of trimmed
+    records do not count."""
 
 
 class Locate(Operation[Located], frozen=True):

@@ -11,7 +11,15 @@ from operator import lt
 from typing import Final, NamedTuple
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.kafka.batches import LARGEST, MOST_BYTES, KafkaBatch, KafkaHeaders, read_batch, whole_batches
+from penstock_codecs.kafka.batches import (
+    LARGEST,
+    MOST_BYTES,
+    KafkaBatch,
+    KafkaHeaders,
+    header_of,
+    read_batch,
+    whole_batches,
+)
 from penstock_codecs.kafka.carrying import check_names, from_headers, to_headers
 from penstock_codecs.kafka.kept import keep
 from penstock_codecs.kafka.record_messages import AbortedTransaction
@@ -68,12 +76,12 @@ def to_produced(bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> Prod
 def read_fetched(
     data: bytes, start: int, aborted: Sequence[AbortedTransaction] = (), *, max_bytes: int = MOST_BYTES
 ) -> FetchedRecords:
-    """Return the records from offset `start` on, without those of aborted transactions: those of all batches, or of the
-    first ones if they decompress to very many.
+    """Return the records from offset `start` on, without those of aborted transactions: those of all batches, or the
+    first ones if they decompress to very many, also of one batch.
 
     `max_bytes`: most decompressed bytes of a batch. Records at offsets that were passed already are left out. Raises
-    BAD_FORMAT for batches that are damaged or decompress to more, LIMIT_EXCEEDED for one of more than `MOST_RECORDS`
-    records, and NOT_REPRESENTABLE for a record that streams cannot carry, unless others come before it.
+    BAD_FORMAT for batches that are damaged, LIMIT_EXCEEDED for one that decompresses to more, and NOT_REPRESENTABLE for
+    a record that streams cannot carry, unless others come before it.
     """
     pending = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
     skipped: set[int] = set()  # producers whose transaction was aborted
@@ -82,7 +90,7 @@ def read_fetched(
     for begin, stop in whole_batches(data):
         if records >= _TOGETHER_RECORDS or size >= _TOGETHER_BYTES:
             break
-        batch = read_batch(data[begin:stop], begin, max_bytes=max_bytes)
+        batch = read_batch(data[begin:stop], begin, max_bytes=max_bytes, start=found.next_offset)
         records, size = records + len(batch), size + batch.decompressed
         end = min(batch.next_offset, LARGEST)
         dense = batch.dense and end == batch.next_offset
@@ -96,21 +104,23 @@ def read_fetched(
                 skipped.discard(batch.producer_id)
         elif not (batch.transactional and batch.producer_id in skipped):
             try:
-                _add(found.runs, batch, found.next_offset)
+                _add(found.runs, batch)
             except OperationFailed:
                 if not found.runs:
                     raise
                 break
         found = found._replace(next_offset=max(found.next_offset, batch.next_offset))
+        if batch.next_offset <= batch.base_offset + header_of(batch.data).last:  # a part: the rest is asked for again
+            break
     return found
 
 
-def _add(runs: list[FetchedRun], batch: KafkaBatch, start: int) -> None:
-    """Add the records of a batch from offset `start` on: all of them, or none if one cannot be carried."""
+def _add(runs: list[FetchedRun], batch: KafkaBatch) -> None:
+    """Add the records of a batch: all of them, or none if one cannot be carried."""
     offsets = batch.offsets
-    kept = keep(batch) if batch.base_offset >= start and len(batch) else None
-    first = next((index for index, offset in enumerate(offsets) if offset >= start), len(batch))
-    headers = _headers(batch, first)
+    kept = keep(batch) if len(batch) else None
+    headers = _headers(batch)
+    first = 0
     while first < len(batch):
         distance = offsets[first] - first
         stop = first + 1
@@ -128,10 +138,10 @@ def _add(runs: list[FetchedRun], batch: KafkaBatch, start: int) -> None:
         first = stop
 
 
-def _headers(batch: KafkaBatch, first: int) -> dict[int, Headers]:
-    """Return the headers of the records from index `first` on. Raises NOT_REPRESENTABLE, LIMIT_EXCEEDED."""
+def _headers(batch: KafkaBatch) -> dict[int, Headers]:
+    """Return the headers of the records. Raises NOT_REPRESENTABLE, LIMIT_EXCEEDED."""
     headers: dict[int, Headers] = {}
-    for index in range(first, len(batch)):
+    for index in range(len(batch)):
         key, value = batch.keys[index], batch.values[index] or b""
         some: Headers = ()
         if key is not None or batch.values[index] is None or index in batch.headers:

@@ -49,13 +49,19 @@ _KNOWN: Final = _COMPRESSION | APPEND_TIME | TRANSACTIONAL
 
 
 def keep(batch: KafkaBatch) -> WireBytes | None:
-    """Return the bytes that a batch was read from, to be kept; None if its header is not true to its records.
+    """Return the bytes that a batch was read from, to be kept; None if its header is not true to its records, of which
+    the batch may be a part.
 
     A batch of a transaction, which is stored when that is committed, becomes one outside of transactions. The epoch of
     a cluster's leader is left out: the gateway's clients know of its own only.
     """
     data, header = batch.data, header_of(batch.data)
-    if not batch.dense or header.attributes & ~_KNOWN or header.newest != max(batch.timestamps):
+    if (
+        not batch.dense
+        or header.records != len(batch)
+        or header.attributes & ~_KNOWN
+        or header.newest != max(batch.timestamps)
+    ):
         return None
     if batch.transactional:
         data = resealed(data, header._replace(attributes=header.attributes & ~TRANSACTIONAL))

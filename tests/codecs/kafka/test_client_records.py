@@ -136,7 +136,7 @@ def portions(content: list[bytes]) -> list[int]:
     """Return how many records each answer has to a reader that asks for the batches behind what it has."""
     found, after = [], 0
     while after < sum(header_of(batch).records for batch in content):
-        rest = [batch for batch in content if int.from_bytes(batch[:8], "big") >= after]
+        rest = [batch for batch in content if int.from_bytes(batch[:8], "big") + header_of(batch).records > after]
         records, after = fetched(b"".join(rest), after)
         found.append(len(records))
     return found
@@ -151,9 +151,29 @@ def test_small_records_that_are_well_compressed() -> None:
     assert len(b"".join(large)) < MIB
     assert portions(large) == [40, 40, 20]
     assert portions([compressed(0, 100_000), compressed(100_000, 1)]) == [100_000, 1]
-    with pytest.raises(OperationFailed, match="100001 records") as refused:
-        fetched(compressed(0, 100_001))
-    assert refused.value.failure.code is FailureCode.LIMIT_EXCEEDED
+
+
+def test_a_batch_of_very_many_records_is_read_in_parts() -> None:
+    """As brokers take it, which limit its bytes; each part is read from the same batch, which is kept for none."""
+    content = [compressed(0, 250_000), data(250_000, b"after")]
+    assert portions(content) == [100_000, 100_000, 50_000, 1]
+    runs, after = read_fetched(b"".join(content), 220_000)
+    assert ([len(run.columns.bodies) for run in runs], after) == ([30_000, 1], 250_001)
+    assert [run.kept is None for run in runs] == [True, False]
+    sparse = data(0, *[b"x"] * 150_000, offsets=range(0, 300_000, 2), next_offset=300_005)
+    found, after = fetched(sparse, 1)
+    assert ([*found], after) == ([*range(2, 200_002, 2)], 200_001)
+    found, after = fetched(sparse, after)
+    assert ([*found], after) == ([*range(200_002, 300_000, 2)], 300_005)
+    assert fetched(sparse, 299_999) == ({}, 300_005)
+
+
+def test_records_with_very_many_headers_are_read_in_parts() -> None:
+    some = tuple((b"h%d" % number, b"") for number in range(5))
+    content = data(0, *[b""] * 30_000, headers=dict.fromkeys(range(30_000), some)) + data(30_000, b"after")
+    found, after = fetched(content)
+    assert len(found) == after == 20_000
+    assert fetched(content, after) == ({**dict.fromkeys(range(20_000, 30_000), b""), 30_000: b"after"}, 30_001)
 
 
 def test_an_aborted_transaction_of_several_answers() -> None:

@@ -6,6 +6,7 @@ import math
 from typing import Final
 
 import trio
+from msgspec.structs import replace
 
 from penstock.backends.byte_view.offsets import RecordOffset
 from penstock.backends.byte_view.streams import ByteStream, ByteStreams, OffsetCounter, ReadWindow, ReadWindows
@@ -109,14 +110,14 @@ class ByteViewReads:
         with known.used():
             place = await self._counter.place_of(known, located.seq_num, RecordOffset(0, 0))
             await known.offsets.save()  # clients may use this offset after the records before it are trimmed
-        return Located(located.seq_num, located.timestamp, located.record_id, located.at_tail, place.offset)
+        return replace(located, offset=place.offset)
 
     async def _locate_offset(self, stream: ByteStream, offset: int) -> Located:
         tail = await self._counter.catch_up(stream)
         await self._counter.find_first(stream, tail)
         place = await self._counter.beginning_at(stream, offset)
         located = await self._records.perform(Locate(stream.ref, FromSeqNum(place.seq_num)))
-        return Located(located.seq_num, located.timestamp, located.record_id, located.at_tail, place.offset)
+        return replace(located, offset=place.offset)
 
 
 def _given(

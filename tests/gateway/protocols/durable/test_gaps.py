@@ -131,6 +131,22 @@ async def test_offsets_before_the_first_record_left_are_gone(gappy: Service) -> 
     assert (await gappy.ask("GET", "a", query=f"?offset={spell_offset(4)}")).status == 410
 
 
+class _GapFirst(GappyBack):
+    """Number 2, which is no record's, is the first one left."""
+
+    async def perform(self, operation: Operation[Any]) -> Any:
+        found = await super().perform(operation)
+        return replace(found, gap=1) if isinstance(operation, Locate) else found
+
+
+async def test_a_gap_may_be_the_first_that_is_left(gappy: Service) -> None:
+    await gappy.back.perform(Trim(ref("a"), FromSeqNum(2)))
+    service = Service(gappy.back, gappy.wall, changed(), _GapFirst(gappy.back))
+    assert (await service.ask("GET", "a", query=f"?offset={spell_offset(1)}")).status == 410
+    answer = await service.ask("GET", "a", query=f"?offset={spell_offset(2)}")
+    assert (answer.status, answer.body) == (200, b"23")
+
+
 async def test_an_event_stream_passes_over_gaps(gappy: Service, clock: MockClock) -> None:
     async with gappy.connected() as client:
         stream = await client.open("GET", f"/v1/stream/a?offset={spell_offset(2)}&live=sse")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -34,7 +35,7 @@ from penstock_codecs.kafka.record_messages import (
     OffsetForLeaderTopic,
 )
 from penstock_codecs.model import Header, RecordBatch, StreamPosition, StreamRef, metered_size
-from penstock_codecs.operations import Append, CreateStream, DeleteStream, FromSeqNum, Read, Trim
+from penstock_codecs.operations import Append, CreateStream, DeleteStream, FromSeqNum, Locate, Operation, Read, Trim
 
 T = StreamRef("penstock", "t")
 HEAD = b"\0" * 100
@@ -237,6 +238,44 @@ async def test_offsets_without_a_record_are_passed_over(back: EmbeddedBack, cloc
         assert fetched(await connect().fetch(5)) == [(6, None, b"5")]
 
 
+class _AbortedBack(DecodedBack):
+    """A stream that begins with two numbers of no record, as an aborted transaction of a Kafka cluster leaves."""
+
+    async def perform(self, operation: Operation[Any]) -> Any:
+        found = await super().perform(operation)
+        return replace(found, seq_num=2, gap=2) if isinstance(operation, Locate) else found
+
+    @asynccontextmanager
+    async def read_session(self, read: Read) -> AsyncIterator[ReadSession]:
+        async with super().read_session(replace(read, start=FromSeqNum(0))) as session:
+            yield _AbortedRead(session)
+
+
+class _AbortedRead(ReadSessionWrapper):
+    async def next(self) -> RecordBatch | Following | None:
+        event = await super().next()
+        if isinstance(event, RecordBatch):
+            return RecordBatch(replace(event.columns, seq_nums=[one + 2 for one in event.columns.seq_nums]))
+        return None if event is None else Following(self.tail())
+
+    def tail(self) -> StreamPosition:
+        tail = super().tail()
+        return tail._replace(seq_num=tail.seq_num + 2)
+
+
+@pytest.mark.parametrize("values", [[], [b"a"]], ids=["alone", "before a record"])
+async def test_a_gap_at_the_beginning_is_passed_over(back: EmbeddedBack, values: list[bytes]) -> None:
+    await back.perform(CreateStream(T))
+    if values:
+        await back.perform(appended(*values))
+    async with serving(_AbortedBack(back)) as (connect, _):
+        for offset in (0, 1):
+            found = await connect().fetch(offset)
+            assert (found.error_code, found.high_watermark) == (0, 2 + len(values))
+            assert [value for _, _, value in fetched(found)] == values
+        assert await offset_at(connect(), -2) == (0, 0, -1)
+
+
 async def test_a_waiting_request_holds_back_those_behind_it(client: Client, connect: Connect, clock: object) -> None:
     await client.send(fetching({("t", 0): 0}, wait=10_000))
     await client.send(fetching({("t", 0): 0}))
@@ -289,11 +328,11 @@ async def test_records_are_deleted_up_to_an_offset(client: Client, back: Embedde
     assert (await deleted(client, -1)).low_watermark == 3
 
 
-@pytest.mark.parametrize(("epoch", "end"), [(0, 2), (1, -1), (-1, -1)])
+@pytest.mark.parametrize(("epoch", "end"), [(0, 2), (3, 2), (-1, -1)])
 async def test_the_only_leader_epoch_ends_at_the_tail(client: Client, back: EmbeddedBack, epoch: int, end: int) -> None:
     await back.perform(appended(b"a", b"b"))
     asked = OffsetForLeaderTopic(topic="t", partitions=[OffsetForLeaderPartition(partition=0, leader_epoch=epoch)])
     answer = await client.call(OffsetForLeaderEpochRequest(topics=[asked]), OffsetForLeaderEpochResponse)
     [found] = answer.topics[0].partitions
     assert isinstance(found, EpochEndOffset)
-    assert (found.leader_epoch, found.end_offset) == (epoch if end >= 0 else -1, end)
+    assert (found.leader_epoch, found.end_offset) == (min(epoch, 0), end)

@@ -179,11 +179,12 @@ async def check_kept(back: Back, stream: KnownStream, request: ReadRequest, star
     """Raise OFFSET_TRUNCATED if what was found does not begin at the sequence number where the client has come to, and
     records between them may be gone. A client that asked for the beginning begins with what is left.
 
-    Sequence numbers may have gaps: some backs have numbers that no record has. A gap lies behind a record that is left.
+    Sequence numbers may have gaps: some backs have numbers that no record has.
     """
     if found <= start or not isinstance(request.start, int):
         return
-    first = (await back.perform(Locate(stream.ref, FromSeqNum(0)))).seq_num
+    left = await back.perform(Locate(stream.ref, FromSeqNum(0)))
+    first = left.seq_num - left.gap
     if first > start:
         raise fail(FailureCode.OFFSET_TRUNCATED, f"the data before offset {spell_offset(first)} is gone")
 

@@ -216,26 +216,27 @@ class KafkaBack(Back):
                     raise
                 return await self._spot(partition, stream, start)  # what was left has been trimmed meanwhile
             if isinstance(found, RecordBatch):
-                return PartitionSpot(found.first_seq_num, found.columns.timestamps[0])
-            spot = PartitionSpot(session.tail().seq_num, -1, at_tail=True)
+                first = found.first_seq_num
+                return PartitionSpot(first, found.columns.timestamps[0], gap=first - spot.offset)
+            tail = session.tail().seq_num
+            spot = PartitionSpot(tail, -1, at_tail=True, gap=tail - spot.offset)
         if spot.timestamp < 0:  # the tail that was found: records may have come meanwhile
             spot = spot._replace(timestamp=await self._positions.newest(partition))
         return spot
 
     async def _locate(self, operation: Locate) -> Located:
         partition = await self._find(operation.stream, None, False)
-        offset, timestamp, at_tail = await self._spot(partition, operation.stream, operation.start)
+        offset, timestamp, at_tail, gap = await self._spot(partition, operation.stream, operation.start)
         identifier = RecordId(0, 0)
         if offset or not at_tail:
             identifier = await self._positions.record_id(partition, offset, timestamp)
-        return Located(offset, timestamp, identifier, at_tail)
+        return Located(offset, timestamp, identifier, at_tail, gap=gap)
 
     async def _trim(self, operation: Trim) -> StreamPosition:
         partition = await self._find(operation.stream, None, False)
-        kept, start = await self._spot(partition, operation.stream, operation.start), operation.start
-        first, beginning = kept.offset, await self._positions.beginning(partition)
-        if isinstance(start, FromSeqNum):  # it may be of a control record
-            first = max(min(start.seq_num, first), beginning)
+        kept = await self._spot(partition, operation.stream, operation.start)
+        beginning = await self._positions.beginning(partition)
+        first = max(kept.offset - kept.gap, beginning)  # it may be of a control record
         if first > beginning:
             if not kept.at_tail:
                 await self._positions.trimming(partition, kept.offset, kept.timestamp)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from penstock.backends.trim_points import TrimPoint, TrimPoints
 from penstock.protocols.kafka.back.brokers import Brokers
 from penstock.protocols.kafka.names import TopicPartition
@@ -20,7 +22,7 @@ from penstock_codecs.kafka.record_messages import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from penstock_codecs.model import RecordId, StreamPosition
+from penstock_codecs.model import RecordId, StreamPosition, StreamRef
 from penstock_codecs.operations import (
     FromByteOffset,
     FromRecordId,
@@ -42,11 +44,13 @@ _REMEMBERED: Final = 1000
 
 
 class PartitionSpot(NamedTuple):
-    """An offset, and the timestamp of its record. `at_tail`: there is none yet; the timestamp is the newest one's."""
+    """An offset, and the timestamp of its record. `at_tail`: there is none yet; the timestamp is the newest one's.
+    `gap`: see `Located`."""
 
     offset: int
     timestamp: int
     at_tail: bool = False
+    gap: int = 0
 
 
 class KafkaPositions:
@@ -114,23 +118,28 @@ class KafkaPositions:
 
     async def _remember(self, partition: TopicPartition, timestamp: int, found: int) -> int:
         """Return the offset of the first record ever stamped `timestamp`, and remember it; `found`: the first left."""
-        first = await self._trims.first(self._brokers.settings.names.partition(partition), timestamp, found)
+        first = await self._trims.first(self._trimmed(partition), timestamp, found)
         self._firsts[partition, timestamp] = first
         while len(self._firsts) > _REMEMBERED:
             self._firsts.popitem(last=False)
         return first
 
+    def _trimmed(self, partition: TopicPartition) -> StreamRef:
+        """Return the stream by whose name trims of a partition are stored. For partition 0 it is the topic's name,
+        which its stream has until the topic gets more partitions."""
+        return self._brokers.settings.names.partition(replace(partition, whole=partition.partition == 0))
+
     async def trimming(self, partition: TopicPartition, offset: int, timestamp: int) -> None:
         """Store what keeps the identifiers when the records before this one are trimmed."""
         if place := (await self.record_id(partition, offset, timestamp)).seq:
             cut = TrimPoint(timestamp, offset - place, offset)
-            await self._trims.keep(self._brokers.settings.names.partition(partition), cut)
+            await self._trims.keep(self._trimmed(partition), cut)
 
     async def forget(self, partition: TopicPartition) -> None:
         """Forget the records of a topic that was deleted, or is new."""
         for key in [key for key in self._firsts if key[0].topic == partition.topic]:
             del self._firsts[key]
-        await self._trims.forget(self._brokers.settings.names.partition(partition))
+        await self._trims.forget(self._trimmed(partition))
 
     # ---- starts ------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ import trio
 from penstock.core.back import Back, ReadSession
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
 from penstock.protocols.kafka.front.fetch_sessions import FetchedTopics, FetchSessions
+from penstock.protocols.kafka.front.positions import first_left
 from penstock.protocols.kafka.front.settings import KafkaSettings
 from penstock.protocols.kafka.sequences import KafkaRefusal
 from penstock.protocols.kafka.topic_ids import TopicIds, TopicKey
@@ -33,7 +34,7 @@ from penstock_codecs.kafka.record_messages import (
     FetchTopicResult,
 )
 from penstock_codecs.model import RecordBatch, StreamRef
-from penstock_codecs.operations import FromSeqNum, Locate, Read
+from penstock_codecs.operations import FromSeqNum, Read
 
 __all__ = ["FetchHandlers"]
 
@@ -236,7 +237,7 @@ class FetchHandlers:
         if reading.size or found <= reading.next_offset:
             return
         assert reading.stream is not None, "the partition is being read"
-        first = (await self._back.perform(Locate(reading.stream, FromSeqNum(0)))).seq_num
+        first = await first_left(self._back, reading.stream)
         if reading.next_offset < first:
             raise fail(FailureCode.RANGE_NOT_SATISFIABLE, f"the records before {first} are gone")
 

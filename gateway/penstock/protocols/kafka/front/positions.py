@@ -30,13 +30,19 @@ from penstock_codecs.kafka.record_messages import (
 from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import CheckTail, FromSeqNum, FromTimestamp, Locate, Start, Trim
 
-__all__ = ["PositionHandlers"]
+__all__ = ["PositionHandlers", "first_left"]
 
 _LATEST, _EARLIEST, _NEWEST = -1, -2, -3
 """Times that stand for the end of a partition, its beginning, and its record with the largest timestamp."""
 _ALL: Final = -1
 """The offset that stands for the end in DeleteRecords."""
 _NOWHERE: Final = (-1, -1)
+
+
+async def first_left(back: Back, stream: StreamRef) -> int:
+    """Return the first offset of a stream that was not trimmed. It may have no record, as in Kafka."""
+    found = await back.perform(Locate(stream, FromSeqNum(0)))
+    return found.seq_num - found.gap
 
 
 class PositionHandlers:
@@ -75,7 +81,7 @@ class PositionHandlers:
         if timestamp == _LATEST:
             return (await self._tail(stream)).seq_num, -1
         if timestamp == _EARLIEST:
-            return (await self._back.perform(Locate(stream, FromSeqNum(0)))).seq_num, -1
+            return await first_left(self._back, stream), -1
         start: Start = FromTimestamp(timestamp)
         if timestamp == _NEWEST:
             tail = await self._tail(stream)
@@ -100,14 +106,15 @@ class PositionHandlers:
         return OffsetForLeaderEpochResponse(topics=topics)
 
     async def _end_of(self, topic: str, asked: OffsetForLeaderPartition, call: KafkaCall) -> EpochEndOffset:
-        """Return the end of a leader epoch: that of the stream, since there is only one epoch."""
+        """Return the end of a leader epoch: that of the stream, since there is only one epoch. It is the last one
+        before later epochs too, which clients may have from a cluster behind."""
         result = EpochEndOffset(partition=asked.partition)
         try:
             tail = await self._topics.on(topic, asked.partition, self._tail)
         except OperationFailed as error:
             result.error_code = call.refused(error.failure)
             return result
-        if asked.leader_epoch == LEADER_EPOCH:
+        if asked.leader_epoch >= LEADER_EPOCH:
             result.leader_epoch, result.end_offset = LEADER_EPOCH, tail.seq_num
         return result
 

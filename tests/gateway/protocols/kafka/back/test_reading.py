@@ -284,11 +284,13 @@ async def test_gaps(cluster: Any) -> None:
         async with back.read_session(Read(STREAM, FromSeqNum(0))) as session:
             assert [(await session.next()).first_seq_num for _ in range(2)] == [0, 4]
             assert await session.next() == Following((6, 12))
+        located = [await back.perform(Locate(STREAM, FromSeqNum(start))) for start in (1, 2, 4, 5, 6)]
+        assert [(one.seq_num, one.gap) for one in located] == [(1, 0), (4, 2), (4, 0), (6, 1), (6, 0)]
 
 
-async def test_more_small_records_than_are_decoded_at_once(cluster: Any) -> None:
+@pytest.mark.parametrize(("each", "count", "asked"), [(10_000, 120_000, 3), (200_000, 200_000, 2)])
+async def test_more_small_records_than_are_decoded_at_once(cluster: Any, each: int, count: int, asked: int) -> None:
     """A broker that sends them all in one answer is asked again behind those that were."""
-    each, count = 10_000, 120_000
     content = {
         first: encode_batch(
             KafkaBatch(
@@ -310,8 +312,8 @@ async def test_more_small_records_than_are_decoded_at_once(cluster: Any) -> None
             found = ListOffsetsPartitionResult(partition_index=0, offset=count * (wanted.timestamp == -1))
             return ListOffsetsResponse(topics=[ListOffsetsTopicResult(name="orders", partitions=[found])])
         if isinstance(request.message, FetchRequest):
-            asked = request.message.topics[0].partitions[0].fetch_offset
-            rest = b"".join(batch for first, batch in content.items() if first >= asked)
+            after = request.message.topics[0].partitions[0].fetch_offset
+            rest = b"".join(batch for first, batch in content.items() if first + each > after)
             part = FetchPartitionResult(partition_index=0, high_watermark=count, last_stable_offset=count, records=rest)
             return FetchResponse(topics=[FetchTopicResult(topic="orders", partitions=[part])])
         return None
@@ -321,7 +323,7 @@ async def test_more_small_records_than_are_decoded_at_once(cluster: Any) -> None
         cluster.answers.append(answer)
         found = await bodies(back, FromSeqNum(0), stream=STREAM)
         assert found == [b"%d" % number for number in range(count)]
-        assert cluster.asked(FetchRequest) == 3
+        assert cluster.asked(FetchRequest) == asked
 
 
 async def test_trim(cluster: Any) -> None:
@@ -383,6 +385,28 @@ async def test_a_trim_within_a_millisecond(cluster: Any) -> None:
         await back.perform(DeleteStream(STREAM))
         await fill(back, 20, 20, 20)
         assert (await back.perform(Locate(STREAM, FromSeqNum(2)))).record_id == (20, 2)
+
+
+async def test_a_trim_of_a_topic_that_gets_more_partitions(cluster: Any) -> None:
+    """Identifiers stay the same in the only partition it had, and others have their own."""
+    stamps = 10, 20, 20, 20, 30
+    async with cluster.back() as back:
+        await fill(back, *stamps)
+        await back.perform(Trim(STREAM, FromSeqNum(2)))
+    await cluster.store.perform(DeleteStream(STREAM))
+    streams = [StreamRef(BASIN, f"{STREAM.stream}/{number}") for number in range(2)]
+    for stream in streams:
+        await fill(cluster.store, *stamps, stream=stream)
+        await cluster.store.perform(Trim(stream, FromSeqNum(2)))
+    for place, stream in zip((1, 0), streams, strict=True):
+        async with cluster.back() as back:
+            assert (await back.perform(Locate(stream, FromSeqNum(2)))).record_id == (20, place)
+            located = await back.perform(Locate(stream, FromRecordId(RecordId(20, place + 1))))
+            assert (located.seq_num, located.record_id) == (3, (20, place + 1))
+    async with cluster.back() as back:
+        await back.perform(Trim(streams[0], FromSeqNum(3)))
+    async with cluster.back() as back:
+        assert (await back.perform(Locate(streams[0], FromSeqNum(3)))).record_id == (20, 2)
 
 
 async def test_streams(cluster: Any) -> None:
