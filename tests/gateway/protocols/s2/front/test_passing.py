@@ -151,6 +151,16 @@ async def test_nothing_follows_the_servers_own_last_word() -> None:
     assert client.finished
 
 
+@pytest.mark.parametrize("lost", [b"", fail(FailureCode.UNAVAILABLE, "lost")])
+async def test_a_reader_is_told_when_the_servers_last_word_is_cut_short(lost: bytes | Exception) -> None:
+    client = Client("GET")
+    last = b"".join(encode_terminal(412, b"{}"))
+    await read(client, finished(FRAMES[0] + last[:-1], lost))
+    assert client.sent.startswith(FRAMES[0] + b"\0")
+    assert b'{"code":"unavailable"' in client.sent
+    assert client.finished
+
+
 async def test_a_refusal_is_passed_on_as_it_is() -> None:
     client = Client("GET")
     head = ResponseHead(1, 416, (("content-type", "application/json"),))
