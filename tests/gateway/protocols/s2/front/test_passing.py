@@ -207,6 +207,29 @@ async def test_a_lost_server_ends_an_append_session_with_the_reason() -> None:
     assert client.finished
 
 
+@pytest.mark.parametrize("bad", [FRAMES[1][:100], b"\0\0\0\0"])
+async def test_nothing_follows_the_servers_last_word_in_an_append_session(bad: bytes) -> None:
+    last = b"".join(encode_terminal(412, b"{}"))
+    client, server = Client("POST"), Server([], after_end=[FRAMES[2], last])
+    client.body.send_nowait(FRAMES[0] + bad)
+    client.body.close()
+    await append(client, server)
+    assert client.sent == FRAMES[2] + last
+    assert client.finished
+
+
+async def test_a_drain_says_nothing_after_the_servers_last_word(autojump_clock: trio.testing.MockClock) -> None:
+    draining = Draining(3.0)
+    last = b"".join(encode_terminal(412, b"{}"))
+    reader, reading = Client("GET"), Server([last])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read, reader, reading, draining)
+        draining.begin()
+        await trio.sleep(4)
+    assert reader.sent == last
+    assert reader.finished
+
+
 async def test_a_drain_ends_sessions_after_its_grace_time(autojump_clock: trio.testing.MockClock) -> None:
     draining = Draining(3.0)
     reader, writer = Client("GET"), Client("POST")
