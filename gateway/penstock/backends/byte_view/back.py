@@ -74,10 +74,8 @@ class _Appends:
         self.finish, self.receive_head, self.receive_pieces = inner.finish, inner.receive_head, inner.receive_pieces
 
     async def send(self, pieces: FramePieces) -> None:
-        """Send whole frames. Raises HOT_SERVER, which clients retry, once the stream may have had a byte operation; the
-        server is then told that nothing follows."""
+        """Send whole frames. Raises HOT_SERVER, which clients retry, once the stream may have had a byte operation."""
         if self._streams.may_be_known(self._stream):
-            await self._inner.finish()
             raise fail(FailureCode.HOT_SERVER, f"stream {self._stream} is now used by clients of bytes, too: try again")
         await self._inner.send(pieces)
 

@@ -169,6 +169,8 @@ class _Intake:
             frames.finish()
         except FrameError as error:
             self.failure = Failure(FailureCode.BAD_FRAME, f"Failed to decode S2S frame: {error}")
+        except OperationFailed as error:  # the server acknowledges what it was sent once it is told that this is all
+            self.failure = self.failure or error.failure
 
     def stop(self, failure: Failure) -> None:
         """Stop receiving; the session ends with `failure` once everything received is acknowledged."""

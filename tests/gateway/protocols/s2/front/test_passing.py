@@ -218,6 +218,32 @@ async def test_nothing_follows_the_servers_last_word_in_an_append_session(bad: b
     assert client.finished
 
 
+async def test_a_frame_that_comes_too_slowly_ends_the_session(autojump_clock: trio.testing.MockClock) -> None:
+    client, server = Client("POST"), Server([], after_end=[FRAMES[2]])
+    client.body.send_nowait(FRAMES[0] + FRAMES[1][:10])
+    await append(client, server)
+    assert server.told == FRAMES[0]
+    assert client.sent.startswith(FRAMES[2])
+    assert b'"request_timeout"' in client.sent
+    assert client.finished
+
+
+async def test_an_append_that_is_not_sent_ends_the_session_behind_the_acknowledgements(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    client, server = Client("POST"), Server([], after_end=[FRAMES[2]])
+
+    async def send(pieces: Sequence[Buffer]) -> None:
+        raise fail(FailureCode.HOT_SERVER, "back lite is held")
+
+    monkeypatch.setattr(server, "send", send)
+    client.body.send_nowait(FRAMES[0])
+    await append(client, server)
+    assert client.sent.startswith(FRAMES[2])
+    assert b"back lite is held" in client.sent
+    assert client.finished
+
+
 async def test_a_drain_says_nothing_after_the_servers_last_word(autojump_clock: trio.testing.MockClock) -> None:
     draining = Draining(3.0)
     last = b"".join(encode_terminal(412, b"{}"))
