@@ -93,7 +93,8 @@ async def _frames_back(
                 return SHUTTING_DOWN
             whole, failure = _whole(frames, pieces)
             if whole:
-                await exchange.room(True)
+                if not frames.terminal:  # it is the last one: the client must get it even if there is no room
+                    await exchange.room(True)
                 await exchange.send(whole)
             if failure is not None or not pieces:
                 return failure

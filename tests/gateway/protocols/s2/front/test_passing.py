@@ -143,6 +143,20 @@ async def test_a_reader_of_a_server_that_breaks_off_amid_a_frame_is_told() -> No
     assert client.sent.endswith(b'disconnected: bytes remaining on stream"}')
 
 
+async def test_the_servers_last_word_needs_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client("GET")
+
+    async def room(keep: bool = True) -> None:
+        if keep:
+            raise fail(FailureCode.RATE_LIMITED, "too much is in flight")
+
+    monkeypatch.setattr(client, "room", room)
+    last = b"".join(encode_terminal(412, b"{}"))
+    await read(client, finished(last))
+    assert client.sent == last
+    assert client.finished
+
+
 async def test_nothing_follows_the_servers_own_last_word() -> None:
     client = Client("GET")
     last = b"".join(encode_terminal(412, b"{}"))
