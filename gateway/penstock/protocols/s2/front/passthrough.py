@@ -170,7 +170,7 @@ class _Intake:
             frames.finish()
         except FrameError as error:
             self.failure = Failure(FailureCode.BAD_FRAME, f"Failed to decode S2S frame: {error}")
-        except OperationFailed as error:  # the server acknowledges what it was sent once it is told that this is all
+        except OperationFailed as error:  # `run` then ends the body, so that the server acknowledges the frames before
             self.failure = self.failure or error.failure
 
     def stop(self, failure: Failure) -> None:
