@@ -60,7 +60,8 @@ class Http1Connection(HttpCodec):
         self._role = role
         self._scheme = scheme
         self._h11 = self._fresh()
-        self._most_short = min(self._limits.max_short, self._limits.max_head) if role is Role.SERVER else 0
+        # `_head_fits` counts up to 5/4 of the bytes of a head: a line such as `a:` as five.
+        self._most_short = min(self._limits.max_short, self._limits.max_head * 4 // 5) if role is Role.SERVER else 0
         self._short_requests = ShortRequests()
         self._short: ShortExchange | None = None  # server: the exchange, while h11 has seen nothing of it
         self._chunked: ChunkedBody | None = None  # client: the body of the response, which h11 does not see

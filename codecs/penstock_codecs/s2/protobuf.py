@@ -280,10 +280,10 @@ def _header(content: bytes) -> Header:
 
 def _header_beginning(beginning: bytes) -> tuple[bytes, int]:
     """Return the name of a header that begins so, up to its value, and its size; 0 if it is not of the usual form: a
-    name of 1 to 127 bytes and a value of as many. The length of a longer value has another byte, so the size is no
-    header's."""
+    name of 1 to 127 bytes and a value of at most as many, whose length takes one byte."""
     size = len(beginning)
-    if size > 4 and beginning[0] == 0x0A and beginning[1] == size - 4 < 128 and beginning[-2] == 0x12:
+    usual = size > 4 and beginning[0] == 0x0A and beginning[1] == size - 4 < 128
+    if usual and beginning[-2] == 0x12 and beginning[-1] < 128:
         return beginning[2:-2], size + beginning[-1]
     return b"", 0
 

@@ -30,6 +30,7 @@ class WholeFrames:
         self._held_size = 0
         self._head = b""  # head of a frame whose length is not known yet
         self._left = 0  # bytes missing of the current frame, once its head is known
+        self._is_terminal = False  # the current frame
         self.terminal = False
         """True once a terminal frame was among the output: nothing follows it."""
         self._fault: FrameError | None = None
@@ -70,6 +71,7 @@ class WholeFrames:
             if not self._left:
                 end = at
                 frames += 1
+                self.terminal |= self._is_terminal
         return FramePieces(self._give(piece, end), frames)
 
     def _take_head(self, piece: Buffer, at: int) -> int:
@@ -87,7 +89,7 @@ class WholeFrames:
         at += _LENGTH_BYTES - len(self._head)
         self._head = b""
         self._left = length
-        self.terminal |= bool(head[_LENGTH_BYTES] & _TERMINAL)
+        self._is_terminal = bool(head[_LENGTH_BYTES] & _TERMINAL)
         return at
 
     def _give(self, piece: Buffer, end: int) -> list[Buffer]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from penstock_codecs.codec import NEED_DATA, Pull, Role
-from penstock_codecs.failures import LocalProtocolError, RemoteProtocolError
+from penstock_codecs.failures import FailureCode, LocalProtocolError, RemoteProtocolError
 from penstock_codecs.http import (
     Body,
     Continue,
@@ -227,6 +227,16 @@ def test_headers_that_change_with_each_request_are_not_kept() -> None:
 def test_long_requests_are_left_to_h11(size: int, is_short: bool) -> None:
     codec, _ = both()
     assert rounds_of(codec, [post(bytes(size), b"long")] * 3)[-1] is is_short
+
+
+def test_a_head_that_is_too_long_as_h11_counts_it_is_refused() -> None:
+    """Four bytes count for each header beside its name and value, also where no space stands behind the colon."""
+    template = b"GET /%b HTTP/1.1\r\nhost: a\r\n" + b"a:\r\n" * 300 + b"\r\n"
+    for one in both(max_head=2000):
+        rounds_of(one, [template % b""] * 3)
+        one.receive(template % (b"x" * 550))
+        [failure] = pulled(one, 9)
+        assert failure.code is FailureCode.LIMIT_EXCEEDED
 
 
 def test_a_length_that_stands_twice_is_compared() -> None:

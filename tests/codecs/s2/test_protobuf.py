@@ -329,6 +329,14 @@ def test_empty_headers_are_seen(payload: bytes, headers: dict[int, Headers]) -> 
     assert decode_append_input(payload, STREAM).headers == headers
 
 
+def test_a_header_whose_length_is_spelled_at_length_is_read_as_the_library_reads_it() -> None:
+    """Its second byte, and an unknown field behind it, are no part of the value."""
+    header = b"\x0a\x01k\x12\x85\x00value" + b"\x7a\x7d" + bytes(125)
+    append = b"\x12" + bytes((len(header) & 127 | 128, len(header) >> 7)) + header
+    payload = b"\x0a" + bytes((len(append) & 127 | 128, len(append) >> 7)) + append
+    append_like_the_library(payload)
+
+
 def test_one_records_missing_timestamp_does_not_hide_anothers_empty_header() -> None:
     """Both are two bytes, so the size of the whole is that of two timestamps and no header."""
     append_like_the_library(

@@ -66,6 +66,15 @@ def test_terminal_frames_are_noticed() -> None:
     assert cutter.terminal
 
 
+@pytest.mark.parametrize("cut", [1, 4, len(TERMINAL) - 1])
+def test_a_terminal_frame_counts_once_it_is_whole(cut: int) -> None:
+    cutter = WholeFrames()
+    assert b"".join(cutter.feed(FRAMES[0] + TERMINAL[:cut])) == FRAMES[0]
+    assert not cutter.terminal
+    assert b"".join(cutter.feed(TERMINAL[cut:])) == TERMINAL
+    assert cutter.terminal
+
+
 @pytest.mark.parametrize(
     ("data", "text"), [(b"\0\0\0", "empty frame payload"), (b"\x20\0\x01", "frame exceeds decode limit")]
 )

@@ -15,7 +15,7 @@ from penstock.backends.byte_view.settings import BytesSettings
 from penstock.backends.byte_view.streams import ByteStreams, OffsetCounter, ReadWindows, Replaced, unknown_stream
 from penstock.core.back import AppendSession, Back, BackWrapper
 from penstock.core.clock import Clock, wall_clock
-from penstock.core.passthrough import Passthrough
+from penstock.core.passthrough import HeaderList, Passthrough, RawSession
 from penstock_codecs.byte_operations import (
     AppendBytes,
     GetAttribute,
@@ -26,7 +26,8 @@ from penstock_codecs.byte_operations import (
     Truncate,
     UpdateAttribute,
 )
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.http import FramePieces
 from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import (
     Append,
@@ -46,6 +47,37 @@ from penstock_codecs.streams import StreamConfig, StreamInfo
 __all__ = ["BytesOnRecords", "open_bytes_on_records"]
 
 R = TypeVar("R")
+
+
+class _Passthrough(Passthrough):
+    """The passthrough of a stream without byte operations. With the first one its appends end: later ones are
+    checked."""
+
+    def __init__(self, inner: Passthrough, streams: ByteStreams, stream: StreamRef) -> None:
+        self._inner = inner
+        self._streams = streams
+        self._stream = stream
+
+    @asynccontextmanager
+    async def open(self, method: str, query: str, headers: HeaderList) -> AsyncIterator[RawSession]:
+        async with self._inner.open(method, query, headers) as raw:
+            yield _Appends(raw, self._streams, self._stream) if method == "POST" else raw
+
+
+class _Appends:
+    """A `RawSession` that appends."""
+
+    def __init__(self, inner: RawSession, streams: ByteStreams, stream: StreamRef) -> None:
+        self._inner = inner
+        self._streams = streams
+        self._stream = stream
+        self.finish, self.receive_head, self.receive_pieces = inner.finish, inner.receive_head, inner.receive_pieces
+
+    async def send(self, pieces: FramePieces) -> None:
+        """Send whole frames. Raises HOT_SERVER, which clients retry, once the stream may have had a byte operation."""
+        if self._streams.may_be_known(self._stream):
+            raise fail(FailureCode.HOT_SERVER, f"stream {self._stream} is now used by clients of bytes, too: try again")
+        await self._inner.send(pieces)
 
 
 class BytesOnRecords(BackWrapper):
@@ -114,7 +146,8 @@ class BytesOnRecords(BackWrapper):
 
     def passthrough(self, protocol: str, stream: StreamRef) -> Passthrough | None:
         """Return the inner back's passthrough, or None for a stream with byte operations, since it may be sealed."""
-        return None if self._streams.may_be_known(stream) else self._inner.passthrough(protocol, stream)
+        inner = None if self._streams.may_be_known(stream) else self._inner.passthrough(protocol, stream)
+        return None if inner is None else _Passthrough(inner, self._streams, stream)
 
     async def run(self) -> None:
         """End idle read sessions and make counts durable, every `idle_seconds`, and give streams up that other gateways

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
 import trio
 import trio.testing
 from support.records_only import RecordsOnly
@@ -11,6 +15,7 @@ from support.store import records as stored_records
 from penstock.backends.byte_view import BytesOnRecords, BytesSettings, open_bytes_on_records
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back
+from penstock.core.passthrough import HeaderList, Passthrough
 from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.byte_operations import (
@@ -25,6 +30,7 @@ from penstock_codecs.byte_operations import (
 )
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.features import Feature
+from penstock_codecs.http import Buffer, FramePieces, ResponseHead
 from penstock_codecs.model import Header, Record, StreamRef
 from penstock_codecs.operations import CreateBasin, CreateStream, DeleteBasin, DeleteStream, FromSeqNum, Trim
 from penstock_codecs.streams import BasinConfig
@@ -36,6 +42,29 @@ KEY = {0: (Header(b"k", b"v"),)}
 
 async def read(back: Back, offset: int, wait: float = 0.0, **options: frozenset[Feature]) -> BytesRead:
     return await back.perform(ReadBytes(STREAM, offset, 1 << 20, wait, **options))
+
+
+class Passing(Passthrough):
+    """A passage to a server, which tells what the server was sent; it is its own session."""
+
+    def __init__(self, told: list[object]) -> None:
+        self._told = told
+
+    @asynccontextmanager
+    async def open(self, method: str, query: str, headers: HeaderList) -> AsyncIterator[Passing]:
+        yield self
+
+    async def send(self, pieces: FramePieces) -> None:
+        self._told.append([*pieces])
+
+    async def finish(self) -> None:
+        raise NotImplementedError
+
+    async def receive_head(self) -> ResponseHead:
+        return ResponseHead(1, 200, ())
+
+    async def receive_pieces(self, _least: int) -> Sequence[Buffer]:
+        return [b"frame"]
 
 
 class TestSeals:
@@ -72,6 +101,22 @@ class TestSeals:
             await acknowledged(session, 50)
             with Fails(FailureCode.STREAM_SEALED):
                 await session.receive()
+
+    async def test_a_session_that_passes_through_ends_with_the_first_byte_operation(
+        self, back: BytesOnRecords, records: RecordsOnly, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told: list[object] = []
+        monkeypatch.setattr(records, "passthrough", lambda _protocol, _stream: Passing(told))
+        passthrough = back.passthrough("s2s", STREAM)
+        assert passthrough is not None
+        async with passthrough.open("POST", "", []) as appends, passthrough.open("GET", "", []) as reads:
+            await appends.send(FramePieces([b"before"], 1))
+            await back.perform(Seal(STREAM))
+            with Fails(FailureCode.HOT_SERVER):
+                await appends.send(FramePieces([b"after"], 1))
+            assert await reads.receive_pieces(1) == [b"frame"]
+        assert told == [[b"before"]]
+        assert back.passthrough("s2s", STREAM) is None
 
     async def test_it_is_remembered(
         self, back: BytesOnRecords, records: RecordsOnly, state: EmbeddedBack, settings: BytesSettings

@@ -40,7 +40,9 @@ async def pass_read(call: S2Call, passthrough: Passthrough, draining: Draining) 
     """Pass a read session through."""
     async with passthrough.open("GET", call.request.query, _headers(call)) as raw:
         if await _begin(call, raw):
-            await _finish(call.exchange, await _frames_back(call.exchange, raw, draining))
+            frames = WholeFrames()
+            failure = await _frames_back(call.exchange, raw, frames, draining)
+            await _finish(call.exchange, frames, failure)
 
 
 async def pass_append(call: S2Call, passthrough: Passthrough, draining: Draining) -> None:
@@ -48,13 +50,13 @@ async def pass_append(call: S2Call, passthrough: Passthrough, draining: Draining
     async with passthrough.open("POST", call.request.query, _headers(call)) as raw:
         if not await _begin(call, raw):
             return
-        intake = _Intake(call.exchange, raw)
+        intake, frames = _Intake(call.exchange, raw), WholeFrames()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(intake.run)
             nursery.start_soon(_stop_when_drained, intake, draining)
-            failure = await _frames_back(call.exchange, raw, None)
+            failure = await _frames_back(call.exchange, raw, frames, None)
             nursery.cancel_scope.cancel()
-        await _finish(call.exchange, failure or intake.failure)
+        await _finish(call.exchange, frames, failure or intake.failure)
 
 
 def _headers(call: S2Call) -> list[tuple[str, str]]:
@@ -79,9 +81,10 @@ def _content_type(head: ResponseHead) -> str:
     return next((value for name, value in head.headers if name == "content-type"), JSON)
 
 
-async def _frames_back(exchange: Exchange, raw: RawSession, draining: Draining | None) -> Failure | None:
-    """Forward the server's frames until they end; return the failure to report to the client, if any."""
-    frames = WholeFrames()
+async def _frames_back(
+    exchange: Exchange, raw: RawSession, frames: WholeFrames, draining: Draining | None
+) -> Failure | None:
+    """Forward the server's frames until they end; return the failure that ended them, if any."""
     try:
         while True:
             await exchange.room(False)
@@ -90,13 +93,13 @@ async def _frames_back(exchange: Exchange, raw: RawSession, draining: Draining |
                 return SHUTTING_DOWN
             whole, failure = _whole(frames, pieces)
             if whole:
-                await exchange.room(True)
+                if not frames.terminal:  # it is the last one: the client must get it even if there is no room
+                    await exchange.room(True)
                 await exchange.send(whole)
             if failure is not None or not pieces:
-                break
+                return failure
     except OperationFailed as error:
-        failure = error.failure
-    return None if frames.terminal else failure
+        return error.failure
 
 
 def _whole(frames: WholeFrames, pieces: Sequence[Buffer]) -> tuple[list[Buffer], Failure | None]:
@@ -125,8 +128,9 @@ async def _receive(raw: RawSession, least: int, draining: Draining | None) -> Se
     return None
 
 
-async def _finish(exchange: Exchange, failure: Failure | None) -> None:
-    if failure is not None:
+async def _finish(exchange: Exchange, frames: WholeFrames, failure: Failure | None) -> None:
+    """End the answer, with a terminal frame for a failure unless one of the server's was among its `frames`."""
+    if failure is not None and not frames.terminal:
         count_error(failure.code)
         await exchange.send(encode_terminal(*failure_to_http(failure)))
     await exchange.finish()
@@ -166,6 +170,8 @@ class _Intake:
             frames.finish()
         except FrameError as error:
             self.failure = Failure(FailureCode.BAD_FRAME, f"Failed to decode S2S frame: {error}")
+        except OperationFailed as error:  # `run` then ends the body, so that the server acknowledges the frames before
+            self.failure = self.failure or error.failure
 
     def stop(self, failure: Failure) -> None:
         """Stop receiving; the session ends with `failure` once everything received is acknowledged."""

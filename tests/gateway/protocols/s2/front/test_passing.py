@@ -143,11 +143,35 @@ async def test_a_reader_of_a_server_that_breaks_off_amid_a_frame_is_told() -> No
     assert client.sent.endswith(b'disconnected: bytes remaining on stream"}')
 
 
+async def test_the_servers_last_word_needs_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client("GET")
+
+    async def room(keep: bool = True) -> None:
+        if keep:
+            raise fail(FailureCode.RATE_LIMITED, "too much is in flight")
+
+    monkeypatch.setattr(client, "room", room)
+    last = b"".join(encode_terminal(412, b"{}"))
+    await read(client, finished(last))
+    assert client.sent == last
+    assert client.finished
+
+
 async def test_nothing_follows_the_servers_own_last_word() -> None:
     client = Client("GET")
     last = b"".join(encode_terminal(412, b"{}"))
     await read(client, finished(last, fail(FailureCode.UNAVAILABLE, "lost")))
     assert client.sent == last
+    assert client.finished
+
+
+@pytest.mark.parametrize("lost", [b"", fail(FailureCode.UNAVAILABLE, "lost")])
+async def test_a_reader_is_told_when_the_servers_last_word_is_cut_short(lost: bytes | Exception) -> None:
+    client = Client("GET")
+    last = b"".join(encode_terminal(412, b"{}"))
+    await read(client, finished(FRAMES[0] + last[:-1], lost))
+    assert client.sent.startswith(FRAMES[0] + b"\0")
+    assert b'{"code":"unavailable"' in client.sent
     assert client.finished
 
 
@@ -195,6 +219,55 @@ async def test_a_lost_server_ends_an_append_session_with_the_reason() -> None:
     assert client.sent.startswith(FRAMES[2])
     assert b"back lite: gone" in client.sent
     assert client.finished
+
+
+@pytest.mark.parametrize("bad", [FRAMES[1][:100], b"\0\0\0\0"])
+async def test_nothing_follows_the_servers_last_word_in_an_append_session(bad: bytes) -> None:
+    last = b"".join(encode_terminal(412, b"{}"))
+    client, server = Client("POST"), Server([], after_end=[FRAMES[2], last])
+    client.body.send_nowait(FRAMES[0] + bad)
+    client.body.close()
+    await append(client, server)
+    assert client.sent == FRAMES[2] + last
+    assert client.finished
+
+
+async def test_a_frame_that_comes_too_slowly_ends_the_session(autojump_clock: trio.testing.MockClock) -> None:
+    client, server = Client("POST"), Server([], after_end=[FRAMES[2]])
+    client.body.send_nowait(FRAMES[0] + FRAMES[1][:10])
+    await append(client, server)
+    assert server.told == FRAMES[0]
+    assert client.sent.startswith(FRAMES[2])
+    assert b'"request_timeout"' in client.sent
+    assert client.finished
+
+
+async def test_an_append_that_is_not_sent_ends_the_session_behind_the_acknowledgements(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    client, server = Client("POST"), Server([], after_end=[FRAMES[2]])
+
+    async def send(pieces: Sequence[Buffer]) -> None:
+        raise fail(FailureCode.HOT_SERVER, "back lite is held")
+
+    monkeypatch.setattr(server, "send", send)
+    client.body.send_nowait(FRAMES[0])
+    await append(client, server)
+    assert client.sent.startswith(FRAMES[2])
+    assert b"back lite is held" in client.sent
+    assert client.finished
+
+
+async def test_a_drain_says_nothing_after_the_servers_last_word(autojump_clock: trio.testing.MockClock) -> None:
+    draining = Draining(3.0)
+    last = b"".join(encode_terminal(412, b"{}"))
+    reader, reading = Client("GET"), Server([last])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read, reader, reading, draining)
+        draining.begin()
+        await trio.sleep(4)
+    assert reader.sent == last
+    assert reader.finished
 
 
 async def test_a_drain_ends_sessions_after_its_grace_time(autojump_clock: trio.testing.MockClock) -> None:
