@@ -80,6 +80,9 @@ class IndexedAppendSession(AppendSession):
                 self._check(append)
                 if not self._stream.stamped_by_server:
                     await self._stream.others.announce(self._stream.ref)
+                    if self._failure is not None or self._ended:  # it has ended meanwhile
+                        self._changed.unpark_all()
+                        return
                 if append.match_seq_num is None:
                     await self._hand_over(append)
                 else:
