@@ -82,8 +82,8 @@ class StreamOwners:
             silent = await self._silent(found)
 
     async def _silent(self, owner: TableItem) -> TableItem | None:
-        """Wait until a stream has another owner or none. Returns the owner's item if it was silent for PATIENCE seconds:
-        a later one is of a live owner, which may be another gateway that has waited too."""
+        """Wait until a stream has another owner or none. Returns the owner's item if it was silent for PATIENCE
+        seconds: a later one is of a live owner, which may be another gateway that has waited too."""
         assert self._state is not None, "there are several gateways"
         with trio.move_on_after(PATIENCE) as patience:
             while (now := self._in_memory(owner.key)) is not None and now.value == owner.value:

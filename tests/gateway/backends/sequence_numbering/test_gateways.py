@@ -478,7 +478,7 @@ async def test_a_session_that_breaks_while_an_append_is_announced_ends(
     broken = trio.Event()
     received: list[NativeAck] = []
     async with three(segment, wall) as gateways, trio.open_nursery() as nursery:
-        one, other, _ = gateways.backs
+        one = gateways.backs[0]
         with pytest.MonkeyPatch.context() as patches:
             patches.setattr(segment, "append_session", breaking)
             async with one.append_session(STREAM) as session:
