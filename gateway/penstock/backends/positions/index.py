@@ -91,6 +91,11 @@ class PositionIndex:
         self.look()
         return self._gone
 
+    def is_later_than(self, other: PositionIndex) -> bool:
+        """Return whether it was made after the other one of the same name, in shared state, was deleted."""
+        mine, its = self._kept, other._kept
+        return self.shared is not None and mine is not None and its is not None and mine.generation > its.generation > 0
+
     @property
     def version(self) -> int:
         """A number that is another one whenever another gateway may have changed the index."""

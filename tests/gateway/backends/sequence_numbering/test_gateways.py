@@ -18,6 +18,7 @@ from penstock.backends.kept_table import KeptTable
 from penstock.backends.logged_tables import LoggedTables, LogNews, open_logged_tables
 from penstock.backends.positions.index import index_name
 from penstock.backends.sequence_numbering import IndexedBack, IndexedSettings, numbered, open_indexed
+from penstock.backends.sequence_numbering.creations import Creations
 from penstock.backends.sequence_numbering.others import RENEWED, SWEPT
 from penstock.core.back import Following
 from penstock.core.native import NativeAck
@@ -500,3 +501,26 @@ async def test_a_session_that_breaks_while_an_append_is_announced_ends(
         begun = trio.current_time()
         await one.perform(CheckTail(STREAM))
         assert trio.current_time() - begun < 1
+
+
+async def test_a_slow_deletion_forgets_no_stream_that_was_created_since(
+    autojump_clock: MockClock, segment: FakeNative, wall: Wall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, the index of the new stream was deleted, and its records got other timestamps."""
+    forget = Creations.forget
+
+    async def slow(self: Creations, stream: StreamRef, kept: int | None) -> None:
+        monkeypatch.setattr(Creations, "forget", forget)
+        await trio.sleep(1)
+        await forget(self, stream, kept)
+
+    async with three(segment, wall) as gateways, trio.open_nursery() as nursery:
+        one, other, _ = gateways.backs
+        await one.perform(appending(b"old"))
+        monkeypatch.setattr(Creations, "forget", slow)
+        nursery.start_soon(one.perform, DeleteStream(STREAM))
+        await trio.sleep(0.5)
+        await other.perform(CreateStream(STREAM))
+        await one.perform(appending(b"new", timestamps=[NOW - 7]))
+        await trio.sleep(1)
+        assert await same_through(gateways.backs) == [(0, NOW - 7, b"new")]
