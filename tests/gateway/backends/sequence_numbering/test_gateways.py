@@ -121,11 +121,16 @@ async def test_each_tells_what_the_others_have_numbered(
             assert (await back.perform(CheckTail(STREAM))).seq_num == 9
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("again", [False, True], ids=["", "again"])
 async def test_appends_at_all_of_them_at_once(
-    autojump_clock: MockClock, native: FakeNative, wall: Wall, seed: int
+    autojump_clock: MockClock, native: FakeNative, wall: Wall, seed: int, again: bool
 ) -> None:
-    """Numbers are dense, timestamps are the clients', and followers of all gateways are given the same records."""
+    """Numbers are dense, timestamps are the clients', and followers of all gateways are given the same records.
+
+    Also if one of them reads the state `again` meanwhile. Before, it did not wait for the numbers of others then, and
+    at times all of them waited for each other until the time to wait was over.
+    """
     dice = random.Random(seed)
     told: dict[int, bytes] = {}
     wanted: dict[bytes, int] = {}
@@ -170,7 +175,12 @@ async def test_appends_at_all_of_them_at_once(
                 await trio.sleep(0.01)
                 wall.now += dice.randint(0, 3)
 
+        async def disturb() -> None:
+            await trio.sleep(dice.random() / 3)
+            gateways.ends[dice.randrange(3)].again = again
+
         nursery.start_soon(tick)
+        nursery.start_soon(disturb)
         begun = trio.current_time()
         async with trio.open_nursery() as writing:
             for name in range(writers):
