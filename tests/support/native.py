@@ -30,7 +30,7 @@ from penstock_codecs.table_operations import (
     UpdateTable,
 )
 
-__all__ = ["FakeNative", "MemoryTables"]
+__all__ = ["FakeNative", "FakeSession", "MemoryTables"]
 
 
 class MemoryTables(PartialBack):

@@ -66,32 +66,31 @@ class StreamOwners:
         if self._state is None:
             return 0
         name, mine = key_of(ref), self._state.gateway.encode()
-        late = False
+        silent: TableItem | None = None
         while True:
             (found,) = await self._table.entries(_OWNER + name)
             if found is not None and found.value == mine:
                 return found.version
-            if found is None or late:
+            if found is None or found == silent:
                 version = NOT_EXISTS if found is None else found.version
                 taken = await self._table.replace(_OWNER + name, mine, version)
                 if taken is not None:
                     await self._table.remove(_WANTED + name)
                     return taken
-                late = False
                 continue
             await self._table.put((_WANTED + name, mine))
-            late = not await self._left(_OWNER + name, found)
+            silent = await self._silent(found)
 
-    async def _left(self, key: bytes, owner: TableItem) -> bool:
-        """Wait until a stream has another owner or none. Returns False if its owner was silent for PATIENCE seconds."""
+    async def _silent(self, owner: TableItem) -> TableItem | None:
+        """Wait until a stream has another owner or none. Returns the owner's item if it was silent for PATIENCE
+        seconds: a later one is of a live owner, which may be another gateway that has waited too."""
         assert self._state is not None, "there are several gateways"
         with trio.move_on_after(PATIENCE) as patience:
-            version = owner.version
-            while (now := self._in_memory(key)) is not None and now.value == owner.value:
-                if now.version != version:
-                    version, patience.deadline = now.version, trio.current_time() + PATIENCE
+            while (now := self._in_memory(owner.key)) is not None and now.value == owner.value:
+                if now.version != owner.version:
+                    owner, patience.deadline = now, trio.current_time() + PATIENCE
                 await self._state.news()
-        return not patience.cancelled_caught
+        return owner if patience.cancelled_caught else None
 
     async def renew(self, ref: StreamRef) -> None:
         """Tell a gateway that waits for an owned stream that its owner is alive."""

@@ -117,3 +117,17 @@ async def test_a_gateway_stops_although_its_state_is_closed_before(autojump_cloc
         gateways.scopes[0].cancel()
         await gateways.take(1)
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_of_two_that_wait_for_a_dead_gateway_one_has_the_turn(
+    autojump_clock: MockClock, gateways: Gateways, seed: int
+) -> None:
+    """Before, the second one took it from the first one at once, as if that one were dead too."""
+    async with open_logged_tables(SharedLogEnd(gateways.log), 1 << 20) as state:
+        async with StreamTurns(state, "#turns").turn(STREAM):  # it never runs, so it does not answer
+            pass
+        async with trio.open_nursery() as nursery:
+            for number in range(3):
+                nursery.start_soon(gateways.take, number, 1.0)
+    assert sorted(gateways.taken) == [0, 1, 2]

@@ -400,21 +400,34 @@ class LoggedTables(Back):
         before, failures = self.batches_read, 0
         give_up = trio.current_time() + self._log.recover_seconds
         while True:
+            last: int | None = -1
+            in_doubt = failures > 0
             try:
                 last = await self._log.append(self._author, changes, self._state)
+                in_doubt = in_doubt or last is not None
                 await (self._fresh() if last is None else self._reached(last + 1))
             except OperationFailed as error:
                 failures += 1
                 if not worth_retrying(error.failure) or trio.current_time() >= give_up:
-                    raise (OperationFailed(doubtful(error.failure)) if failures > 1 else error) from error
+                    raise (OperationFailed(doubtful(error.failure)) if in_doubt else error) from error
                 await trio.sleep(_PAUSES.pause(failures, random.random()))
                 last = -1
+            if self.batches_read != before and not self._loaded:
+                await self._read_again()
             if self._found >= 0:
                 return self._found
             if self.batches_read != before:
                 return None
             if last is None:
                 self._log.begin_again()
+
+    async def _read_again(self) -> None:
+        """Wait until a log that is read from its beginning again was read to its end: the batch may be further on.
+        Raises UNAVAILABLE after `recover_seconds`."""
+        try:
+            await self._fresh()
+        except OperationFailed as error:
+            raise OperationFailed(doubtful(error.failure)) from error
 
 
 @asynccontextmanager

@@ -133,14 +133,20 @@ class ByteLog(ChangeLog):
         while len(data) - at >= _FRAME.size:
             magic, length, author = _FRAME.unpack_from(data, at)
             if magic != _MAGIC or not _FRAME.size - _UNCOUNTED <= length <= _MOST_FRAME:
-                self._next = None
-                raise fail(FailureCode.STORAGE, f"{self.where}: at offset {offset + at} is no state of a gateway")
+                raise self._damaged(offset + at)
             end = at + _UNCOUNTED + length
             if end > len(data):
                 return
-            records = _records(data[at + _FRAME.size : end], offset + at)
-            yield _Frame(LoggedBatch(b"" if author == _NO_AUTHOR else author, list(records)), offset + end)
+            try:
+                records = list(_records(data[at + _FRAME.size : end], offset + at))
+            except ValueError:
+                raise self._damaged(offset + at) from None
+            yield _Frame(LoggedBatch(b"" if author == _NO_AUTHOR else author, records), offset + end)
             at = end
+
+    def _damaged(self, offset: int) -> OperationFailed:
+        self._next = None
+        return fail(FailureCode.STORAGE, f"{self.where}: at offset {offset} is no state of a gateway")
 
     async def end(self) -> int:
         before = self._next
@@ -210,15 +216,19 @@ class ByteLog(ChangeLog):
 
 
 def _records(data: bytes, offset: int) -> Iterator[tuple[int, TableChange]]:
-    """Yield the records of the frame at an offset, with their positions."""
+    """Yield the records of the frame at an offset, with their positions. Raises ValueError if it is damaged."""
     at, index = 0, 0
     while at < len(data):
+        if len(data) - at < _RECORD.size:
+            raise ValueError("a record is cut off")
         position, key_length, value_length = _RECORD.unpack_from(data, at)
         at += _RECORD.size
         key = data[at : at + key_length]
         at += key_length
         value = None if value_length < 0 else data[at : at + value_length]
         at += max(value_length, 0)
+        if at > len(data):
+            raise ValueError("a record is longer than its frame")
         yield (offset + index if position < 0 else position), TableChange(key, value)
         index += 1
 

@@ -92,6 +92,10 @@ class Lease:
             return None
         return item
 
+    def _has(self, version: int) -> bool:
+        item = self._read(self._key)
+        return item is not None and item.version == version
+
     async def run(self, duty: Callable[[Back], Awaitable[None]]) -> None:
         """Do a duty whenever this gateway has the lease, until cancelled. `duty` gets the state to store in, and is
         cancelled when the lease is lost."""
@@ -154,7 +158,7 @@ class Lease:
         with trio.CancelScope() as beating:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._beat_on)
-                while (item := self._read(self._key)) is not None and item.version == version:
+                while not self._state.loaded or self._has(version):
                     await self._state.news()
                 beating.cancel()
         scope.cancel()

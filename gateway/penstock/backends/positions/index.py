@@ -91,6 +91,11 @@ class PositionIndex:
         self.look()
         return self._gone
 
+    def is_later_than(self, other: PositionIndex) -> bool:
+        """Return whether it was made after the other one of the same name, in shared state, was deleted."""
+        mine, its = self._kept, other._kept
+        return self.shared is not None and mine is not None and its is not None and mine.generation > its.generation > 0
+
     @property
     def version(self) -> int:
         """A number that is another one whenever another gateway may have changed the index."""
@@ -148,24 +153,26 @@ class PositionIndex:
         """Return the marks for the records from `seq_num` up to `end`: the last one at or before `seq_num`, and those
         after it. Raises OperationFailed(STORAGE)."""
         found = [await self.before(FromSeqNum(seq_num))]
-        at = max(self._coarse.before(FromSeqNum(seq_num)), 0)
-        while at < len(self._coarse) and self._coarse[at].seq_num < end:
+        begin: int | None = seq_num
+        while begin is not None and self._coarse:
+            at = max(self._coarse.before(FromSeqNum(begin)), 0)  # again for each page: a trim drops the first ones
+            if self._coarse[at].seq_num >= end:
+                break
+            begin = self._coarse[at + 1].seq_num if at + 1 < len(self._coarse) else None
             page = await self._page(at)
             behind = range(page.before(FromSeqNum(found[-1].seq_num)) + 1, page.before(FromSeqNum(end - 1)) + 1)
             found += [page[index] for index in behind]
-            at += 1
         return found
 
     async def behind(self, seq_num: int) -> Mark | None:
         """Return the first mark after a sequence number, or None. Raises OperationFailed(STORAGE)."""
+        if not self._coarse:
+            return None
         at = max(self._coarse.before(FromSeqNum(seq_num)), 0)
-        while at < len(self._coarse):
-            page = await self._page(at)
-            index = page.before(FromSeqNum(seq_num)) + 1
-            if index < len(page):
-                return page[index]
-            at += 1
-        return None
+        following = self._coarse[at + 1] if at + 1 < len(self._coarse) else None
+        page = await self._page(at)
+        index = page.before(FromSeqNum(seq_num)) + 1
+        return page[index] if index < len(page) else following
 
     def _at_least(self, mark: Mark) -> Mark:
         return max(mark, self._ends.first)

@@ -67,6 +67,11 @@ class IndexedAppendSession(AppendSession):
             self._failure = failure
         self._changed.unpark_all()
 
+    @property
+    def _over(self) -> bool:
+        """True once nothing more is sent to the server."""
+        return self._failure is not None or self._ended
+
     async def send(self, append: Append | AppendBytes) -> None:
         if isinstance(append, AppendBytes):
             raise fail(FailureCode.NOT_IMPLEMENTED, f"stream {self._stream.ref} takes records, not bytes")
@@ -80,6 +85,9 @@ class IndexedAppendSession(AppendSession):
                 self._check(append)
                 if not self._stream.stamped_by_server:
                     await self._stream.others.announce(self._stream.ref)
+                    if self._over:  # meanwhile
+                        self._changed.unpark_all()
+                        return
                 if append.match_seq_num is None:
                     await self._hand_over(append)
                 else:

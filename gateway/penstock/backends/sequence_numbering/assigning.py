@@ -152,7 +152,10 @@ class NumberAssigner:
         for one in work:
             stream.under_way.acknowledged(one.handed.ticket)
         try:
-            if work and not stream.stamped_by_server:  # appends sent before it determine their own timestamps
+            placed = not alone and all(one.begin is not None for one in work)
+            # Appends sent before it determine their own timestamps. With several gateways, only those behind a gap
+            # wait, and for what stands before them: else gateways could wait for each other.
+            if work and not stream.stamped_by_server and not placed:
                 with trio.move_on_after(stream.settings.settle_seconds):
                     await stream.under_way.acknowledged_before(work[-1].handed.ticket)
             end_by = trio.current_time() + stream.settings.recover_seconds
@@ -213,6 +216,7 @@ class NumberAssigner:
         stream, begin = self._stream, one.begin
         assert begin is not None, "such a server tells the place"
         with trio.move_on_after(stream.settings.settle_seconds) as scope:
+            await stream.under_way.acknowledged_before(one.handed.ticket)
             await stream.numbered_by_others(lambda: one.settled or stream.end.offset >= begin.offset)
         if scope.cancelled_caught:
             stream.others.missed(stream.ref)

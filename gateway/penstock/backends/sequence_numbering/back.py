@@ -361,8 +361,9 @@ class IndexedBack(Back):
         stream of its name."""
         await self._creations.forget(stream, kept.created)
         for found in self._streams.values():
-            if found.state.ref == stream and not found.state.gone:
-                await found.state.forget()
+            state = found.state
+            if state.ref == stream and not state.gone and not state.index.is_later_than(kept.positions):
+                await state.forget()
                 return
         await kept.positions.forget()
 

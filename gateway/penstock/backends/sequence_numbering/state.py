@@ -321,6 +321,8 @@ class IndexedStream:
         while not reached() and self.others.expected(self.ref, self.settings.settle_seconds):
             self.check()
             await shared.news()
+            if not shared.loaded:  # it is read again, and has not all rows of other gateways
+                await self.index.refresh()
 
     async def patiently(self, attempt: Callable[[], Awaitable[T]], end_by: float = math.inf) -> T:
         """Return the result of `attempt`, for a client that has begun to read or whose append was acknowledged.

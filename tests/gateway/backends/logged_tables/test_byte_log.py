@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -286,3 +287,15 @@ def test_whatever_happens_the_tables_are_those_of_one_store(history: list[Step],
 def _run(main: Callable[[], Awaitable[None]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         trio.run(main, clock=threads_hold(MockClock(), patch))
+
+
+@pytest.mark.parametrize("body", [b"short", struct.pack(">qIi", -1, 1 << 20, 5) + b"cut off"], ids=["short", "cut off"])
+async def test_a_damaged_frame_is_a_reason_not_to_be_ready(clock: MockClock, store: Store, body: bytes) -> None:
+    """Before, the gateway ended, and so at each start."""
+    await store.perform(CreateStream(LOG))
+    frame = b"PSTL" + struct.pack(">I", 8 + len(body)) + bytes(8) + body
+    await store.perform(AppendBytes(LOG, frame, match_offset=0))
+    async with gateways(store) as (back,):
+        with Fails(FailureCode.HOT_SERVER, "at offset 0 is no state of a gateway"):
+            await back.perform(CreateTable(TABLE))
+        assert "at offset 0 is no state of a gateway" in str(back.trouble)

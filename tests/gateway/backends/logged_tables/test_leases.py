@@ -10,7 +10,7 @@ from support.store import Fails
 from support.store.shared_log import SharedLog, SharedLogEnd
 from trio.testing import MockClock
 
-from penstock.backends.logged_tables import Lease, LoggedTables, open_logged_tables
+from penstock.backends.logged_tables import Lease, LoggedTables, LogNews, open_logged_tables
 from penstock.backends.logged_tables.leases import PATIENCE, PRESENCE_SECONDS
 from penstock.core.back import Back
 from penstock_codecs.failures import FailureCode
@@ -139,4 +139,31 @@ async def test_gateways_that_wait_write_little(autojump_clock: MockClock) -> Non
         await trio.sleep(900)
         written = Counter(change.key for batch in shared.batches[before:] for _, change in batch.changes)
         assert sorted(written.values()) == [100, 100, 300]
+        nursery.cancel_scope.cancel()
+
+
+class Again(SharedLogEnd):
+    """An end of the log that is read from its beginning again, at first nothing, when `again` is set."""
+
+    again = False
+
+    async def read(self) -> LogNews:
+        if self.again:
+            self.again, self._read = False, 0
+            return LogNews((), 0, restarted=True)
+        return await super().read()
+
+
+async def test_a_lease_is_kept_while_the_state_is_read_again(autojump_clock: MockClock) -> None:
+    """Before, it was lost, and its duty cancelled."""
+    end = Again(SharedLog())
+    async with open_logged_tables(end, 1 << 20) as state, trio.open_nursery() as nursery:
+        duty = Duty(state, "one")
+        nursery.start_soon(duty.run)
+        await trio.sleep(1)
+        before = duty.state
+        end.again = True
+        await trio.sleep(2 * PATIENCE)
+        assert not end.again
+        assert duty.lease.held and duty.state is before
         nursery.cancel_scope.cancel()

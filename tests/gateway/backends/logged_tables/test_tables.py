@@ -372,3 +372,74 @@ def test_whatever_happens_the_tables_are_those_of_one_store(history: list[Step],
             await compare(backs, history)
 
     trio.run(run, clock=MockClock(autojump_threshold=0))
+
+
+class Unheard(SharedLogEnd):
+    """An end of the log that takes batches, and gives none back once `deaf`."""
+
+    def __init__(self, shared: SharedLog) -> None:
+        super().__init__(shared)
+        self.deaf = False
+
+    async def read(self) -> LogNews:
+        found = await super().read()
+        if self.deaf:
+            await trio.sleep_forever()
+        return found
+
+
+async def test_a_change_that_is_in_the_log_and_cannot_be_read_back_is_in_doubt(autojump_clock: MockClock) -> None:
+    """Before, it was refused with an error that says that nothing was changed."""
+    shared = SharedLog()
+    end = Unheard(shared)
+    async with gateways(shared, 1) as (other,), open_logged_tables(end, MIB) as back:
+        await back.perform(CreateTable(TABLE))
+        end.deaf = True
+        with Fails(FailureCode.UNAVAILABLE):
+            await put(back, b"a", b"1")
+        assert await items(other) == {b"a": b"1"}
+
+
+class Halved(SharedLogEnd):
+    """An end of the log that loses the answer to an append once `armed`, and is then read again from its beginning, at
+    first one batch."""
+
+    def __init__(self, shared: SharedLog) -> None:
+        super().__init__(shared)
+        self.armed = False
+        self._again = trio.Event()
+
+    async def read(self) -> LogNews:
+        if not self._begun:
+            return await super().read()
+        if self._again.is_set():
+            self._again = trio.Event()
+            await trio.sleep(1)
+            self._read = len(self._shared.batches)
+            return LogNews(self._shared.batches[1:], self._shared.end)
+        if self.armed:
+            await self._again.wait()
+            return LogNews(self._shared.batches[:1], 1, restarted=True)
+        with trio.move_on_after(0.01):
+            return await super().read()
+        return LogNews((), self._shared.end)
+
+    async def append(self, author: bytes, changes: Sequence[TableChange], state: TableState) -> int | None:
+        found = await super().append(author, changes, state)
+        if self.armed:
+            self._again.set()
+            raise fail(FailureCode.UNAVAILABLE, "the answer was lost")
+        return found
+
+
+async def test_a_change_is_found_further_on_in_a_log_that_is_read_again(autojump_clock: MockClock) -> None:
+    """Before, it was decided again, and refused because of itself."""
+    end = Halved(SharedLog())
+    async with open_logged_tables(end, MIB) as back:
+        await back.perform(CreateTable(TABLE))
+        await put(back, b"a", b"1")
+        end.armed = True
+        await trio.sleep(1)
+        assert await put(back, b"b", b"2", NOT_EXISTS) == 2
+        end.armed = False
+        assert await items(back) == {b"a": b"1", b"b": b"2"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from penstock_codecs.compression import Compression, compress
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import U64_MAX, RecordId
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
+from penstock_codecs.table_operations import ReadTable
 
 NAME = index_name("lite", STREAM)
 
@@ -223,3 +225,29 @@ async def test_like_a_list(history: list[tuple[int, int, int]], cuts: list[int])
             found = max([mark for mark in marks if mark.seq_num <= seq_num] + [first])
             assert await opened.before(FromSeqNum(seq_num)) == found
         assert await opened.between(first.seq_num, max(at.seq_num, 1)) == (kept or [first])
+
+
+class Trimming(MemoryTables):
+    """Tables that carry out `then` when they are first asked for the key `at` alone."""
+
+    at: bytes = b""
+    then: Any = None
+
+    async def perform(self, operation: Any) -> Any:
+        found = await super().perform(operation)
+        if isinstance(operation, ReadTable) and operation.keys == (self.at,):
+            self.at = b""
+            await self.then()
+        return found
+
+
+async def test_a_trim_while_pages_are_read_skips_none() -> None:
+    """Before, records behind it were told with timestamps of earlier ones."""
+    tables = Trimming()
+    await (await open_index(tables, NAME)).add(END, *ten_marks())
+    index = await open_index(tables, NAME)
+    tables.at, tables.then = b"p" + struct.pack(">Q", 60), partial(index.trimmed, ten_marks()[3])
+    assert await index.between(35, 100) == ten_marks()[3:]
+    index = await open_index(tables, NAME)
+    tables.at, tables.then = b"p" + struct.pack(">Q", 30), partial(index.trimmed, ten_marks()[6])
+    assert await index.behind(55) == ten_marks()[6]

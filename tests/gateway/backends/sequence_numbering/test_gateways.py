@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import trio
-from support.native import FakeNative
+from support.native import FakeNative, FakeSession
 from support.store import NOW, STREAM, Fails, Wall, appending, bodies, eventually, records
 from support.store.shared_log import SharedLog, SharedLogEnd
 from trio.testing import MockClock
@@ -18,11 +18,14 @@ from penstock.backends.kept_table import KeptTable
 from penstock.backends.logged_tables import LoggedTables, LogNews, open_logged_tables
 from penstock.backends.positions.index import index_name
 from penstock.backends.sequence_numbering import IndexedBack, IndexedSettings, numbered, open_indexed
-from penstock.backends.sequence_numbering.others import SWEPT
+from penstock.backends.sequence_numbering.creations import Creations
+from penstock.backends.sequence_numbering.others import RENEWED, SWEPT
 from penstock.core.back import Following
-from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import Record
+from penstock.core.native import NativeAck
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.model import Record, StreamRef
 from penstock_codecs.operations import (
+    Append,
     Appended,
     CheckTail,
     CreateStream,
@@ -118,11 +121,16 @@ async def test_each_tells_what_the_others_have_numbered(
             assert (await back.perform(CheckTail(STREAM))).seq_num == 9
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("again", [False, True], ids=["", "again"])
 async def test_appends_at_all_of_them_at_once(
-    autojump_clock: MockClock, native: FakeNative, wall: Wall, seed: int
+    autojump_clock: MockClock, native: FakeNative, wall: Wall, seed: int, again: bool
 ) -> None:
-    """Numbers are dense, timestamps are the clients', and followers of all gateways are given the same records."""
+    """Numbers are dense, timestamps are the clients', and followers of all gateways are given the same records.
+
+    Also if one of them reads the state `again` meanwhile. Before, it did not wait for the numbers of others then, and
+    at times all of them waited for each other until the time to wait was over.
+    """
     dice = random.Random(seed)
     told: dict[int, bytes] = {}
     wanted: dict[bytes, int] = {}
@@ -167,7 +175,12 @@ async def test_appends_at_all_of_them_at_once(
                 await trio.sleep(0.01)
                 wall.now += dice.randint(0, 3)
 
+        async def disturb() -> None:
+            await trio.sleep(dice.random() / 3)
+            gateways.ends[dice.randrange(3)].again = again
+
         nursery.start_soon(tick)
+        nursery.start_soon(disturb)
         begun = trio.current_time()
         async with trio.open_nursery() as writing:
             for name in range(writers):
@@ -448,3 +461,76 @@ async def test_marks_are_as_dense_as_those_of_one_gateway(
         table = KeptTable(gateways.states[0], index_name("fake", STREAM))
         marks = len([key async for key, _ in table.items() if key[:1] in (b"c", b"m")])
         assert 60 * 18 / 130 < marks < 60 * 18 / 90
+
+
+async def test_a_session_that_breaks_while_an_append_is_announced_ends(
+    autojump_clock: MockClock, segment: FakeNative, wall: Wall
+) -> None:
+    """Before, the client was never told, and readers waited in vain for the append from then on."""
+
+    class Breaking(FakeSession):
+        """A session that takes what is sent, and does nothing more, once it is broken."""
+
+        async def send(self, append: Append) -> None:
+            if not broken.is_set():
+                await super().send(append)
+
+        async def receive(self) -> list[NativeAck]:
+            if not received:
+                received.extend(await super().receive())
+                return received
+            await broken.wait()
+            raise fail(FailureCode.UNAVAILABLE, "the connection was lost")
+
+    @asynccontextmanager
+    async def breaking(stream: StreamRef) -> AsyncIterator[FakeSession]:
+        yield Breaking(segment)
+
+    broken = trio.Event()
+    received: list[NativeAck] = []
+    async with three(segment, wall) as gateways, trio.open_nursery() as nursery:
+        one = gateways.backs[0]
+        with pytest.MonkeyPatch.context() as patches:
+            patches.setattr(segment, "append_session", breaking)
+            async with one.append_session(STREAM) as session:
+                await session.send(appending(b"0"))
+                assert len(await session.receive()) == 1
+                await trio.sleep(RENEWED)
+                gateways.ends[0].hears = trio.Event()
+                nursery.start_soon(session.send, appending(b"1"))
+                await trio.sleep(0.1)
+                broken.set()
+                await trio.sleep(0.1)
+                gateways.ends[0].hears.set()
+                await trio.sleep(0.1)
+                with trio.fail_after(60), Fails(FailureCode.UNAVAILABLE):
+                    await session.receive()
+        segment.store([b"by another client"])
+        await one.perform(CheckTail(STREAM))
+        segment.store([b"by another client"])
+        begun = trio.current_time()
+        await one.perform(CheckTail(STREAM))
+        assert trio.current_time() - begun < 1
+
+
+async def test_a_slow_deletion_forgets_no_stream_that_was_created_since(
+    autojump_clock: MockClock, segment: FakeNative, wall: Wall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, the index of the new stream was deleted, and its records got other timestamps."""
+    forget = Creations.forget
+
+    async def slow(self: Creations, stream: StreamRef, kept: int | None) -> None:
+        monkeypatch.setattr(Creations, "forget", forget)
+        await trio.sleep(1)
+        await forget(self, stream, kept)
+
+    async with three(segment, wall) as gateways, trio.open_nursery() as nursery:
+        one, other, _ = gateways.backs
+        await one.perform(appending(b"old"))
+        monkeypatch.setattr(Creations, "forget", slow)
+        nursery.start_soon(one.perform, DeleteStream(STREAM))
+        await trio.sleep(0.5)
+        await other.perform(CreateStream(STREAM))
+        await one.perform(appending(b"new", timestamps=[NOW - 7]))
+        await trio.sleep(1)
+        assert await same_through(gateways.backs) == [(0, NOW - 7, b"new")]

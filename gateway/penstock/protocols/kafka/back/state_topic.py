@@ -12,7 +12,8 @@ whatever its number. That harms nothing: a gateway appends only once it has read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from penstock.backends.logged_tables import ChangeLog, LoggedBatch, LogNews, TableChange, TableState
@@ -69,22 +70,22 @@ class StateTopic(ChangeLog):
     # ---- reading -----------------------------------------------------------------------------------------------------
 
     async def read(self) -> LogNews:
-        if restarted := self._next is None:
-            await self._begin()
-        assert self._next is not None, "it has begun"
+        start, restarted = self._next, self._next is None
+        if start is None:
+            start = await self._begin()
         try:
-            found = await self._fetch(self._next, 0.0 if restarted else self._brokers.settings.poll_seconds)
+            found = await self._fetch(start, 0.0 if restarted else self._brokers.settings.poll_seconds)
         except OperationFailed as error:
             if error.failure.code in (FailureCode.STREAM_NOT_FOUND, FailureCode.RANGE_NOT_SATISFIABLE):
                 self._next = None  # it was deleted, or has lost records: read what there is now
             raise
         batches = [self._taken(batch) for batch in found if batch.producer_id == _PRODUCER]
-        if found:
-            self._next = found[-1].next_offset
+        self._next = found[-1].next_offset if found else start
         return LogNews(batches, self._next, restarted)
 
-    async def _begin(self) -> None:
-        """Find the beginning of the topic; create it if it is missing. Raises STORAGE for one that would lose state."""
+    async def _begin(self) -> int:
+        """Return the offset at which the topic begins; create it if it is missing. Raises STORAGE for one that would
+        lose state."""
         if not await self._topics.create_topic(self._partition, _SETTINGS, _WISHED):
             policy = (await self._topics.settings(self._partition, [_POLICY])).get(_POLICY)
             count = len((await self._brokers.topic(self._partition.topic)).partitions)
@@ -93,7 +94,7 @@ class StateTopic(ChangeLog):
                 raise fail(FailureCode.STORAGE, f"{self.where}: {why}")
         self._topic_id = await self._brokers.topic_id(self._partition.topic)
         self._epoch = self._sequence = 0
-        self._next = await self._positions.beginning(self._partition)
+        return await self._positions.beginning(self._partition)
 
     async def _fetch(self, offset: int, wait: float) -> list[KafkaBatch]:
         """Return the batches from an offset on; wait so many seconds for some."""
@@ -116,7 +117,18 @@ class StateTopic(ChangeLog):
         return LoggedBatch(author, [(offset, TableChange(key, value)) for offset, key, value in records if key])
 
     async def end(self) -> int:
-        return await self._brokers.retrying(lambda: self._positions.end(self._partition), patient=True)
+        with self._if_missing():
+            return await self._brokers.retrying(lambda: self._positions.end(self._partition), patient=True)
+
+    @contextmanager
+    def _if_missing(self) -> Iterator[None]:
+        """Raise HOT_SERVER if the block says that the topic is missing: STREAM_NOT_FOUND would say that of a table."""
+        try:
+            yield
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+                raise
+            raise fail(FailureCode.HOT_SERVER, error.failure.message) from None
 
     # ---- writing -----------------------------------------------------------------------------------------------------
 
@@ -126,6 +138,8 @@ class StateTopic(ChangeLog):
         changes: Sequence[TableChange],
         state: TableState,  # noqa: ARG002
     ) -> int | None:
+        if self._next is None:
+            raise fail(FailureCode.HOT_SERVER, f"{self.where} is being read")
         batch = encode_batch(
             KafkaBatch(
                 producer_id=_PRODUCER,
@@ -138,7 +152,8 @@ class StateTopic(ChangeLog):
                 headers={0: ((_AUTHOR, author),)},
             )
         )
-        found = await self._brokers.produce(self._partition, batch)
+        with self._if_missing():
+            found = await self._brokers.produce(self._partition, batch)
         if found.error_code in UNKNOWN_PRODUCER:
             return None
         self._brokers.check_produced(self._partition, found)
