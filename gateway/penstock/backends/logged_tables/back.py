@@ -38,6 +38,12 @@ _TOGETHER_BYTES: Final = 1 * MIB
 """Bytes of changes up to which operations share a batch."""
 _TOGETHER: Final = 1000
 """Operations that share a batch."""
+_IN_A_ROW: Final = 64
+"""Batches in a row after which a gateway rests, so that others get their turn: one whose requests take longer would
+always come too late."""
+_REST: Final = 4
+"""Length of a rest, as a multiple of the time that the last batch took: a gateway that lost its turn needs the time of
+two, and may be slower."""
 _PAUSES: Final = RetryPolicy()
 _STOPS: Final = Failure(FailureCode.HOT_SERVER, "the gateway stops, and its state is no longer at hand")
 
@@ -124,6 +130,7 @@ class LoggedTables(Back):
         """Number of batches that have been read so far, and of times that reading began."""
         self._loaded = False  # the log was read to an end that it had
         self._author, self._found = b"", -1  # of the batch in flight, and its position once it was read
+        self._in_a_row, self._rested_at = 0, 0.0  # batches since another gateway's or a rest; when the next one is over
         self._queue: deque[_Change] = deque()
         self._some = trio.Event()
         self._look, self._asked = _Look(), trio.Event()
@@ -277,7 +284,9 @@ class LoggedTables(Back):
                 self.batches_read += 1
                 for position, change in batch.changes:
                     self._state.apply(position, change)
-                if batch.author == self._author and batch.changes:
+                if batch.author != self._author:
+                    self._in_a_row = 0
+                elif batch.changes:
                     self._found = batch.changes[0][0]
             self._end = news.end
             self._news.unpark_all()
@@ -334,11 +343,21 @@ class LoggedTables(Back):
             fresh = False
             while waiting:
                 try:
+                    await self._rest()
                     fresh, waiting = await self._make(waiting, fresh=fresh)
                 except OperationFailed as error:
                     for change in waiting:
                         change.end(failure=error.failure)
                     waiting = []
+
+    async def _rest(self) -> None:
+        """Give way to other gateways, if this one has made `_IN_A_ROW` batches without a rest."""
+        now = trio.current_time()
+        if now < self._rested_at and self._in_a_row >= _IN_A_ROW:
+            await trio.sleep_until(self._rested_at)
+            now = self._rested_at
+        if now >= self._rested_at:
+            self._in_a_row = 0
 
     async def _make(self, waiting: list[_Change], *, fresh: bool) -> tuple[bool, list[_Change]]:
         """Carry out as many changes as go together. `fresh`: all that was acknowledged before they were asked for has
@@ -397,8 +416,8 @@ class LoggedTables(Back):
         first, on which the changes must be decided again. Raises UNAVAILABLE if it is not known after
         `recover_seconds` whether the batch is in the log, or will be."""
         self._author, self._found = secrets.token_bytes(8), -1
-        before, failures = self.batches_read, 0
-        give_up = trio.current_time() + self._log.recover_seconds
+        before, failures, began = self.batches_read, 0, trio.current_time()
+        give_up = began + self._log.recover_seconds
         while True:
             last: int | None = -1
             in_doubt = failures > 0
@@ -415,6 +434,8 @@ class LoggedTables(Back):
             if self.batches_read != before and not self._loaded:
                 await self._read_again()
             if self._found >= 0:
+                now = trio.current_time()
+                self._in_a_row, self._rested_at = self._in_a_row + 1, now + _REST * (now - began)
                 return self._found
             if self.batches_read != before:
                 return None

@@ -175,6 +175,32 @@ async def test_memory_and_single_changes_are_bounded(autojump_clock: MockClock) 
             await back.perform(UpdateTable(TABLE, large))
 
 
+async def test_a_gateway_that_always_writes_gives_way_to_slower_ones(autojump_clock: MockClock) -> None:
+    shared = SharedLog()
+    async with (
+        open_logged_tables(SharedLogEnd(shared, 0.001), MIB) as busy,
+        open_logged_tables(SharedLogEnd(shared, 0.0015), MIB) as other,
+        trio.open_nursery() as nursery,
+    ):
+        await busy.perform(CreateTable(TABLE))
+        written = 0
+
+        async def write() -> None:
+            nonlocal written
+            while True:
+                await put(busy, b"busy", b"")
+                written += 1
+
+        nursery.start_soon(write)
+        before = trio.current_time()
+        for _ in range(10):
+            await put(other, b"other", b"")
+        took = trio.current_time() - before
+        assert took < 10 * 0.3
+        assert written > 0.9 * took / 0.002, "it rests seldom"
+        nursery.cancel_scope.cancel()
+
+
 async def test_what_stays_in_doubt_is_reported_so(autojump_clock: MockClock) -> None:
     shared = SharedLog()
     async with gateways(shared) as (one, other):

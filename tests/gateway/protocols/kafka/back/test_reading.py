@@ -143,7 +143,7 @@ async def test_records_whose_identifiers_cannot_be_asked_for_yet(
 
             @nursery.start_soon
             async def mend() -> None:
-                await trio.sleep(3)  # longer than one question is repeated
+                await trio.sleep(2.05)  # just longer than one question is repeated
                 cluster.answers.clear()
 
             if cancelled:
