@@ -52,6 +52,8 @@ class MemoryTables(PartialBack):
             raise fail(FailureCode.STREAM_NOT_FOUND, f"table {operation.table} does not exist")
         match operation:
             case DeleteTable():
+                if self.broken:
+                    raise fail(FailureCode.STORAGE, "the disk is full")
                 del self.tables[operation.table]
             case UpdateTable():
                 if self.broken:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from penstock.backends.kept_table import KeptTable
@@ -167,8 +166,14 @@ class IndexTable:
 
     async def delete(self, kept: Kept | None) -> None:
         """Delete the table, if it exists with this generation."""
-        with suppress(OperationFailed):
+        try:
             await self._guarded(kept).delete()
+        except OperationFailed:
+            if self.shared is None or kept is None or not self.shared.loaded:
+                raise
+            seen = self.seen()
+            if seen is not None and seen.generation == kept.generation:
+                raise
 
     def _guarded(self, kept: Kept | None) -> KeptTable:
         """Return the table, to be changed in shared state only while it has this generation."""

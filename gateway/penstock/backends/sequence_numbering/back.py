@@ -298,7 +298,12 @@ class IndexedBack(Back):
 
     async def _delete(self, operation: DeleteStream) -> None:
         kept = await self._kept(operation.stream)
-        await self._native.delete(operation.stream)
+        try:
+            await self._native.delete(operation.stream)
+        except OperationFailed as error:
+            if error.failure.code is FailureCode.STREAM_NOT_FOUND:  # perhaps an earlier try could not forget it
+                await self._forget(operation.stream, kept)
+            raise
         await self._forget(operation.stream, kept)
 
     async def _get_config(self, operation: GetStreamConfig) -> StreamConfig:

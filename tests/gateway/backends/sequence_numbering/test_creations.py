@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 from support.native import FakeNative, MemoryTables
-from support.store import NOW, STREAM, Wall
+from support.store import NOW, STREAM, Fails, Wall, appending, records
 from support.store.shared_log import SharedLog, SharedLogEnd
 from trio.testing import MockClock
 
 from penstock.backends.logged_tables import open_logged_tables
 from penstock.backends.sequence_numbering import open_indexed
 from penstock.backends.sequence_numbering.creations import Creations
+from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream, DeleteStream, EnsureStream, ListStreams, Page
+from penstock_codecs.operations import CreateStream, DeleteStream, EnsureStream, FromSeqNum, ListStreams, Page
 from penstock_codecs.streams import StreamInfo
 
 
@@ -77,3 +78,42 @@ async def test_what_is_gone_is_forgotten(known: bool) -> None:
         assert await creations.of([STREAM], 1) == [1]
     await creations.forget(STREAM, await creations.kept(STREAM))
     assert await creations.of([STREAM], 2) == [2]
+
+
+async def test_a_deletion_whose_index_stays_fails_and_can_be_tried_again(segment: FakeNative, wall: Wall) -> None:
+    """Before, it was acknowledged, and the next stream of the name went on with the old numbers after a restart."""
+    state = MemoryTables()
+    async with open_indexed(segment, "back", state, clock=wall) as back:
+        await back.perform(appending(b"old"))
+        state.broken = True
+        with Fails(FailureCode.STORAGE):
+            await back.perform(DeleteStream(STREAM))
+        state.broken = False
+        with Fails(FailureCode.STREAM_NOT_FOUND):
+            await back.perform(DeleteStream(STREAM))
+    assert not any(state.tables.values())
+    segment.exists = True
+    segment.store([b"by another client"] * 9)
+    async with open_indexed(segment, "back", state, clock=wall) as back:
+        assert [record.seq_num for record in await records(back, FromSeqNum(0))] == list(range(9))
+
+
+async def test_a_deletion_whose_index_stays_in_shared_state_fails(
+    autojump_clock: MockClock, segment: FakeNative, wall: Wall
+) -> None:
+    away = False
+    shared = SharedLog(lambda: False if away else None)
+    async with (
+        open_logged_tables(SharedLogEnd(shared), 1 << 20) as state,
+        open_indexed(segment, "back", state, clock=wall) as back,
+    ):
+        await back.perform(appending(b"old"))
+        await Creations(state, "back").forget(STREAM, await Creations(state, "back").kept(STREAM))
+        away = True
+        with Fails(FailureCode.UNAVAILABLE):
+            await back.perform(DeleteStream(STREAM))
+        away = False
+        with Fails(FailureCode.STREAM_NOT_FOUND):
+            await back.perform(DeleteStream(STREAM))
+        await back.perform(CreateStream(STREAM))
+        assert (await back.perform(appending(b"new"))).start.seq_num == 0
