@@ -184,16 +184,21 @@ class NumberAssigner:
                 await self._wait_for_others(min(waiting, key=_Work.place))
 
     async def _settle_queue(self) -> None:
-        """Number what is in the queue, but nothing behind a gap that another gateway may number."""
+        """Number what is in the queue, but nothing behind a gap that another gateway may number.
+
+        What one append may fill, those before it may fill too: else they would be numbered as those of others.
+        """
         taken, self._queue = self._queue, []
         draft, unnumbered = self._stream.draft(), Unnumbered(self._stream)
         told = all(one.begin is not None for one in taken)
         ordered = sorted(taken, key=_Work.place if told else _Work.turn)
+        filled = max((one.begin.offset for one in taken if one.fills and one.begin is not None), default=0)
         done: list[_Work] = []
         left: list[_Work] = []
         try:
             for one in ordered:
-                if not one.fills and one.begin is not None and one.begin.offset > draft.end.offset:
+                begin = one.begin
+                if not one.fills and begin is not None and begin.offset > max(draft.end.offset, filled):
                     left.append(one)
                     continue
                 await self._number(draft, one, unnumbered)

@@ -534,3 +534,63 @@ async def test_a_slow_deletion_forgets_no_stream_that_was_created_since(
         await one.perform(appending(b"new", timestamps=[NOW - 7]))
         await trio.sleep(1)
         assert await same_through(gateways.backs) == [(0, NOW - 7, b"new")]
+
+
+class Deaf(FakeSession):
+    """A session that hears no acknowledgement before it may."""
+
+    def __init__(self, native: FakeNative) -> None:
+        super().__init__(native)
+        self.hears = trio.Event()
+
+    async def receive(self) -> list[NativeAck]:
+        await self.hears.wait()
+        return await super().receive()
+
+
+@asynccontextmanager
+async def deaf_sessions(native: FakeNative, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Deaf]]:
+    """Make all sessions of a server deaf, and list them."""
+    made: list[Deaf] = []
+
+    @asynccontextmanager
+    async def session(stream: StreamRef) -> AsyncIterator[Deaf]:
+        made.append(Deaf(native))
+        yield made[-1]
+
+    with monkeypatch.context() as patches:
+        patches.setattr(native, "append_session", session)
+        yield made
+
+
+@pytest.mark.parametrize("expected", [False, True], ids=["", "expected"])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("between", [0.0, 0.0005, 1.0])
+async def test_appends_of_one_gateway_behind_a_gap_keep_their_timestamps(
+    autojump_clock: MockClock,
+    segment: FakeNative,
+    wall: Wall,
+    monkeypatch: pytest.MonkeyPatch,
+    expected: bool,
+    order: tuple[int, int],
+    between: float,
+) -> None:
+    """Before, the second one, if it was the first to fill the gap, numbered the first one as one of another client."""
+    async with three(segment, wall) as gateways:
+        one, other, _ = gateways.backs
+        await (other if expected else one).perform(appending(b"0", timestamps=[NOW - 20]))
+        async with (
+            deaf_sessions(segment, monkeypatch) as made,
+            one.append_session(STREAM) as first,
+            one.append_session(STREAM) as second,
+        ):
+            segment.store([b"by another client"])
+            await first.send(appending(b"1", timestamps=[NOW - 9]))
+            await second.send(appending(b"2", timestamps=[NOW - 3]))
+            for at in order:
+                made[at].hears.set()
+                await trio.sleep(between)
+            for session in (first, second):
+                assert len(await session.receive()) == 1
+        found = await same_through(gateways.backs)
+        assert found[2:] == [(2, NOW - 9, b"1"), (3, NOW - 3, b"2")]
