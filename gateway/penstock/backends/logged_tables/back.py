@@ -44,6 +44,8 @@ always come too late."""
 _REST: Final = 4
 """Length of a rest, as a multiple of the time that the last batch took: a gateway that lost its turn needs the time of
 two, and may be slower."""
+_REMEMBERED: Final = 128
+"""Number of times at which it is remembered how much had been read, up to two in each second."""
 _PAUSES: Final = RetryPolicy()
 _STOPS: Final = Failure(FailureCode.HOT_SERVER, "the gateway stops, and its state is no longer at hand")
 
@@ -125,6 +127,7 @@ class LoggedTables(Back):
         self._max_bytes = max_bytes
         self._state = TableState(max_bytes)
         self._end = -1  # the log was never read
+        self._ends: deque[tuple[float, int]] = deque(maxlen=_REMEMBERED)  # times, and `_end` since then
         self._news = trio.lowlevel.ParkingLot()
         self.batches_read = 0
         """Number of batches that have been read so far, and of times that reading began."""
@@ -227,6 +230,12 @@ class LoggedTables(Back):
         while self.batches_read <= seen:
             await self._news.park()
 
+    def read_before(self, seconds: float) -> int:
+        """Return a position in the log before which all was read at least so long ago, since reading began; about the
+        last one, 0 if none is known."""
+        latest = trio.current_time() - seconds
+        return next((end for time, end in reversed(self._ends) if time <= latest), 0)
+
     def append_session(
         self,
         stream: StreamRef,
@@ -278,6 +287,7 @@ class LoggedTables(Back):
             failures, self._failing = 0, None
             if news.restarted:
                 self._state, self._end, self._loaded = TableState(self._max_bytes), 0, False
+                self._ends.clear()
                 self.batches_read += 1
                 self._asked.set()  # look for the end now: the gateway is ready once it has read so far
             for batch in news.batches:
@@ -289,7 +299,17 @@ class LoggedTables(Back):
                 elif batch.changes:
                     self._found = batch.changes[0][0]
             self._end = news.end
+            self._remember_end()
             self._news.unpark_all()
+
+    def _remember_end(self) -> None:
+        ends = self._ends
+        if ends and ends[-1][1] == self._end:
+            return
+        now = trio.current_time()
+        if len(ends) > 1 and now - ends[-2][0] < 1:
+            ends.pop()
+        ends.append((now, self._end))
 
     async def _reached(self, end: int) -> None:
         """Wait until the log has been read up to a position. Raises HOT_SERVER after `recover_seconds`."""

@@ -35,7 +35,7 @@ class Announcements:
         self._state = state if isinstance(state, LoggedTables) else None
         self._table = KeptTable(state, f"#appending/{back}")
         self._announced: dict[StreamRef, float] = {}  # when this gateway has last written its row
-        self._read: dict[TableItem, float] = {}  # when a row of another gateway was first seen
+        self._read: dict[TableItem, float] = {}  # when a row of another gateway was first looked at
 
     async def announce(self, stream: StreamRef) -> None:
         """Let other gateways know of appends that are about to be sent. Raises OperationFailed."""
@@ -48,8 +48,10 @@ class Announcements:
 
     def expected(self, stream: StreamRef, seconds: float) -> bool:
         """Return whether another gateway may have appends in flight that it sent up to `seconds` ago."""
-        now = trio.current_time()
-        return any(now - self._read.setdefault(row, now) < RENEWED + seconds for row in self._rows(_prefix(stream)))
+        now, most = trio.current_time(), RENEWED + seconds
+        rows = self._rows(_prefix(stream))
+        old = 0 if self._state is None else self._state.read_before(most)
+        return any(row.version >= old and now - self._read.setdefault(row, now) < most for row in rows)
 
     def missed(self, stream: StreamRef) -> None:
         """Expect nothing more of other gateways until they announce it again: it did not come."""

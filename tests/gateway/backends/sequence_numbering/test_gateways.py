@@ -594,3 +594,24 @@ async def test_appends_of_one_gateway_behind_a_gap_keep_their_timestamps(
                 assert len(await session.receive()) == 1
         found = await same_through(gateways.backs)
         assert found[2:] == [(2, NOW - 9, b"1"), (3, NOW - 3, b"2")]
+
+
+@pytest.mark.parametrize("others_write", [False, True])
+async def test_a_gateway_that_has_not_appended_for_long_is_not_waited_for(
+    autojump_clock: MockClock, segment: FakeNative, wall: Wall, others_write: bool
+) -> None:
+    """Before, the first read of records of another client took `settle_seconds`, until the row was removed."""
+    async with three(segment, wall) as gateways:
+        one, other, _ = gateways.backs
+        table = KeptTable(gateways.states[0], "#other")
+        await table.put((b"", b""))
+        await one.perform(appending(b"0"))
+        await trio.sleep(0.1)
+        for _ in range(40):
+            if others_write:
+                await table.put((b"", b""))
+            await trio.sleep(0.2)
+        segment.store([b"by another client"])
+        begun = trio.current_time()
+        assert (await other.perform(CheckTail(STREAM))).seq_num == 2
+        assert trio.current_time() - begun < 1
