@@ -265,7 +265,8 @@ class TableState:
         row = self._check(
             operation.table, [VersionedKey(item.key, item.version) for item in operation.items], operation.match_length
         )
-        self._check_room(sum(map(_size_of, operation.items)))
+        replaced = map(self._items(row).get, {item.key for item in operation.items})
+        self._check_room(sum(map(_size_of, operation.items)) - sum(map(_size_of, replaced)))
         changes = tuple(TableChange(_ITEM + row.id + item.key, item.value) for item in operation.items)
         return self._in_table(operation.table, changes, operation.match_length, len(operation.items))
 
@@ -295,7 +296,7 @@ class TableState:
         return row
 
     def _check_room(self, more: int) -> None:
-        if self.size + more > self._max_bytes:
+        if more > 0 and self.size + more > self._max_bytes:
             why = f"the gateway's state has {self.size} bytes, at most {self._max_bytes} are allowed"
             raise fail(FailureCode.LIMIT_EXCEEDED, why)
 

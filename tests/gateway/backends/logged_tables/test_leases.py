@@ -10,6 +10,7 @@ from support.store import Fails
 from support.store.shared_log import SharedLog, SharedLogEnd
 from trio.testing import MockClock
 
+from penstock.backends.kept_table import KeptTable
 from penstock.backends.logged_tables import Lease, LoggedTables, LogNews, open_logged_tables
 from penstock.backends.logged_tables.leases import PATIENCE, PRESENCE_SECONDS
 from penstock.core.back import Back
@@ -166,4 +167,30 @@ async def test_a_lease_is_kept_while_the_state_is_read_again(autojump_clock: Moc
         await trio.sleep(2 * PATIENCE)
         assert not end.again
         assert duty.lease.held and duty.state is before
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_full_state_costs_no_lease(autojump_clock: MockClock) -> None:
+    """Before, beats were refused, so that others took the holder for dead, and the lease from it if there was room."""
+    shared = SharedLog()
+    most = 4096
+    async with (
+        open_logged_tables(SharedLogEnd(shared), most) as one,
+        open_logged_tables(SharedLogEnd(shared), most) as other,
+        trio.open_nursery() as nursery,
+    ):
+        first, second = Duty(one, "one"), Duty(other, "other")
+        nursery.start_soon(first.run)
+        await trio.sleep(1)
+        nursery.start_soon(second.run)
+        await trio.sleep(PRESENCE_SECONDS + 1)
+        filling = KeptTable(one, "filling")
+        with Fails(FailureCode.LIMIT_EXCEEDED):
+            for number in range(most):
+                await filling.put((b"%d" % number, b""))
+        for _ in range(10):
+            await trio.sleep(PATIENCE)
+            assert first.lease.held and not second.lease.held
+            assert second.lease.holder() == "one"
+        assert second.lease.others() == ["one"]
         nursery.cancel_scope.cancel()

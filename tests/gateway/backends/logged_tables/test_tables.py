@@ -166,6 +166,10 @@ async def test_memory_and_single_changes_are_bounded(autojump_clock: MockClock) 
         await put(back, b"a", bytes(50_000))
         with Fails(FailureCode.LIMIT_EXCEEDED, "at most 100000"):
             await put(back, b"b", bytes(50_000))
+        for size in (50_000, 49_000, 60_000):  # it is replaced
+            await put(back, b"a", bytes(size))
+        with Fails(FailureCode.LIMIT_EXCEEDED):
+            await put(back, b"a", bytes(100_000))
         await back.perform(RemoveTableKeys(TABLE, (VersionedKey(b"a"),)))
         await put(back, b"b", bytes(50_000))
     async with gateways(SharedLog(), 1, max_bytes=64 * MIB) as (back,):
