@@ -1040,6 +1040,7 @@ class ByteStreams:
         self._taking: Counter[StreamRef] = Counter()  # tasks that are about to own a stream
         self._took = trio.lowlevel.ParkingLot()
         self._leaving: set[StreamRef] = set()  # streams that are given up soon
+        self._given_up: dict[StreamRef, trio.Event] = {}  # of streams for which no further task may be `_taking`
         self._views: dict[StreamRef, ByteStream] = {}  # of streams that are read, and not owned
         self._touched = BloomFilter()
         self._loading = trio.Lock()
@@ -1084,6 +1085,8 @@ class ByteStreams:
         if (await self._rows.get(key_of(ref)))[0] is None:
             return None
         while True:
+            while (given_up := self._given_up.get(ref)) is not None:
+                await given_up.wait()
             if (stream := self._cached.get(ref)) is not None and stream.leaving:
                 await stream.left.wait()
             if (stream := await self._taken(ref)) is None or not stream.leaving:
@@ -1157,9 +1160,18 @@ class ByteStreams:
     async def _give_up(self, ref: StreamRef) -> None:
         """End what was begun with a stream, store what is known of it, and let another gateway own it."""
         await trio.sleep(TENURE)
-        while self._taking[ref]:
-            await self._took.park()
-        self._leaving.discard(ref)
+        given_up = self._given_up[ref] = trio.Event()
+        try:
+            while self._taking[ref]:
+                await self._took.park()
+            self._leaving.discard(ref)
+            await self._give_up_now(ref)
+        finally:
+            given_up.set()
+            if self._given_up.get(ref) is given_up:
+                del self._given_up[ref]
+
+    async def _give_up_now(self, ref: StreamRef) -> None:
         stream = self._cached.get(ref)
         try:
             if stream is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
@@ -18,7 +19,7 @@ from penstock.backends.logged_tables import open_logged_tables
 from penstock.core.back import Back
 from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import GetAttribute, GetSegmentInfo, ReadBytes, Seal, Truncate
-from penstock_codecs.failures import FailureCode
+from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.operations import CreateStream, DeleteStream
 
 WRITER = bytes(16)
@@ -82,6 +83,30 @@ async def test_writers_at_several_gateways_at_once(gateways: list[BytesOnRecords
         assert places == sorted(places)
     assert len(found) == sum(len(join_events([b"a-%d" % number])) for number in range(each)) * 3
     assert await content(gateways[1]) == found
+
+
+async def test_a_stream_in_constant_use_changes_hands_in_time(gateways: list[BytesOnRecords]) -> None:
+    """Before, a gateway whose operations overlapped gave nothing up, and others took the stream by force."""
+    one, other, _ = gateways
+    used = trio.lowlevel.ParkingLot()
+
+    async def use() -> None:
+        while True:
+            await trio.sleep(random.random() / 500)
+            try:
+                await one.perform(GetAttribute(STREAM, WRITER))
+            except OperationFailed as error:
+                assert error.failure.code is FailureCode.HOT_SERVER, error
+            used.unpark_all()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(60):
+            nursery.start_soon(use)
+        for position in range(3):
+            with trio.fail_after(owners.PATIENCE / 2):
+                await other.perform(sending(b"y", position=position))
+                await used.park()
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_gateway_that_only_reads_leaves_the_stream_to_its_owner(gateways: list[BytesOnRecords]) -> None:
