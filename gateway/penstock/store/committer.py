@@ -400,4 +400,22 @@ def _execute(db: sqlite3.Connection, files: PayloadFiles, statements: Sequence[S
         with contextlib.suppress(sqlite3.Error):  # if this fails, SQLite rolls back before the next transaction
             if db.in_transaction:
                 db.execute("ROLLBACK")
-        return error
+        return error if is_failed_sync(error) else _give_back(db, files) or error
+
+
+def _give_back(db: sqlite3.Connection, files: PayloadFiles) -> Exception | None:
+    """Give back the space of payloads whose transactions failed, by a small one that takes their place in the log: it
+    may be what the disk lacks. Return the error if a sync of it failed."""
+    if not files.refuse():
+        return None
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        db.execute(TOUCH)
+        db.execute("COMMIT")
+        files.accept()
+    except sqlite3.Error as error:  # the next transaction that succeeds does it
+        with contextlib.suppress(sqlite3.Error):
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        return error if is_failed_sync(error) else None
+    return None

@@ -103,8 +103,7 @@ class PayloadFiles:
         Return further statements for the same transaction. Raises OSError; if a sync fails one for which
         `is_failed_sync` is true.
         """
-        self._lost += self._taken  # that transaction failed
-        self._taken = ()
+        self.refuse()  # what was not accepted
         rows = [row for _, row in statements if type(row) is BatchParameters and len(row.payload) >= self._least]
         if not rows:
             return []
@@ -113,6 +112,12 @@ class PayloadFiles:
             row.move(place)
         self._taken = places
         return [(_ADD, (self.number, sum(place.size for place in places)))]
+
+    def refuse(self) -> bool:
+        """Note that the transaction has failed. Return whether there is space to give back."""
+        self._lost += self._taken
+        self._taken = ()
+        return bool(self._lost)
 
     def accept(self) -> None:
         """Note that the transaction has been committed, and give back the space of those before it that failed.

@@ -165,6 +165,34 @@ async def test_a_full_disk_fails_large_appends_and_leaves_room_for_small_ones(
             check_files(back)
 
 
+@pytest.mark.parametrize("pages", [2, 3, 4])
+async def test_a_disk_that_has_room_for_a_payload_and_not_for_its_row_gets_the_room_back(
+    tmp_path: Path, wall: Wall, by_hand: None, pages: int
+) -> None:
+    """At once: else appends that fail fill the disk up, and only one that succeeds ends that. It takes two pages."""
+
+    def free() -> int:
+        found = os.statvfs(disk)
+        return found.f_bfree * found.f_bsize
+
+    with small_file_system(tmp_path / "disk", 3) as disk:
+        settings = EmbeddedSettings(directory=disk / "data", checkpoint_seconds=1e9)
+        async with opened(settings, wall, STREAM) as back:
+            await back.perform(appending(body(0)))
+            if not can_punch(settings.directory):
+                pytest.skip("space is not given back here")
+            (disk / "filler").write_bytes(bytes(free() - 40_960 - pages * 4096))
+            before = free()
+            for number in range(3):
+                with Fails(FailureCode.STORAGE):
+                    await back.perform(appending(body(number)))
+                assert free() >= before - (pages + 1) * 4096
+            (disk / "filler").unlink()
+            assert (await back.perform(appending(body(1), match=1))).end.seq_num == 2
+            assert await from_disk(back) == [body(0), body(1)]
+            check_files(back)
+
+
 async def test_nothing_that_was_decided_on_top_of_a_failed_payload_stays(
     settings: EmbeddedSettings, wall: Wall
 ) -> None:
