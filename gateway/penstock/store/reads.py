@@ -158,7 +158,8 @@ class StoreReads:
 
     async def _carry_out(self, fetch: ReadFetch, stream: int, span: range, max_records: int, max_bytes: int) -> None:
         try:
-            fetch.batches = await self.reader.batches(stream, span, max_records, max_bytes, fetch.most)
+            with fetch.scope:
+                fetch.batches = await self.reader.batches(stream, span, max_records, max_bytes, fetch.most)
         except OperationFailed as error:
             fetch.failure = error.failure
         except trio.Cancelled:
@@ -189,7 +190,7 @@ class _Opening:
 class ReadFetch:
     """Up to `most` consecutive batches being read from the file; `reserved` of them take read-ahead room."""
 
-    __slots__ = ("batches", "done", "failure", "most", "position", "reserved")
+    __slots__ = ("batches", "done", "failure", "most", "position", "reserved", "scope")
 
     def __init__(self, position: int, most: int, reserved: int) -> None:
         self.position = position
@@ -198,6 +199,7 @@ class ReadFetch:
         self.batches: list[RecordBatch] = []
         self.failure: Failure | None = None
         self.done = trio.Event()
+        self.scope = trio.CancelScope()  # cancelled when its session drops it
 
 
 class _Bounds(msgspec.Struct):
@@ -298,6 +300,7 @@ class StoreReadSession(ReadSession):
         self._reserve(0)
         if self._fetch is not None:
             self._reads.give_back(self._fetch.reserved)
+            self._fetch.scope.cancel()
             self._fetch = None
 
     async def next(self) -> RecordBatch | Following | None:

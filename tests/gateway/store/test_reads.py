@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from support.store import BASIN, NOW, STREAM, Fails, appending, batches, bodies, records, trim_record
 from support.store.hops import Hops
 
@@ -313,6 +314,25 @@ async def test_reads_that_are_given_up_leave_room_for_reading_ahead(back: Embedd
                 assert found is not None and not isinstance(found, Following)
                 seen.append(found.first_seq_num)
     assert seen == list(range(0, 20_000, 1000))
+
+
+async def test_reads_that_are_given_up_do_not_wait_for_a_thread(back: EmbeddedBack) -> None:
+    """Before, each of them still read up to 4 MiB, ahead of those that clients wait for."""
+    await back.perform(appending(*[b"x"] * 1000))
+    forget_recent(back)
+    limiter = back._store.reads.reader._limiter
+    busy = [object() for _ in range(int(limiter.total_tokens))]
+    for one in busy:
+        await limiter.acquire_on_behalf_of(one)
+    for _ in range(50):
+        async with back.read_session(Read(STREAM, FromSeqNum(0))) as session:
+            with trio.move_on_after(0.002):
+                await session.next()
+    await trio.testing.wait_all_tasks_blocked()
+    assert limiter.statistics().tasks_waiting == 0
+    for one in busy:
+        limiter.release_on_behalf_of(one)
+    assert len(await bodies(back, FromSeqNum(0))) == 1000
 
 
 async def test_a_client_that_reads_on_gets_more_batches_with_each_hop(
