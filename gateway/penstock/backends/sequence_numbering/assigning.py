@@ -31,8 +31,7 @@ from penstock.backends.sequence_numbering.state import IndexedStream
 from penstock.backends.sequence_numbering.trimmed import truncated_at
 from penstock.core.marks import Mark
 from penstock.core.native import NativeAck, Scanned
-from penstock.net.retries import worth_retrying
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import U64_MAX, RecordId, StreamPosition
 from penstock_codecs.operations import Append, Appended, FromByteOffset, FromRecordId, FromSeqNum
 
@@ -97,18 +96,17 @@ class _Settled(NamedTuple):
 class _Work:
     """One acknowledgement whose records are to be numbered.
 
-    Once `settled`, it has a `result`; if that is None, its records had been numbered before. `failure`: the reason why
-    they cannot be numbered. `fills`: this gateway may number what stands before it.
+    Once `settled`, it has a `result`; if that is None, its records had been numbered before. `fills`: this gateway may
+    number what stands before it.
     """
 
-    __slots__ = ("ack", "failure", "fills", "handed", "result", "settled")
+    __slots__ = ("ack", "fills", "handed", "result", "settled")
 
     def __init__(self, handed: SentAppend, ack: NativeAck, *, fills: bool) -> None:
         self.handed = handed
         self.ack = ack
         self.fills = fills
         self.settled = False
-        self.failure: Failure | None = None
         self.result: _Settled | None = None
 
     @property
@@ -132,10 +130,6 @@ class _Work:
     def turn(self) -> int:
         """Return the sort key by order of sending: a server that does not always tell the place keeps that order."""
         return self.handed.ticket
-
-
-class _Unnumberable(Exception):
-    """An append cannot be numbered: the others must be numbered without it."""
 
 
 class NumberAssigner:
@@ -182,13 +176,10 @@ class NumberAssigner:
 
     async def _number_all(self, work: Sequence[_Work]) -> None:
         while not all(one.settled for one in work):
-            for one in work:
-                if one.failure is not None:
-                    raise OperationFailed(one.failure)
             async with self._stream.numbering:
-                with suppress(Outrun, _Unnumberable):
+                with suppress(Outrun):
                     await self._settle_queue()
-            waiting = [one for one in work if not one.settled and not one.fills and one.failure is None]
+            waiting = [one for one in work if not one.settled and not one.fills]
             if waiting:
                 await self._wait_for_others(min(waiting, key=_Work.place))
 
@@ -210,14 +201,7 @@ class NumberAssigner:
                 if not one.fills and begin is not None and begin.offset > max(draft.end.offset, filled):
                     left.append(one)
                     continue
-                try:
-                    await self._number(draft, one, unnumbered)
-                except OperationFailed as error:
-                    if worth_retrying(error.failure):
-                        raise
-                    one.failure = error.failure
-                    taken.remove(one)
-                    raise _Unnumberable from None
+                await self._number(draft, one, unnumbered)
                 done.append(one)
             if done:
                 await self._stream.commit(draft)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
 from msgspec.structs import replace
-from support.native import FakeNative, FakeSession, MemoryTables
+from support.native import FakeNative, MemoryTables
 from support.store import NOW, STREAM, Fails, Wall, acknowledged, appending, records, trim_record
 from trio.testing import MockClock
 
 from penstock.backends.sequence_numbering import IndexedSettings, open_indexed
 from penstock.core.native import NativeAck, Scanned
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import RecordId, StreamRef
-from penstock_codecs.operations import Append, CheckTail, FromSeqNum
+from penstock_codecs.model import RecordId
+from penstock_codecs.operations import CheckTail, FromSeqNum
 
 
 @pytest.fixture
@@ -243,47 +241,3 @@ async def test_a_stream_that_is_deleted_while_the_place_of_an_append_is_looked_u
             with pytest.raises(OperationFailed) as failed:
                 await back.perform(appending(b"a"))
             assert failed.value.failure.code in (FailureCode.STREAM_NOT_FOUND, FailureCode.UNAVAILABLE)
-
-
-async def test_an_append_that_cannot_be_numbered_fails_no_other_session(
-    segment: FakeNative, wall: Wall, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Acknowledgements of all sessions are numbered together, by the session that comes first."""
-
-    class Session(FakeSession):
-        """A session that is deaf until it hears, and may be given fewer records than the server has stored."""
-
-        def __init__(self, native: FakeNative) -> None:
-            super().__init__(native)
-            self.hears = trio.Event()
-            self.unasked: list[bytes] = []
-
-        async def send(self, append: Append) -> None:
-            await super().send(replace(append, bodies=append.bodies + self.unasked))
-
-        async def receive(self) -> list[NativeAck]:
-            await self.hears.wait()
-            return [replace(ack, count=ack.count - len(self.unasked)) for ack in await super().receive()]
-
-    made: list[Session] = []
-
-    @asynccontextmanager
-    async def session(_stream: StreamRef) -> AsyncIterator[Session]:
-        made.append(Session(segment))
-        yield made[-1]
-
-    monkeypatch.setattr(segment, "append_session", session)
-    async with opened(segment, wall) as back, AsyncExitStack() as stack:
-        good, slow, bad = [await stack.enter_async_context(back.append_session(STREAM)) for _ in range(3)]
-        made[2].unasked = [b"unasked"]
-        await good.send(appending(b"0"))
-        await slow.send(appending(b"1"))
-        wall.now += 10
-        await bad.send(appending(b"2", b"3", timestamps=[NOW, NOW + 1]))
-        for native in (made[2], made[0], made[1]):
-            native.hears.set()
-            await trio.sleep(0.1)
-        assert [(await acknowledged(one, 1))[0].start.seq_num for one in (good, slow)] == [0, 1]
-        with Fails(FailureCode.UNAVAILABLE, "other records than were appended"):
-            await bad.receive()
-        assert len(await records(back, FromSeqNum(0))) == 5
