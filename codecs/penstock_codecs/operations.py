@@ -234,6 +234,11 @@ class Located(Struct, frozen=True):
     """Number of sequence numbers without a record directly before this one, from a start by number on; those of trimmed
     records do not count."""
 
+    @property
+    def before_gap(self) -> int:
+        """The first of those sequence numbers, or the record's own. From a start at 0: the first not trimmed."""
+        return self.seq_num - self.gap
+
 
 class Locate(Operation[Located], frozen=True):
     """Convert a position: the first retained record at or after `start`, or the tail."""

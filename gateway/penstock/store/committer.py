@@ -12,7 +12,7 @@ import contextlib
 import errno
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -387,20 +387,29 @@ def _execute(db: sqlite3.Connection, files: PayloadFiles, statements: Sequence[S
         more = files.take(statements)
         syncing = perf_counter() - began if more else 0.0
         before = db.total_changes
-        db.execute("BEGIN IMMEDIATE")
-        for sql, parameters in (*statements, *more):
-            db.execute(sql, parameters)
-        began = perf_counter()
-        db.execute("COMMIT")
+        with _transaction(db):
+            for sql, parameters in (*statements, *more):
+                db.execute(sql, parameters)
+            began = perf_counter()
         syncing += perf_counter() - began
         if db.total_changes > before:
             files.accept()
         return syncing
     except Exception as error:  # no error may end the store: only the acks of this group depend on the transaction
+        return error if is_failed_sync(error) else _give_back(db, files) or error
+
+
+@contextlib.contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Run the block in a transaction, all of which is rolled back if anything fails."""
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        yield
+        db.execute("COMMIT")
+    finally:
         with contextlib.suppress(sqlite3.Error):  # if this fails, SQLite rolls back before the next transaction
             if db.in_transaction:
                 db.execute("ROLLBACK")
-        return error if is_failed_sync(error) else _give_back(db, files) or error
 
 
 def _give_back(db: sqlite3.Connection, files: PayloadFiles) -> Exception | None:
@@ -409,13 +418,9 @@ def _give_back(db: sqlite3.Connection, files: PayloadFiles) -> Exception | None:
     if not files.refuse():
         return None
     try:
-        db.execute("BEGIN IMMEDIATE")
-        db.execute(TOUCH)
-        db.execute("COMMIT")
+        with _transaction(db):
+            db.execute(TOUCH)
         files.accept()
     except sqlite3.Error as error:  # the next transaction that succeeds does it
-        with contextlib.suppress(sqlite3.Error):
-            if db.in_transaction:
-                db.execute("ROLLBACK")
         return error if is_failed_sync(error) else None
     return None

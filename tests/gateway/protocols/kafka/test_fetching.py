@@ -198,25 +198,31 @@ async def test_a_client_is_not_told_that_it_is_at_the_end_where_a_read_fails(bac
     assert (fetched(found), found.high_watermark, found.last_stable_offset) == ([(0, None, b"a")], 3, 3)
 
 
-class _GapRead(ReadSessionWrapper):
-    """A read from offset 5 on, which has no record: a transaction's marker, as of a Kafka cluster."""
+class _LaterRead(ReadSessionWrapper):
+    """A read whose records have higher numbers, so many before them have no record."""
+
+    def __init__(self, inner: ReadSession, by: int) -> None:
+        super().__init__(inner)
+        self._by = by
 
     async def next(self) -> RecordBatch | Following | None:
         event = await super().next()
         if isinstance(event, RecordBatch):
-            return RecordBatch(replace(event.columns, seq_nums=[one + 1 for one in event.columns.seq_nums]))
+            return RecordBatch(replace(event.columns, seq_nums=[one + self._by for one in event.columns.seq_nums]))
         return None if event is None else Following(self.tail())
 
     def tail(self) -> StreamPosition:
         tail = super().tail()
-        return tail._replace(seq_num=tail.seq_num + 1)
+        return tail._replace(seq_num=tail.seq_num + self._by)
 
 
 class _GapBack(DecodedBack):
+    """A stream in which the next number has no record: a transaction's marker, as of a Kafka cluster."""
+
     @asynccontextmanager
     async def read_session(self, read: Read) -> AsyncIterator[ReadSession]:
         async with super().read_session(read) as session:
-            yield _GapRead(session)
+            yield _LaterRead(session, 1)
 
 
 async def test_offsets_without_a_record_are_passed_over(back: EmbeddedBack, clock: object) -> None:
@@ -248,19 +254,7 @@ class _AbortedBack(DecodedBack):
     @asynccontextmanager
     async def read_session(self, read: Read) -> AsyncIterator[ReadSession]:
         async with super().read_session(replace(read, start=FromSeqNum(0))) as session:
-            yield _AbortedRead(session)
-
-
-class _AbortedRead(ReadSessionWrapper):
-    async def next(self) -> RecordBatch | Following | None:
-        event = await super().next()
-        if isinstance(event, RecordBatch):
-            return RecordBatch(replace(event.columns, seq_nums=[one + 2 for one in event.columns.seq_nums]))
-        return None if event is None else Following(self.tail())
-
-    def tail(self) -> StreamPosition:
-        tail = super().tail()
-        return tail._replace(seq_num=tail.seq_num + 2)
+            yield _LaterRead(session, 2)
 
 
 @pytest.mark.parametrize("values", [[], [b"a"]], ids=["alone", "before a record"])

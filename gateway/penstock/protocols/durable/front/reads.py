@@ -183,8 +183,7 @@ async def check_kept(back: Back, stream: KnownStream, request: ReadRequest, star
     """
     if found <= start or not isinstance(request.start, int):
         return
-    left = await back.perform(Locate(stream.ref, FromSeqNum(0)))
-    first = left.seq_num - left.gap
+    first = (await back.perform(Locate(stream.ref, FromSeqNum(0)))).before_gap
     if first > start:
         raise fail(FailureCode.OFFSET_TRUNCATED, f"the data before offset {spell_offset(first)} is gone")
 

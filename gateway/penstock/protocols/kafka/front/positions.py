@@ -41,8 +41,7 @@ _NOWHERE: Final = (-1, -1)
 
 async def first_left(back: Back, stream: StreamRef) -> int:
     """Return the first offset of a stream that was not trimmed. It may have no record, as in Kafka."""
-    found = await back.perform(Locate(stream, FromSeqNum(0)))
-    return found.seq_num - found.gap
+    return (await back.perform(Locate(stream, FromSeqNum(0)))).before_gap
 
 
 class PositionHandlers:
