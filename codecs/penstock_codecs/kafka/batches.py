@@ -37,6 +37,8 @@ __all__ = [
     "BatchHeader",
     "KafkaBatch",
     "KafkaHeaders",
+    "compression_of",
+    "count_of",
     "encode_batch",
     "header_of",
     "numbered",
@@ -48,6 +50,10 @@ __all__ = [
 
 _HEAD: Final = struct.Struct(">qiibI")
 _BODY: Final = struct.Struct(">hiqqqhii")
+_FRAME: Final = struct.Struct(">8xi4xb")
+"""Of a batch only its length and its format."""
+_ATTRIBUTES: Final = struct.Struct(">h")
+_COUNT: Final = struct.Struct(">i")
 BATCH_HEADER: Final = _HEAD.size + _BODY.size
 """Bytes before the records of a batch."""
 _BEFORE_LENGTH: Final = 12
@@ -135,8 +141,8 @@ def whole_batches(data: bytes) -> Iterator[tuple[int, int]]:
     """Yield where each whole batch begins and ends. Raises as `read_batches` for those of other formats."""
     at = 0
     while len(data) - at > _MAGIC_AT:
-        size = _BEFORE_LENGTH + int.from_bytes(data[at + 8 : at + _BEFORE_LENGTH], "big", signed=True)
-        magic = data[at + _MAGIC_AT]
+        length, magic = _FRAME.unpack_from(data, at)
+        size = _BEFORE_LENGTH + length
         if magic in (0, 1):
             raise fail(FailureCode.NOT_IMPLEMENTED, f"a batch of format {magic}, which Kafka 4 has dropped; 2 is known")
         if magic != 2 or size < BATCH_HEADER:
@@ -359,6 +365,20 @@ class BatchHeader(NamedTuple):
 def header_of(data: bytes, at: int = 0) -> BatchHeader:
     """Return the header of the whole batch that begins at this place."""
     return BatchHeader._make(_BODY.unpack_from(data, at + _HEAD.size))
+
+
+def compression_of(data: bytes, at: int = 0) -> int:
+    """Return the number of the compression of the whole batch that begins at this place."""
+    [attributes] = _ATTRIBUTES.unpack_from(data, at + _HEAD.size)
+    compression: int = attributes & _CODEC
+    return compression
+
+
+def count_of(data: bytes, at: int = 0) -> int:
+    """Return the number of records that the header of the whole batch at this place tells."""
+    [count] = _COUNT.unpack_from(data, at + BATCH_HEADER - _COUNT.size)
+    records: int = count
+    return records
 
 
 def numbered(batch: bytes, base_offset: int) -> bytes:

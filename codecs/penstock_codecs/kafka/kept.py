@@ -16,6 +16,8 @@ from penstock_codecs.kafka.batches import (
     LARGEST,
     TRANSACTIONAL,
     KafkaBatch,
+    compression_of,
+    count_of,
     encode_batch,
     header_of,
     numbered,
@@ -31,7 +33,6 @@ __all__ = [
     "KAFKA_BATCHES",
     "MOST_KEPT",
     "as_producer",
-    "compression_of",
     "keep",
     "kept_in",
     "leading",
@@ -94,11 +95,6 @@ def as_producer(payload: bytes, producer_id: int, producer_epoch: int, base_sequ
     return numbered(resealed(payload, header._replace(**own)), 0)
 
 
-def compression_of(payload: bytes) -> KafkaCompression:
-    """Return the compression of one kept batch."""
-    return KafkaCompression(header_of(payload).attributes & _COMPRESSION)
-
-
 def leading(pieces: Sequence[bytes], max_bytes: int, *, least: int) -> tuple[list[bytes], int]:
     """Return the first batches in `pieces` that have at most `max_bytes` together, but at least `least` of them, and
     how many records these have. Pieces of which all batches are wanted are not copied."""
@@ -110,7 +106,7 @@ def leading(pieces: Sequence[bytes], max_bytes: int, *, least: int) -> tuple[lis
             if max_bytes < 0 and batches >= least:
                 return ([*found, piece[:start]] if start else found), records
             batches += 1
-            records += header_of(piece, start).records
+            records += count_of(piece, start)
         found.append(piece)
     return found, records
 
@@ -121,7 +117,5 @@ def kept_in(records: RecordBatch, *, zstd: bool) -> Sequence[bytes] | None:
     wire = records.wire
     if wire is None or wire.encoding != KAFKA_BATCHES:
         return None
-    attributes = (header_of(piece, at).attributes for piece in wire.pieces for at, _ in whole_batches(piece))
-    if not zstd and any(some & _COMPRESSION == KafkaCompression.ZSTD.value for some in attributes):
-        return None
-    return wire.pieces
+    compressed = (compression_of(piece, at) for piece in wire.pieces for at, _ in whole_batches(piece))
+    return wire.pieces if zstd or KafkaCompression.ZSTD not in compressed else None

@@ -21,7 +21,7 @@ from penstock_codecs.operations import FromRecordId, FromTimestamp
 
 __all__ = ["BatchWindows"]
 
-CAPACITY: Final = 32 * MIB
+CAPACITY: Final = 64 * MIB
 """Bytes of all windows together; the one that was used least recently is dropped first."""
 TURNS: Final = 8
 """Streams that clients may read in turn with all their windows kept: a window has at most this part of the capacity,

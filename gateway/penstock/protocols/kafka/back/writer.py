@@ -21,10 +21,17 @@ from penstock.protocols.kafka.back.positions import KafkaPositions
 from penstock.protocols.kafka.back.reading import read_timestamps
 from penstock.protocols.kafka.names import TopicPartition
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.kafka.batches import BATCH_HEADER, NO_PRODUCER, KafkaBatch, KafkaHeaders, encode_batch
+from penstock_codecs.kafka.batches import (
+    BATCH_HEADER,
+    NO_PRODUCER,
+    KafkaBatch,
+    KafkaHeaders,
+    compression_of,
+    encode_batch,
+)
 from penstock_codecs.kafka.client_records import ProducedRecords, to_produced
 from penstock_codecs.kafka.compression import KafkaCompression
-from penstock_codecs.kafka.kept import KAFKA_BATCHES, as_producer, compression_of
+from penstock_codecs.kafka.kept import KAFKA_BATCHES, as_producer
 from penstock_codecs.kafka.record_messages import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -172,7 +179,7 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
             values += part.values
         return encode_batch(
             KafkaBatch(
-                compression=KafkaCompression.NONE if kept is None else compression_of(kept),
+                compression=KafkaCompression.NONE if kept is None else KafkaCompression(compression_of(kept)),
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 base_sequence=sequence,
