@@ -134,6 +134,26 @@ class WireBytes(NamedTuple):
         """The payload in one piece."""
         return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
 
+    def part(self, start: int, stop: int) -> WireBytes:
+        """Return the bytes from `start` up to `stop`; pieces of which all bytes are wanted are not copied."""
+        pieces, at = [], 0
+        for piece in self.pieces:
+            some = piece[max(start - at, 0) : max(stop - at, 0)]
+            at += len(piece)
+            if some:
+                pieces.append(some)
+        return WireBytes(self.encoding, tuple(pieces))
+
+
+class JoinedBatch(NamedTuple):
+    """One of the batches that were joined to a batch: its number of records, their metered bytes, the bytes of its
+    payload, and the identifier of its first record."""
+
+    records: int
+    metered: int
+    size: int
+    first_id: RecordId
+
 
 def equal_runs(timestamps: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield where each run of equal timestamps begins and ends; they never fall."""
@@ -188,7 +208,18 @@ class RecordBatch:
     catching up.
     """
 
-    __slots__ = ("_columns", "_decode", "_encoded", "count", "first_id", "first_seq_num", "metered", "tail", "wire")
+    __slots__ = (
+        "_columns",
+        "_decode",
+        "_encoded",
+        "_joined",
+        "count",
+        "first_id",
+        "first_seq_num",
+        "metered",
+        "tail",
+        "wire",
+    )
 
     def __init__(
         self,
@@ -201,6 +232,7 @@ class RecordBatch:
         self._columns: Columns | None = columns
         self._decode: Callable[[bytes], Columns] | None = None
         self._encoded: dict[object, bytes] = {}
+        self._joined: Sequence[JoinedBatch] = ()
         self.wire: WireBytes | None = None
         self.count = len(columns.bodies)
         self.first_seq_num = columns.seq_nums[0]
@@ -219,12 +251,17 @@ class RecordBatch:
         metered: int,
         first_id: RecordId | None = None,
         tail: StreamPosition | None = None,
+        joined: Sequence[JoinedBatch] = (),
     ) -> RecordBatch:
-        """Return a batch that keeps the bytes it came in; `decode(wire.data)` is called at most once, when needed."""
+        """Return a batch that keeps the bytes it came in; `decode(wire.data)` is called at most once, when needed.
+
+        `joined`: the batches that it was joined from, if parts of it shall keep the bytes that they came in, too.
+        """
         batch = cls.__new__(cls)
         batch._columns = None
         batch._decode = decode
         batch._encoded = {}
+        batch._joined = joined
         batch.wire = wire
         batch.count = count
         batch.first_seq_num = first_seq_num
@@ -278,9 +315,14 @@ class RecordBatch:
             yield RecordId(ms, seq)
 
     def part(self, start: int, stop: int) -> RecordBatch:
-        """Return the records from index `start` up to `stop`, at least one: the batch itself if that is all of it."""
+        """Return the records from index `start` up to `stop`, at least one: the batch itself if that is all of it.
+
+        A part that begins and ends with batches that it was joined from keeps the bytes that they came in.
+        """
         if start == 0 and stop == self.count:
             return self
+        if (whole := self._whole_batches(start, stop)) is not None:
+            return whole
         columns = self.columns
         some = Columns(
             columns.seq_nums[start:stop],
@@ -290,6 +332,33 @@ class RecordBatch:
         )
         first_id = None if self.first_id is None else id_at(columns.timestamps, self.first_id, start)
         return RecordBatch(some, first_id=first_id, tail=self.tail if stop == self.count else None)
+
+    def _whole_batches(self, start: int, stop: int) -> RecordBatch | None:
+        """Return a part as the batches that were joined; None if it does not begin and end with any."""
+        first = last = None
+        index = at = 0
+        for number, (records, _, size, _) in enumerate(self._joined):
+            if index == start:
+                first = number, at
+            index += records
+            at += size
+            if index == stop:
+                last = number + 1, at
+                break
+        if first is None or last is None:
+            return None
+        assert self.wire is not None and self._decode is not None, "batches that were joined are bytes"
+        joined = self._joined[first[0] : last[0]]
+        return RecordBatch.from_wire(
+            self.wire.part(first[1], last[1]),
+            self._decode,
+            count=stop - start,
+            first_seq_num=self.first_seq_num + start,
+            metered=sum([batch.metered for batch in joined]),
+            first_id=joined[0].first_id,
+            tail=self.tail if stop == self.count else None,
+            joined=joined,
+        )
 
     def fitting(self, max_bytes: int) -> int:
         """Return how many of the first records have at most `max_bytes` metered bytes together."""

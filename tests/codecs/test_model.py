@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,15 +12,20 @@ from penstock_codecs.model import (
     U64_MAX,
     Columns,
     Header,
+    JoinedBatch,
+    Record,
     RecordBatch,
     RecordId,
     StreamPosition,
+    WireBytes,
     equal_runs,
     is_command,
     long_runs,
     metered_size,
     next_record_id,
 )
+from penstock_codecs.s2.protobuf import decode_records
+from penstock_codecs.s2.record_bytes import sequenced_records
 
 HEADERS = (Header(b"name", b"value"), Header(b"", b""))
 
@@ -45,6 +52,49 @@ def test_a_part_has_the_records_of_the_whole(batch: RecordBatch, data: st.DataOb
     assert (part.first_seq_num, part.next_seq_num, len(part)) == (5 + start, 5 + stop, stop - start)
     assert part.metered == sum(8 + len(one.body) + (13 if one.headers else 0) for one in part.records())
     assert part.tail == (batch.tail if stop == batch.count else None)
+
+
+@given(st.lists(batches(), min_size=1, max_size=4), st.booleans(), st.data())
+def test_a_part_of_joined_batches_keeps_their_bytes(
+    some: list[RecordBatch], together: bool, data: st.DataObject
+) -> None:
+    """Where it begins and ends with any of them; else it has columns."""
+    seams, payloads, joined = [5], [], []
+    for batch in some:
+        columns = batch.columns
+        seq_nums = range(seams[-1], seams[-1] + batch.count)
+        payloads.append(sequenced_records(seq_nums, columns.timestamps, columns.bodies, columns.headers))
+        assert batch.first_id is not None
+        first_id = RecordId(batch.first_id.ms, batch.first_id.seq + 100 * len(joined))
+        joined.append(JoinedBatch(batch.count, batch.metered, len(payloads[-1]), first_id))
+        seams.append(seams[-1] + batch.count)
+    wire = WireBytes("test", (b"".join(payloads),) if together else tuple(payloads))
+    whole = RecordBatch.from_wire(
+        wire,
+        decode_records,
+        count=seams[-1] - 5,
+        first_seq_num=5,
+        metered=sum(batch.metered for batch in some),
+        first_id=joined[0].first_id,
+        tail=StreamPosition(seams[-1], 0),
+        joined=joined,
+    )
+    start = data.draw(st.integers(0, whole.count - 1))
+    stop = data.draw(st.integers(start + 1, whole.count))
+    part = whole.part(start, stop)
+    assert (part.wire is not None) == (5 + start in seams and 5 + stop in seams)
+    for inner in (part, part.part(part.count // 2, part.count)):
+        first = inner.first_seq_num - 5
+        assert list(inner.records()) == list(decode_whole(wire))[first : first + inner.count]
+        assert inner.metered == metered_size(inner.columns.bodies, inner.columns.headers)
+        assert inner.tail == (whole.tail if stop == whole.count else None)
+    if part.wire is not None:
+        [first_id] = [one.first_id for one, seam in zip(joined, seams, strict=False) if seam == 5 + start]
+        assert part.first_id == first_id
+
+
+def decode_whole(wire: WireBytes) -> Iterator[Record]:
+    return RecordBatch(decode_records(wire.data)).records()
 
 
 def test_the_part_that_is_all_of_a_batch_is_the_batch() -> None:

@@ -19,6 +19,7 @@ from penstock_codecs.limits import KIB
 from penstock_codecs.model import (
     Columns,
     Headers,
+    JoinedBatch,
     RecordBatch,
     RecordId,
     StreamPosition,
@@ -99,8 +100,9 @@ def batch_of_payloads(
     metered: int,
     first_id: RecordId | None,
     tail: StreamPosition | None = None,
+    joined: Sequence[JoinedBatch] = (),
 ) -> RecordBatch:
-    """Return adjacent payloads in one encoding as one batch, which is not decoded yet."""
+    """Return adjacent payloads in one encoding as one batch, which is not decoded yet; see `RecordBatch.from_wire`."""
     large = sum(map(len, payloads)) >= _LARGE * len(payloads)
     return RecordBatch.from_wire(
         WireBytes(encoding, tuple(payloads) if large else (b"".join(payloads),)),
@@ -110,6 +112,7 @@ def batch_of_payloads(
         metered=metered,
         first_id=first_id,
         tail=tail,
+        joined=joined,
     )
 
 

@@ -21,7 +21,7 @@ from penstock.store.schema import ReaderConnection, connect_reader
 from penstock.store.u64 import from_sql, to_sql
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.limits import MIB, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
-from penstock_codecs.model import RecordBatch, RecordId
+from penstock_codecs.model import JoinedBatch, RecordBatch, RecordId
 from penstock_codecs.s2.protobuf import S2_RECORDS
 
 __all__ = ["READ_BYTES", "ReaderThreads", "read_batches", "row_from_sql"]
@@ -160,7 +160,17 @@ def _batch(db: ReaderConnection, rows: list[tuple[Any, ...]], records: int, mete
         return batch_of_rows([row_from_sql(db, row) for row in rows])
     last_seq, count, _, first_ts, first_id_seq, _, encoding, *_ = rows[0]
     first, first_id = from_sql(last_seq) - count + 1, RecordId(from_sql(first_ts), from_sql(first_id_seq))
-    return batch_of_payloads(_payloads(db, rows), encoding or S2_RECORDS, first, records, metered, first_id)
+    joined = [] if encoding is None else [_joined(row) for row in rows]
+    payloads = _payloads(db, rows)
+    return batch_of_payloads(payloads, encoding or S2_RECORDS, first, records, metered, first_id, joined=joined)
+
+
+def _joined(row: tuple[Any, ...]) -> JoinedBatch:
+    """Describe a row in a codec's own encoding, in which its readers end behind any of the batches that came, and go on
+    there. Without this all rows that were joined would be decoded, and those from there on encoded again."""
+    _, count, metered, first_ts, first_id_seq, *_ = row
+    size = row[-1] if _is_in_file(row) else len(row[_PAYLOAD])
+    return JoinedBatch(count, metered, size, RecordId(from_sql(first_ts), from_sql(first_id_seq)))
 
 
 def _payloads(db: ReaderConnection, rows: list[tuple[Any, ...]]) -> list[bytes]:

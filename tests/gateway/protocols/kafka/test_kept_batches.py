@@ -317,6 +317,23 @@ async def test_the_bounds_of_a_fetch_are_kept_by_whole_batches(client: Client) -
         assert len(fetched(await client.fetch(0, most=most))) == 2 * count
 
 
+async def test_fetches_that_follow_each_other_return_the_bytes_that_were_produced(
+    client: Client, back: EmbeddedBack
+) -> None:
+    """Also where one begins within batches that the store has joined."""
+    batch = sent(*[b"%d" % number for number in range(100)], codec=KafkaCompression.GZIP)
+    size = len(encode_batch(batch))
+    for _ in range(12):
+        await client.produce(batch)
+    forget_recent(back, StreamRef("penstock", "t"))
+    for offset in range(0, 1200, 300):
+        found = (await client.fetch(offset, each=3 * size)).records or b""
+        assert [found[at : at + 8] for at in range(0, len(found), size)] == [
+            number.to_bytes(8, "big") for number in range(offset, offset + 300, 100)
+        ]
+        assert [found[at + 16 : at + size] for at in range(0, len(found), size)] == [encode_batch(batch)[16:]] * 3
+
+
 async def test_a_client_that_does_not_know_zstd_gets_other_batches(client: Client) -> None:
     await client.produce(sent(b"a", codec=KafkaCompression.ZSTD))
     for version, codec in ((9, KafkaCompression.NONE), (10, KafkaCompression.ZSTD)):
