@@ -56,7 +56,7 @@ PAGE_BYTES = 1 << 20
 _SECONDS = 60.0
 _VERSIONS = {
     "Produce": 7,
-    "Fetch": 4,
+    "Fetch": 11,
     "ListOffsets": 1,
     "Metadata": 1,
     "FindCoordinator": 0,
@@ -65,7 +65,7 @@ _VERSIONS = {
     "Heartbeat": 1,
     "CreateTopics": 2,
 }
-"""Versions that Apache Kafka 4 still has, and whose messages are not flexible."""
+"""Versions that Apache Kafka 4 still has, and whose messages are not flexible; of Fetch the last, as librdkafka sends."""
 _NOT_YET = frozenset({14, 15, 16})
 """Errors of a coordinator that has not loaded its groups yet."""
 

@@ -304,7 +304,7 @@ class StoreReadSession(ReadSession):
             self._fetch = None
 
     async def next(self) -> RecordBatch | Following | None:
-        if self._following or (self._delivered and self.behind()):
+        if self._following or (self._delivered and not self._read.paged and self.behind()):
             await trio.lowlevel.checkpoint()
         else:
             await self._reads.check_in()
