@@ -58,7 +58,7 @@ def test_a_part_has_the_records_of_the_whole(batch: RecordBatch, data: st.DataOb
 def test_a_part_of_joined_batches_keeps_their_bytes(
     some: list[RecordBatch], together: bool, data: st.DataObject
 ) -> None:
-    """Where it begins and ends with any of them; else it has columns."""
+    """A part that begins or ends within one of them has columns."""
     seams, payloads, joined = [5], [], []
     for batch in some:
         columns = batch.columns
