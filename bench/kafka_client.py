@@ -65,7 +65,7 @@ _VERSIONS = {
     "Heartbeat": 1,
     "CreateTopics": 2,
 }
-"""Versions that Apache Kafka 4 still has, and whose messages are not flexible; of Fetch the last, as librdkafka sends."""
+"""Versions that Apache Kafka 4 still has, without flexible messages; of Fetch the last one, as librdkafka sends."""
 _NOT_YET = frozenset({14, 15, 16})
 """Errors of a coordinator that has not loaded its groups yet."""
 
