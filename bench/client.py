@@ -294,20 +294,19 @@ def deliver(job: dict[str, Any]) -> dict[str, Any]:
     lanes: list[Lane] = []
     sent: dict[Follower, deque[float]] = {}
     pairs: dict[Lane, list[Follower]] = {}
-    due: dict[Lane, float] = {}
-    now = perf_counter()
-    for index, stream in enumerate(job["streams"]):
+    for stream in job["streams"]:
         lane = LANES[job["writer"]](job["port"], stream, body, 1)
         lanes.append(lane)
         pairs[lane] = [FOLLOWERS[job["protocol"]](job["port"], stream) for _ in range(job.get("followers", 1))]
-        # Writers are spread over the interval, as clients that know nothing of each other are.
-        due[lane] = now + 0.2 + job["interval"] * index / len(job["streams"])
         selector.register(lane.socket, selectors.EVENT_READ, lane)
         for follower in pairs[lane]:
             sent[follower] = deque()
             selector.register(follower.socket, selectors.EVENT_READ, follower)
     latencies: list[float] = []
-    deadline = now + 0.2 + job["seconds"]
+    begin = perf_counter() + 0.2
+    # Writers are spread over the interval, as clients that know nothing of each other are.
+    due = {lane: begin + job["interval"] * index / len(lanes) for index, lane in enumerate(lanes)}
+    deadline = begin + job["seconds"]
     while True:
         now = perf_counter()
         if now > deadline and not any(sent.values()):
