@@ -321,7 +321,8 @@ class RecordBatch:
         """
         if start == 0 and stop == self.count:
             return self
-        if (whole := self._whole_batches(start, stop)) is not None:
+        whole = self._whole_batches(start, stop)
+        if whole is not None and self._columns is None:
             return whole
         columns = self.columns
         some = Columns(
@@ -330,6 +331,9 @@ class RecordBatch:
             columns.bodies[start:stop],
             {index - start: headers for index, headers in columns.headers.items() if start <= index < stop},
         )
+        if whole is not None:  # it is not decoded again
+            whole._columns = some
+            return whole
         first_id = None if self.first_id is None else id_at(columns.timestamps, self.first_id, start)
         return RecordBatch(some, first_id=first_id, tail=self.tail if stop == self.count else None)
 

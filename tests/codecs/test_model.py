@@ -69,9 +69,15 @@ def test_a_part_of_joined_batches_keeps_their_bytes(
         joined.append(JoinedBatch(batch.count, batch.metered, len(payloads[-1]), first_id))
         seams.append(seams[-1] + batch.count)
     wire = WireBytes("test", (b"".join(payloads),) if together else tuple(payloads))
+    decoded: list[bytes] = []
+
+    def decode(data: bytes) -> Columns:
+        decoded.append(data)
+        return decode_records(data)
+
     whole = RecordBatch.from_wire(
         wire,
-        decode_records,
+        decode,
         count=seams[-1] - 5,
         first_seq_num=5,
         metered=sum(batch.metered for batch in some),
@@ -81,6 +87,8 @@ def test_a_part_of_joined_batches_keeps_their_bytes(
     )
     start = data.draw(st.integers(0, whole.count - 1))
     stop = data.draw(st.integers(start + 1, whole.count))
+    if data.draw(st.booleans(), "read before"):
+        assert len(whole.columns.bodies) == whole.count
     part = whole.part(start, stop)
     assert (part.wire is not None) == (5 + start in seams and 5 + stop in seams)
     for inner in (part, part.part(part.count // 2, part.count)):
@@ -88,6 +96,9 @@ def test_a_part_of_joined_batches_keeps_their_bytes(
         assert list(inner.records()) == list(decode_whole(wire))[first : first + inner.count]
         assert inner.metered == metered_size(inner.columns.bodies, inner.columns.headers)
         assert inner.tail == (whole.tail if stop == whole.count else None)
+    assert decoded.count(wire.data) <= 1
+    if wire.data in decoded:
+        assert decoded == [wire.data], "what was decoded is not decoded again"
     if part.wire is not None:
         [first_id] = [one.first_id for one, seam in zip(joined, seams, strict=False) if seam == 5 + start]
         assert part.first_id == first_id

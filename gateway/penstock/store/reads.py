@@ -304,6 +304,7 @@ class StoreReadSession(ReadSession):
             self._fetch = None
 
     async def next(self) -> RecordBatch | Following | None:
+        # A long read lets other tasks run after each batch; a page has few batches, and goes on at once.
         if self._following or (self._delivered and not self._read.paged and self.behind()):
             await trio.lowlevel.checkpoint()
         else:
