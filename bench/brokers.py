@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -12,17 +13,20 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+import pytest
 from duties import DEPTH, Row, batch_count
 from kafka_client import KAFKA, connected, create_topics, end_of
 from servers import Gateway, Server, Unavailable, WideGateway, free_port, resident_bytes, spawn
 from small import SmallBench
+from support.pravega.java import fetch_libraries
 from support.real_peers import KAFKA_VERSION, kafka_library
 
 from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataResponse
 
-__all__ = ["BROKER", "FETCH", "MEMBERS", "PRODUCE", "BrokerBench"]
+__all__ = ["BROKER", "FETCH", "MEMBERS", "PARTITIONS", "PENSTOCK", "PERFORMANCE", "PRODUCE", "BrokerBench"]
 
 PRODUCE, FETCH, MEMBERS = "kafka produce", "kafka fetch", "kafka members"
+PERFORMANCE = "kafka-producer-perf-test"
 PENSTOCK, BROKER, FLUSHED = "Penstock", "Apache Kafka", "Apache Kafka, flushed"
 START_SECONDS = 60.0
 WARM_UP = 10
@@ -32,6 +36,11 @@ GROUPS = 500
 HEARTBEAT_SECONDS = 3.0
 """Between the heartbeats of a member: the default of Kafka's consumers."""
 MEMBERS_SECONDS = 15.0
+PARTITIONS = (1, 4, 16)
+"""Partitions of the topics of Apache Kafka's own load generator."""
+MOST_LOAD = 200_000
+"""Records that it sends."""
+_RATE = re.compile(r"^\d+ records sent, ([0-9.]+) records/sec .* 99th,", re.MULTILINE)
 
 
 class KafkaGateway(WideGateway):
@@ -101,6 +110,8 @@ class BrokerBench(SmallBench):
                 yield from self._produces(servers, size, connections)
             for connections in self._scale.connections:
                 yield from self._fetches(servers, size, connections)
+            if FLUSHED in servers:
+                yield from self._performance(servers, size)
             if size == min(self._scale.sizes):
                 yield from self._members(servers)
 
@@ -139,6 +150,37 @@ class BrokerBench(SmallBench):
     def _produce(self, port: int, streams: list[str], size: int, **bounds: float) -> dict[str, object]:
         work = {"size": size, "count": batch_count(size), "depth": DEPTH}
         return self._client.do("append", protocol=KAFKA, port=port, streams=streams, **work, **bounds)
+
+    def _performance(self, servers: Mapping[str, KafkaGateway | ApacheKafka], size: int) -> Iterator[Row]:
+        """Apache Kafka's load generator with its defaults, to topics of several numbers of partitions."""
+        libraries = self._directory / "kafka-tools"
+        libraries.mkdir()
+        try:
+            fetch_libraries(Path(__file__).parents[1] / "tests/peers/java/kafka", libraries)
+        except pytest.skip.Exception as missing:
+            self._say(f"rows of {PERFORMANCE} are left out: {missing}")
+            return
+        load = min(MOST_LOAD, self._scale.read_bytes // size)
+        generator = [shutil.which("java"), "-cp", f"{libraries}/*", "org.apache.kafka.tools.ProducerPerformance"]
+        generator += ["--num-records", str(load), "--record-size", str(size), "--throughput", "-1"]
+
+        def measure(candidate: str, partitions: int) -> dict[str, float]:
+            server = servers[candidate]
+            (topic,) = self._streams(1)
+            create_topics(server.port, [topic], partitions)
+            before = server.cpu()
+            properties = ["--topic", topic, "--producer-props", f"bootstrap.servers=127.0.0.1:{server.port}"]
+            run = subprocess.run([*generator, *properties], capture_output=True, text=True, check=False)
+            cpu = server.cpu() - before
+            report = _RATE.findall(run.stdout)
+            if run.returncode or not report or end_of(server.port, topic, partitions) != load:
+                raise RuntimeError(f"{candidate}: {PERFORMANCE} failed\n{run.stdout}{run.stderr}")
+            records_s = float(report[-1])
+            return {"records_s": records_s, "mb_s": records_s * size / 1e6, "cpu_us": cpu / load * 1e6}
+
+        for partitions in PARTITIONS:
+            candidates = {name: lambda n=name, p=partitions: measure(n, p) for name in servers if name != FLUSHED}
+            yield from self._rows(PERFORMANCE, size, partitions, candidates)
 
     def _fetches(self, servers: Mapping[str, KafkaGateway | ApacheKafka], size: int, connections: int) -> Iterator[Row]:
         batches = max(1, min(self._scale.read_bytes // size, 100_000) // batch_count(size))

@@ -81,32 +81,33 @@ def connected(port: int) -> KafkaSocket:
     return KafkaSocket(("127.0.0.1", port), _VERSIONS)
 
 
-def create_topics(port: int, topics: list[str]) -> None:
-    """Create topics of one partition, and wait until they have leaders."""
+def create_topics(port: int, topics: list[str], partitions: int = 1) -> None:
+    """Create topics, and wait until their partitions have leaders."""
     asking = connected(port)
-    wanted = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in topics]
+    wanted = [CreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name in topics]
     created = asking.call(CreateTopicsRequest(topics=wanted, timeout_ms=30_000), CreateTopicsResponse)
     if any(topic.error_code for topic in created.topics):
         raise Refused(repr(created)[:300])
     deadline = time.monotonic() + _SECONDS
     for topic in topics:
-        while (found := _end(asking, topic)).error_code:
-            if time.monotonic() > deadline:
-                raise Refused(f"topic {topic} has no leader, error {found.error_code}")
-            time.sleep(0.02)
+        for partition in range(partitions):
+            while (result := _end(asking, topic, partition)).error_code:
+                if time.monotonic() > deadline:
+                    raise Refused(f"topic {topic} has no leader, error {result.error_code}")
+                time.sleep(0.02)
     asking.close()
 
 
-def end_of(port: int, topic: str) -> int:
-    """The offset behind the last record of a topic."""
+def end_of(port: int, topic: str, partitions: int = 1) -> int:
+    """The sum of the offsets behind the last records of a topic's partitions."""
     asking = connected(port)
-    found = _end(asking, topic).offset
+    end = sum(_end(asking, topic, partition).offset for partition in range(partitions))
     asking.close()
-    return found
+    return end
 
 
-def _end(asking: KafkaSocket, topic: str) -> ListOffsetsPartitionResult:
-    latest = ListOffsetsPartition(partition_index=0, timestamp=-1)
+def _end(asking: KafkaSocket, topic: str, partition: int) -> ListOffsetsPartitionResult:
+    latest = ListOffsetsPartition(partition_index=partition, timestamp=-1)
     wanted = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[latest])])
     return asking.call(wanted, ListOffsetsResponse).topics[0].partitions[0]
 

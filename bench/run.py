@@ -24,7 +24,8 @@ from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from brokers import BROKER, FETCH, MEMBERS, PRODUCE
+from brokers import BROKER, FETCH, MEMBERS, PARTITIONS, PERFORMANCE, PRODUCE
+from brokers import PENSTOCK as LISTENER
 from duties import (
     ACK,
     ALWAYS,
@@ -352,6 +353,15 @@ def targets(rows: Sequence[Row]) -> str:
             (f"{name}, p99 of acks", ratio("ack_p99_ms", *case), "< 1"),
         ]
     asked += [
+        (
+            f"`{PERFORMANCE}`, {size_name(size)}, {partitions} partitions: CPU, Penstock / Apache Kafka",
+            ratio(cpu, PERFORMANCE, size, partitions, LISTENER, BROKER),
+            "<= 2",
+        )
+        for size in (100, 1024)
+        for partitions in PARTITIONS
+    ]
+    asked += [
         (f"catch-up 100 B x 1: CPU, {name} / redis XRANGE", ratio(cpu, READ, 100, 1, name, "redis"), bound)
         for name, bound in ((h1, "<= 1"), ("SSE", "<= 2"), ("S3P", "<= 2"))
     ]
@@ -448,6 +458,7 @@ def report(rows: Sequence[Row], seconds: float) -> str:
         (IDLE, "What waits", lambda: idle_table(rows, IDLE)),
         (START, "From the start to listening", lambda: start_table(rows, START)),
         (PRODUCE, "Kafka's producers, acks of all replicas", lambda: rate_table(rows, PRODUCE, BROKER)),
+        (PERFORMANCE, f"`{PERFORMANCE}`, by partitions", lambda: rate_table(rows, PERFORMANCE, BROKER)),
         (FETCH, "Kafka's consumers, from the first record to the last", lambda: rate_table(rows, FETCH, BROKER)),
         (MEMBERS, "Members of consumer groups that wait", lambda: idle_table(rows, MEMBERS)),
         (OFFICIAL, "`s2 bench`, in brackets as parts of s2 lite's", lambda: official_table(rows, OFFICIAL)),

@@ -70,8 +70,13 @@ def open_files(pid: int) -> int:
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
-def _end_with_parent(parent: int) -> None:
-    """In a child: ask for SIGTERM when `parent`, the process that started it, ends, however it ends."""
+_ENDING = {signal.SIGINT, signal.SIGTERM}
+
+
+def _end_with_parent(parent: int, mask: set[int]) -> None:
+    """In a child: ask for SIGTERM when `parent`, the process that started it, ends, however it ends. `mask`: the
+    signals that it blocks."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # it ended before, so that no signal will come
         os._exit(1)
@@ -79,7 +84,20 @@ def _end_with_parent(parent: int) -> None:
 
 def spawn(command: Sequence[str | Path], **options: Any) -> subprocess.Popen[Any]:
     """Start a program that ends with this process, also if this process is killed. `options`: those of `Popen`."""
-    return subprocess.Popen(command, preexec_fn=partial(_end_with_parent, os.getpid()), **options)
+    # A signal waits for the end of the fork: Python drops what a handler raises in a function that runs at a fork.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    process = None
+    try:
+        process = subprocess.Popen(command, preexec_fn=partial(_end_with_parent, os.getpid(), mask), **options)
+    finally:
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        except BaseException:
+            if process is not None:
+                process.kill()
+                process.wait()
+            raise
+    return process
 
 
 def session_seconds(command: Sequence[str], directory: Path) -> float:

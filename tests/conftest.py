@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,15 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def signal_mask() -> Iterator[None]:
+    """Check that a test leaves no signal blocked: the programs that later tests start would ignore it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    yield
+    blocked = signal.pthread_sigmask(signal.SIG_SETMASK, before) - before
+    assert not blocked, f"the test blocked {blocked}"
 
 
 @pytest.hookimpl(wrapper=True)

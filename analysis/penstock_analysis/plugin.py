@@ -10,7 +10,7 @@ does the work inside the functions that need it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -20,9 +20,10 @@ import msgspec
 from penstock_codecs.plugins import installed
 
 if TYPE_CHECKING:
+    from penstock_analysis.assigned_ids import AssignedIds
     from penstock_analysis.capture import Conversation, Sender
     from penstock_analysis.dialogue.http.exchange import HttpProtocol
-    from penstock_analysis.dialogue.messages import Dialogue
+    from penstock_analysis.dialogue.messages import Dialogue, Message
     from penstock_analysis.redaction.flow import Redaction
     from penstock_analysis.redaction.requests import HttpBodies
 
@@ -85,6 +86,13 @@ class AnalysisPlugin(msgspec.Struct, frozen=True, kw_only=True):
     varying_headers: frozenset[str] = frozenset()
     """Headers over HTTP that differ so, in lower case."""
 
+    given_ids: Callable[[Message], Mapping[str, Hashable]] | None = None
+    """Returns the ids that a server's message gives its client, by a name that the answer of another server to the
+    same request has, too."""
+    reassigned: Callable[[AssignedIds], Callable[[bytes], bytes]] | None = None
+    """Makes the function that puts the ids of a replay into the messages of one recorded client, each as bytes, in
+    order."""
+
     lua_tables: Callable[[], str] | None = None
     """Returns the tables of the protocol's Wireshark dissector, as text of Lua that returns one table."""
 
@@ -97,6 +105,9 @@ class AnalysisPlugin(msgspec.Struct, frozen=True, kw_only=True):
     packs: bool = True
     """Contents may be compressed or in base64: where rules look into contents, bytes that cannot be parsed are
     withheld."""
+    redacts: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Parts of messages that each rule of redaction blanks, by the rule's key in `[recorder.redact]`; as `withheld`,
+    those that are withheld where a rule looks into contents."""
     secret_headers: tuple[str, ...] = ()
     """Headers over HTTP whose values are secret by default, in lower case."""
     format_headers: tuple[str, ...] = ()

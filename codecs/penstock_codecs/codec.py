@@ -25,6 +25,7 @@ from penstock_codecs.plugins import installed
 __all__ = [
     "NEED_DATA",
     "PAUSED",
+    "UNFINISHED",
     "Codec",
     "CodecPlugin",
     "Pull",
@@ -47,10 +48,14 @@ class Pull(Enum):
     """Pass more bytes to `receive`, or b"" if the peer has finished."""
     PAUSED = auto()
     """No bytes will be read, even if there are some: the conversation has ended or waits for `send`."""
+    UNFINISHED = auto()
+    """A long message is decoded in part: call again, after others have had their turn. Only from codecs that were told
+    to decode in steps."""
 
 
 NEED_DATA: Final[Literal[Pull.NEED_DATA]] = Pull.NEED_DATA
 PAUSED: Final[Literal[Pull.PAUSED]] = Pull.PAUSED
+UNFINISHED: Final[Literal[Pull.UNFINISHED]] = Pull.UNFINISHED
 
 
 class Role(Enum):
@@ -90,15 +95,16 @@ class RecordEncoding(Struct, frozen=True):
     `name` is the codec's, a dot, and more; it is stored with each batch, and never changes. Payloads of adjacent
     batches, joined, are a payload.
 
-    `place(payload, first_seq_num, timestamps)` returns the payload of one batch with the number of its first record and
-    these timestamps, which do not fall (None: those that it has), or None for numbers that the encoding cannot spell.
-    `decode` returns the records of a placed payload. It raises OperationFailed for a malformed one, which no front
-    appends.
+    `place(payload, first_seq_num, timestamps, event_times)` returns the payload of one batch with the number of its
+    first record and these timestamps, which do not fall (None: those that it has), or None for numbers that the
+    encoding cannot spell. If `event_times` is true, the records keep the times that they came with, too, as
+    EVENT_TIME. `decode(payload, first_timestamp)` returns the records of placed payloads; `first_timestamp`: of the
+    first record. It raises OperationFailed for a malformed payload, which no front appends.
     """
 
     name: str
-    place: Callable[[bytes, int, Sequence[int] | None], bytes | None]
-    decode: Callable[[bytes], Columns]
+    place: Callable[[bytes, int, Sequence[int] | None, bool], bytes | None]
+    decode: Callable[[bytes, int], Columns]
 
 
 class CodecPlugin(Struct, frozen=True):

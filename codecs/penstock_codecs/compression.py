@@ -17,15 +17,26 @@ import zstandard
 
 from penstock_codecs.limits import MIB
 
-__all__ = ["Compression", "DecompressionError", "TooLarge", "compress", "decompress", "most_compressed"]
+__all__ = [
+    "Compression",
+    "DecompressionError",
+    "TooLarge",
+    "UnsupportedWindow",
+    "compress",
+    "decompress",
+    "most_compressed",
+]
 
 T = TypeVar("T")
 
 _GZIP: Final = 31
 """zlib's `wbits` for the gzip format with its largest window."""
 _LEVEL: Final = 1
-_MAX_ZSTD_WINDOW: Final = 8 * MIB
-"""Largest window that a decoder should support (RFC 8878, 3.1.1.1.2), in bytes; encoders' levels up to 19 keep within
+_MAX_ZSTD_WINDOW: Final = 128 * MIB
+"""Largest window that a frame may ask for, in bytes, as with zstd's own decoder: encoders' levels 20 to 22 have up to
+so much."""
+_POOLED_ZSTD_WINDOW: Final = 8 * MIB
+"""Largest window of decompressors that are kept for the next frame, in bytes; encoders' levels up to 19 keep within
 it."""
 _MAX_FRAMES: Final = 128
 """Most zstd frames or gzip members in one input. Each costs some microseconds, and an empty one has only 9 bytes."""
@@ -49,6 +60,10 @@ class TooLarge(DecompressionError):
     """The input holds, or claims to hold, more than allowed."""
 
 
+class UnsupportedWindow(DecompressionError):
+    """A zstd frame asks for a larger window than allowed."""
+
+
 class _Pool(Generic[T]):
     """Idle objects, each lent to one caller at a time."""
 
@@ -69,7 +84,7 @@ class _Pool(Generic[T]):
 
 
 _zstd_compressors = _Pool(lambda: zstandard.ZstdCompressor(level=_LEVEL))
-_zstd_decompressors = _Pool(lambda: zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW))
+_zstd_decompressors = _Pool(lambda: zstandard.ZstdDecompressor(max_window_size=_POOLED_ZSTD_WINDOW))
 
 
 def compress(compression: Compression, data: Data) -> bytes:
@@ -92,7 +107,7 @@ def decompress(compression: Compression, data: Data, limit: int) -> bytes:
 
     Takes zstd frames with or without a content size, and several frames or gzip members one after the other. Raises
     DecompressionError. It costs at most twice `limit` bytes of memory (the content, and its buffers while they are
-    joined) plus zstd's window of at most 8 MiB.
+    joined) plus zstd's window, of at most 8 MiB, or `limit` rounded up to a power of two if that is more.
     """
     if compression is Compression.ZSTD:
         return _decompress_zstd(memoryview(data), limit)
@@ -115,6 +130,10 @@ _SKIPPABLE_MAGIC: Final = 0x184D2A50  # to 0x184D2A5F
 _BLOCK_HEADER: Final = 3
 _RLE_BLOCK: Final = 1
 _CHECKSUM: Final = 4
+_WINDOW_AT: Final = 5
+"""Place of the window descriptor in a frame of unknown content size (3.1.1.1.2)."""
+_WINDOW_EXPONENT: Final = 3
+_LEAST_WINDOW_LOG: Final = 10
 
 
 def _decompress_zstd(data: memoryview, limit: int) -> bytes:
@@ -154,7 +173,7 @@ def _measure_zstd_frame(data: memoryview, room: int, limit: int) -> tuple[int, b
         if parameters.content_size > room:
             raise _too_large(limit)
     elif parameters.window_size > _MAX_ZSTD_WINDOW:
-        raise DecompressionError(
+        raise UnsupportedWindow(
             f"zstd window of {parameters.window_size} bytes, at most {_MAX_ZSTD_WINDOW} are allowed"
         )
     last = False
@@ -171,6 +190,10 @@ def _measure_zstd_frame(data: memoryview, room: int, limit: int) -> tuple[int, b
 
 
 def _zstd_content(context: zstandard.ZstdDecompressor, frame: memoryview, room: int, limit: int) -> bytes:
+    parameters = zstandard.get_frame_parameters(frame)
+    is_sized = parameters.content_size not in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR)
+    if not is_sized and parameters.window_size > _POOLED_ZSTD_WINDOW:
+        context, frame = _narrow_zstd_window(context, frame, parameters.window_size, room)
     try:
         content = context.decompress(frame, max_output_size=room + 1)
     except zstandard.ZstdError as error:
@@ -178,6 +201,25 @@ def _zstd_content(context: zstandard.ZstdDecompressor, frame: memoryview, room: 
     if len(content) > room:
         raise _too_large(limit)
     return content
+
+
+def _narrow_zstd_window(
+    context: zstandard.ZstdDecompressor, frame: memoryview, window: int, room: int
+) -> tuple[zstandard.ZstdDecompressor, memoryview]:
+    """Return a frame that asks for a window of no more than it can need, and a decompressor for it.
+
+    No match reaches back over more than what was decompressed before it. So content of at most `room` bytes is the same
+    with a window of `room` bytes, and zstd, which allocates the window at once, need not take up to 128 MiB for a frame
+    of some bytes.
+    """
+    log = max(_POOLED_ZSTD_WINDOW.bit_length() - 1, (room - 1).bit_length())
+    if 1 << log < window:
+        descriptor = bytes(((log - _LEAST_WINDOW_LOG) << _WINDOW_EXPONENT,))
+        frame = memoryview(b"".join((frame[:_WINDOW_AT], descriptor, frame[_WINDOW_AT + 1 :])))
+        window = 1 << log
+    if window > _POOLED_ZSTD_WINDOW:  # for this frame alone, so that its window is freed behind it
+        context = zstandard.ZstdDecompressor(max_window_size=window)
+    return context, frame
 
 
 # ---- gzip (RFC 1952) -----------------------------------------------------------------------------------------

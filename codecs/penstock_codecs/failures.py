@@ -20,6 +20,7 @@ __all__ = [
     "OperationFailed",
     "RemoteProtocolError",
     "fail",
+    "json_fault",
     "printable",
 ]
 
@@ -67,6 +68,7 @@ class FailureCode(Enum):
     CLIENT_HANGUP = "client_hangup"
     OTHER = "other"
     STORAGE = "storage"
+    DAMAGED = "damaged"  # stored records differ from what was written: a retry does not help, other records can be read
     NOT_IMPLEMENTED = "not_implemented"
     HOT_SERVER = "hot_server"
     SERVER_DRAINING = "server_draining"
@@ -140,6 +142,11 @@ class LocalProtocolError(Exception):
 def fail(code: FailureCode, message: str, **details: object) -> OperationFailed:
     """Shorthand: `raise fail(FailureCode.INVALID, "...")`."""
     return OperationFailed(Failure(code, message, details))
+
+
+def json_fault(error: Exception) -> str:
+    """Return what is wrong with JSON that a decoder refused, in words. `error`: a RecursionError or the decoder's."""
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 def printable(data: bytes) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from penstock_codecs.model import Headers, is_command
+from penstock_codecs.model import EVENT_TIME, Headers, is_command
 
 __all__ = ["Feature", "feature_of"]
 
@@ -18,7 +18,8 @@ class Feature(Enum):
 
 
 def feature_of(headers: Headers, body: bytes) -> Feature | None:
-    """Return the feature that keeps this record from being carried as it is, if any."""
-    if headers:
+    """Return the feature that keeps this record from being carried as it is, if any. An event time is none: protocols
+    without headers leave it out."""
+    if headers and (len(headers) > 1 or headers[0].name != EVENT_TIME):
         return Feature.COMMAND if is_command(headers) else Feature.HEADERS
     return None if body else Feature.EMPTY_BODY

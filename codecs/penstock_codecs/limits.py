@@ -75,8 +75,9 @@ SEGMENT_MAX_LENGTH: Final = 0xFFFFFF
 the header too."""
 SEGMENT_MAX_NAME: Final = 1024
 """Longest name of a segment, in bytes: scope (255), stream (250), number, epoch and transaction make up 570."""
-SEGMENT_MAX_ITEMS: Final = 65_536
-"""Most items of a list inside one message. The protocol sets none; each item costs more memory than wire bytes."""
+SEGMENT_MAX_ITEMS: Final = 4096
+"""Most items of a list inside one message. The protocol sets none; each item costs more memory than wire bytes, and
+others wait meanwhile. Real clients send up to a thousand: segments of a stream, transactions of a commit."""
 SEGMENT_MAX_EVENT: Final = 8 * MIB
 """Largest payload of one event that the real clients write."""
 SEGMENT_MAX_TABLE_KEY: Final = 8 * KIB
@@ -98,3 +99,8 @@ class SegmentLimits(Struct, frozen=True):
     size."""
     max_writers: int = 10_000
     """Most writers that are set up on one connection."""
+
+
+# ---- Kafka ---------------------------------------------------------------------------------------------------
+MAX_MESSAGE_ITEMS: Final = 100_000
+"""Most elements of all arrays of one message: each costs more memory than bytes."""

@@ -22,9 +22,13 @@ from typing import Final, NamedTuple, Self
 
 from msgspec import Struct, field
 
+from penstock_codecs.limits import S2_MAX_RECORD
+
 __all__ = [
+    "EVENT_TIME",
     "NO_HEADERS",
     "U64_MAX",
+    "BatchPart",
     "Columns",
     "Header",
     "Headers",
@@ -34,15 +38,19 @@ __all__ = [
     "StreamPosition",
     "StreamRef",
     "WireBytes",
+    "add_event_times",
     "equal_runs",
+    "event_time_of",
     "id_at",
     "is_command",
     "long_runs",
     "metered_size",
     "next_record_id",
+    "parts_within",
 ]
 
 U64_MAX = 2**64 - 1
+_DECIMAL: Final = re.compile(rb"[0-9]{1,20}")
 _RECORD_ID: Final = re.compile(rb"0*([0-9]{1,20})-0*([0-9]{1,20})")
 
 
@@ -54,6 +62,11 @@ class Header(NamedTuple):
 
 
 Headers = tuple[Header, ...]
+EVENT_TIME: Final = b"penstock-event-time"
+"""Name of the header with the time of a record's event, in ms as a decimal number: only where it differs from the
+timestamp, which never falls (docs/adr/0029)."""
+_EVENT_TIME_BYTES: Final = 64
+"""More than the metered bytes of this header."""
 NO_HEADERS: Mapping[int, Headers] = {}
 
 
@@ -121,6 +134,15 @@ class Columns(Struct):
     timestamps: Sequence[int]
     bodies: list[bytes]
     headers: Mapping[int, Headers] = field(default_factory=dict)
+
+    def part(self, start: int, stop: int) -> Columns:
+        """Return the records from index `start` up to `stop`; the columns themselves if that is all of them."""
+        if start == 0 and stop == len(self.bodies):
+            return self
+        headers = self.headers
+        if headers:
+            headers = {index - start: some for index, some in headers.items() if start <= index < stop}
+        return Columns(self.seq_nums[start:stop], self.timestamps[start:stop], self.bodies[start:stop], headers)
 
 
 class WireBytes(NamedTuple):
@@ -194,6 +216,59 @@ def metered_size(bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> int
     return size
 
 
+def add_event_times(
+    bodies: Sequence[bytes], headers: Mapping[int, Headers], timestamps: Sequence[int], event_times: Sequence[int]
+) -> Mapping[int, Headers]:
+    """Return the headers of records, with EVENT_TIME behind the others where timestamp and event time differ.
+
+    A record that has no room for it, of 1 MiB metered, goes without.
+    """
+    extended = dict(headers)
+    for index, (timestamp, event_time) in enumerate(zip(timestamps, event_times, strict=True)):
+        if timestamp == event_time:
+            continue
+        others = headers.get(index, ())
+        if metered_size((bodies[index],), {0: others} if others else NO_HEADERS) <= S2_MAX_RECORD - _EVENT_TIME_BYTES:
+            extended[index] = (*others, Header(EVENT_TIME, b"%d" % event_time))
+    return extended
+
+
+def event_time_of(headers: Headers) -> int | None:
+    """Return the event time of a record in ms; None if it is the timestamp, or the header is no number of 64 bits."""
+    for name, value in headers:
+        if name == EVENT_TIME:
+            event_time = int(value) if _DECIMAL.fullmatch(value) else U64_MAX + 1
+            return event_time if event_time <= U64_MAX else None
+    return None
+
+
+class BatchPart(NamedTuple):
+    """Consecutive records of a batch, from index `start` up to `stop`, and their metered bytes."""
+
+    start: int
+    stop: int
+    metered: int
+
+
+def parts_within(
+    bodies: Sequence[bytes], headers: Mapping[int, Headers], max_records: int, max_bytes: int
+) -> Iterator[BatchPart]:
+    """Yield the parts in which records are within the limits of a batch; a larger record is a part of its own."""
+    start, count = 0, len(bodies)
+    marked = sorted(headers)
+    while start < count:
+        stop = min(start + max_records, count)
+        own = {n - start: headers[n] for n in marked[bisect_left(marked, start) : bisect_left(marked, stop)]}
+        metered = metered_size(bodies[start:stop], own)
+        if metered > max_bytes:
+            sizes = [metered_size((body,), {0: own.get(n, ())}) for n, body in enumerate(bodies[start:stop])]
+            ends = list(accumulate(sizes))
+            fitting = max(bisect_right(ends, max_bytes), 1)
+            stop, metered = start + fitting, ends[fitting - 1]
+        yield BatchPart(start, stop, metered)
+        start = stop
+
+
 def is_command(headers: Headers) -> bool:
     """Return whether a record with these headers is a command (S2 fact sheet, 5.3): exactly one, with an empty name."""
     return len(headers) == 1 and not headers[0].name
@@ -230,7 +305,7 @@ class RecordBatch:
         metered: int | None = None,
     ) -> None:
         self._columns: Columns | None = columns
-        self._decode: Callable[[bytes], Columns] | None = None
+        self._decode: Callable[[bytes, RecordId | None], Columns] | None = None
         self._encoded: dict[object, bytes] = {}
         self._joined: Sequence[JoinedBatch] = ()
         self.wire: WireBytes | None = None
@@ -244,7 +319,7 @@ class RecordBatch:
     def from_wire(
         cls,
         wire: WireBytes,
-        decode: Callable[[bytes], Columns],
+        decode: Callable[[bytes, RecordId | None], Columns],
         *,
         count: int,
         first_seq_num: int,
@@ -253,7 +328,8 @@ class RecordBatch:
         tail: StreamPosition | None = None,
         joined: Sequence[JoinedBatch] = (),
     ) -> RecordBatch:
-        """Return a batch that keeps the bytes it came in; `decode(wire.data)` is called at most once, when needed.
+        """Return a batch that keeps the bytes it came in; `decode(wire.data, first_id)` is called at most once, when
+        needed.
 
         `joined`: the batches that it was joined from, if parts of it shall keep the bytes that they came in, too.
         """
@@ -275,7 +351,7 @@ class RecordBatch:
         """The decoded columns; decoding happens on first use."""
         if self._columns is None:
             assert self._decode is not None and self.wire is not None
-            self._columns = self._decode(self.wire.data)
+            self._columns = self._decode(self.wire.data, self.first_id)
         return self._columns
 
     @property
@@ -325,12 +401,7 @@ class RecordBatch:
         if whole is not None and self._columns is None:
             return whole
         columns = self.columns
-        some = Columns(
-            columns.seq_nums[start:stop],
-            columns.timestamps[start:stop],
-            columns.bodies[start:stop],
-            {index - start: headers for index, headers in columns.headers.items() if start <= index < stop},
-        )
+        some = columns.part(start, stop)
         if whole is not None:  # it is not decoded again
             whole._columns = some
             return whole

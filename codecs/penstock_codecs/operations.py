@@ -54,6 +54,7 @@ __all__ = [
     "ReconfigureStream",
     "Start",
     "Trim",
+    "restamped_records",
 ]
 
 R_co = TypeVar("R_co", covariant=True)
@@ -138,7 +139,8 @@ class Append(Operation["Appended"], frozen=True):
     NON_MONOTONIC_TIMESTAMP if it is before the last record's. `metered` is the batch's metered size in bytes.
     `create_config` is the configuration layer for the new stream if the basin creates streams on append.
     `create_if_missing` False forbids that (S3P 8.2 requires CREATE first). `wire`: the same records in an encoding of
-    a codec (`penstock_codecs.codec.RecordEncoding`), which a back may keep instead of encoding them.
+    a codec (`penstock_codecs.codec.RecordEncoding`), which a back may keep instead of encoding them. `event_times`:
+    the timestamps are those of events: where the stream's must differ, a back that can keeps them as EVENT_TIME.
     """
 
     stream: StreamRef
@@ -152,6 +154,7 @@ class Append(Operation["Appended"], frozen=True):
     create_config: StreamConfig | None = None
     create_if_missing: bool = True
     wire: WireBytes | None = None
+    event_times: bool = False
 
 
 class Appended(Struct, frozen=True):
@@ -159,7 +162,8 @@ class Appended(Struct, frozen=True):
 
     `start` is the first record's position; `end` the last record's timestamp and its sequence number plus one; `tail`
     the stream's tail, which may be further on. `last_id` is the last record's S3P identifier, if known. `offset` is the
-    length of the stream in bytes after these records, if known (`penstock_codecs.byte_operations`).
+    length of the stream in bytes after these records, if known (`penstock_codecs.byte_operations`). `restamped` is the
+    number of records whose client gave another timestamp, which is not kept; None if the server does not tell.
     """
 
     start: StreamPosition
@@ -167,6 +171,16 @@ class Appended(Struct, frozen=True):
     tail: StreamPosition
     last_id: RecordId | None = None
     offset: int | None = None
+    restamped: int | None = None
+
+
+def restamped_records(timestamps: Sequence[int | None] | None, appended: Appended) -> int:
+    """Return how many records of an append got another timestamp than these of its client, which is not kept. Of a
+    server that does not tell, all are taken for restamped if the first or the last one is."""
+    if timestamps is None or appended.restamped is not None:
+        return appended.restamped or 0
+    ends = (timestamps[0], appended.start.timestamp), (timestamps[-1], appended.end.timestamp)
+    return len(timestamps) if any(given not in (None, stored) for given, stored in ends) else 0
 
 
 class Read(Struct, frozen=True):
@@ -354,10 +368,12 @@ class DeleteStream(Operation[None], frozen=True):
 
 class ListStreams(Operation[Page[StreamInfo]], frozen=True):
     """List the streams whose names begin with `prefix` and come after `start_after`, at most `limit`. `partial`: if one
-    of several servers fails, list those of the others."""
+    of several servers fails, list those of the others. `exact`: only the stream named `prefix` is wanted, which the
+    embedded store then need not read from its file; the page may have others behind it."""
 
     basin: str
     prefix: str = ""
     start_after: str = ""
     limit: int = 1000
     partial: bool = False
+    exact: bool = False

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
-__all__ = ["installed"]
+__all__ = ["installed", "installed_names"]
 
 P = TypeVar("P")
 
@@ -34,6 +34,11 @@ def installed(group: str, kind: type[P], *, only: str | None = None) -> dict[str
             raise TypeError(f"entry point {entry.name} = {entry.value} in {group} is not a {kind.__name__}")
         found[entry.name] = plugin
     return found
+
+
+def installed_names(group: str) -> list[str]:
+    """Return the names of all installed plug-ins of an entry-point group in alphabetical order, without loading any."""
+    return [entry.name for entry in _entries(group)]
 
 
 @cache  # reading the metadata of all installed distributions takes milliseconds

@@ -61,6 +61,8 @@ class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
     timestamping_mode: TimestampingMode | None = None
     timestamping_uncapped: bool | None = None
     delete_on_empty_seconds: int | None = None  # 0 = never
+    retention_bytes: int | None = None
+    """Bytes that it keeps at least, 8 and the body of each record: older batches are removed. 0: no bound."""
 
     def over(self, base: StreamConfig) -> StreamConfig:
         """Return this layer on top of `base`: values set here win."""
@@ -79,6 +81,7 @@ DEFAULT_STREAM_CONFIG = StreamConfig(
     timestamping_mode=TimestampingMode.CLIENT_PREFER,
     timestamping_uncapped=False,
     delete_on_empty_seconds=0,
+    retention_bytes=0,
 )
 
 
@@ -91,6 +94,7 @@ class StreamConfigPatch(msgspec.Struct, frozen=True, kw_only=True):
     timestamping_mode: TimestampingMode | msgspec.UnsetType | None = msgspec.UNSET
     timestamping_uncapped: bool | msgspec.UnsetType | None = msgspec.UNSET
     delete_on_empty_seconds: int | msgspec.UnsetType | None = msgspec.UNSET
+    retention_bytes: int | msgspec.UnsetType | None = msgspec.UNSET
 
     def apply(self, layer: StreamConfig) -> StreamConfig:
         """Return `layer` with the change applied."""
@@ -121,8 +125,8 @@ class BasinConfigPatch(msgspec.Struct, frozen=True, kw_only=True):
 
     default_stream_config: StreamConfigPatch | msgspec.UnsetType | None = msgspec.UNSET
     stream_cipher: Cipher | msgspec.UnsetType | None = msgspec.UNSET
-    create_stream_on_append: bool | msgspec.UnsetType | None = msgspec.UNSET
-    create_stream_on_read: bool | msgspec.UnsetType | None = msgspec.UNSET
+    create_stream_on_append: bool | msgspec.UnsetType = msgspec.UNSET
+    create_stream_on_read: bool | msgspec.UnsetType = msgspec.UNSET
 
     def apply(self, config: BasinConfig) -> BasinConfig:
         """Return `config` with the change applied."""
@@ -137,7 +141,7 @@ class BasinConfigPatch(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("create_stream_on_append", "create_stream_on_read"):
             value = getattr(self, name)
             if value is not msgspec.UNSET:
-                config = msgspec.structs.replace(config, **{name: bool(value)})
+                config = msgspec.structs.replace(config, **{name: value})
         return config
 
 

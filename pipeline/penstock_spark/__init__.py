@@ -21,11 +21,9 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Register the formats `penstock` and `penstock-capture` with a session, and enable pushing filters down to them
-    (`spark.sql.python.filterPushdown.enabled`). May be called more than once."""
+    """Register the formats `penstock` and `penstock-capture` with a session. May be called more than once."""
     from penstock_spark.capture.datasource import CaptureDataSource
     from penstock_spark.source.datasource import PenstockDataSource
 
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     for source in (PenstockDataSource, CaptureDataSource):
         spark.dataSource.register(source)

@@ -14,7 +14,7 @@ from penstock_spark.clients.endpoint import ENDPOINT_OPTIONS
 from penstock_spark.clients.plugin import plugins
 from penstock_spark.jobs.schemas import DIFFERENCES, GROWTH, LATENCY, QUALITY, THROUGHPUT, USAGE, VERDICTS
 from penstock_spark.options import Option
-from penstock_spark.schemas import CAPTURE_TABLES, RECORDS, Column
+from penstock_spark.schemas import CAPTURE_TABLES, SOURCE_RECORDS, Column
 from penstock_spark.sink.options import OPTIONS as SINK_OPTIONS
 from penstock_spark.source.options import SOURCE_OPTIONS
 
@@ -32,7 +32,7 @@ _OPTIONS: Final = (
     ("Options of the source `penstock-capture`", "", CAPTURE_OPTIONS),
 )
 _TABLES: Final = (
-    ("Table of the source `penstock`", RECORDS),
+    ("Table of the source `penstock`", SOURCE_RECORDS),
     *((f"Table `{name}` of the source `penstock-capture`", columns) for name, columns in CAPTURE_TABLES.items()),
     ("Table of the job `quality`", QUALITY),
     ("Table of the job `latency`", LATENCY),

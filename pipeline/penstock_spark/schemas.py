@@ -21,6 +21,7 @@ __all__ = [
     "NOTES",
     "RECORDS",
     "SEEN_RECORDS",
+    "SOURCE_RECORDS",
     "Column",
     "arrow_schema",
     "capture_schema",
@@ -48,12 +49,27 @@ RECORDS: Final = (
         "bigint",
         "the record's sequence number, without gaps; in other protocols than S2 the query numbers records from 0",
     ),
-    Column("timestamp", "timestamp", "the record's timestamp, in ms; null over the segment protocol, which has none"),
+    Column(
+        "timestamp",
+        "timestamp",
+        "the record's timestamp, in ms; null over protocols without one: segments and Durable Streams",
+    ),
     Column("headers", HEADERS, "name and value of each header, in order; usually empty"),
     Column("body", "binary", "the record's body"),
 )
-"""The source `penstock`. The sink takes the same columns, of which `stream` (unless an option names it) and `body` are
+"""Records of streams. The sink takes these columns, of which `stream` (unless an option names it) and `body` are
 required."""
+SOURCE_RECORDS: Final = (
+    *RECORDS,
+    Column(
+        "event_time",
+        "timestamp",
+        "the time of the record's event, in ms: its header `penstock-event-time` if it has one, else its timestamp; it "
+        "may fall, as with Kafka's producers. Watermarks need it: timestamps of a stream never fall. The sink does not "
+        "write it, but writes the header",
+    ),
+)
+"""The source `penstock`."""
 
 _CONVERSATION: Final = (
     Column("file", "string", "first file of the recording"),

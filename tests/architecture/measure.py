@@ -111,6 +111,7 @@ SHARED: Final = {
     "streams as bytes are part of the waist (decision 4)": re.compile(
         r"penstock[.]core[.]segment_names|penstock_codecs[.]segment[.]events|end_of_segment|segment[.]bytes"
     ),
+    "settings of Kafka's topics": re.compile(r"segment[.](ms|jitter[.]ms|index[.]bytes)"),
     "a segment of a path, or of TCP": re.compile(r"(en|de)code_path_segment|_?[Ss]egment(_of|_COST)?|_SEGMENT_COST"),
 }
 """Words that only look like the name of a protocol, with the reason."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from support.bridges.client_fronts import KafkaFront
 from support.bridges.fronts import LOOPBACK, Front, JsonFront, Record, S2SFront, SseFront
 from support.bridges.plain_fronts import ReleasedFront, S3PFront
 from support.ports import free_ports
@@ -65,6 +66,20 @@ SAID = {
         "headers (if their names are UTF-8)",
         "appends, refused: command records; match_seq_num (the server has no such condition)",
         "guarantee: exactly once: after a lost acknowledgement the gateway sends the batch again with its number",
+    ],
+    "bridge-kafka-to-s2.toml": [
+        "lite: S2 at 127.0.0.1:8090, in plaintext, no credentials",
+        "appends, kept: values (byte for byte, in order); keys and headers; empty values",
+        "offsets (they are the sequence numbers)",
+    ],
+    "bridge-kafka-to-s3p.toml": [
+        "appends, enveloped: keys and headers; empty values",
+        "guarantee: at least once: after a lost acknowledgement it is sent again, so records may be stored twice",
+    ],
+    "bridge-segment-to-kafka.toml": [
+        "cluster: Kafka at 127.0.0.1:9094, in plaintext",
+        "positions of writers (beside the server, in the gateway's state)",
+        "byte offsets (counted by the gateway, kept in its index)",
     ],
     "bridge-sse-from-segment.toml": [
         "streams public-... of basin penstock: to back pravega",
@@ -166,6 +181,9 @@ PAIRS = [
     Pair("bridge-s2-to-s3p.toml", "s3p", JsonFront),
     Pair("bridge-s2-to-durable.toml", "durable", JsonFront),
     Pair("bridge-s2-to-kafka.toml", "kafka", JsonFront),
+    Pair("bridge-kafka-to-s2.toml", "s2", KafkaFront),
+    Pair("bridge-kafka-to-s3p.toml", "s3p", KafkaFront),
+    Pair("bridge-segment-to-kafka.toml", "kafka", ReleasedFront),
 ]
 RECORDS = [Record(b"one"), Record(b"two" * 1000), Record(b"\x00\xff")]
 

@@ -281,6 +281,40 @@ def test_a_client_of_pravega_speaks_again_to_an_s2_server(tmp_path: Path, gatewa
         assert read_back(server, "events") == wanted
 
 
+def test_a_consumer_group_and_an_idempotent_producer_speak_again(tmp_path: Path) -> None:
+    """With the members, generations, producers and topics of the other server."""
+    confluent = pytest.importorskip("confluent_kafka", reason="`pip install confluent-kafka`")
+    group = {"group.id": "readers", "auto.offset.reset": "earliest", "enable.auto.commit": False, "log_level": 2}
+
+    def committed(gateway: GatewayProcess) -> int:
+        consumer = confluent.Consumer({"bootstrap.servers": f"127.0.0.1:{gateway.kafka_port}", **group})
+        [place] = consumer.committed([confluent.TopicPartition("orders", 0)], timeout=20)
+        consumer.close()
+        return int(place.offset)
+
+    with GatewayProcess(arguments=("--record", str(tmp_path))) as first:
+        server = {"bootstrap.servers": f"127.0.0.1:{first.kafka_port}"}
+        producer = confluent.Producer({**server, "enable.idempotence": True, "log_level": 2})
+        for number in range(20):
+            producer.produce("orders", b"%d" % number)
+            assert producer.flush(20) == 0
+        consumer = confluent.Consumer({**server, **group})
+        consumer.subscribe(["orders"])
+        read = 0
+        while read < 20:
+            read += len(consumer.consume(20 - read, timeout=20))
+            consumer.commit(asynchronous=False)
+        consumer.close()
+        assert first.terminate() == 0
+    with GatewayProcess() as second:
+        confluent.Producer({"bootstrap.servers": f"127.0.0.1:{second.kafka_port}", "enable.idempotence": True}).flush(5)
+        code, said = penstock("replay", tmp_path, "--to", f"kafka://127.0.0.1:{second.kafka_port}", "--fast", "--json")
+        assert code == 0, said
+        total = json.loads(said)["total"]
+        assert (total["appended"], total["different"], total["ran_out"]) == (20, 0, 0), said
+        assert committed(second) == 20
+
+
 # ---- mocks -----------------------------------------------------------------------------------------------------------
 
 

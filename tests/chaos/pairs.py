@@ -187,7 +187,8 @@ def run(pair: Pair, act: Act | None = None, seed: int = 0) -> Run:
         structlog.testing.capture_logs(),
         runtime.deterministic(dice),
         patch.object(store, "connect_writer", _connect_without_sync),
-        patch.object(clock, "time", SimpleNamespace(time_ns=_time_ns)),
+        patch.object(clock, "time", SimpleNamespace(time_ns=_time_ns, clock_gettime_ns=lambda _: _time_ns())),
+        patch.object(clock.wall_clock, "_offset", 0),
     ):
         return runtime.run(lambda: _run(pair, act, dice, Path(place)))
 

@@ -5,13 +5,23 @@ import random
 import tracemalloc
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs.compression import Compression, DecompressionError, compress, decompress, most_compressed
+from penstock_codecs.compression import (
+    Compression,
+    DecompressionError,
+    TooLarge,
+    UnsupportedWindow,
+    compress,
+    decompress,
+    most_compressed,
+)
+from penstock_codecs.limits import MIB
 
 ZSTD, GZIP = Compression.ZSTD, Compression.GZIP
 BOTH = pytest.mark.parametrize("compression", [ZSTD, GZIP])
@@ -137,17 +147,31 @@ def test_a_claimed_window_is_refused_before_it_is_allocated() -> None:
         decompress(ZSTD, frame, LIMIT)
 
 
-@pytest.mark.parametrize(("log", "good"), [(23, True), (24, False)])
-def test_a_window_of_8_mib_is_the_largest(log: int, good: bool) -> None:
-    """As much as RFC 8878, 3.1.1.1.2, recommends to decoders."""
-    parameters = zstandard.ZstdCompressionParameters(window_log=log)
+@pytest.mark.parametrize("size", [1, 9 * MIB, 18 * MIB])
+@pytest.mark.parametrize("log", [23, 24, 27, 28])
+def test_windows_of_up_to_128_mib_are_taken_and_no_larger_one_is_allocated_than_the_content_needs(
+    log: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocated: list[int] = []
+
+    def decompressor(max_window_size: int, real: Any = zstandard.ZstdDecompressor) -> Any:
+        allocated.append(max_window_size)
+        return real(max_window_size=max_window_size)
+
+    monkeypatch.setattr(zstandard, "ZstdDecompressor", decompressor)
+    text = random.Random(log).randbytes(min(size, 9 * MIB)) * max(1, size // (9 * MIB))  # repeats itself from afar
+    parameters = zstandard.ZstdCompressionParameters(window_log=log, enable_ldm=True)
     encoder = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
-    frame = encoder.compress(TEXT) + encoder.flush()
-    if good:
-        assert decompress(ZSTD, frame, LIMIT) == TEXT
-    else:
-        with pytest.raises(DecompressionError, match="window of 16777216 bytes, at most 8388608"):
-            decompress(ZSTD, frame, LIMIT)
+    frame = encoder.compress(text) + encoder.flush()
+    if log == 28:
+        with pytest.raises(UnsupportedWindow, match="window of 268435456 bytes, at most 134217728"):
+            decompress(ZSTD, frame, len(text))
+        return
+    assert decompress(ZSTD, frame, len(text)) == text
+    assert decompress(ZSTD, frame, 64 * MIB) == text
+    with pytest.raises(TooLarge):
+        decompress(ZSTD, frame, len(text) - 1)
+    assert max(allocated, default=0) <= min(1 << log, 64 * MIB)
 
 
 def test_a_claimed_size_is_refused_before_it_is_allocated() -> None:

@@ -35,5 +35,5 @@ def test_limits_of_segments() -> None:
     """Those of the segment fact sheet, and the defaults of what it leaves open."""
     assert (limits.SEGMENT_MAX_LENGTH, limits.SEGMENT_MAX_EVENT) == (16_777_215, 8_388_608)
     assert (limits.SEGMENT_MAX_TABLE_KEY, limits.SEGMENT_MAX_TABLE_VALUE) == (8192, 1_040_384)
-    assert (limits.SEGMENT_MAX_NAME, limits.SEGMENT_MAX_ITEMS, limits.SEGMENT_VERSIONS) == (1024, 65_536, (16, 5))
+    assert (limits.SEGMENT_MAX_NAME, limits.SEGMENT_MAX_ITEMS, limits.SEGMENT_VERSIONS) == (1024, 4096, (16, 5))
     assert SegmentLimits() == SegmentLimits(16_777_215, 16_777_232, 1_048_576, 10_000)

@@ -14,7 +14,7 @@ from support.rewriting_relay import Fault, relayed
 
 from penstock.protocols.conformance import ConformanceCase, Suite, TestedServer
 from penstock.tools.conforming import CaseOutcome, chosen_cases, reached_server, run_cases
-from penstock.tools.target.configuring import TargetOptions
+from penstock.tools.target.back import TargetOptions
 from penstock.tools.target.url import parse_target
 
 KINDS = {"pravega": "controller"}

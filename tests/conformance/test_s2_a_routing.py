@@ -82,7 +82,7 @@ def test_item_08_head_has_no_body(s2: S2Client, stream: str) -> None:
 
 
 def test_unknown_routes_have_an_empty_body(s2: S2Client) -> None:
-    for path in ("/", "/v2/streams", "/v1/streams//records", "/v1/streams/x/records/tail/", "/v1"):
+    for path in ("/", "/v2/streams", "/v1/streams/", "/v1/streams/x/records/tail/", "/v1"):
         answer = s2.request("GET", path)
         assert (answer.status, answer.body) == (404, b""), path
 
@@ -255,3 +255,18 @@ def test_basin_by_query_for_event_source(s2: S2Client, stream: str) -> None:
     again = {"last-event-id": first.id}
     with anonymous.events(stream, headers=again, seq_num=0, **{"s2-basin": s2.basin}) as events:
         assert [record["body"] for record in events.batch().json()["records"]] == ["z"]
+
+
+@pytest.mark.parametrize(
+    ("method", "header"),
+    [("POST", "if-match"), ("POST", "if-none-match"), ("PUT", "if-none-match"), ("DELETE", "if-unmodified-since")],
+)
+def test_a_precondition_is_refused_and_nothing_is_done(s2: S2Client, stream: str, method: str, header: str) -> None:
+    """S2 has none of HTTP's: a client that sends one relies on it."""
+    path = stream_path(stream) + ("/records" if method == "POST" else "")
+    head = {"content-type": "application/json", header: "*"}
+    body = b'{"records":[{"body":"x"}]}' if method == "POST" else b'{"storage_class":"standard"}'
+    assert header in s2.request(method, path, body, head).fails(400, "bad_header")
+    assert s2.tail(stream)["seq_num"] == 0
+    assert s2.request("GET", stream_path(stream)).json()["storage_class"] == "express"
+    assert s2.read(stream, {"if-none-match": '"x"'}, seq_num=0, count=0).status == 200

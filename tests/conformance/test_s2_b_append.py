@@ -98,7 +98,8 @@ def test_item_17_malformed_json(s2: S2Client, stream: str, text: bytes) -> None:
 
 @pytest.mark.parametrize("data", [b"\xff", b"\x0a\x05abc", b"\x1a\x02\xff\xfe"])
 def test_item_17_malformed_protobuf(s2: S2Client, stream: str, data: bytes) -> None:
-    s2.append_proto(stream, data).fails(400, "bad_proto")
+    message = s2.append_proto(stream, data).fails(400, "bad_proto")
+    assert "s2.v1.AppendInput" in message and "penstock" not in message
 
 
 def test_item_17_unknown_protobuf_fields_are_skipped(s2: S2Client, stream: str) -> None:

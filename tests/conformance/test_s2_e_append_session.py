@@ -117,6 +117,17 @@ def test_item_62_bad_frames(s2: S2Client, stream: str, carrier: str, name: str) 
 
 
 @both
+def test_a_clients_terminal_frame_of_success_ends_the_session(s2: S2Client, stream: str, carrier: str) -> None:
+    """Either side can end a session with one (the older page); what follows it is not applied."""
+    with s2.append_session(stream, carrier) as session:
+        session.stream.send(encode_frame(append_input(b"good")) + encode_frame(b"\x00\xc8{}", TERMINAL))
+        session.send(append_input(b"late"))
+        assert session.ack().end.seq_num == 1
+        assert session.rest() == []
+    assert s2.bodies(stream, seq_num=0) == ["good"]
+
+
+@both
 def test_item_62_the_longest_frame_is_accepted(s2: S2Client, stream: str, carrier: str) -> None:
     """Length 2,097,152 is legal; its batch is too large by then, which is another error."""
     with s2.append_session(stream, carrier) as session:

@@ -117,6 +117,22 @@ def test_a_wrong_key_on_reads_of_every_kind(secret: S2Client, carrier: str) -> N
     assert (event.name, event.json()["code"]) == ("error", "decryption_failed")
 
 
+@CARRIERS
+def test_a_wrong_key_on_appends_of_every_kind(secret: S2Client, carrier: str) -> None:
+    early = secret.append_session("s", carrier, OTHER)
+    with early as session:
+        secret.append_json("s", ONE, KEY).json()
+        session.send(append_input(b"2"))
+        status, body = session.failure()
+    assert (status, body["code"], body["message"]) == (400, "decryption_failed", "record decryption failed")
+    for refused in (secret.append_json("s", ONE, OTHER), secret.append_proto("s", append_input(b"2"), OTHER)):
+        assert refused.fails(400, "decryption_failed") == "record decryption failed"
+    with secret.append_session("s", carrier, OTHER) as session:
+        assert session.stream.status == 400
+    assert secret.tail("s")["seq_num"] == 1
+    secret.append_json("s", ONE, KEY).json()
+
+
 def test_a_reader_with_the_wrong_key_learns_it_with_the_first_record(secret: S2Client) -> None:
     with secret.read_session("s", "h1", OTHER, seq_num=0) as session:
         assert not session.batch().records

@@ -281,6 +281,7 @@ def test_zero_bytes_by_the_hundred_mib_keep_memory_flat(process: GatewayProcess,
         for _ in range(512):
             client.send_bytes(bytes(MIB))
         client.send_bytes(bytes_of(draft.EndAppendBlock(WRITER, 0, 0)))
+        assert client.acknowledged(WRITER, 0) == 0
         assert client.setup("zeros", WRITER) == 0
         assert client.info("zeros").write_offset == 0
     assert watch.growth < 16 * MIB

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from support.peers import need
+from support.shipping import ROOT, install_packages
 from support.walking import Walk, blocks_of
 
 from penstock.app.config import parse_config
@@ -67,6 +72,7 @@ GUIDES = {
     ),
     "testing.md": Guide(
         {
+            "pip install": [],
             "cat > test_orders.py": [],
             "--on-miss record": ["2 passed", "4 not recorded", "recorded into recordings/test_orders.py/test_first"],
             "run recordings -- pytest -q test_orders.py\n": [
@@ -97,12 +103,22 @@ def processor_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The programs of an environment as `make setup` makes it, which has nothing of the tests' own."""
+    environment = tmp_path_factory.mktemp("bare") / "env"
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    install_packages(environment, "--constraint", ROOT / "requirements.lock", "--editable", ROOT)
+    yield environment / "bin"
+    shutil.rmtree(environment)
+
+
 @pytest.mark.peer
 @pytest.mark.parametrize("name", GUIDES)
-def test_it_works(name: str, tmp_path: Path) -> None:
+def test_it_works(name: str, tmp_path: Path, programs: Path) -> None:
     guide = GUIDES[name]
     expected, before = dict(guide.prints), processor_seconds()
-    with Walk(tmp_path) as walk:
+    with Walk(tmp_path, programs) as walk:
         for block in blocks_of(name):
             if block.language == "toml":
                 walk.write(guide.file, block.text)

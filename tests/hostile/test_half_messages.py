@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from support.process import CONFIG, GatewayProcess
 from support.s2.client import S2Client
+from support.segment.client import bytes_of
+
+from penstock_codecs.segment import released
 
 MIB = 1 << 20
 CONNECTIONS = 160
@@ -49,6 +54,17 @@ def append(size: int) -> bytes:
     return b"*4\r\n$6\r\nAPPEND\r\n$4\r\nhalf\r\n*0\r\n*1\r\n$%d\r\n" % (size + 10) + b"x" * size
 
 
+def block(size: int) -> bytes:
+    """All but the end of an AppendBlock."""
+    head = struct.pack(">ii", released.AppendBlock.type_id, size + 10) + UUID(int=1).bytes
+    return bytes_of(released.Hello(16, 5)) + head + b"x" * (size - 16)
+
+
+def produce(size: int) -> bytes:
+    """All but the end of a request of Kafka."""
+    return (size + 10).to_bytes(4, "big") + b"\0" * size
+
+
 def _parts(data: bytes, size: int) -> Iterator[bytes]:
     return (data[at : at + size] for at in range(0, len(data), size))
 
@@ -57,6 +73,8 @@ MESSAGES = {
     "unary": ("s2", unary(MIB - 1000)),
     "session": ("s2", session(MIB, 1000)),
     "append": ("s3p", append(MIB - 1000)),
+    "block": ("segment", block(15 * MIB)),
+    "produce": ("kafka", produce(15 * MIB)),
 }
 
 

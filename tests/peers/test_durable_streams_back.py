@@ -122,6 +122,17 @@ def test_a_stream_of_json_of_the_python_client(server: BackServer, gateway: Gate
     assert [json.loads(text) for text in texts(gateway, name)] == [{"n": 1}, [2, 3], {"n": 4, "m": 1.5}, "five", "six"]
 
 
+def test_json_with_half_a_surrogate_pair_or_a_byte_order_mark(server: BackServer, gateway: GatewayProcess) -> None:
+    """Both servers take it alike, and so does the gateway before them."""
+    name, messages = unique("surrogates"), ["\ud800", {"\udfff": "\U0001f600\ud83dx"}, 1]
+    at_server(server, name, "PUT", json.dumps(messages[:1]).encode(), content_type="application/json")
+    at_server(server, name, "POST", json.dumps(messages[1:2]).encode("utf-8-sig"), content_type="application/json")
+    client = S2Client(("127.0.0.1", gateway.s2_port), BASIN)
+    client.append(name, "1")
+    assert json.loads(at_server(server, name)[1]) == messages
+    assert [json.loads(text) for text in texts(gateway, name)] == messages
+
+
 def test_a_closed_stream_and_one_of_other_bytes(server: BackServer, gateway: GatewayProcess) -> None:
     name, other = unique("closed"), unique("text")
     client = S2Client(("127.0.0.1", gateway.s2_port), BASIN)

@@ -1,6 +1,7 @@
 """Encrypted streams with the clients that hold the keys: the official ones of Python, TypeScript and Rust (the CLI).
 
-The servers must not be told from each other: `s2 lite` itself, Penstock, and a Penstock in front of each of them.
+The servers must not be told from each other: `s2 lite` itself, Penstock, and a Penstock in front of each of them. Only
+appends with another key differ: S2 takes them, Penstock's store refuses them.
 """
 
 from __future__ import annotations
@@ -68,6 +69,12 @@ def _server(kind: str) -> Iterator[int]:
 def port(request: pytest.FixtureRequest) -> Iterator[int]:
     with _server(request.param) as port:
         yield port
+
+
+@pytest.fixture
+def takes_any_key(request: pytest.FixtureRequest) -> bool:
+    """True if the server takes appends with another key than that of the stream's records."""
+    return str(request.node.callspec.params["port"]).endswith("lite")
 
 
 @pytest.fixture
@@ -175,12 +182,26 @@ def test_without_a_key(secret: Connect, cipher: Encryption) -> None:
 
 
 @CIPHERS
-def test_another_key_neither_reads_nor_replaces_the_first(secret: Connect, cipher: Encryption) -> None:
+def test_another_key_neither_reads_nor_replaces_the_first(
+    secret: Connect, cipher: Encryption, takes_any_key: bool
+) -> None:
     async def work(_: s2.S2, basin: s2.S2Basin) -> None:
         mine, others = basin.stream("s", encryption_key=KEY), basin.stream("s", encryption_key=OTHER)
         await mine.append(AppendInput([Record(b"mine")]))
         assert (await refused(others.read(start=SeqNum(0))))[:2] == (400, "decryption_failed")
         assert (await refused(session_read(others, 1)))[:2] == (400, "decryption_failed")
+
+        async def in_session() -> None:
+            async with others.append_session() as session:
+                await (await session.submit(AppendInput([Record(b"others")])))
+
+        if not takes_any_key:
+            for attempt in (others.append(AppendInput([Record(b"others")])), in_session()):
+                status, code, message = await refused(attempt)
+                assert (status, code) == (400, "decryption_failed") and "record decryption failed" in message
+            await mine.append(AppendInput([Record(b"mine, too")]))
+            assert [record.body for record in (await mine.read(start=SeqNum(0))).records] == [b"mine", b"mine, too"]
+            return
         await others.append(AppendInput([Record(b"others")]))  # keys are per record, and nothing is encrypted again
         assert [record.body for record in (await others.read(start=SeqNum(1))).records] == [b"others"]
         first = await mine.read(start=SeqNum(0), limit=s2.ReadLimit(count=1))
@@ -325,13 +346,22 @@ async def opened(port: int, opener: Callable[..., object] = open_s2) -> AsyncIte
 
 
 @pytest.mark.parametrize("cipher", list(Cipher), ids=lambda cipher: cipher.value)
-async def test_a_back_presents_the_key_of_each_client(port: int, cipher: Cipher) -> None:
+async def test_a_back_presents_the_key_of_each_client(port: int, cipher: Cipher, takes_any_key: bool) -> None:
     stream = StreamRef(unique("back"), "s")
     headers = {0: (Header(b"n", b"v"),)}
     async with opened(port) as back:
         await back.perform(EnsureBasin(stream.basin, BasinConfig(stream_cipher=cipher)))
         made = await back.perform(CreateStream(stream))
         assert made.info.cipher is cipher
+        if not takes_any_key:
+            with presenting(KEY):
+                await back.perform(appending(b"0", stream=stream))
+            with presenting(OTHER), pytest.raises(OperationFailed) as caught:
+                await back.perform(appending(b"1", stream=stream))
+            assert caught.value.failure.code is FailureCode.DECRYPTION_FAILED
+            with presenting(KEY):
+                assert (await back.perform(appending(b"1", stream=stream))).start.seq_num == 1
+            return
         for key, seq_num in ((KEY, 0), (OTHER, 1)):  # two clients, at once: each has a session of its own
             with presenting(key):
                 ack = await back.perform(appending(b"%d" % seq_num, headers=headers, stream=stream))

@@ -13,6 +13,10 @@ from google.protobuf.message import Message
 from google.protobuf.wrappers_pb2 import BytesValue, DoubleValue, Int32Value, StringValue
 from support.grpc_service import NAME, Calls, serving_grpc
 
+from penstock.net.grpc import GrpcService
+from penstock.net.grpc.health import HealthService, ServingStatus, is_health
+from penstock.net.http.exchange import Exchange
+
 Call = Callable[[Message], Any]
 SECONDS = 20
 
@@ -136,3 +140,51 @@ def test_metadata(stub: Stub, port: int) -> None:
     assert tell(":authority") == f"127.0.0.1:{port}"
     assert tell("authorization") == "Basic abc"
     assert tell("user-agent").startswith("grpc-python/")
+
+
+# ---- the health service ----
+
+
+def test_health_is_checked_and_watched() -> None:
+    """The messages of grpc.health.v1 have the bytes of a string's and a number's wrapper."""
+    health = HealthService([NAME])
+
+    class Drained(GrpcService):
+        """The health service, which drains when another one is called, in the server's thread."""
+
+        async def handle(self, exchange: Exchange) -> None:
+            if is_health(exchange.request.path):
+                await health.handle(exchange)
+            else:
+                health.drain()
+                await super().handle(exchange)
+
+    with (
+        serving_grpc(Drained(NAME, {})) as port,
+        grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.enable_http_proxy", 0)]) as channel,
+    ):
+        coding = {
+            "request_serializer": lambda message: message.SerializeToString(),
+            "response_deserializer": Int32Value.FromString,
+        }
+        check = channel.unary_unary("/grpc.health.v1.Health/Check", **coding)
+        watch = channel.unary_stream("/grpc.health.v1.Health/Watch", **coding)
+        for name in ("", NAME, "grpc.health.v1.Health"):
+            assert check(StringValue(value=name), timeout=SECONDS).value == ServingStatus.SERVING
+        with pytest.raises(grpc.RpcError) as unknown:
+            check(StringValue(value="other"), timeout=SECONDS)
+        assert unknown.value.code() is grpc.StatusCode.NOT_FOUND
+        ours, others = (watch(StringValue(value=name), timeout=SECONDS) for name in (NAME, "other"))
+        assert next(ours).value == ServingStatus.SERVING
+        assert next(others).value == ServingStatus.SERVICE_UNKNOWN
+        with pytest.raises(grpc.RpcError) as late:
+            list(watch(StringValue(value=NAME), timeout=0.2))
+        assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        with pytest.raises(grpc.RpcError):
+            channel.unary_unary(f"/{NAME}/Drain", **coding)(Empty(), timeout=SECONDS)
+        assert next(ours).value == ServingStatus.NOT_SERVING
+        assert check(StringValue(value=NAME), timeout=SECONDS).value == ServingStatus.NOT_SERVING
+        for ended in (ours, others):
+            with pytest.raises(grpc.RpcError) as unavailable:
+                next(ended)
+            assert unavailable.value.code() is grpc.StatusCode.UNAVAILABLE

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from support.bridges.fronts import Record
 from support.bridges.plain_fronts import FRONTS
 from support.peers import unique
 from support.process import BASIN, GatewayProcess
+from support.s3p.client import S3PClient
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -164,6 +166,57 @@ def test_records_of_every_kind_come_back(kafka_gateway: GatewayProcess, topic: s
         assert consume(kafka_gateway, topic, len(records)) == records
 
 
+def test_times_of_events_come_back_in_any_order(kafka_gateway: GatewayProcess, topic: str) -> None:
+    """Two producers take turns, with times that fall; both clients read them, and are told that they are kept. Once the
+    topic stamps its records, they are told those times."""
+    confluent = pytest.importorskip("confluent_kafka", reason="`pip install confluent-kafka`")
+    kafka = pytest.importorskip("kafka", reason="`pip install kafka-python`")
+    ours = confluent.Producer({"bootstrap.servers": server(kafka_gateway), "compression.type": "gzip"})
+    theirs = kafka.KafkaProducer(bootstrap_servers=server(kafka_gateway))
+    times = [1_600_000_000_000 + (number * 7) % 10 for number in range(10)]
+    reported: list[int] = []
+
+    def produce(number: int, sent: int) -> None:
+        if number % 2:
+            reported.append(theirs.send(topic, b"%d" % number, timestamp_ms=sent).get(60).timestamp)
+        else:
+            ours.produce(topic, b"%d" % number, timestamp=sent, on_delivery=delivered)
+            assert ours.flush(60) == 0
+
+    def delivered(error: Any, message: Any) -> None:
+        assert error is None, error
+        reported.append(message.timestamp()[1])
+
+    for number, stamp in enumerate(times):
+        produce(number, stamp)
+    assert reported == times
+    consumer = confluent.Consumer(alone(kafka_gateway))
+    consumer.assign([confluent.TopicPartition(topic, 0, 0)])
+    found = [consumer.poll(30).timestamp() for _ in times]
+    assert found == [(confluent.TIMESTAMP_CREATE_TIME, stamp) for stamp in times]
+    [sought] = consumer.offsets_for_times([confluent.TopicPartition(topic, 0, times[0] + 8)], timeout=30)
+    assert sought.offset == next(index for index, stamp in enumerate(times) if stamp >= times[0] + 8)
+    consumer.close()
+    other = kafka.KafkaConsumer(bootstrap_servers=server(kafka_gateway), consumer_timeout_ms=30_000)
+    other.assign([kafka.TopicPartition(topic, 0)])
+    other.seek(kafka.TopicPartition(topic, 0), 3)
+    assert [next(other).timestamp for _ in times[3:]] == times[3:]
+    other.close()
+    of = pytest.importorskip("confluent_kafka.admin", reason="`pip install confluent-kafka`")
+    entry = of.ConfigEntry("message.timestamp.type", "LogAppendTime", incremental_operation=of.AlterConfigOpType.SET)
+    stamping = of.ConfigResource(of.ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin = of.AdminClient({"bootstrap.servers": server(kafka_gateway)})
+    for future in admin.incremental_alter_configs([stamping]).values():
+        future.result(30)
+    described = admin.describe_configs([of.ConfigResource(of.ConfigResource.Type.TOPIC, topic)])
+    [settings] = [future.result(30) for future in described.values()]
+    assert settings["message.timestamp.type"].value == "LogAppendTime"
+    for number in (0, 1):
+        produce(number, times[0])
+    assert all(stamp > times[0] + 1_000_000_000 for stamp in reported[-2:])
+    theirs.close()
+
+
 def test_a_consumer_follows_a_producer(kafka_gateway: GatewayProcess, topic: str) -> None:
     """It waits at the end, and goes on with what comes."""
     confluent = pytest.importorskip("confluent_kafka", reason="`pip install confluent-kafka`")
@@ -204,18 +257,33 @@ def test_partitions_of_a_topic(kafka_gateway: GatewayProcess, topic: str) -> Non
 
 
 def test_settings_of_a_topic_are_changed(kafka_gateway: GatewayProcess, topic: str) -> None:
+    """Those of its streams, and those that are told back alone."""
     of = pytest.importorskip("confluent_kafka.admin", reason="`pip install confluent-kafka`")
     admin = of.AdminClient({"bootstrap.servers": server(kafka_gateway)})
-    for future in admin.create_topics([of.NewTopic(topic, 2, 1)]).values():
+    initial = {"segment.bytes": "52428800", "max.message.bytes": "2000000", "compression.type": "producer"}
+    for future in admin.create_topics([of.NewTopic(topic, 2, 1, config=initial)]).values():
         future.result(30)
+    resource = of.ConfigResource.Type.TOPIC, topic
+
+    def settings() -> dict[str, str]:
+        [future] = admin.describe_configs([of.ConfigResource(*resource)]).values()
+        return {name: entry.value for name, entry in future.result(30).items()}
+
+    before = settings()
+    assert initial.items() <= before.items()
+    names = "retention.ms", "segment.ms"
     for operation, value in ((of.AlterConfigOpType.SET, "7200000"), (of.AlterConfigOpType.DELETE, None)):
-        entry = of.ConfigEntry("retention.ms", value, incremental_operation=operation)
-        wanted = of.ConfigResource(of.ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-        for future in admin.incremental_alter_configs([wanted]).values():
+        entries = [of.ConfigEntry(name, value, incremental_operation=operation) for name in names]
+        changing = admin.incremental_alter_configs([of.ConfigResource(*resource, incremental_configs=entries)])
+        for future in changing.values():
             future.result(30)
-        asked = of.ConfigResource(of.ConfigResource.Type.TOPIC, topic)
-        [found] = [future.result(30) for future in admin.describe_configs([asked]).values()]
-        assert (found["retention.ms"].value == "7200000") == (value is not None), found["retention.ms"]
+        changed = {} if value is None else dict.fromkeys(names, value)
+        assert settings() == before | changed
+    with pytest.warns(DeprecationWarning):
+        replacing = admin.alter_configs([of.ConfigResource(*resource, set_config={"segment.ms": "1000"})])
+    for future in replacing.values():
+        future.result(30)
+    assert settings()["segment.ms"] == "1000" and "segment.bytes" not in settings()
 
 
 def test_idempotent_producers_survive_a_gateway_that_is_killed(fresh_gateway: GatewayProcess) -> None:
@@ -252,6 +320,42 @@ def test_admin_clients_see_topics_settings_and_the_cluster(kafka_gateway: Gatewa
     assert consumer.end_offsets([partition]) == {partition: 10}
     consumer.close()
     assert consume_python(kafka_gateway, topic, 6, 4) == [Sent(b"%d" % number) for number in range(4, 10)]
+
+
+def test_consoles_look_into_the_cluster(kafka_gateway: GatewayProcess, topic: str) -> None:
+    """By the requests that they begin with."""
+    kafka = pytest.importorskip("kafka", reason="`pip install kafka-python`")
+    admin_module = pytest.importorskip("kafka.admin")
+    admin = kafka.KafkaAdminClient(bootstrap_servers=server(kafka_gateway))
+    whole = f"{topic}-whole"
+    admin.create_topics({topic: {"num_partitions": 2}, whole: {"num_partitions": 1}})
+    admin.create_partitions({topic: admin_module.NewPartitions(4)})
+    with pytest.raises(kafka.errors.InvalidPartitionsError):
+        admin.create_partitions({whole: admin_module.NewPartitions(2)})
+    assert [len(one["partitions"]) for one in admin.describe_topics([topic, whole])] == [4, 1]
+    assert topic in str(admin.describe_log_dirs())
+    pattern = admin_module.ResourceType.ANY, None, admin_module.ACLResourcePatternType.ANY
+    acl = admin_module.ACLFilter(
+        principal=None,
+        host=None,
+        operation=admin_module.ACLOperation.ANY,
+        permission_type=admin_module.ACLPermissionType.ANY,
+        resource_pattern=admin_module.ResourcePatternFilter(*pattern),
+    )
+    assert admin.describe_acls(acl)[0] == []
+    producer = kafka.KafkaProducer(bootstrap_servers=server(kafka_gateway), transactional_id=topic)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, b"x", partition=3).get(30)
+    [listed] = [one for each in admin.list_transactions().values() for one in each if one.transactional_id == topic]
+    described = admin.describe_transactions([topic])[topic]
+    partition = kafka.TopicPartition(topic, 3)
+    assert listed.state == described.state and described.state.value == "Ongoing"
+    assert described.producer_id == listed.producer_id and described.topic_partitions == {partition}
+    assert admin.describe_producers([partition])[partition].active_producers == []
+    producer.abort_transaction()
+    producer.close()
+    admin.close()
 
 
 # ---- with the clients of all other protocols -------------------------------------------------------------------------
@@ -308,6 +412,46 @@ def test_durable_streams_read_and_append(kafka_gateway: GatewayProcess, topic: s
         assert answer.status in (200, 204)
     for consume in CONSUMERS.values():
         assert consume(kafka_gateway, topic, 3) == [Sent(b"by "), Sent(b"Kafka"), Sent(b", not")]
+
+
+def test_no_request_of_another_protocol_hides_the_partitions_of_a_topic(
+    kafka_gateway: GatewayProcess, topic: str
+) -> None:
+    """Nor brings a topic back that was deleted. Reads and appends create streams in this basin."""
+    admin_of = pytest.importorskip("confluent_kafka.admin", reason="`pip install confluent-kafka`")
+    admin = admin_of.AdminClient({"bootstrap.servers": server(kafka_gateway)})
+    for future in admin.create_topics([admin_of.NewTopic(topic, 4, 1)]).values():
+        future.result(30)
+    sent = [Sent(b"%d" % number, b"key%d" % (number % 7)) for number in range(100)]
+    produce_confluent(kafka_gateway, topic, sent)
+    s2 = f"{kafka_gateway.s2_url}/v1/streams/{topic}"
+    requests = {
+        f"{s2}/records?seq_num=0": ("GET", b"", 404),
+        f"{s2}/records/tail": ("GET", b"", 404),
+        f"{s2}/records": ("POST", b'{"records": [{"body": "x"}]}', 404),
+        s2: ("PUT", b"{}", 422),
+        kafka_gateway.durable_url + topic: ("PUT", b"x", 400),
+    }
+    for url, (method, body, status) in requests.items():
+        headers = {"s2-basin": BASIN, "content-type": "application/json" if url.startswith(s2) else "text/plain"}
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(urllib.request.Request(url, body or None, headers, method=method), timeout=10)
+        message = refused.value.read().decode()
+        assert refused.value.status == status and topic in message and "partitions" in message, message
+    s3p = S3PClient(("127.0.0.1", kafka_gateway.s3p_port))
+    assert s3p.append(topic, b"x").code == "ERR_UNKNOWN_STREAM"
+    refused_creation = s3p.create(topic)
+    assert topic in refused_creation.message and "partitions" in refused_creation.message, refused_creation
+    s3p.close()
+    assert len(admin.list_topics(topic, timeout=30).topics[topic].partitions) == 4
+    confluent = pytest.importorskip("confluent_kafka")
+    consumer = confluent.Consumer(alone(kafka_gateway))
+    partitions = [confluent.TopicPartition(topic, number) for number in range(4)]
+    assert sum(consumer.get_watermark_offsets(one, timeout=30)[1] for one in partitions) == 100
+    consumer.close()
+    for future in admin.delete_topics([topic]).values():
+        future.result(30)
+    assert topic not in admin.list_topics(timeout=30).topics
 
 
 @pytest.mark.parametrize("kind", SECOND)

@@ -3,6 +3,9 @@ see one truth."""
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -12,12 +15,22 @@ from typing import Any
 import pytest
 from support.bridges.balanced import before_kafka, before_pravega
 from support.captures.traffic import until
+from support.kafka.plain import KafkaSocket
 from support.management import ask
 from support.peers import unique
 from support.process import BASIN, GatewayProcess, running_gateway
 from support.real_backs import KafkaBroker, PravegaStandalone
 from support.s2.client import S2Client
 from support.s3p.client import S3PClient
+
+from penstock.backends.logged_tables.leases import PATIENCE
+from penstock_codecs.kafka.config_messages import (
+    AlteredConfig,
+    AlteredResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from penstock_codecs.kafka.topic_messages import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 
 pytestmark = pytest.mark.peer
 LOOPBACK = "127.0.0.1"
@@ -110,6 +123,93 @@ def test_a_durable_producer_goes_on_at_the_other_gateway(gateways: list[GatewayP
     assert durable(other, "POST", stream, b"", stream_closed="true", **plain) in (200, 204)
     assert durable(one, "POST", stream, b"x", **plain) == 409
     assert s2(one).append_json(stream, {"records": [{"body": "x"}]}).status >= 400
+
+
+@pytest.mark.parametrize("body", [b"", b"END"])
+def test_a_close_is_behind_all_that_both_gateways_acknowledge(gateways: list[GatewayProcess], body: bytes) -> None:
+    stream, ends = unique("closing"), [0]
+    assert durable(gateways[0], "PUT", stream, content_type="text/plain") == 201
+
+    def append(gateway: GatewayProcess) -> None:
+        client = s2(gateway)
+        while (answer := client.append_json(stream, {"records": [{"body": "x"}]})).status == 200:
+            ends.append(answer.json()["end"]["seq_num"])
+
+    writers = [threading.Thread(target=append, args=(gateway,), daemon=True) for gateway in (*gateways, *gateways)]
+    for writer in writers:
+        writer.start()
+    until(lambda: len(ends) > 50)
+    named = {"content-type": "text/plain", "stream-closed": "true"}
+    request = urllib.request.Request(gateways[1].durable_url + stream, body or None, named, method="POST")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        final = int(answer.headers["stream-next-offset"].partition("_")[0])
+    for writer in writers:
+        writer.join(60)
+    assert not any(writer.is_alive() for writer in writers)
+    assert max(ends) <= final
+
+
+def test_a_gateway_that_was_stopped_takes_no_lease_from_the_one_that_serves(gateways: list[GatewayProcess]) -> None:
+    """It has not read the beats of that time; before, it counted from the last one that it had read."""
+    [serving], [waiting] = (
+        [gateway for gateway in gateways if bool(gateway.events("lease_taken")) is holds] for holds in (True, False)
+    )
+    before = len(serving.events("lease_taken"))
+    for _ in range(3):
+        os.kill(waiting.pid, signal.SIGSTOP)
+        try:
+            time.sleep(1.2 * PATIENCE)
+        finally:
+            os.kill(waiting.pid, signal.SIGCONT)
+        s2(waiting).append(unique("stopped"), "x")  # it is back
+        time.sleep(PATIENCE / 2)
+        assert not waiting.events("lease_taken")
+        assert not serving.events("lease_lost")
+        assert len(serving.events("lease_taken")) == before
+
+
+def test_a_state_topic_that_is_endangered_or_deleted_is_a_reason_not_to_be_ready(broker: KafkaBroker) -> None:
+    """The gateways keep what they have read. Before, they created the topic again and were ready, with nothing of what
+    they had acknowledged, and a changed policy was not noticed."""
+    topic, stream = unique("state"), unique("kept")
+    template = before_kafka([broker.address]).replace('"penstock-state"', f'"{topic}"')
+
+    def reasons(gateway: GatewayProcess) -> str:
+        status, body = ask(gateway.management_port, "/ready")
+        return "" if status == 200 else str(body)
+
+    def set_policy(value: str) -> None:
+        changed = AlteredResource(
+            resource_type=2,
+            resource_name=topic,
+            configs=[AlteredConfig(name="cleanup.policy", config_operation=0, value=value)],
+        )
+        with KafkaSocket(broker.address) as client:
+            found = client.call(IncrementalAlterConfigsRequest(resources=[changed]), IncrementalAlterConfigsResponse)
+        assert found.responses[0].error_code == 0, found
+
+    with running_gateway(template) as one, running_gateway(template) as other:
+        for gateway in (one, other):
+            assert durable(gateway, "PUT", stream, content_type="text/plain") in (200, 201)
+            until(lambda: not reasons(gateway), 30)  # noqa: B023 - it is called here
+        set_policy("compact,delete")
+        for gateway in (one, other):
+            assert until(lambda: "cleanup.policy=compact,delete" in reasons(gateway), 60)  # noqa: B023
+            assert gateway.events("state_endangered")[0]["level"] == "error"
+        set_policy("compact")
+        for gateway in (one, other):
+            until(lambda: not reasons(gateway), 60)  # noqa: B023
+            assert durable(gateway, "PUT", stream, content_type="text/plain") == 200
+        with KafkaSocket(broker.address) as client:
+            deleted = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], topic_names=[topic], timeout_ms=10_000)
+            assert client.call(deleted, DeleteTopicsResponse).responses[0].error_code == 0
+        for gateway in (one, other):
+            assert until(lambda: "was deleted" in reasons(gateway), 60)  # noqa: B023
+            assert gateway.events("state_lost")[0]["level"] == "error"
+            assert durable(gateway, "PUT", stream, content_type="text/plain") == 503
+        other.restart()  # as the message says, it begins with what there is: nothing
+        assert durable(other, "PUT", unique("new"), content_type="text/plain") == 201
+        assert "was deleted" in reasons(one)
 
 
 def bearer(token: str) -> dict[str, str]:

@@ -232,6 +232,20 @@ def test_a_static_member_starts_again_without_a_rebalance(
     assert stays.assigned == before
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_consumer_with_partitions_of_its_choice_commits(gateway: GatewayProcess, topic: str, protocol: str) -> None:
+    kafka = pytest.importorskip("confluent_kafka", reason="`pip install confluent-kafka`")
+    options = {"group.id": "chosen", "group.protocol": protocol, "enable.auto.commit": False}
+    place = kafka.TopicPartition(topic, 2, 7)
+    for _ in range(2):
+        consumer = kafka.Consumer({"bootstrap.servers": server(gateway), **options})
+        consumer.assign([place])
+        [outcome] = consumer.commit(offsets=[place], asynchronous=False)
+        assert outcome.error is None
+        assert [one.offset for one in consumer.committed([place], 30)] == [7]
+        consumer.close()
+
+
 def test_administrators_list_describe_and_delete_groups(
     gateway: GatewayProcess, topic: str, library: str, members: list[Member]
 ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from support.access import TokensOf, scope
 from support.bridges import REAL, SECOND, Bridge
@@ -19,6 +20,7 @@ from support.s2.client import S2Client
 from support.tls.certificates import self_signed
 
 from penstock.routing.access.passwords import hash_password
+from penstock_codecs.s2.access_tokens import ResourceSet
 
 GO = Path(__file__).parent / "go" / "kafka"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -145,6 +147,55 @@ def test_access_tokens_limit_a_client_of_plain() -> None:
         consumer.assign([client.TopicPartition(topic, 0, 0)])
         assert consumer.poll(30).value() == b"value"
         consumer.close()
+
+
+def test_two_tenants_keep_their_groups() -> None:
+    """By the streams that their tokens have, and by the names of groups."""
+    client = pytest.importorskip("confluent_kafka", reason="`pip install confluent-kafka`")
+    admin_of = pytest.importorskip("confluent_kafka.admin")
+    with running_gateway(CONFIG + "\n[access]\n") as gateway:
+        tokens, server = TokensOf(gateway.data), Server(gateway, None)
+        allowed = scope("read", "append", "check-tail", "list-streams", "create-stream")
+        settings: dict[str, dict[str, Any]] = {}
+        for name in ("a", "b"):
+            token = tokens.issue(name, msgspec.structs.replace(allowed, streams=ResourceSet(prefix=f"{name}-")))
+            settings[name] = confluent(server, "PLAIN", name, token)
+            producer = client.Producer(settings[name])
+            producer.produce(f"{name}-topic", b"value")
+            assert producer.flush(30) == 0
+            member = {"group.id": f"group-of-{name}", "auto.offset.reset": "earliest"}
+            consumer = client.Consumer({**settings[name], **member})
+            consumer.subscribe([f"{name}-topic"])
+            record = consumer.poll(30)
+            assert record.error() is None
+            consumer.commit(record, asynchronous=False)
+            consumer.close()
+        transactional = client.Producer({**settings["a"], "transactional.id": "x"})
+        transactional.init_transactions(30)
+        transactional.begin_transaction()
+        transactional.produce("a-topic", b"second")
+        assert transactional.flush(30) == 0
+        admin = admin_of.AdminClient(settings["b"])
+        assert [one.group_id for one in admin.list_consumer_groups().result(30).valid] == ["group-of-b"]
+        for future in (
+            *admin.delete_consumer_groups(["group-of-a"]).values(),
+            *admin.describe_consumer_groups(["group-of-a"]).values(),
+            *admin.list_consumer_group_offsets([client.ConsumerGroupTopicPartitions("group-of-a")]).values(),
+        ):
+            with pytest.raises(client.KafkaException) as refused:
+                future.result(30)
+            assert refused.value.args[0].name() == "GROUP_AUTHORIZATION_FAILED"
+        thief = client.Producer({**settings["b"], "transactional.id": "x"})
+        with pytest.raises(client.KafkaException) as refused:
+            thief.init_transactions(30)
+        assert refused.value.args[0].name() == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+        transactional.commit_transaction(30)
+        admin = admin_of.AdminClient(settings["a"])
+        asked = client.ConsumerGroupTopicPartitions("group-of-a")
+        [future] = admin.list_consumer_group_offsets([asked]).values()
+        assert [one.offset for one in future.result(30).topic_partitions] == [1]
+        [future] = admin.delete_consumer_groups(["group-of-a"]).values()
+        future.result(30)
 
 
 # ---- the gateway as a client -----------------------------------------------------------------------------------------

@@ -111,6 +111,7 @@ def test_a_stream_is_found_searched_and_appended_to(tab: Tab, gateway: GatewayPr
     says(tab, "h1", f"{BASIN}/browsed")
     says(tab, "#view tbody", "record 119")
     assert "record 69" not in tab.text("#view tbody")
+    assert "record 119" in tab.text("#view tbody tr"), "the newest comes first"
     tab.click("#older")
     says(tab, "#view tbody", "record 20")
     fill(tab, "#from", "start")
@@ -145,7 +146,7 @@ def test_a_stream_is_followed(tab: Tab, s2: S2Client) -> None:
     tab.click("#follow")
     says(tab, "#view tbody", "before")
     s2.append("followed-live", f"{HOSTILE} comes while it is followed")
-    says(tab, "#view tbody", f"{HOSTILE} comes while")
+    says(tab, "#view tbody tr", f"{HOSTILE} comes while")
     assert tab.evaluate("document.querySelectorAll('img').length") == 0
     tab.click("#follow")
     tab.until("document.querySelector('#follow').getAttribute('aria-pressed') === 'false'")
@@ -168,7 +169,7 @@ def test_a_message_is_shown_beside_its_answer(tab: Tab, s2: S2Client) -> None:
     assert tab.evaluate("document.querySelectorAll('img').length") == 0
     press(tab, "AppendInput", "button")
     says(tab, "[data-half=Request]", "AppendInput")
-    says(tab, "[data-half=Answer]", f"{HOSTILE} in a body")
+    says(tab, "[data-half=Request]", f"{HOSTILE} in a body")
     tab.evaluate("document.querySelectorAll('.inspector details').forEach((one) => { one.open = true; })")
     assert '"kind": "AppendInput"' in tab.text("[data-half=Request]"), "as JSON"
     assert "|" in tab.text("[data-half=Answer]"), "in hexadecimal"
@@ -180,7 +181,7 @@ def test_a_message_is_shown_beside_its_answer(tab: Tab, s2: S2Client) -> None:
 
 def test_a_filter_is_that_of_the_command_line(tab: Tab, s2: S2Client) -> None:
     visit(tab, "messages")
-    fill(tab, "#filter", f"kind=*Ack stream={BASIN}/chosen")
+    fill(tab, "#filter", f"kind=*Input stream={BASIN}/chosen")
     enter(tab)
     tab.until("location.hash.includes('filter=')")
     says(tab, "#view", "No message matched this filter yet.")
@@ -192,7 +193,7 @@ def test_a_filter_is_that_of_the_command_line(tab: Tab, s2: S2Client) -> None:
 
     assert until(heard)
     said = tab.text("#view tbody")
-    assert "AppendAck" in said and "wanted" in said and "AppendInput" not in said and "other" not in said
+    assert "AppendInput" in said and "wanted" in said and "AppendAck" not in said and "other" not in said
 
 
 def test_a_wrong_filter_is_explained(tab: Tab) -> None:

@@ -25,13 +25,13 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProgram]:
             yield program
 
 
-@pytest.mark.parametrize("segments", [1, 3])
-def test_the_windows_of_a_reader(java: JavaProgram, segments: int) -> None:
-    """Each event was written before the time that its writer noted after it."""
+@pytest.mark.parametrize(("segments", "mode"), [(1, []), (3, []), (3, ["transactions"])])
+def test_the_windows_of_a_reader(java: JavaProgram, segments: int, mode: list[str]) -> None:
+    """Each event was written before the time that its writer noted after it, or committed before it with that time."""
     scope = unique("Times")
     assert java.ask("scope", scope) == ["ok", "true"]
     assert java.ask("stream", scope, "s", segments) == ["ok", "true"]
-    verdict, *windows = java.ask("times", scope, "s", 4, 1500)
+    verdict, *windows = java.ask("times", scope, "s", 4, 1500, *mode)
     assert verdict == "ok", windows
     bounds = [tuple(map(_time, window.split("-"))) for window in windows]
     assert all(upper is None or (lower or 0) <= upper for lower, upper in bounds)

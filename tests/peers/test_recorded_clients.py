@@ -21,7 +21,7 @@ from support.process import GatewayProcess, running_gateway
 from support.s2.sdk import connector
 from support.s3p.client import S3PClient
 
-from penstock.recorder.captures import CaptureEvents
+from penstock.recorder.captures.opening import CaptureEvents
 from penstock_analysis.capture import Chunk, Opened, Sender
 from penstock_codecs.s2s.frames import encode_frame
 from penstock_proto import s2_pb2

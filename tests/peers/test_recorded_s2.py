@@ -15,7 +15,7 @@ from support.process import BASIN, GatewayProcess, running_gateway
 from support.s2.client import S2Client
 from support.s2.sdk import EVERY_COMPRESSION, connector
 
-from penstock.recorder.captures import CaptureEvents
+from penstock.recorder.captures.opening import CaptureEvents
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
 from penstock_analysis.dialogue.dialogues import Dialogues
 

@@ -86,6 +86,24 @@ def test_a_program_does_not_start_if_the_benchmark_was_killed_in_between() -> No
     assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, b"")
 
 
+SIGNALLED_IN_A_FORK = """
+import os, signal, sys
+import servers
+from run import stop
+
+signal.signal(signal.SIGTERM, stop)
+os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGTERM))
+servers.spawn(["sleep", "60"])
+print("went on")
+"""
+
+
+def test_a_signal_in_a_fork_ends_the_benchmark_and_the_program() -> None:
+    command = [sys.executable, "-c", SIGNALLED_IN_A_FORK]
+    ended = subprocess.run(command, cwd=ROOT / "bench", stdout=subprocess.PIPE, timeout=SECONDS)  # until both ended
+    assert (ended.returncode, ended.stdout) == (128 + signal.SIGTERM, b"")
+
+
 def test_connections_of_all_protocols_are_measured_before_a_request_and_after_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,8 @@ import json
 import os
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Final
@@ -19,6 +21,7 @@ import yaml
 from support.shipping import ROOT, gateway_arguments, ports_of, serving
 
 from penstock.app.config import load_config
+from penstock.core.address import Address
 
 DOCKERFILE: Final = (ROOT / "Dockerfile").read_text()
 COMPOSE: Final = yaml.safe_load((ROOT / "compose.yaml").read_text())
@@ -71,23 +74,32 @@ def test_it_runs_as_an_unprivileged_user_and_writes_to_its_volume_only() -> None
 
 def test_its_command_binds_what_is_exposed() -> None:
     config = gateway_arguments(command()[2:], ROOT / "config" / "gateway.toml")
-    assert sorted(ports_of(config)) == sorted(map(int, instructions("EXPOSE")[0].split()))
-    assert all(listener.bind.startswith("0.0.0.0:") for _, listener in config.listeners.labelled())
+    exposed = sorted(map(int, instructions("EXPOSE")[0].split()))
+    assert sorted([*ports_of(config), Address.parse(config.management.bind).port]) == exposed
+    binds = [listener.bind for _, listener in config.listeners.labelled()]
+    assert all(bind.startswith("0.0.0.0:") for bind in [*binds, config.management.bind])
+    assert config.listeners.s2[0].hosts == ("penstock",), "the name by which other containers reach it"
 
 
 def test_its_health_is_asked_of_the_management_listener() -> None:
     config = gateway_arguments(command()[2:], ROOT / "config" / "gateway.toml")
     (url,) = re.findall(r"http://([^/]+)/(\w+)", instructions("HEALTHCHECK")[0])
-    assert url == (config.management.bind, "live")
+    assert url == (config.management.bind.replace("0.0.0.0", "127.0.0.1"), "live")
 
 
-def test_the_command_works(tmp_path: Path) -> None:
-    """With the image's own arguments, and its health check; nothing is written but to its volume."""
+def test_the_command_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the image's own arguments, its health check, and the token that it prints for operators; nothing is written
+    but to its volume."""
+    monkeypatch.delenv("PENSTOCK_MANAGEMENT_TOKEN", raising=False)
     data = tmp_path / "data"
     data.mkdir()
     (health,) = re.findall(r"CMD (\[.*\])$", instructions("HEALTHCHECK")[0])
     with serving(command()[1:], ROOT / "config" / "gateway.toml", data) as gateway:
         gateway.check(json.loads(health))
+        token = (tmp_path / "banner").read_text().splitlines()[0].split()[-1]
+        gateway.check([sys.executable, "-m", "penstock", "backs", "--management", "127.0.0.1:9600", "--token", token])
+        with pytest.raises(subprocess.CalledProcessError):
+            gateway.check([sys.executable, "-m", "penstock", "backs", "--management", "127.0.0.1:9600"])
         assert {file.name for file in tmp_path.iterdir()} <= {"data", "log", "banner", "gateway.toml"}
     assert list(data.iterdir())
 
@@ -98,7 +110,7 @@ def test_the_command_works(tmp_path: Path) -> None:
 def test_the_application_shares_the_gateways_network() -> None:
     gateway, application = COMPOSE["services"]["penstock"], COMPOSE["services"]["application"]
     assert application["network_mode"] == "service:penstock"
-    assert "ports" not in gateway
+    assert gateway["ports"] == ["127.0.0.1:9600:9600"], "operators alone, on this machine"
     assert application["depends_on"]["penstock"]["condition"] == "service_healthy"
     config = gateway_arguments(gateway["command"][1:], ROOT / "config" / "gateway.toml")
     assert all(listener.bind.startswith("127.0.0.1:") for _, listener in config.listeners.labelled())

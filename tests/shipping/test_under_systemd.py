@@ -20,7 +20,7 @@ SERVICE = "penstock.service"
 CONFIG = "/etc/penstock/gateway.toml"
 LOOP = """
 for number in $(seq 100); do
-  curl --silent --fail --max-time 60 --header 's2-basin: penstock' \
+  curl --silent --fail-with-body --max-time 60 --header 's2-basin: penstock' \
     --json "{\\"records\\": [{\\"body\\": \\"$number\\"}]}" http://127.0.0.1:8080/v1/streams/restarted/records
   sleep 0.05
 done
@@ -85,7 +85,8 @@ def test_clients_wait_while_it_restarts(installed: Machine) -> None:
         for _ in range(2):
             time.sleep(1)
             installed.run("systemctl", "restart", SERVICE)
-    assert client.returncode == 0
+        output, _ = client.communicate()
+    assert client.returncode == 0, output.decode()[-400:]
     assert pid(installed) != before
     assert installed.run("penstock", "read", "restarted").split() == [str(number) for number in range(1, 101)]
 

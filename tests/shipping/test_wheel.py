@@ -23,9 +23,8 @@ from typing import Final
 from zipfile import ZipFile
 
 import pytest
-from support.shipping import ROOT, serving
+from support.shipping import ROOT, install_packages, pip, serving
 
-UNREACHABLE: Final = re.compile(r"NewConnectionError|Temporary failure in name resolution|Network is unreachable")
 PACKAGES: Final = (
     "proto/penstock_proto",
     "codecs/penstock_codecs",
@@ -86,7 +85,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from what is here."""
     directory = tmp_path_factory.mktemp("wheel")
     here = {"dist": directory, ".": ROOT}
-    _pip(*(here.get(word, word) for word in BUILD.split()[3:]))
+    pip(*(here.get(word, word) for word in BUILD.split()[3:]))
     (built,) = directory.iterdir()
     return built
 
@@ -96,17 +95,9 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """A virtual environment with the wheel, and nothing that is not asked for by it."""
     place = tmp_path_factory.mktemp("clean") / "env"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
-    _pip("--python", place / "bin" / "python", "install", "--no-compile", wheel)
+    install_packages(place, wheel)
     yield place
     shutil.rmtree(place)
-
-
-def _pip(*arguments: object) -> None:
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=110, check=False)
-    if done.returncode and UNREACHABLE.search(done.stderr + done.stdout):
-        pytest.skip("pip finds no packages: neither the network nor its cache has them")
-    assert done.returncode == 0, done.stderr
 
 
 def _python(environment: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -146,7 +137,7 @@ def test_it_is_reproducible(wheel: Path, tmp_path: Path) -> None:
             shutil.copy(source, copy)
     for file in copy.rglob("*"):
         file.chmod(file.stat().st_mode & 0o700)
-    _pip("wheel", "--no-deps", "--wheel-dir", built, copy)
+    pip("wheel", "--no-deps", "--wheel-dir", built, copy)
     (again,) = built.iterdir()
     assert (again.name, again.read_bytes()) == (wheel.name, wheel.read_bytes())
 
@@ -231,7 +222,7 @@ format = "json"
 def test_another_distribution_adds_a_protocol(environment: Path, tmp_path: Path) -> None:
     """It is installed from its own pyproject.toml, and then serves, records and shows. This is the last test of the
     file, since it changes the environment."""
-    _pip("--python", environment / "bin" / "python", "install", "--no-compile", "--no-deps", ROOT / "tests" / "outside")
+    pip("--python", environment / "bin" / "python", "install", "--no-compile", "--no-deps", ROOT / "tests" / "outside")
     program, config, log = environment / "bin" / "penstock", tmp_path / "lines.toml", tmp_path / "log"
     config.write_text(LINES)
     checked = subprocess.run([program, "check", "--config", config], capture_output=True, text=True, check=True)

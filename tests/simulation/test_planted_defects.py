@@ -41,7 +41,7 @@ from penstock_codecs.kafka.carrying import RecordsPart
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended, CheckTail
 
-SEEDS = 300
+SEEDS = 1000
 
 
 def first_failure(fates: Fates = NO_FAULTS, *, fronts: bool = False) -> BaseException:

@@ -14,11 +14,16 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final, Self
 from uuid import UUID
 
 from support.segment.client import bytes_of
 
+from penstock_codecs.kafka import API_OF, KafkaClient, KafkaMessage, KafkaRequest
+from penstock_codecs.kafka.group_messages import DescribeGroupsRequest
+from penstock_codecs.kafka.record_messages import FetchPartition, FetchRequest, FetchTopic
+from penstock_codecs.kafka.topic_messages import CreatableTopic, CreateTopicsRequest
 from penstock_codecs.segment import released
 
 __all__ = ["ATTACKS", "FROM", "Attack", "Attacker", "source_of"]
@@ -58,6 +63,8 @@ _BASIN: Final = b"\x00\x08s2-basin\x08penstock"
 _S2S: Final = b"\x00\x0ccontent-type\x09s2s/proto"
 _HTTP1: Final = b"POST /v1/streams/hostile/records HTTP/1.1\r\nhost: localhost\r\ns2-basin: penstock\r\n"
 _HALF_MESSAGE: Final = struct.pack(">ii", released.AppendBlock.type_id, 15 << 20) + UUID(int=1).bytes
+_ELEMENTS: Final = 9_999
+"""Topics, partitions or groups of a request, as many as the gateway takes by default, with one for their topic."""
 _KEEP_ALIVES: Final = bytes_of(released.Hello(16, 5)) + bytes_of(released.KeepAlive()) * 500
 
 
@@ -96,6 +103,31 @@ def _bomb(turn: int) -> bytes:
     return frame(_HEADERS, _END_HEADERS | _END_STREAM, 1 + 2 * turn, _GET + header + b"\xbe" * 12_000)
 
 
+def _kafka(version: int, message: KafkaMessage) -> bytes:
+    return b"".join(KafkaClient().send(KafkaRequest(API_OF[type(message)], version, 1, "hostile", message)))
+
+
+@cache
+def _bad_topics() -> bytes:
+    """Return a request to create topics without partitions, which are refused one by one."""
+    topics = [CreatableTopic(name=f"t{number}", num_partitions=0) for number in range(_ELEMENTS)]
+    return _kafka(5, CreateTopicsRequest(topics=topics, validate_only=True))
+
+
+@cache
+def _absent_partitions() -> bytes:
+    """Return a request for records of a topic that is not there."""
+    partitions = [FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=1) for n in range(_ELEMENTS)]
+    topics = [FetchTopic(topic="absent", partitions=partitions)]
+    return _kafka(11, FetchRequest(max_wait_ms=0, min_bytes=1, topics=topics))
+
+
+@cache
+def _group_names() -> bytes:
+    """Return a request about groups that are not there."""
+    return _kafka(5, DescribeGroupsRequest(groups=[f"g{number}" for number in range(_ELEMENTS)]))
+
+
 @dataclass(frozen=True)
 class Attack:
     """`opening` is sent at once on each connection, `more(turn)` every `pause` seconds after it. `reads`: takes what
@@ -132,13 +164,21 @@ ATTACKS: Final[dict[str, Attack]] = {
         lambda _: b"\0",
         again=False,
     ),
-    "slowloris s3p": Attack("s3p", 200, b"*4\r\n$6\r\nAPPEND\r\n$300\r\n", lambda _: b"x", again=False),
+    "slowloris durable": Attack(
+        "durable",
+        200,
+        b"PUT /v1/stream/hostile HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\n"
+        b"content-length: 99999\r\n\r\nx",
+        lambda _: b"x",
+        again=False,
+    ),
+    "slowloris s3p": Attack("s3p", 200, b"*4\r\n$6\r\nAPPEND\r\n$200\r\n", lambda _: b"x", again=False),
     "slowloris segment": Attack("segment", 200, bytes_of(released.Hello(16, 5))[:6], lambda _: b"\0", again=False),
     "slowloris controller": Attack("controller", 200, _HALF_HEAD2, lambda _: b"\0", again=False),
     # ---- half-received messages that take memory
     "half messages segment": Attack(
         "segment",
-        60,
+        120,
         bytes_of(released.Hello(16, 5)) + _HALF_MESSAGE,
         lambda turn: bytes(1 << 19) if turn < 28 else b"",
     ),
@@ -210,6 +250,10 @@ ATTACKS: Final[dict[str, Attack]] = {
     "header bomb h2": Attack("s2", 4, _HELLO2, _bomb, 0.01),
     "header bomb http/1.1": Attack("s2", 4, b"GET / HTTP/1.1\r\n", lambda _: b"x: " + b"y" * 8000 + b"\r\n", 0.01),
     "many headers http/1.1": Attack("s2", 4, b"GET / HTTP/1.1\r\n", lambda _: b"x:\r\n" * 2000, 0.01),
+    # ---- requests of many elements
+    "many topics kafka": Attack("kafka", 4, more=lambda _: _bad_topics()),
+    "many partitions kafka": Attack("kafka", 4, more=lambda _: _absent_partitions()),
+    "many groups kafka": Attack("kafka", 4, more=lambda _: _group_names()),
     # ---- readers that take nothing
     "unread answers http/1.1": Attack(
         "s2",

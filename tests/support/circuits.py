@@ -21,7 +21,7 @@ from penstock.app.config import BackTable, kind_of_back
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.net import upstream
 from penstock.net.http.serving import serve_http
-from penstock.protocols.opening import BackContext
+from penstock.protocols.back_opening import BackContext
 from penstock.protocols.plugin import back_kinds
 from penstock.protocols.s2.config import S2BackTable
 from penstock.protocols.s2.front import S2Front, S2Settings

@@ -79,6 +79,7 @@ class Process:
         self.asked: list[object] = []
         self.config = default_config()
         self.reasons: list[str] = []
+        self.warnings: list[str] = []
         self.refusal: str | None = None
         self.connections: set[int] = set()
 
@@ -99,6 +100,7 @@ class Process:
             config=lambda: self.config,
             draining=lambda: "drain" in self.asked,
             not_ready=lambda: self.reasons,
+            warnings=lambda: self.warnings,
             drain=lambda: self.asked.append("drain"),
             reload=self._reload,
             set_log_level=lambda level: self.asked.append(("level", level)),

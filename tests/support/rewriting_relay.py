@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +13,7 @@ import trio
 __all__ = ["Fault", "frames", "kafka_frames", "relayed"]
 
 Rewrite = Callable[[bytes], bytes]
-Cut = Callable[[trio.SocketStream], AsyncIterator[bytes]]
+Cut = Callable[[trio.SocketStream], AsyncGenerator[bytes, None]]
 
 
 def _unchanged(data: bytes) -> bytes:
@@ -52,16 +52,22 @@ async def relayed(port: int, planted: Fault | Callable[[], Fault]) -> AsyncItera
 
 async def _copy(source: trio.SocketStream, target: trio.SocketStream, rewrite: Rewrite, fault: Fault) -> None:
     try:
-        async for piece in fault.cut(source) if fault.cut is not None else source:
-            if rewritten := rewrite(bytes(piece)):
-                await target.send_all(rewritten)
+        async with aclosing((fault.cut or _as_read)(source)) as pieces:
+            async for piece in pieces:
+                if rewritten := rewrite(bytes(piece)):
+                    await target.send_all(rewritten)
         if not (fault.holds_open and rewrite is fault.reply):
             await target.send_eof()
     except (trio.BrokenResourceError, trio.ClosedResourceError):
         pass  # one of them has gone
 
 
-async def frames(source: trio.SocketStream) -> AsyncIterator[bytes]:
+async def _as_read(source: trio.SocketStream) -> AsyncGenerator[bytes, None]:
+    async for piece in source:
+        yield bytes(piece)
+
+
+async def frames(source: trio.SocketStream) -> AsyncGenerator[bytes, None]:
     """Yield the messages of the segment protocol; whatever is no message, as it comes."""
     held = b""
     async for piece in source:
@@ -76,7 +82,7 @@ async def frames(source: trio.SocketStream) -> AsyncIterator[bytes]:
         yield held
 
 
-async def kafka_frames(source: trio.SocketStream) -> AsyncIterator[bytes]:
+async def kafka_frames(source: trio.SocketStream) -> AsyncGenerator[bytes, None]:
     """Yield the messages of Kafka with their lengths; whatever is no message, as it comes."""
     held = b""
     async for piece in source:

@@ -15,7 +15,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from penstock_codecs.codec import Pull, Role
 from penstock_codecs.grpc import GrpcError, frame, status_fields
-from penstock_codecs.http import Body, Data, End, Http2Connection, RequestHead, ResponseHead
+from penstock_codecs.http import Body, Data, End, RequestHead, ResponseHead
+from penstock_codecs.http.h2 import Http2Connection
 from penstock_codecs.s3p import S3PServer
 from penstock_codecs.segment import SegmentServer, released
 from penstock_proto import pravega_controller_pb2 as pb

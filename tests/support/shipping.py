@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import pytest
 from support.walking import ports_for_usual, with_ports
 
 from penstock.app.config import Config, load_config
@@ -19,10 +21,26 @@ from penstock.cli.overrides import overridden
 from penstock.cli.serving import serve_command
 from penstock.core.address import Address
 
-__all__ = ["ROOT", "Served", "gateway_arguments", "ports_of", "serving"]
+__all__ = ["ROOT", "Served", "gateway_arguments", "install_packages", "pip", "ports_of", "serving"]
 
 ROOT: Final = Path(__file__).parents[2]
 START_SECONDS: Final = 120.0
+UNREACHABLE: Final = re.compile(r"NewConnectionError|Temporary failure in name resolution|Network is unreachable")
+RUNNING: Final = "Penstock is running"
+
+
+def pip(*arguments: object) -> None:
+    """Run pip; the test is skipped where it finds no packages."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
+    completed = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=110, check=False)
+    if completed.returncode and UNREACHABLE.search(completed.stderr + completed.stdout):
+        pytest.skip("pip finds no packages: neither the network nor its cache has them")
+    assert completed.returncode == 0, completed.stderr
+
+
+def install_packages(environment: Path, *arguments: object) -> None:
+    """Install packages into a virtual environment, with the options of `pip install`."""
+    pip("--python", environment / "bin" / "python", "install", "--no-compile", *arguments)
 
 
 def gateway_arguments(arguments: Sequence[str], config: Path) -> Config:
@@ -84,9 +102,9 @@ def serving(
         process = subprocess.Popen([python, "-m", "penstock", *words], cwd=data.parent, stdout=output, stderr=errors)
     try:
         deadline = time.monotonic() + START_SECONDS
-        while not banner.stat().st_size and process.poll() is None and time.monotonic() < deadline:
+        while RUNNING not in banner.read_text() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert banner.stat().st_size, log.read_text()
+        assert RUNNING in banner.read_text(), log.read_text()
         yield Served(ports)
         process.terminate()
         assert process.wait(20) == 0, log.read_text()

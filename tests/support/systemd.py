@@ -76,8 +76,8 @@ class Machine:
         return done.stdout
 
     def start(self, *command: str) -> subprocess.Popen[bytes]:
-        """Start a program on the machine."""
-        return subprocess.Popen([*self._enter, *command], env=_ENVIRONMENT, stdout=subprocess.DEVNULL)
+        """Start a program on the machine, with a pipe for its output, which must fit into the pipe (64 KiB)."""
+        return subprocess.Popen([*self._enter, *command], env=_ENVIRONMENT, stdout=subprocess.PIPE)
 
     def show(self, unit: str, name: str) -> str:
         """Return a property of a unit."""

@@ -22,7 +22,7 @@ __all__ = ["Block", "Walk", "blocks_of", "ports_for_usual", "with_ports"]
 ROOT: Final = Path(__file__).parents[2]
 PORTS: Final = (
     *(8080, 8081, 8082, 8090, 8091, 7500, 7501, 7600, 9090, 9092, 12345, 12346, 4437, 4441),
-    *(9094, 9095, 9096, 9097, 9600, 9601),
+    *(9094, 9095, 9096, 9097, 9191, 9600, 9601),
 )
 """Those that documents and shipped configurations name; each stands for a free one."""
 _ASKS: Final = re.compile(
@@ -49,7 +49,8 @@ def blocks_of(document: str) -> list[Block]:
 class Walk:
     """Use it as a context manager. In `directory` there is a copy of `config/`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, programs: Path = Path(sys.executable).parent) -> None:
+        """`programs`: the folder of programs of the environment that the document's reader has activated."""
         if shutil.which("bash") is None or shutil.which("curl") is None:
             pytest.skip("bash or curl is not installed")
         self.directory = directory
@@ -57,7 +58,7 @@ class Walk:
         self._gateways: list[subprocess.Popen[bytes]] = []
         self._environment = {
             name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")
-        } | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        } | {"PATH": f"{programs}:{os.environ['PATH']}"}
         for file in sorted((ROOT / "config").glob("*.toml")):
             self.write(f"config/{file.name}", file.read_text(encoding="utf-8"))
 
@@ -83,6 +84,8 @@ class Walk:
             timeout=120,
             check=False,
         )
+        if entered := re.search(r"^cd (\w+)$", text, re.MULTILINE):  # the terminal's, for the blocks that follow
+            self.directory /= entered[1]
         printed = done.stdout.decode(errors="replace")
         assert done.returncode == 0, f"{text}\nexited with {done.returncode}\n{printed}\n{self._log()}"
         return printed

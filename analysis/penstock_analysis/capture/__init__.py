@@ -16,6 +16,7 @@ from penstock_analysis.capture.events import (
     Sender,
     Side,
     SocketAddress,
+    Withheld,
 )
 from penstock_analysis.capture.reading import CaptureReader
 from penstock_analysis.capture.writing import CaptureWriter
@@ -34,4 +35,5 @@ __all__ = [
     "Sender",
     "Side",
     "SocketAddress",
+    "Withheld",
 ]

@@ -27,6 +27,7 @@ __all__ = [
     "Sender",
     "Side",
     "SocketAddress",
+    "Withheld",
 ]
 
 
@@ -118,6 +119,17 @@ class Lost(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Withheld(msgspec.Struct, frozen=True):
+    """`length` bytes of one side, from `offset` on, that redaction replaced as a whole, since it could not look for
+    secrets in them: the bytes that follow in the capture have their length, and not their meaning."""
+
+    conversation: Conversation
+    time_ns: int
+    sender: Sender
+    offset: int
+    length: int
+
+
 class Noted(msgspec.Struct, frozen=True):
     """Information from the gateway: `key` is `route`, `stream`, `identity` or `back`, and the value its name. Each pair
     comes once per conversation and file."""
@@ -154,4 +166,4 @@ class Closed(msgspec.Struct, frozen=True):
     reset: bool = False
 
 
-CaptureEvent = Opened | Chunk | Lost | Noted | Joined | Closed
+CaptureEvent = Opened | Chunk | Lost | Withheld | Noted | Joined | Closed

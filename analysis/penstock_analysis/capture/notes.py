@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from penstock_analysis.capture.events import Conversation, Lost, Opened, Side, SocketAddress
+from penstock_analysis.capture.events import Conversation, Lost, Opened, Side, SocketAddress, Withheld
 
 __all__ = [
     "MAX_VALUE",
@@ -23,6 +23,7 @@ __all__ = [
     "note",
     "parse_note",
     "parse_number",
+    "withholding",
 ]
 
 NOTE_MARK: Final = b"penstock connection="
@@ -91,6 +92,12 @@ def loss(lost: Lost) -> bytes:
         "reason": lost.reason,
     }
     return _line(lost.conversation, pairs)
+
+
+def withholding(withheld: Withheld) -> bytes:
+    """Return the comment of a `Withheld`."""
+    pairs = {"withheld": withheld.sender.value, "at": str(withheld.offset), "length": str(withheld.length)}
+    return _line(withheld.conversation, pairs)
 
 
 def parse_note(comment: bytes) -> dict[str, str] | None:

@@ -27,6 +27,7 @@ from penstock_analysis.capture.events import (
     Opened,
     Sender,
     SocketAddress,
+    Withheld,
 )
 from penstock_analysis.capture.files import Packet, PacketFile
 from penstock_analysis.capture.headers import ACK, FIN, RESET, SYN
@@ -188,6 +189,17 @@ class CaptureReader:
         tracked = found[0]
         if "lost" in pairs:
             self._lost(tracked, pairs, time_ns, out)
+            return
+        if "withheld" in pairs:
+            sender, at, length = (
+                _SENDERS.get(pairs["withheld"]),
+                parse_number(pairs, "at"),
+                parse_number(pairs, "length"),
+            )
+            if sender is None or at is None or length is None:
+                self._ignore("comment")
+            else:
+                out.append(Withheld(tracked.conversation, time_ns, sender, at, length))
             return
         del pairs["connection"]
         if KEY in pairs:

@@ -23,10 +23,11 @@ from penstock_analysis.capture.events import (
     Opened,
     Sender,
     Side,
+    Withheld,
 )
 from penstock_analysis.capture.headers import ACK, FIN, RESET, SYN, PacketFramer, Piece, addresses
 from penstock_analysis.capture.joining import KEY, joined_values
-from penstock_analysis.capture.notes import identity, loss, note
+from penstock_analysis.capture.notes import identity, loss, note, withholding
 from penstock_codecs.limits import MIB
 
 __all__ = ["CaptureWriter"]
@@ -81,6 +82,7 @@ class CaptureWriter:
             Noted: self._noted,
             Joined: self._joined,
             Lost: self._lost,
+            Withheld: self._withheld,
             Closed: self._closed,
         }
 
@@ -210,6 +212,15 @@ class CaptureWriter:
             pieces.append(_control(written, peer, sender, lost.time_ns, ACK))
         if not lost.length:
             del self._open[lost.conversation]
+        return pieces
+
+    def _withheld(self, withheld: Withheld) -> Sequence[Piece]:
+        """Encode the mark of bytes that follow: it is in the packet of the first of them."""
+        pieces: list[Piece] = []
+        written = self._open.get(withheld.conversation) or self._resumed(
+            withheld, pieces, withheld.sender, withheld.offset
+        )
+        written.pending.append(withholding(withheld))
         return pieces
 
     def _closed(self, closed: Closed) -> Sequence[Piece]:

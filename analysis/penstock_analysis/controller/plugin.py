@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.plugin import http_dialogue
+from penstock_analysis.dialogue.http.plugin import HTTP_REDACTS, http_dialogue
 from penstock_analysis.plugin import HTTP, AnalysisPlugin
 
 if TYPE_CHECKING:
@@ -28,5 +28,15 @@ def _bodies() -> HttpBodies:
 
 
 PLUGIN: Final = AnalysisPlugin(
-    dialogue=http_dialogue, layers=(HTTP, "grpc"), hides=frozenset({Sender.SERVER}), http=_http, bodies=_bodies
+    dialogue=http_dialogue,
+    layers=(HTTP, "grpc"),
+    hides=frozenset({Sender.SERVER}),
+    http=_http,
+    bodies=_bodies,
+    redacts={
+        **HTTP_REDACTS,
+        "tokens": "delegation tokens in responses",
+        "patterns": "gRPC messages and metadata",
+        "withheld": "messages above 4 MiB, and what cannot be parsed",
+    },
 )

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Joined, Lost, Opened, Sender
 from penstock_analysis.dialogue.messages import Dialogue, Message, Problem
+from penstock_analysis.dialogue.withheld import RedactedDialogue
 from penstock_analysis.plugin import HTTP, Likeness, plugins
 
 __all__ = [
@@ -204,8 +205,8 @@ def dialogue_for(conversation: Conversation, shared: Mapping[str, Any] | None = 
     without which messages that are spread over several conversations are not put together.
     """
     if conversation.protocol in plugins():
-        return _dialogue(conversation.protocol, conversation, shared)
-    return _DecidingDialogue(lambda protocol: _dialogue(protocol, conversation, shared))
+        return RedactedDialogue(_dialogue(conversation.protocol, conversation, shared))
+    return RedactedDialogue(_DecidingDialogue(lambda protocol: _dialogue(protocol, conversation, shared)))
 
 
 def _dialogue(protocol: str, conversation: Conversation, shared: Mapping[str, Any] | None = None) -> Dialogue:

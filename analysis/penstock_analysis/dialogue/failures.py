@@ -29,8 +29,9 @@ class Failures:
 
         Over HTTP the head of a response reports a failure, and its body describes it. A problem of the client is
         refused by the next failure in its exchange; one without an exchange, by the next failure of the conversation.
+        Withheld bytes are no failure.
         """
-        if isinstance(item, Message) and not item.failure:
+        if item.withheld if isinstance(item, Problem) else not item.failure:
             return False
         failed = self._failed.setdefault(item.conversation, {})
         known = next((key for key in self._parts(item) if key in failed), None)

@@ -87,6 +87,19 @@ class Message(msgspec.Struct):
     answers: int | None = None
     body_bytes: int | None = None
     """Of the last message of a body over HTTP: how many bytes the whole body has, without framing."""
+    withheld: int = 0
+    """Bytes of it that redaction withheld, since it could not look for secrets in them: what they held is not known."""
+    carried: Sequence[SeenRecord] = ()
+    """Records that a client's message carries, which are in `records` of the message that settles them, too. Their
+    positions are known once that has come, over HTTP never."""
+
+    @property
+    def own_records(self) -> Sequence[SeenRecord]:
+        """Records to list beside it: those that it carries itself, and at the end those that were not settled."""
+        if self.sender is Sender.CLIENT and self.length:
+            return self.carried
+        is_answer = self.length and self.records and self.records[0].action == APPENDED
+        return () if is_answer else self.records
 
 
 class Problem(msgspec.Struct):
@@ -109,6 +122,8 @@ class Problem(msgspec.Struct):
     context_offset: int = 0
     exchange: int | None = None
     fatal: bool = True
+    withheld: int = 0
+    """Bytes that redaction withheld at this place: this is no fault of the sender, and there is no message of them."""
 
 
 class Dialogue(Protocol):

@@ -91,7 +91,7 @@ class Summaries:
         summary.chosen |= chosen
         failed = self._failures.counts(item)
         if isinstance(item, Problem):
-            summary.problems += 1
+            summary.problems += not item.withheld
         else:
             summary.messages += 1
             summary.failures += failed

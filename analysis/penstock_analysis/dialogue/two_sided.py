@@ -160,6 +160,7 @@ class TwoSided:
         failure: str = "",
         event: Any = None,
         answers: int | None = None,
+        carried: Sequence[SeenRecord] = (),
     ) -> Message:
         return Message(
             self._conversation,
@@ -178,4 +179,5 @@ class TwoSided:
             failure,
             event,
             answers,
+            carried=carried,
         )

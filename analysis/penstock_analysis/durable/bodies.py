@@ -60,7 +60,8 @@ class AppendBody(_Body):
             rule = f"of at most {MAX_WAITING} appends and {MAX_WAITING_BYTES} bytes an acknowledgement is waited for"
             self._fault(HttpFault(span.start, rule, ""), span.end_ns)
         exchange.subject = exchange.subject._replace(counted=records.counted)
-        report_request(self._collector, exchange, span, {"records": len(bodies)} | self._size())
+        carried = exchange.appends.carried(append, span.end_ns)
+        report_request(self._collector, exchange, span, {"records": len(bodies)} | self._size(), carried)
 
 
 class BatchBody(_Body):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penstock_analysis.dialogue.http.plugin import http_dialogue
+from penstock_analysis.dialogue.http.plugin import HTTP_REDACTS, http_dialogue
 from penstock_analysis.plugin import HTTP, AnalysisPlugin
 
 if TYPE_CHECKING:
@@ -36,4 +36,10 @@ PLUGIN: Final = AnalysisPlugin(
     varying_headers=frozenset({"producer-id"}),
     http=_http,
     bodies=_bodies,
+    redacts={
+        **HTTP_REDACTS,
+        "record_headers": "values in bodies of a bridge, in envelopes and in events",
+        "patterns": "heads, bodies and events, also inside JSON escapes and base64",
+        "withheld": "bodies in other content codings, bodies and events above 4 MiB, and what cannot be parsed",
+    },
 )

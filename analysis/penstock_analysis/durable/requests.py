@@ -84,13 +84,18 @@ def _known(name: str, value: str) -> str:
 
 
 def report_request(
-    collector: MessageCollector, exchange: SeenExchange, span: TimedRange, fields: Mapping[str, Any]
+    collector: MessageCollector,
+    exchange: SeenExchange,
+    span: TimedRange,
+    fields: Mapping[str, Any],
+    carried: Sequence[SeenRecord] = (),
 ) -> None:
-    """Report a whole PUT or POST. `fields`: what its body says."""
+    """Report a whole PUT or POST. `fields`, `carried`: what its body says."""
     method = exchange.subject.method
     values = ((name, header(exchange.headers, name)) for name in _FIELDS[method])
     said = {name.replace("-", "_"): value for name, value in values if value is not None}
-    report(collector, exchange, Sender.CLIENT, span, _KINDS[method], {**fields, **said}, event=exchange.request)
+    fields = {**fields, **said}
+    report(collector, exchange, Sender.CLIENT, span, _KINDS[method], fields, event=exchange.request, carried=carried)
 
 
 def report(
@@ -102,6 +107,7 @@ def report(
     fields: Mapping[str, Any],
     records: Sequence[SeenRecord] = (),
     event: Any = None,
+    carried: Sequence[SeenRecord] = (),
 ) -> None:
     """Report a message of an exchange."""
     collector.add(
@@ -113,6 +119,7 @@ def report(
         stream=exchange.stream,
         fields=fields,
         records=records,
+        carried=carried,
         state=exchange.state,
         event=event,
     )

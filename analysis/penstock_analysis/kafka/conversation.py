@@ -29,7 +29,7 @@ from penstock_analysis.kafka.reading import (
 )
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.kafka import KafkaError, KafkaMessage, KafkaRequest
-from penstock_codecs.kafka.batches import read_batches
+from penstock_codecs.kafka.batches import read_batch, whole_batches
 from penstock_codecs.kafka.carrying import to_headers
 from penstock_codecs.kafka.cluster_messages import MetadataResponse
 from penstock_codecs.kafka.conversation import read_response
@@ -90,10 +90,12 @@ class KafkaDialogue(TwoSided):
         message = request.message
         asked = _Asked(request, self._requests, span.end_ns, self._stream_of(message))
         records: list[SeenRecord] = []
+        carried: list[SeenRecord] = []
         answered = not (isinstance(message, ProduceRequest) and message.acks == _NO_ACKS)
         if isinstance(message, ProduceRequest):
             for stream, data in self._produced(message):
                 appended = self._records(APPENDED, stream, data, span)
+                carried += appended
                 if answered:
                     asked.tickets[stream], given_up = self._waiting.add(appended)
                     records += given_up
@@ -111,6 +113,7 @@ class KafkaDialogue(TwoSided):
             fields={**fields, **_plain(message)},
             records=records,
             event=request,
+            carried=carried,
         )
 
     # ---- responses ---------------------------------------------------------------------------------------------------
@@ -203,10 +206,17 @@ class KafkaDialogue(TwoSided):
     # ---- records -----------------------------------------------------------------------------------------------------
 
     def _records(self, action: str, stream: str, data: bytes, span: TimedSpan) -> list[SeenRecord]:
-        """Return the records of batches, without control records; none of batches that cannot be read."""
+        """Return the records of batches, without control records; none of batches that cannot be read, nor behind them
+        what has its offsets by its place."""
         found: list[SeenRecord] = []
         try:
-            for batch in read_batches(data):
+            for start, end in whole_batches(data):
+                try:
+                    batch = read_batch(data[start:end], start)
+                except OperationFailed:
+                    if action == APPENDED:
+                        break  # the server's answer tells why
+                    continue
                 if batch.control:
                     continue
                 for index, value in enumerate(batch.values):
@@ -223,7 +233,7 @@ class KafkaDialogue(TwoSided):
                         )
                     )
         except OperationFailed:
-            return found  # the server's answer tells why
+            return found
         return found
 
 

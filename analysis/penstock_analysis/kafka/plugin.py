@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.plugin import AnalysisPlugin, Likeness
 
 if TYPE_CHECKING:
-    from penstock_analysis.dialogue.messages import Dialogue
+    from penstock_analysis.assigned_ids import AssignedIds
+    from penstock_analysis.dialogue.messages import Dialogue, Message
     from penstock_analysis.redaction.flow import Redaction
 
 __all__ = ["PLUGIN"]
@@ -30,6 +32,18 @@ def _begins(sender: Sender, first: bytes, _late: bool) -> Likeness | None:
     return None if found is None else Likeness.SHAPE if found else Likeness.NONE
 
 
+def _given_ids(message: Message) -> Mapping[str, Hashable]:
+    from penstock_analysis.kafka.ids import given_ids
+
+    return given_ids(message)
+
+
+def _reassigned(ids: AssignedIds) -> Callable[[bytes], bytes]:
+    from penstock_analysis.kafka.ids import reassigned
+
+    return reassigned(ids)
+
+
 def _redaction() -> Redaction:
     from penstock_analysis.kafka.redaction import REDACTION
 
@@ -42,7 +56,16 @@ PLUGIN: Final = AnalysisPlugin(
     layers=("kafka",),
     begins=_begins,
     numbered_requests=True,
+    given_ids=_given_ids,
+    reassigned=_reassigned,
     redaction=_redaction,
     hides=frozenset({Sender.CLIENT}),
     varying_fields=frozenset({"correlation_id", "throttle_time_ms"}),
+    redacts={
+        "tokens": "what clients send to SASL: passwords, SCRAM proofs, OAuth tokens",
+        "record_headers": "values in record sets of every compression, and in envelopes",
+        "patterns": "keys, values and headers of records, names, and error texts",
+        "withheld": "batches of formats 0 and 1, damaged, or too small to be packed again; messages above 15 MiB, "
+        "of unknown APIs, and without their request",
+    },
 )

@@ -15,10 +15,10 @@ from typing import Final
 
 import zstandard
 
-from penstock_analysis.redaction.text import Edit, changed, stars
+from penstock_analysis.redaction.text import Edit, WithheldEdit, changed, stars
 from penstock_codecs.compression import Compression, DecompressionError, decompress
 
-__all__ = ["compressed_edits"]
+__all__ = ["compressed_edits", "packed_into"]
 
 _ZSTD_LEVELS: Final = (3, 9)
 _STRONGEST: Final = 19
@@ -49,13 +49,19 @@ def compressed_edits(
         content = decompress(compression, data, limit)
         edits = redact(content)
     except (DecompressionError, ValueError):
-        return [Edit(0, stars(len(data)))]
+        return [WithheldEdit.of(len(data))]
     if not edits:
         # A match by chance is left alone: that is one without which the content is another.
         return [edit for edit in plain(data) if _holds(compression, changed(data, [edit]), content)]
-    make = _zstd if compression is Compression.ZSTD else _gzip
-    whole = make(changed(content, edits), len(data)) or make(b"", len(data)) or stars(len(data))
-    return [Edit(0, whole)]
+    packed = packed_into(compression, changed(content, edits), len(data))
+    if packed is None:
+        return [WithheldEdit(0, packed_into(compression, b"", len(data)) or stars(len(data)))]
+    return [Edit(0, packed)]
+
+
+def packed_into(compression: Compression, content: bytes, size: int) -> bytes | None:
+    """Return `content`, compressed with zstd or gzip to exactly `size` bytes, or None if it does not fit."""
+    return _zstd(content, size) if compression is Compression.ZSTD else _gzip(content, size)
 
 
 def _holds(compression: Compression, data: bytes, content: bytes) -> bool:

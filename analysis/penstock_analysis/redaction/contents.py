@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from penstock_analysis.redaction.flow import Flow, Parser
-from penstock_analysis.redaction.text import Buffer, Edit, Patterns, Search, Span, stars
+from penstock_analysis.redaction.text import Buffer, Edit, Patterns, Search, Span, WithheldEdit, stars
 
 __all__ = ["MOST_PARTS", "Content", "Gathered", "Searched", "feed"]
 
@@ -81,7 +81,7 @@ class Content:
     def take(self, data: Buffer, offset: int) -> None:
         """Take more bytes, which are at `offset` of the flow."""
         if self.blind:
-            self._flow.blank(offset, offset + len(data))
+            self._flow.withhold(offset, offset + len(data))
             return
         self._places.add(offset, len(data))
         self.feed(data)
@@ -101,8 +101,8 @@ class Content:
         self.abandon()
 
     def abandon(self) -> None:
-        """Blank all bytes that are not decided about, and all that may follow."""
-        self.blank(self.certain, self._places.end)
+        """Withhold all bytes that are not decided about, and all that may follow."""
+        self.withhold(self.certain, self._places.end)
         self.certain = self._places.end
         self.blind = True
         self._flow.holding.pop(self, None)
@@ -120,11 +120,15 @@ class Content:
         """Blank a stretch of the content."""
         self.write(Edit(start, stars(end - start)))
 
+    def withhold(self, start: int, end: int) -> None:
+        """Withhold a stretch of the content."""
+        self.write(WithheldEdit(start, stars(end - start)))
+
     def write(self, edit: Edit) -> None:
         """Overwrite a stretch of the content."""
         start, data = edit
         for low, high, offset in self._places.spread(start, start + len(data)):
-            self._flow.write(offset, data[low - start : high - start])
+            self._flow.apply(type(edit)(offset, data[low - start : high - start]))
 
     def feed(self, data: Buffer) -> None:
         """Read more bytes, in order."""
@@ -181,7 +185,7 @@ class Gathered(Content):
     def done(self, size: int, edits: Iterable[Edit]) -> None:
         """Decide about the unit's first bytes, and apply these edits to them."""
         for edit in edits:
-            self.write(Edit(self.certain + edit.start, edit.data))
+            self.write(edit.shifted(self.certain))
         self.certain += size
         del self.unit[:size]
 

@@ -8,14 +8,14 @@ on as they came, by reference.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Generator
-from typing import Final, Protocol
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, Final, Protocol
 
 import msgspec
 
-from penstock_analysis.capture import Chunk, Conversation, Sender
+from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Sender, Withheld
 from penstock_analysis.redaction.leaves import Leaves
-from penstock_analysis.redaction.text import Buffer
+from penstock_analysis.redaction.text import Buffer, Edit, WithheldEdit
 
 __all__ = ["FOR_EVER", "Flow", "NotUnderstood", "Parser", "Redaction", "Truncated"]
 
@@ -103,7 +103,11 @@ def _end(piece: _Piece) -> int:
 class Flow:
     """One side of one conversation. Offsets are those of the capture: bytes of this side since the connection began."""
 
-    def __init__(self, conversation: Conversation, sender: Sender, offset: int) -> None:
+    def __init__(
+        self, conversation: Conversation, sender: Sender, offset: int, memory: dict[str, Any] | None = None
+    ) -> None:
+        self.memory: dict[str, Any] = {} if memory is None else memory
+        """State that the parsers of both sides of the conversation share, by protocol."""
         self.conversation = conversation
         self.sender = sender
         self.at = offset
@@ -119,6 +123,7 @@ class Flow:
         self.ended = False
         self.holding: dict[Holder, int] = {}
         """Contents that hold bytes back, and from which on."""
+        self._withheld: list[tuple[int, int]] = []  # where withheld bytes begin and end, of those not released
         self._pieces: list[_Piece] = []
         self._cursor = 0  # the piece in which `at` stands
 
@@ -148,12 +153,13 @@ class Flow:
             self._pieces.append(_Piece(chunk))
         self.end += len(chunk.data)
 
-    def emit(self, time_ns: int, cause: Chunk | None = None) -> list[Chunk]:
-        """Return the chunks to release. Bytes that were held back get the time `time_ns`, so times never decrease."""
+    def emit(self, time_ns: int, cause: Chunk | None = None) -> list[CaptureEvent]:
+        """Return the chunks to release, and before them marks of withheld bytes. Bytes that were held back get the time
+        `time_ns`, so times never decrease."""
         limit = min(self.at, *self.holding.values()) if self.holding else self.at
         if limit <= self.released:
             return []
-        out: list[Chunk] = []
+        out: list[CaptureEvent] = [*self._marks(limit, time_ns)] if self._withheld else []
         for piece in self._pieces:
             if piece.end <= self.released:
                 continue
@@ -171,6 +177,17 @@ class Flow:
         self.released = limit
         self._forget()
         return out
+
+    def _marks(self, limit: int, time_ns: int) -> Iterator[Withheld]:
+        """Yield the marks of withheld bytes before `limit`, and forget them."""
+        later: list[tuple[int, int]] = []
+        for low, high in sorted(self._withheld):
+            start, end = max(low, self.released), min(high, limit)
+            if start < end:
+                yield Withheld(self.conversation, time_ns, self.sender, start, end - start)
+            if high > limit:
+                later.append((max(low, limit), high))
+        self._withheld = later
 
     def _forget(self) -> None:
         done = min(self.released, self.at)
@@ -205,10 +222,30 @@ class Flow:
         if end > start:
             self.write(start, fill * (end - start))
 
-    def give_up(self, time_ns: int) -> list[Chunk]:
-        """Release all bytes that are held back, blanked. Parsers read on; their later edits of these bytes have no
+    def apply(self, edit: Edit) -> None:
+        """Apply an edit whose place is an offset of the capture."""
+        self.write(edit.start, edit.data)
+        if isinstance(edit, WithheldEdit):
+            self._mark(edit.start, edit.start + len(edit.data))
+
+    def withhold(self, start: int, end: int) -> None:
+        """Blank these bytes, and mark them as withheld."""
+        self.blank(start, end)
+        self._mark(start, end)
+
+    def _mark(self, start: int, end: int) -> None:
+        if self._withheld and self._withheld[-1][1] == start:
+            self._withheld[-1] = self._withheld[-1][0], end
+        elif end > start:
+            self._withheld.append((start, end))
+
+    def give_up(self, time_ns: int) -> list[CaptureEvent]:
+        """Release all bytes that are held back, withheld. Parsers read on; their later edits of these bytes have no
         effect."""
-        out = []
+        self._withheld = []
+        out: list[CaptureEvent] = [
+            Withheld(self.conversation, time_ns, self.sender, self.released, self.end - self.released)
+        ]
         for piece in self._pieces:
             start = max(piece.offset, self.released)
             if start < piece.end:
@@ -217,9 +254,9 @@ class Flow:
         return out
 
     def blank_all(self) -> None:
-        """Blank all bytes that are not released, decided about or not; the parser must be replaced afterwards."""
+        """Withhold all bytes that are not released, decided about or not; the parser must be replaced afterwards."""
         self.holding.clear()
-        self.blank(self.released, self.end)
+        self.withhold(self.released, self.end)
         self.at = self.end
         self.passing = 0
 
@@ -277,12 +314,12 @@ class Flow:
                 raise Truncated
             yield
 
-    def blank_next(self, size: int, fill: bytes) -> Parser:
-        """Blank that many bytes as they arrive. Raises Truncated."""
+    def withhold_next(self, size: int) -> Parser:
+        """Withhold that many bytes as they arrive. Raises Truncated."""
         while size:
             yield from self.need(1)
             step = min(size, self.available)
-            self.blank(self.at, self.at + step, fill)
+            self.withhold(self.at, self.at + step)
             self.at += step
             size -= step
 

@@ -54,7 +54,7 @@ class _Block(Gathered):
         if len(self.unit) > MAX_BLOCK:
             self.abandon()
 
-    def blank(self, start: int, end: int) -> None:
+    def withhold(self, start: int, end: int) -> None:
         self.write(Edit(start, UNPARSABLE * (end - start)))
 
 
@@ -125,7 +125,7 @@ class Http2Side:
     def abandon(self) -> None:
         """Blank the bytes that are held back."""
         self.cut()
-        self._flow.blank(self._scanner.begun, self._flow.end)
+        self._flow.withhold(self._scanner.begun, self._flow.end)
 
     # ---- frames --------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -84,6 +84,8 @@ class _Sides:
         self.by_sender: dict[Sender, _Side] = {}
         self.closed: set[Sender] = set()
         self.offsets = {Sender.CLIENT: opened.client_offset, Sender.SERVER: opened.server_offset}
+        self.memory: dict[str, Any] = {}
+        """See `Flow.memory`."""
 
 
 class Redactor:
@@ -124,7 +126,7 @@ class Redactor:
             return [*self._closed(event), event]
         if isinstance(event, Joined):
             return self._joined(event)
-        return [self._noted(event)]
+        return [self._noted(event)] if isinstance(event, Noted) else [event]
 
     def flush(self) -> list[CaptureEvent]:
         """Return the bytes held back of all conversations, redacted as they are, when the recording ends or pauses.
@@ -169,11 +171,11 @@ class Redactor:
         sides.pending.joining = True
         blanked = dict.fromkeys(Sender, b"")
         for sender, data in ((Sender.CLIENT, event.client), (Sender.SERVER, event.server)):
-            flow = Flow(conversation, sender, sides.offsets[sender] - len(data))
+            flow = Flow(conversation, sender, sides.offsets[sender] - len(data), sides.memory)
             side = sides.by_sender[sender] = _Side(flow, self._secrets, self._chooser, sides.pending, mid=False)
             for chunk in self._read(sides, side, Chunk(conversation, time_ns, sender, flow.end, data)) if data else ():
-                assert isinstance(chunk, Chunk), "nothing else comes of chunks"
-                blanked[chunk.sender] += bytes(chunk.data)
+                if isinstance(chunk, Chunk):
+                    blanked[chunk.sender] += bytes(chunk.data)
         sides.pending.joining = False
         if any(
             len(blanked[sender]) != len(data) for sender, data in zip(Sender, (event.client, event.server), strict=True)
@@ -202,7 +204,7 @@ class Redactor:
 
     def _begin(self, sides: _Sides, event: Chunk) -> _Side:
         mid = bool(event.offset)
-        flow = Flow(event.conversation, event.sender, event.offset)
+        flow = Flow(event.conversation, event.sender, event.offset, sides.memory)
         side = sides.by_sender[event.sender] = _Side(flow, self._secrets, self._chooser, sides.pending, mid)
         return side
 
@@ -226,7 +228,7 @@ class Redactor:
             self.held += other.flow.held - before
         return out
 
-    def _end(self, side: _Side, time_ns: int) -> list[Chunk]:
+    def _end(self, side: _Side, time_ns: int) -> list[CaptureEvent]:
         before = side.flow.held
         try:
             side.end()

@@ -47,3 +47,11 @@ class RedactionRules(msgspec.Struct, frozen=True):
     patterns: tuple[bytes, ...] = ()
     longest_match: int = 1024
     parameters: tuple[str, ...] = SECRET_PARAMETERS
+
+    def effects(self, protocol: str) -> dict[str, str]:
+        """Return what these rules blank and withhold in a protocol, by the rule's key in the configuration."""
+        redacts = plugins()[protocol].redacts if protocol in plugins() else {}
+        active = {key for key in redacts if key != "withheld" and getattr(self, key)}
+        if self.record_headers or self.patterns:
+            active.add("withheld")
+        return {key: effect for key, effect in redacts.items() if key in active}

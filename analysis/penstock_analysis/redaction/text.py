@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from penstock_codecs.expressions import compile_expression
 
-__all__ = ["Buffer", "Edit", "Patterns", "Search", "Span", "changed", "joined", "stars"]
+__all__ = ["Buffer", "Edit", "Patterns", "Search", "Span", "WithheldEdit", "changed", "joined", "stars"]
 
 Buffer = bytes | bytearray | memoryview
 Span = tuple[int, int]
@@ -20,6 +20,19 @@ class Edit(NamedTuple):
 
     start: int
     data: bytes
+
+    def shifted(self, distance: int) -> Self:
+        """Return the same edit that much further on."""
+        return type(self)(self.start + distance, self.data)
+
+
+class WithheldEdit(Edit):
+    """Replacement of bytes in which no secret could be looked for: they are marked as withheld."""
+
+    @classmethod
+    def of(cls, size: int) -> WithheldEdit:
+        """Return the edit that withholds the first `size` bytes."""
+        return cls(0, stars(size))
 
 
 def changed(data: bytes, edits: Sequence[Edit]) -> bytes:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from penstock_analysis.redaction.compressed import compressed_edits
 from penstock_analysis.redaction.contents import Content, Gathered
 from penstock_analysis.redaction.flow import Flow
-from penstock_analysis.redaction.text import Buffer, Edit, Patterns, Search, stars
+from penstock_analysis.redaction.text import Buffer, Edit, Patterns, Search, WithheldEdit
 from penstock_codecs.compression import Compression
 from penstock_codecs.limits import MIB
 
@@ -37,19 +37,19 @@ CODINGS: Final = {b"zstd": Compression.ZSTD, b"gzip": Compression.GZIP, b"x-gzip
 PLAIN: Final = frozenset({b"", b"identity"})
 
 Redact = Callable[[bytes], list[Edit]]
-"""Function that returns the edits of a unit. Raises ValueError for one it cannot parse, which is then blanked whole."""
+"""Function that returns the edits of a unit. Raises ValueError for one it cannot parse, which is then withheld."""
 
 
 def edits_or_stars(data: bytes, redact: Redact) -> list[Edit]:
-    """Return the edits of a unit; all of it is blanked if it cannot be parsed."""
+    """Return the edits of a unit; all of it is withheld if it cannot be parsed."""
     try:
         return redact(data)
     except ValueError:
-        return [Edit(0, stars(len(data)))]
+        return [WithheldEdit.of(len(data))]
 
 
 class Blind(Gathered):
-    """Content that cannot be inspected: all of it is blanked."""
+    """Content that cannot be inspected: all of it is withheld."""
 
     def read(self) -> None:
         self.abandon()
@@ -156,13 +156,13 @@ class GrpcMessages(Gathered):
             if len(self.unit) < self._PREFIX + size:
                 return
             edits = self._message(self.unit[0], bytes(self.unit[self._PREFIX : self._PREFIX + size]))
-            self.done(self._PREFIX + size, [Edit(self._PREFIX + start, data) for start, data in edits])
+            self.done(self._PREFIX + size, [edit.shifted(self._PREFIX) for edit in edits])
 
     def _message(self, compressed: int, message: bytes) -> list[Edit]:
         if not compressed:
             return edits_or_stars(message, self._redact)
         if self._compression in (None, Compression.NONE):
-            return [Edit(0, stars(len(message)))]
+            return [WithheldEdit.of(len(message))]
         return compressed_edits(self._compression, message, MOST, self._redact, self._plain)
 
 
@@ -202,7 +202,7 @@ class UnknownBody(Content):
             self._json = None
         self._begins = False
         if self._inner is None:
-            self._flow.blank(offset, offset + len(data))
+            self._flow.withhold(offset, offset + len(data))
         else:
             self._inner.take(data, offset)
 

@@ -159,6 +159,6 @@ def unknown(flow: Flow, secrets: Secrets) -> Parser:
         hidden = flow.at + _SHOWN
         yield from feed(flow, min(flow.available, _SHOWN + secrets.patterns.longest), content)
         content.end()
-        flow.blank(hidden, flow.at)
-        yield from flow.blank_next(FOR_EVER, b"*")
+        flow.withhold(hidden, flow.at)
+        yield from flow.withhold_next(FOR_EVER)
     yield from feed(flow, FOR_EVER, content)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penstock_analysis.dialogue.http.plugin import http_dialogue
+from penstock_analysis.dialogue.http.plugin import HTTP_REDACTS, http_dialogue
 from penstock_analysis.plugin import HTTP, AnalysisPlugin
 
 if TYPE_CHECKING:
@@ -44,4 +44,11 @@ PLUGIN: Final = AnalysisPlugin(
     http=_http,
     takes_unclaimed=True,
     bodies=_bodies,
+    redacts={
+        **HTTP_REDACTS,
+        "tokens": "the access token in the response that issues it",
+        "record_headers": "values in S2S frames, protobuf, JSON and events",
+        "patterns": "heads, bodies and records, also inside JSON escapes, base64, zstd and gzip",
+        "withheld": "bodies in other content codings, bodies and events above 4 MiB, and what cannot be parsed",
+    },
 )

@@ -17,7 +17,7 @@ from penstock_analysis.redaction.json_text import json_edits
 from penstock_analysis.redaction.leaves import Leaves
 from penstock_analysis.redaction.protobuf import length_delimited, message_edits
 from penstock_analysis.redaction.requests import Fields, HttpBodies, RequestParts, value_of
-from penstock_analysis.redaction.text import Edit, stars
+from penstock_analysis.redaction.text import Edit, WithheldEdit, stars
 from penstock_analysis.redaction.units import MOST, PLAIN, Blind, BodyFormat, Redact, coded, edits_or_stars
 from penstock_codecs.compression import Compression
 from penstock_codecs.limits import S2S_MAX_FRAME_LENGTH
@@ -111,15 +111,15 @@ class _Frames(Gathered):
                 return
             head = self._LENGTH + 1
             edits = self._frame(self.unit[self._LENGTH], bytes(self.unit[head : head + length - 1]))
-            self.done(self._LENGTH + length, [Edit(head + start, data) for start, data in edits])
+            self.done(self._LENGTH + length, [edit.shifted(head) for edit in edits])
 
     def _frame(self, flags: int, payload: bytes) -> list[Edit]:
         if flags & self._TERMINAL:
-            return edits_or_stars(payload, lambda data: [Edit(2 + at, blank) for at, blank in self._json(data[2:])])
+            return edits_or_stars(payload, lambda data: [edit.shifted(2) for edit in self._json(data[2:])])
         try:
             compression = Compression(flags >> 5 & 3)
         except ValueError:
-            return [Edit(0, stars(len(payload)))]
+            return [WithheldEdit.of(len(payload))]
         if compression is Compression.NONE:
             return edits_or_stars(payload, self._message)
         return compressed_edits(compression, payload, MOST, self._message, self._plain)

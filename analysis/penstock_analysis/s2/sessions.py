@@ -135,10 +135,14 @@ class AppendInputs(_Frames):
         if not self._exchange.appends.ask(append, span.end_ns):
             rule = f"of at most {MAX_WAITING} appends and {MAX_WAITING_BYTES} bytes an acknowledgement is waited for"
             self._fault(HttpFault(span.start, rule, ""), span.end_ns)
-        self._report(span, "AppendInput", append_fields(append) | fields, event=append)
+        carried = self._exchange.appends.carried(append, span.end_ns)
+        self._report(span, "AppendInput", append_fields(append) | fields, event=append, carried=carried)
 
     def _terminal(self, terminal: Terminal, span: TimedRange) -> None:
-        del terminal
+        if terminal.is_success:
+            self._closed = True
+            self._report(span, "Terminal", {"status": terminal.status})
+            return
         raise HttpFault(span.start + _HEAD_BYTES - 1, "Unexpected terminal frame as input", S2S_SESSIONS)
 
 

@@ -80,7 +80,8 @@ class UnaryAppendInput(UnaryBody):
         if not self._exchange.appends.ask(append, span.end_ns):
             rule = f"of at most {MAX_WAITING} appends and {MAX_WAITING_BYTES} bytes an acknowledgement is waited for"
             self._fault(HttpFault(span.start, rule, ""), span.end_ns)
-        self._report(span, "AppendInput", append_fields(append) | self._size(), event=append)
+        carried = self._exchange.appends.carried(append, span.end_ns)
+        self._report(span, "AppendInput", append_fields(append) | self._size(), event=append, carried=carried)
 
 
 class UnaryAppendAck(UnaryBody):

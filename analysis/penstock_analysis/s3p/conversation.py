@@ -130,6 +130,7 @@ class S3PDialogue(TwoSided):
             fields=command_fields(command),
             records=given_up,
             event=command,
+            carried=records,
         )
 
     def _ask(self, asked: _Asked) -> None:

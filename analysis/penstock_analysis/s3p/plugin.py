@@ -51,4 +51,9 @@ PLUGIN: Final = AnalysisPlugin(
     lua_tables=_lua_tables,
     redaction=_redaction,
     packs=False,
+    redacts={
+        "record_headers": "values in envelopes",
+        "patterns": "bulk strings and error texts",
+        "withheld": "bulk strings above 4 MiB",
+    },
 )

@@ -55,7 +55,7 @@ def _items(flow: Flow, leaves: Leaves) -> Parser:
 def _bulk(flow: Flow, leaves: Leaves, size: int) -> Parser:
     """Read the bytes of a bulk string and its line end."""
     if size > MOST:
-        yield from flow.blank_next(size, b"*")
+        yield from flow.withhold_next(size)
         size = 0
     yield from flow.need(size + _CRLF)
     data = flow.peek(size + _CRLF)

@@ -116,12 +116,13 @@ class WriterAppends:
         end_ns: int,
         stored: StoredEvents | None,
         expected: int | None = None,
-    ) -> list[SeenRecord]:
+    ) -> tuple[list[SeenRecord], list[SeenRecord]]:
         """Add an append; None: its records are unknown. `expected`: the offset at which it is stored if at all. Return
-        the records that are given up for it."""
+        its records, and those that are given up for it."""
         writer = self._writer(writer_id)
         append = _Append(number, request_id, end_ns, expected, self._lengths.get(writer.segment, -1))
         given_up: list[SeenRecord] = []
+        records: list[SeenRecord] = []
         if stored is not None:
             records = [
                 SeenRecord(APPENDED, writer.segment, body, time_ns=end_ns, conversation=self._conversation)
@@ -134,7 +135,7 @@ class WriterAppends:
         self._ids[request_id] += 1
         if self._count > MOST_WAITING:
             given_up += self._forget(writer)
-        return given_up
+        return records, given_up
 
     def _forgotten(self, appends: Iterable[_Append]) -> None:
         """Remove these appends."""

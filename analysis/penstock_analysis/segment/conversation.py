@@ -97,4 +97,5 @@ class SegmentDialogue(TwoSided):
             failure=describing.error_text_of(message) if sender is Sender.SERVER else "",
             event=message,
             answers=None if meaning.asked_ns is None else span.end_ns - meaning.asked_ns,
+            carried=meaning.carried,
         )

@@ -28,13 +28,14 @@ NO_FIELDS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 class MessageMeaning(NamedTuple):
     """Meaning of a message beyond its own fields: its segment, the records that it reveals, the time at which the
-    request that it answers was complete, and its fault, if any."""
+    request that it answers was complete, its fault, if any, and the records that it carries."""
 
     segment: str = ""
     records: Sequence[SeenRecord] = ()
     fields: Mapping[str, Any] = NO_FIELDS
     asked_ns: int | None = None
     wrong: str = ""
+    carried: Sequence[SeenRecord] = ()
 
 
 class _Cut(NamedTuple):
@@ -94,7 +95,7 @@ class Meanings:
         message = decoded.message
         assert isinstance(message, _APPENDS), "as the table says"
         stored = None if decoded.stored is None else StoredEvents.of(decoded.stored)
-        given_up = self._appends.add(
+        carried, given_up = self._appends.add(
             _writer(message),
             _number(message),
             describing.request_id_of(message),
@@ -105,7 +106,7 @@ class Meanings:
         fields: Mapping[str, Any] = NO_FIELDS
         if stored is not None:
             fields = {"size": stored.size, "events": 0 if stored.raw else len(stored.bodies), "raw": stored.raw}
-        return MessageMeaning(self._appends.segment(_writer(message)), given_up, fields)
+        return MessageMeaning(self._appends.segment(_writer(message)), given_up, fields, carried=carried)
 
     def _of_writer(self, decoded: DecodedMessage, _span: TimedSpan) -> MessageMeaning:
         """Handle a part of an append."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.plugin import AnalysisPlugin, Likeness
 
 if TYPE_CHECKING:
+    from penstock_analysis.assigned_ids import AssignedIds
     from penstock_analysis.dialogue.messages import Dialogue
     from penstock_analysis.redaction.flow import Redaction
 
@@ -48,6 +50,12 @@ def _stream_of(name: str) -> str:
     return name if name.count("/") < 2 else _SEGMENT.sub("", name)
 
 
+def _reassigned(ids: AssignedIds) -> Callable[[bytes], bytes]:
+    from penstock_analysis.segment.ids import reassigned
+
+    return reassigned(ids)
+
+
 def _redaction() -> Redaction:
     from penstock_analysis.segment.redaction import REDACTION
 
@@ -69,6 +77,13 @@ PLUGIN: Final = AnalysisPlugin(
     settles_by_record=True,
     varying_fields=frozenset({"writer_id", "request_id", "delegation_token_size"}),  # each client generates its own
     lua_tables=_lua_tables,
+    reassigned=_reassigned,
     redaction=_redaction,
     hides=frozenset({Sender.CLIENT}),
+    redacts={
+        "tokens": "delegation tokens",
+        "record_headers": "values in envelopes",
+        "patterns": "events, names, and keys and values of tables",
+        "withheld": "messages above 9 MiB, and what cannot be parsed",
+    },
 )

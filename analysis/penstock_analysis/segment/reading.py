@@ -226,12 +226,12 @@ class _DraftOrder(DraftRequests):
         self._late = late
         self._known: set[object] = set()
 
-    def plain(self, message: SegmentMessage) -> None:
-        """Handle a message that is neither content of a block nor its end."""
+    def plain(self, message: SegmentMessage, *, in_partials: bool = False) -> None:
+        """Handle a message that is neither content of a block nor its end; see `DraftRequests.plain`."""
         if self._late and isinstance(message, BeginAppendBlock) and message.connection_id not in self._known:
             self._known.add(message.connection_id)
             super().plain(DraftSetupAppend(message.connection_id, ""))
-        super().plain(message)
+        super().plain(message, in_partials=in_partials)
 
 
 class _DraftRequests(_Decoder):
@@ -257,6 +257,8 @@ class _DraftRequests(_Decoder):
         if isinstance(event, BlockData):
             if isinstance(self._frames.last, EndAppendBlock):
                 end = self._frames.start
+            elif partials and self._order.state is DraftState.OPEN and self._frames.block_end is None:
+                end = start  # EndAppendBlock came in Partials
             start, self._content = self._content, end
             return PlacedEvent(DecodedMessage(event, event.data), start, end)
         assert isinstance(event, SegmentMessage), "the draft has no appends in one piece"

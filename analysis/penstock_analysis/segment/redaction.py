@@ -11,7 +11,7 @@ from penstock_analysis.capture import Sender
 from penstock_analysis.redaction.contents import Gathered, Searched, feed
 from penstock_analysis.redaction.flow import Flow, NotUnderstood, Parser, Redaction
 from penstock_analysis.redaction.leaves import Leaves
-from penstock_analysis.redaction.text import Edit, Span, changed, stars
+from penstock_analysis.redaction.text import Edit, Span, WithheldEdit, changed, stars
 from penstock_analysis.segment.dialect_detection import HELLO, smallest
 from penstock_codecs.limits import MIB, SEGMENT_MAX_EVENT, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME, SEGMENT_VERSIONS
 from penstock_codecs.segment import draft, released
@@ -222,7 +222,7 @@ class _Parts(Gathered):
             self.done(len(self.unit), self._leaves.leaf(bytes(self.unit)))
             return
         edits = _edits_or_stars(cls, body, self._leaves)
-        self.done(len(self.unit), [Edit(HEADER_BYTES + start, data) for start, data in edits])
+        self.done(len(self.unit), [edit.shifted(HEADER_BYTES) for edit in edits])
 
 
 def _edits_or_stars(cls: type[SegmentMessage], body: bytes, leaves: Leaves) -> list[Edit]:
@@ -230,7 +230,7 @@ def _edits_or_stars(cls: type[SegmentMessage], body: bytes, leaves: Leaves) -> l
     try:
         return _body_edits(cls, body, leaves)
     except (MalformedValue, ValueError):
-        return [Edit(0, stars(len(body)))]
+        return [WithheldEdit.of(len(body))]
 
 
 class _Side:
@@ -273,7 +273,7 @@ class _Side:
         flow = self._flow
         flow.at += HEADER_BYTES
         if self._leaves.tokens and flow.sender is Sender.CLIENT:
-            yield from flow.blank_next(size, b"*")
+            yield from flow.withhold_next(size)
             return
         content = Searched(flow, self._leaves.patterns)
         yield from feed(flow, size, content)
@@ -292,7 +292,7 @@ class _Side:
             try:
                 self._write(_token_edits(cls, flow.peek(reach)))
             except MalformedValue:
-                yield from flow.blank_next(size, b"*")
+                yield from flow.withhold_next(size)
                 return
         yield from flow.skip(size)
 
@@ -302,7 +302,7 @@ class _Side:
         flow = self._flow
         if size > _MOST:
             flow.at += HEADER_BYTES
-            yield from flow.blank_next(size, b"*")
+            yield from flow.withhold_next(size)
             return
         yield from flow.need(HEADER_BYTES + size)
         body = flow.peek(HEADER_BYTES + size)[HEADER_BYTES:]
@@ -316,8 +316,8 @@ class _Side:
         flow.at += size
 
     def _write(self, edits: Sequence[Edit], shift: int = 0) -> None:
-        for start, data in edits:
-            self._flow.write(self._flow.at + shift + start, data)
+        for edit in edits:
+            self._flow.apply(edit.shifted(self._flow.at + shift))
 
     def _append(self, block: bytes) -> Parser:
         """Read an AppendBlock together with its end, in which its last event continues (segment fact sheet, 1.4)."""
@@ -334,7 +334,7 @@ class _Side:
                 rest, _, end = found["data"]
                 first, last = _append_edits(data, found["size_of_whole_events"][0], rest, self._leaves)
             except MalformedValue:
-                first, last = [Edit(0, stars(len(data)))], [Edit(0, stars(size))]
+                first, last = [WithheldEdit.of(len(data))], [WithheldEdit.of(size)]
                 rest, end = b"", 0
             self._write(first, HEADER_BYTES + _BLOCK_DATA)
             self._write(last, behind + end - len(rest))

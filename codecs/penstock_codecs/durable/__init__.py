@@ -45,6 +45,7 @@ from penstock_codecs.durable.requests import (
     Producer,
     ReadRequest,
     append_request,
+    check_conditions,
     create_request,
     read_request,
 )
@@ -82,6 +83,7 @@ __all__ = [
     "append_answer",
     "append_headers",
     "append_request",
+    "check_conditions",
     "check_message",
     "content_of",
     "create_request",

@@ -8,12 +8,13 @@ bytes, in which an append is one record, and readers see no boundaries.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 
 from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.media_types import DEFAULT_TYPE, essence
 
 __all__ = [
     "DEFAULT_TYPE",
@@ -26,20 +27,16 @@ __all__ = [
     "split_messages",
 ]
 
-DEFAULT_TYPE: Final = "application/octet-stream"
-"""The content type of a stream that was created without one."""
-_TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_TYPE: Final = re.compile(rf"({_TOKEN}/{_TOKEN})[ \t]*(;[\t -~]*)?")
+T = TypeVar("T")
+
 _BLANK: Final = b" \t\r\n"
+_BOM: Final = b"\xef\xbb\xbf"
+_ESCAPE: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+"""An escape in a string; group 1: half of a surrogate pair without the other half."""
 _DECODE: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _DECODE_ALL: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
-
-
-def essence(content_type: str) -> str:
-    """Return the type and subtype in lower case (RFC 9110, 8.3.1). Raises BAD_HEADER if it is not a content type."""
-    if (found := _TYPE.fullmatch(content_type.strip())) is None:
-        raise fail(FailureCode.BAD_HEADER, f"content-type: {content_type!r:.80} is not a media type")
-    return found[1].lower()
 
 
 def is_json(content_type: str) -> bool:
@@ -56,24 +53,51 @@ def is_text(content_type: str) -> bool:
 def split_messages(body: bytes) -> list[bytes]:
     """Return the messages of a request's body, as they are spelled in it: the elements of an array, else one.
 
-    Raises BAD_JSON if it is not JSON.
+    A byte order mark before them is dropped, as by the reference server. Raises BAD_JSON if it is not JSON.
     """
-    text = body.strip(_BLANK)
+    text = body.removeprefix(_BOM).strip(_BLANK)
     try:
-        text.decode()  # the decoder does not look into strings
-        return [bytes(one) for one in _DECODE_ALL(text)] if text[:1] == b"[" else [bytes(_DECODE(text))]
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if text[:1] != b"[":
+            check_json(text)
+            return [text]
+        return _elements(text)
+    except ValueError as error:
         raise fail(FailureCode.BAD_JSON, f"the body is not JSON: {error}") from None
-    except RecursionError:
-        raise fail(FailureCode.BAD_JSON, "the body is nested too deeply") from None
 
 
 def check_json(body: bytes) -> None:
     """Raise ValueError, with the reason, unless the bytes are one JSON value."""
+    _decode(_DECODE, body)
+
+
+def _elements(array: bytes) -> list[bytes]:
+    """Return the elements of an array. Raises ValueError, with the reason, if it is none."""
+    decoded, is_same = _decode(_DECODE_ALL, array)
+    elements = [bytes(element) for element in decoded]
+    if is_same:
+        return elements
+    at = 1
+    for index, element in enumerate(elements):
+        while array[at] in b", \t\r\n":
+            at += 1
+        elements[index] = array[at : at + len(element)]
+        at += len(element)
+    return elements
+
+
+def _decode(decode: Callable[[bytes], T], text: bytes) -> tuple[T, bool]:
+    """Decode JSON. The escape of half a surrogate pair, which RFC 8259 (8.2) permits, is replaced by that of U+FFFD,
+    which is as long. Returns also whether none was replaced. Raises ValueError, with the reason."""
     try:
-        body.decode()
-        _DECODE(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        text.decode()  # the decoder does not look into strings
+        try:
+            return decode(text), True
+        except msgspec.DecodeError:
+            replaced = _ESCAPE.sub(lambda match: rb"\ufffd" if match[1] else match[0], text)
+            return decode(replaced), replaced == text
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start} is not UTF-8") from None
+    except msgspec.DecodeError as error:
         raise ValueError(str(error)) from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None

@@ -6,7 +6,7 @@ Every function raises OperationFailed with BAD_HEADER or BAD_QUERY, and names th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
@@ -29,6 +29,7 @@ __all__ = [
     "Producer",
     "ReadRequest",
     "append_request",
+    "check_conditions",
     "create_request",
     "is_true",
     "read_request",
@@ -42,6 +43,16 @@ _MOST_TTL: Final = 10**10
 _INTEGER: Final = re.compile("0|[1-9][0-9]{0,15}")
 _TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d([.]\d+)?([Zz]|[+-]\d\d:\d\d)")
 _VISIBLE: Final = re.compile("[!-~]([ -~]*[!-~])?")
+_CREATES: Final = frozenset({"stream-ttl", "stream-expires-at", CLOSED})
+_FORKS: Final = frozenset({"stream-forked-from", "stream-fork-offset", "stream-fork-sub-offset"})
+_APPENDS: Final = frozenset({CLOSED, "stream-seq", "producer-id", "producer-epoch", "producer-seq"})
+_HEADERS: Final = {"PUT": _CREATES | _FORKS, "POST": _CREATES | _APPENDS, "DELETE": _CREATES}
+"""The protocol's headers by the method that changes a stream. Some have no meaning there, but none is a condition that
+would be ignored."""
+_CONDITION: Final = re.compile(
+    "(x-)?((stream|producer)-.*|((if|match|expected?|next|tail|upload)-?)*(offset|seq|seq-?num|tail|length|position))"
+)
+"""Names of headers and parameters that look like conditions on the state of a stream."""
 _MOST_TEXT: Final = 256
 """Longest producer id and longest writer sequence, in bytes. The protocol sets none."""
 
@@ -68,13 +79,15 @@ class Fork(Struct, frozen=True):
 
 
 class CreateRequest(Struct, frozen=True):
-    """A PUT. `ttl` in seconds; `expires_at` in Unix ms. `closed`: the stream is created closed."""
+    """A PUT. `ttl` in seconds; `expires_at` in Unix ms. `closed`: the stream is created closed. `exists`: whether the
+    stream must exist, or must not; None: either (RFC 9110, 13.1.1 and 13.1.2)."""
 
     content_type: str | None
     ttl: int | None
     expires_at: int | None
     closed: bool
     fork: Fork | None
+    exists: bool | None = None
 
 
 class AppendRequest(Struct, frozen=True):
@@ -101,6 +114,19 @@ class ReadRequest(Struct, frozen=True):
     cursor: int | None
 
 
+def check_conditions(method: str, headers: Iterable[str], query: Iterable[tuple[str, str]]) -> None:
+    """Check that a request has no unknown condition on a stream that it changes, nor one of another method, which would
+    be ignored. `headers`: names in lower case. Requests that change nothing pass."""
+    if (defined := _HEADERS.get(method)) is None:
+        return
+    for name in headers:
+        if name not in defined and _CONDITION.fullmatch(name) is not None:
+            raise _bad(name[:80], f"{method} has no such header, so nothing was done")
+    for parameter, _ in query:
+        if _CONDITION.fullmatch(parameter.lower().replace("_", "-")) is not None:
+            raise fail(FailureCode.BAD_QUERY, f"{parameter[:80]}: {method} has no such parameter, so nothing was done")
+
+
 def create_request(header: Header) -> CreateRequest:
     """Parse the headers of a PUT (5.1)."""
     content_type, ttl, expires = header("content-type"), header("stream-ttl"), header("stream-expires-at")
@@ -114,7 +140,22 @@ def create_request(header: Header) -> CreateRequest:
         None if expires is None else _milliseconds("stream-expires-at", expires),
         is_true(header(CLOSED)),
         _fork(header),
+        _exists(header),
     )
+
+
+def _exists(header: Header) -> bool | None:
+    """Return whether `if-match: *` or `if-none-match: *` demands that the stream exists, or that it does not."""
+    exists = None
+    for name in ("if-match", "if-none-match"):
+        if (value := header(name)) is None:
+            continue
+        if value.strip() != "*":
+            raise _bad(name, f"a stream as a whole has no entity tag: expected *, got {value!r:.80}")
+        if exists is not None:
+            raise _bad(name, "excludes if-match: send one of them")
+        exists = name == "if-match"
+    return exists
 
 
 def _fork(header: Header) -> Fork | None:

@@ -86,6 +86,7 @@ _CODES: Final[dict[FailureCode, Code]] = {
     FailureCode.CLIENT_HANGUP: Code.CANCELLED,
     FailureCode.OTHER: Code.INTERNAL,
     FailureCode.STORAGE: Code.INTERNAL,
+    FailureCode.DAMAGED: Code.DATA_LOSS,
     FailureCode.NOT_IMPLEMENTED: Code.UNIMPLEMENTED,
     FailureCode.HOT_SERVER: Code.UNAVAILABLE,
     FailureCode.SERVER_DRAINING: Code.UNAVAILABLE,

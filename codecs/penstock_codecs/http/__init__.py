@@ -28,8 +28,6 @@ from penstock_codecs.http.events import (
     ResponseHead,
     body_forbidden,
 )
-from penstock_codecs.http.h1 import Http1Connection
-from penstock_codecs.http.h2 import Http2Connection
 from penstock_codecs.http.sniff import PREFACE, sniff
 
 __all__ = [
@@ -48,8 +46,6 @@ __all__ = [
     "Ended",
     "FramePieces",
     "GoAway",
-    "Http1Connection",
-    "Http2Connection",
     "HttpCodec",
     "HttpHeaders",
     "HttpLimits",
@@ -67,5 +63,12 @@ __all__ = [
 
 
 def connection(alpn: str, role: Role, limits: HttpLimits | None = None, scheme: str = "http") -> HttpCodec:
-    """Return the codec for the protocol that ALPN or `sniff` named: "h2", otherwise HTTP/1.1."""
-    return (Http2Connection if alpn == "h2" else Http1Connection)(role, limits, scheme)
+    """Return the codec for the protocol that ALPN or `sniff` named: "h2", otherwise HTTP/1.1. The first one imports the
+    parser."""
+    if alpn == "h2":
+        from penstock_codecs.http.h2 import Http2Connection
+
+        return Http2Connection(role, limits, scheme)
+    from penstock_codecs.http.h1 import Http1Connection
+
+    return Http1Connection(role, limits, scheme)

@@ -63,7 +63,7 @@ class Http2Connection(HttpCodec):
         self._streams: dict[int, H2Stream] = {}
         # bytes dropped of each request that is still coming though it has been answered
         self._answered: dict[int, int] = {}
-        self._turns: Few[int] = Few()  # streams with unsent body or end, in order
+        self._turns: Few[int] = Few()  # streams with body or an end that may be sent, in order
         self._events: Few[Received] = Few()
         self._out: list[Buffer] = []
         self._error: RemoteProtocolError | None = None
@@ -111,6 +111,17 @@ class Http2Connection(HttpCodec):
         """Count the cost of a change of every stream's window (RFC 9113, 6.9.2)."""
         if h2.settings.SettingCodes.INITIAL_WINDOW_SIZE in event.changed_settings:
             self.noise += len(self._streams) // _STREAMS_PER_NOISE
+            self._reopen(self._streams)
+
+    def _window_updated(self, event: h2.events.WindowUpdated) -> None:
+        self._reopen((event.stream_id,))
+
+    def _reopen(self, stream_ids: Iterable[int]) -> None:
+        """Let streams take turns again, since their windows may have been opened."""
+        for stream_id in stream_ids:
+            if (stream := self._streams.get(stream_id)) is not None and stream.shut:
+                stream.shut = False
+                self._turns.append(stream_id)
 
     def _at_end(self) -> Received | Pull:
         if not self._peer_ended:
@@ -236,6 +247,8 @@ class Http2Connection(HttpCodec):
                 self._send_request(event)
             elif event.stream_id in self._streams:
                 self._send_on(event, self._streams[event.stream_id])
+            elif isinstance(event, Reset) and self._answered.pop(event.stream_id, None) is not None:
+                self._h2.reset_stream(event.stream_id, event.code)
         except (h2.exceptions.ProtocolError, UnicodeEncodeError) as error:
             raise LocalProtocolError(f"HTTP/2: {error}") from error
 
@@ -281,7 +294,7 @@ class Http2Connection(HttpCodec):
         if not stream.bodiless:
             self.held += stream.queue(event.parts)
         stream.ending = event.end
-        if (stream.unsent or stream.ending) and event.stream_id not in self._turns:
+        if (stream.unsent or stream.ending) and not stream.shut and event.stream_id not in self._turns:
             self._turns.append(event.stream_id)
 
     def framed(self, stream_id: int, piece: bytes) -> bytes | None:
@@ -310,12 +323,17 @@ class Http2Connection(HttpCodec):
         progress = True
         while progress and written < room:  # one round of turns
             before = written
+            unserved: list[int] = []  # streams that the connection's window kept from sending: they keep their places
             for _ in range(len(self._turns)):
                 if written >= room:
                     break
                 stream_id = self._turns.popleft()
                 if (stream := self._streams.get(stream_id)) is not None:
-                    written += self._give_turn(stream_id, stream)
+                    size = self._give_turn(stream_id, stream)
+                    written += size
+                    if stream.unsent and not stream.shut:
+                        (self._turns if size else unserved).append(stream_id)
+            self._turns[:0] = unserved
             progress = written > before
         out, self._out = self._out, []
         return out
@@ -343,7 +361,7 @@ class Http2Connection(HttpCodec):
         self.given += written
         self.held -= held - stream.held
         if stream.unsent:
-            self._turns.append(stream_id)
+            stream.shut = self._h2.streams[stream_id].outbound_flow_control_window <= 0
         elif stream.ending:
             if stream.trailers:
                 self._h2.send_headers(stream_id, stream.trailers, end_stream=True)
@@ -416,6 +434,7 @@ _HANDLERS: Final[dict[type[Any], Any]] = {
     h2.events.InformationalResponseReceived: Http2Connection._informational,
     h2.events.DataReceived: Http2Connection._data,
     h2.events.StreamEnded: Http2Connection._ended,
+    h2.events.WindowUpdated: Http2Connection._window_updated,
     h2.events.StreamReset: Http2Connection._reset,
     StreamFailed: Http2Connection._reset,
 }

@@ -29,6 +29,7 @@ class H2Stream:
         "received_trailers",
         "request",
         "response",
+        "shut",
         "trailers",
         "unsent",
         "unsent_bytes",
@@ -40,6 +41,8 @@ class H2Stream:
         self.response: ResponseHead | None = None
         self.unsent: deque[Buffer] | None = None  # while there is any: an empty one takes 760 bytes
         self.unsent_bytes = 0
+        self.shut = False
+        """True while body waits for flow-control window, and therefore takes no turns."""
         self._begun = 0  # bytes of the first unsent part that were sent
         self.ending = False
         self.trailers: Sequence[tuple[bytes, bytes]] = ()  # to send after the body

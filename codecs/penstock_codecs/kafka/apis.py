@@ -12,6 +12,7 @@ from penstock_codecs.kafka import cluster_messages as cluster
 from penstock_codecs.kafka import config_messages as configs
 from penstock_codecs.kafka import consumer_group_messages as consumers
 from penstock_codecs.kafka import group_messages as groups
+from penstock_codecs.kafka import inspection_messages as inspection
 from penstock_codecs.kafka import record_messages as records
 from penstock_codecs.kafka import topic_messages as topics
 from penstock_codecs.kafka import transaction_messages as txn
@@ -74,8 +75,12 @@ APIS: Final = {
         KafkaApi("AddOffsetsToTxn", 25, 0, 3, 3, txn.AddOffsetsToTxnRequest, txn.AddOffsetsToTxnResponse),
         KafkaApi("EndTxn", 26, 0, 3, 3, txn.EndTxnRequest, txn.EndTxnResponse),
         KafkaApi("TxnOffsetCommit", 28, 0, 3, 3, txn.TxnOffsetCommitRequest, txn.TxnOffsetCommitResponse),
+        KafkaApi("DescribeAcls", 29, 1, 3, 2, inspection.DescribeAclsRequest, inspection.DescribeAclsResponse),
         KafkaApi("DescribeConfigs", 32, 1, 4, 4, topics.DescribeConfigsRequest, topics.DescribeConfigsResponse),
+        KafkaApi("AlterConfigs", 33, 0, 2, 2, configs.AlterConfigsRequest, configs.AlterConfigsResponse),
+        KafkaApi("DescribeLogDirs", 35, 1, 4, 2, inspection.DescribeLogDirsRequest, inspection.DescribeLogDirsResponse),
         KafkaApi("SaslAuthenticate", 36, 0, 2, 2, cluster.SaslAuthenticateRequest, cluster.SaslAuthenticateResponse),
+        KafkaApi("CreatePartitions", 37, 0, 3, 2, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
         KafkaApi("DeleteGroups", 42, 0, 2, 2, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse),
         KafkaApi(
             "IncrementalAlterConfigs",
@@ -88,6 +93,27 @@ APIS: Final = {
         ),
         KafkaApi("OffsetDelete", 47, 0, 0, _NEVER, groups.OffsetDeleteRequest, groups.OffsetDeleteResponse),
         KafkaApi("DescribeCluster", 60, 0, 2, 0, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
+        KafkaApi(
+            "DescribeProducers",
+            61,
+            0,
+            0,
+            0,
+            inspection.DescribeProducersRequest,
+            inspection.DescribeProducersResponse,
+        ),
+        KafkaApi(
+            "DescribeTransactions",
+            65,
+            0,
+            0,
+            0,
+            inspection.DescribeTransactionsRequest,
+            inspection.DescribeTransactionsResponse,
+        ),
+        KafkaApi(
+            "ListTransactions", 66, 0, 0, 0, inspection.ListTransactionsRequest, inspection.ListTransactionsResponse
+        ),
         KafkaApi(
             "ConsumerGroupHeartbeat",
             68,

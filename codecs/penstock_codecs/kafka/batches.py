@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import google_crc32c
 
-from penstock_codecs.compression import DecompressionError, TooLarge
+from penstock_codecs.compression import DecompressionError, TooLarge, UnsupportedWindow
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka.compression import KafkaCompression, compress, decompress
 from penstock_codecs.kafka.wire import KafkaFault, KafkaReader, varint
@@ -41,6 +41,7 @@ __all__ = [
     "count_of",
     "encode_batch",
     "header_of",
+    "is_checksum_right",
     "numbered",
     "read_batch",
     "read_batches",
@@ -137,6 +138,12 @@ def read_batches(data: bytes, *, max_bytes: int = MOST_BYTES, max_records: int =
         yield batch
 
 
+def is_checksum_right(data: bytes) -> bool:
+    """Return whether a whole batch has the checksum that it states."""
+    checksum = int(_HEAD.unpack_from(data)[-1])
+    return bool(checksum == google_crc32c.value(data[_HEAD.size :]))
+
+
 def whole_batches(data: bytes) -> Iterator[tuple[int, int]]:
     """Yield where each whole batch begins and ends. Raises as `read_batches` for those of other formats."""
     at = 0
@@ -182,6 +189,8 @@ def read_batch(
         payload = decompress(KafkaCompression(codec), body[_BODY.size :], max_bytes)
     except TooLarge as error:  # clients cut such a batch in two, and send one that is damaged again
         raise fail(FailureCode.LIMIT_EXCEEDED, f"a batch of {count} records: {error}") from None
+    except UnsupportedWindow as error:
+        raise fail(FailureCode.NOT_IMPLEMENTED, f"a batch of {count} records: {error}") from None
     except DecompressionError as error:
         raise _damaged(str(error), at) from None
     if count * _LEAST_RECORD > len(payload):

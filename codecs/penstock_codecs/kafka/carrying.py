@@ -1,27 +1,40 @@
 """Kafka's records as records of streams, and back; docs/protocols/kafka.md has the mapping.
 
-The value is the body, and headers are headers. Two headers of the gateway's own carry what streams have no place for:
+The value is the body, and headers are headers. Headers of the gateway's own carry what streams have no place for:
 
-    kafka-key    the key; without it the key is null
-    kafka-null   what is null and not empty: "value", or the numbers of headers from 0 on, joined by commas
+    kafka-key             the key; without it the key is null
+    kafka-null            what is null and not empty: "value", or the numbers of headers from 0 on, joined by commas
+    penstock-event-time   the timestamp (CreateTime), where that of the stream, which never falls, differs from it
 
-A record of any other client with such headers has that key, and those nulls, for Kafka's clients. Command records
-travel as control records, which Kafka's clients skip.
+A record of any other client with such headers has that key, those nulls and that timestamp for Kafka's clients.
+Command records travel as control records, which Kafka's clients skip.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby, pairwise
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from penstock_codecs.codec import RecordEncoding
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka.batches import LARGEST, KafkaBatch, KafkaHeaders, encode_batch, read_batches
-from penstock_codecs.kafka.kept import KAFKA_BATCHES, MOST_KEPT, keep, place
+from penstock_codecs.kafka.kept import KAFKA_BATCHES, MOST_KEPT, keep, place, timestamps_of
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, S2_MAX_RECORD, S2_MAX_RECORD_HEADERS
-from penstock_codecs.model import NO_HEADERS, Columns, Header, Headers, RecordBatch, WireBytes, is_command, metered_size
+from penstock_codecs.model import (
+    EVENT_TIME,
+    Columns,
+    Header,
+    Headers,
+    RecordBatch,
+    WireBytes,
+    add_event_times,
+    event_time_of,
+    is_command,
+    metered_size,
+    parts_within,
+)
 
 __all__ = [
     "ENCODING",
@@ -66,7 +79,8 @@ def parts_of(batch: KafkaBatch, skip: int = 0, *, whole: bool = False) -> list[R
     if not records.bodies:
         return []
     if not whole and (len(records.bodies) > S2_MAX_BATCH_RECORDS or records.metered > S2_MAX_BATCH_BYTES):
-        return [_part(records, first, stop) for first, stop in pairwise((0, *_stops(records)))]
+        parts = parts_within(records.bodies, records.headers, S2_MAX_BATCH_RECORDS, S2_MAX_BATCH_BYTES)
+        return [_part(records, *part) for part in parts]
     return [records if skip or not batch.data else records._replace(wire=keep(batch))]
 
 
@@ -104,23 +118,11 @@ def _check_sizes(bodies: Sequence[bytes], headers: Mapping[int, Headers], skip: 
                 raise fail(FailureCode.LIMIT_EXCEEDED, why, index=skip + index)
 
 
-def _stops(records: RecordsPart) -> Iterator[int]:
-    """Yield the index behind each part that is within the limits of a batch."""
-    first = total = 0
-    for index, body in enumerate(records.bodies):
-        size = metered_size((body,), {0: records.headers[index]} if index in records.headers else NO_HEADERS)
-        if index - first == S2_MAX_BATCH_RECORDS or total + size > S2_MAX_BATCH_BYTES:
-            yield index
-            first, total = index, 0
-        total += size
-    yield len(records.bodies)
-
-
-def _part(records: RecordsPart, first: int, stop: int) -> RecordsPart:
+def _part(records: RecordsPart, first: int, stop: int, metered: int) -> RecordsPart:
     bodies = records.bodies[first:stop]
     headers = {index - first: some for index, some in records.headers.items() if first <= index < stop}
     timestamps = records.timestamps[first:stop]
-    return RecordsPart(records.first + first, bodies, headers, timestamps, metered_size(bodies, headers))
+    return RecordsPart(records.first + first, bodies, headers, timestamps, metered)
 
 
 def to_headers(index: int, key: bytes | None, value: bytes | None, headers: KafkaHeaders) -> Headers:
@@ -136,8 +138,8 @@ def check_names(index: int, headers: KafkaHeaders) -> None:
     """Check names of headers that the record at `index` has in Kafka. Raises NOT_REPRESENTABLE for those that mean
     something else in a stream."""
     for name, _ in headers:
-        if name in (KEY, NULL):
-            raise _refusal(index, f"has a header named {name.decode()}, which stands for its own key or nulls")
+        if name in (KEY, NULL, EVENT_TIME):
+            raise _refusal(index, f"has a header named {name.decode()}, which stands for its own key, nulls or time")
         if not name:
             raise _refusal(index, "has a header without a name, which streams keep for commands")
 
@@ -155,18 +157,22 @@ def _refusal(index: int, why: str) -> OperationFailed:
 # ---- kept ------------------------------------------------------------------------------------------------------------
 
 
-def _decode(payload: bytes) -> Columns:
+def _decode(payload: bytes, first_timestamp: int) -> Columns:
     """Return the records of kept batches; see `RecordEncoding`."""
     first: int | None = None
-    size = 0
+    size, newest = 0, first_timestamp
     bodies: list[bytes] = []
     timestamps: list[int] = []
     headers: dict[int, Headers] = {}
     for batch in read_batches(payload, max_bytes=MOST_KEPT):
         records = _carried(batch, 0)
-        headers.update((len(bodies) + index, some) for index, some in records.headers.items())
+        risen, own = timestamps_of(batch, newest), records.headers
+        if risen is not batch.timestamps:
+            own = add_event_times(records.bodies, own, risen, batch.timestamps)
+        headers.update((len(bodies) + index, some) for index, some in own.items())
         bodies += records.bodies
-        timestamps += batch.timestamps
+        timestamps += risen
+        newest = timestamps[-1] if timestamps else newest
         first = batch.base_offset if first is None else first
         size += batch.size
     if first is None or size != len(payload):
@@ -214,12 +220,14 @@ def _run(batch: RecordBatch, indices: Sequence[int], command: bool) -> bytes:
     columns = batch.columns
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
+    timestamps: list[int] = []
     headers: dict[int, KafkaHeaders] = {}
     for number, index in enumerate(indices):
         some, body = columns.headers.get(index, ()), columns.bodies[index]
-        key, value, given = from_headers(columns.seq_nums[index], some, body)
+        key, value, given, event_time = from_headers(columns.seq_nums[index], some, body)
         keys.append(_CONTROL_KEY if command else key)
         values.append(value)
+        timestamps.append(columns.timestamps[index] if event_time is None else event_time)
         if given:
             headers[number] = given
     return encode_batch(
@@ -228,33 +236,40 @@ def _run(batch: RecordBatch, indices: Sequence[int], command: bool) -> bytes:
             control=command,
             keys=keys,
             values=values,
-            timestamps=[columns.timestamps[index] for index in indices],
+            timestamps=timestamps,
             offsets=[columns.seq_nums[index] for index in indices],
             headers=headers,
         )
     )
 
 
-def from_headers(number: int, headers: Headers, body: bytes) -> tuple[bytes | None, bytes | None, KafkaHeaders]:
-    """Return key, value and headers of a record for Kafka.
+def from_headers(
+    number: int, headers: Headers, body: bytes
+) -> tuple[bytes | None, bytes | None, KafkaHeaders, int | None]:
+    """Return key, value, headers and event time in ms (None: the timestamp) of a record for Kafka.
 
     A second header of the gateway's own, and one that does not name exactly what is empty, are headers like others.
     Raises NOT_REPRESENTABLE, naming the record; `number` is `seq_num` in the details.
     """
     if not headers:
-        return None, body, ()
+        return None, body, (), None
     given = list(headers)
     key = _take(given, KEY)
+    event_time = event_time_of(headers)
+    if event_time is not None and event_time > LARGEST:
+        event_time = None
+    if event_time is not None:
+        _take(given, EVENT_TIME)
     if not _are_text(given):
         why = f"record {number} has a header whose name is not UTF-8, which Kafka cannot carry"
         raise fail(FailureCode.NOT_REPRESENTABLE, why, seq_num=number)
     others = list(given)
     if not (named := _take(others, NULL)):
-        return key, body, tuple(given)
+        return key, body, tuple(given), event_time
     nulls = named.split(b",")
     value = None if _VALUE in nulls and not body else body
     some = tuple((name, content or (None if b"%d" % at in nulls else b"")) for at, (name, content) in enumerate(others))
-    return (key, value, some) if _nulls(value, some) == named else (key, body, tuple(given))
+    return (key, value, some, event_time) if _nulls(value, some) == named else (key, body, tuple(given), event_time)
 
 
 def _take(headers: list[Header], name: bytes) -> bytes | None:

@@ -37,11 +37,13 @@ its compressed size."""
 
 
 class ProducedRecords(NamedTuple):
-    """Keys, values and headers of records, as columns of a `KafkaBatch`."""
+    """Keys, values and headers of records, as columns of a `KafkaBatch`. `event_times`: of records whose header tells
+    one, by index."""
 
     keys: list[bytes | None]
     values: list[bytes | None]
     headers: dict[int, KafkaHeaders]
+    event_times: dict[int, int]
 
 
 class FetchedRun(NamedTuple):
@@ -63,10 +65,12 @@ class FetchedRecords(NamedTuple):
 def to_produced(bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> ProducedRecords:
     """Return records as columns of a batch. Raises NOT_REPRESENTABLE for a header that Kafka cannot carry."""
     count = len(bodies)
-    columns = ProducedRecords([None] * count, list(bodies), {})
+    columns = ProducedRecords([None] * count, list(bodies), {}, {})
     for index, some in headers.items():
-        key, value, given = from_headers(index, some, bodies[index])
+        key, value, given, event_time = from_headers(index, some, bodies[index])
         columns.keys[index], columns.values[index] = key, value
+        if event_time is not None:
+            columns.event_times[index] = event_time
         if given:
             check_names(index, given)  # such a record could not be read again
             columns.headers[index] = given

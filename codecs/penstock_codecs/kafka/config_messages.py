@@ -8,11 +8,15 @@ from __future__ import annotations
 from penstock_codecs.kafka.schema import Int8, Int16, Int32, KafkaMessage
 
 __all__ = [
+    "AlterConfigsRequest",
+    "AlterConfigsResponse",
     "AlteredConfig",
     "AlteredResource",
     "AlteredResourceResult",
     "IncrementalAlterConfigsRequest",
     "IncrementalAlterConfigsResponse",
+    "ReplacedConfig",
+    "ReplacedResource",
 ]
 
 
@@ -50,6 +54,35 @@ class AlteredResourceResult(KafkaMessage, kw_only=True):
 
 class IncrementalAlterConfigsResponse(KafkaMessage, kw_only=True):
     """The outcomes of an IncrementalAlterConfigs request."""
+
+    throttle_time_ms: Int32 = 0
+    responses: list[AlteredResourceResult]
+
+
+class ReplacedConfig(KafkaMessage, kw_only=True):
+    """A setting."""
+
+    name: str
+    value: str | None
+
+
+class ReplacedResource(KafkaMessage, kw_only=True):
+    """A topic (type 2) or broker (type 4), and all settings that it is to have; the others return to the default."""
+
+    resource_type: Int8
+    resource_name: str
+    configs: list[ReplacedConfig]
+
+
+class AlterConfigsRequest(KafkaMessage, kw_only=True):
+    """Replaces settings, or only checks whether they could be replaced."""
+
+    resources: list[ReplacedResource]
+    validate_only: bool = False
+
+
+class AlterConfigsResponse(KafkaMessage, kw_only=True):
+    """The outcomes of an AlterConfigs request."""
 
     throttle_time_ms: Int32 = 0
     responses: list[AlteredResourceResult]

@@ -15,23 +15,23 @@ Legal messages in each state:
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from collections.abc import Generator
+from typing import Final, TypeVar
 
 import msgspec
 
-from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
+from penstock_codecs.codec import NEED_DATA, PAUSED, UNFINISHED, Pull
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
 from penstock_codecs.kafka.apis import API_VERSIONS, APIS, KafkaApi
 from penstock_codecs.kafka.schema import KafkaMessage
 from penstock_codecs.kafka.wire import KafkaFault, KafkaReader, uvarint
-from penstock_codecs.limits import KIB, MIB
+from penstock_codecs.limits import KIB, MAX_MESSAGE_ITEMS, MIB
+from penstock_codecs.waiting import WaitingBytes
 
-__all__ = ["MAX_FRAME", "MAX_ITEMS", "KafkaClient", "KafkaRequest", "KafkaResponse", "KafkaServer", "RawResponse"]
+__all__ = ["MAX_FRAME", "KafkaClient", "KafkaRequest", "KafkaResponse", "KafkaServer", "RawResponse"]
 
 MAX_FRAME: Final = 64 * MIB
 """Default of the largest message, in bytes behind its length."""
-MAX_ITEMS: Final = 100_000
-"""Most elements of all arrays of one message: each costs more memory than bytes."""
 _LENGTH: Final = 4
 _LEAST_REQUEST: Final = 8
 _LEAST_RESPONSE: Final = 4
@@ -40,6 +40,10 @@ _COMPACT_FROM: Final = 64 * KIB
 NO_TAGS: Final = uvarint(0)
 MAX_IN_FLIGHT: Final = 10_000
 """Requests of a client that may wait for responses."""
+_STEPS: Final = 32
+"""Elements that are decoded in one call of `next_event`."""
+
+T = TypeVar("T")
 
 
 class KafkaRequest(msgspec.Struct, frozen=True):
@@ -74,7 +78,19 @@ class RawResponse(msgspec.Struct, frozen=True):
 class _Frames:
     """Cuts the bytes of one side into messages, and remembers how it ended."""
 
-    __slots__ = ("_at", "_data", "_ended", "_gone", "_least", "_most", "_number", "_what", "failure")
+    __slots__ = (
+        "_at",
+        "_awaited",
+        "_data",
+        "_ended",
+        "_gone",
+        "_least",
+        "_most",
+        "_number",
+        "_waiting",
+        "_what",
+        "failure",
+    )
 
     def __init__(self, what: str, gone: FailureCode, least: int, most: int) -> None:
         self._what = what
@@ -83,6 +99,8 @@ class _Frames:
         self._most = most
         self._data = bytearray()
         self._at = 0
+        self._waiting = WaitingBytes()  # what came after `_data`
+        self._awaited = 0  # bytes that make the next message complete
         self._number = 1
         self._ended = False
         self.failure: Failure | None = None
@@ -90,14 +108,22 @@ class _Frames:
     @property
     def held(self) -> int:
         """Bytes that were received and not cut out."""
-        return len(self._data) - self._at
+        return len(self._data) - self._at + self._waiting.size
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Take bytes; b"" is the end."""
         if not data:
             self._ended = True
+        elif self.failure is None and self.held + len(data) < self._awaited:
+            self._waiting.add(data)
         elif self.failure is None:
-            self._data += data
+            if self._waiting.size:
+                with memoryview(self._data) as view:
+                    self._data = bytearray().join([view[self._at :], *self._waiting.take(), data])
+                self._at = 0
+            else:
+                self._data += data
+            self._awaited = 0
 
     def next(self) -> bytes | Pull:
         """Return the next message without its length. Raises RemoteProtocolError."""
@@ -120,6 +146,7 @@ class _Frames:
                     self._at = 0
                 self._number += 1
                 return frame
+            self._awaited = _LENGTH + length
         if not self._ended:
             return NEED_DATA
         if self.held:
@@ -130,6 +157,7 @@ class _Frames:
         """Stop reading; return the error that `next` raises from now on."""
         self.failure = Failure(code, message)
         self._data.clear()
+        self._waiting.take()
         self._at = 0
         return RemoteProtocolError(self.failure)
 
@@ -143,13 +171,21 @@ class _Frames:
 
 
 class KafkaServer:
-    """The server's end of a connection. `max_frame` in bytes; see `MAX_FRAME`, `MAX_ITEMS`."""
+    """The server's end of a connection. `max_frame` in bytes; see `MAX_FRAME`, `MAX_MESSAGE_ITEMS`.
 
-    __slots__ = ("_frames", "_max_items", "_unanswered")
+    `steps_from`: bytes of a request from which on `next_event` decodes a part of it in each call, and returns
+    UNFINISHED until it has the whole; None: it decodes all at once.
+    """
 
-    def __init__(self, *, max_frame: int = MAX_FRAME, max_items: int = MAX_ITEMS) -> None:
+    __slots__ = ("_decoding", "_frames", "_max_items", "_steps_from", "_unanswered")
+
+    def __init__(
+        self, *, max_frame: int = MAX_FRAME, max_items: int = MAX_MESSAGE_ITEMS, steps_from: int | None = None
+    ) -> None:
         self._frames = _Frames("request", FailureCode.CLIENT_HANGUP, _LEAST_REQUEST, max_frame)
         self._max_items = max_items
+        self._steps_from = steps_from
+        self._decoding: Generator[None, None, KafkaRequest] | None = None
         self._unanswered: list[KafkaRequest] = []  # an empty deque takes 600 bytes
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
@@ -157,15 +193,26 @@ class KafkaServer:
         self._frames.receive(data)
 
     def next_event(self) -> KafkaRequest | Pull:
-        """Return the next request, NEED_DATA, or PAUSED once the client has finished. Raises RemoteProtocolError, also
-        for an unknown API or version."""
-        frame = self._frames.next()
-        if isinstance(frame, Pull):
-            return frame
+        """Return the next request, NEED_DATA, UNFINISHED, or PAUSED once the client has finished. Raises
+        RemoteProtocolError, also for an unknown API or version."""
+        decoding = self._decoding
+        if decoding is None:
+            frame = self._frames.next()
+            if isinstance(frame, Pull):
+                return frame
+            in_steps = self._steps_from is not None and len(frame) >= self._steps_from
+            decoding = _read_request(frame, self._max_items, in_steps=in_steps)
+        self._decoding = None
         try:
-            request = read_request(frame, self._max_items)
+            for _ in range(_STEPS):
+                next(decoding)
+        except StopIteration as end:
+            request: KafkaRequest = end.value
         except KafkaFault as fault:
             raise self._frames.bad(str(fault)) from None
+        else:
+            self._decoding = decoding
+            return UNFINISHED
         self._unanswered.append(request)
         return request
 
@@ -178,12 +225,22 @@ class KafkaServer:
 
         Raises LocalProtocolError for another one's, or if its version cannot spell the response.
         """
+        return _result(self._send(event, in_steps=False))
+
+    def send_in_steps(self, event: KafkaResponse) -> Generator[None, None, list[bytes]]:
+        """Return the bytes as `send` does, with a step for each element of the response."""
+        return self._send(event, in_steps=True)
+
+    def _send(self, event: KafkaResponse, *, in_steps: bool) -> Generator[None, None, list[bytes]]:
         if not self._unanswered or self._unanswered[0] is not event.request:
             raise LocalProtocolError("a response must answer the oldest request that has none")
         request = event.request
         pieces: list[bytes] = []
         if event.message is not None:
-            pieces = encode_response(request.api, request.version, request.correlation_id, event.message)
+            header = _response_header(request.api, request.version, request.correlation_id, event.message, NO_TAGS)
+            pieces = yield from _framed(
+                header, event.message, request.version, request.api.is_flexible(request.version), in_steps=in_steps
+            )
         del self._unanswered[0]
         return pieces
 
@@ -196,7 +253,9 @@ class KafkaServer:
 class KafkaClient:
     """The client's end of a connection. `observer`: responses are accepted without requests, and yielded raw."""
 
-    def __init__(self, *, max_frame: int = MAX_FRAME, max_items: int = MAX_ITEMS, observer: bool = False) -> None:
+    def __init__(
+        self, *, max_frame: int = MAX_FRAME, max_items: int = MAX_MESSAGE_ITEMS, observer: bool = False
+    ) -> None:
         self._frames = _Frames("response", FailureCode.UNAVAILABLE, _LEAST_RESPONSE, max_frame)
         self._max_items = max_items
         self._observer = observer
@@ -245,11 +304,15 @@ class KafkaClient:
 # ---- messages with their headers -------------------------------------------------------------------------------------
 
 
-def read_request(frame: bytes, max_items: int = MAX_ITEMS) -> KafkaRequest:
+def read_request(frame: bytes, max_items: int = MAX_MESSAGE_ITEMS) -> KafkaRequest:
     """Decode a request with its header. Raises KafkaFault.
 
     Bytes behind it are ignored, as Kafka does: librdkafka spells "all topics" in Metadata 9 with 3 bytes too many.
     """
+    return _result(_read_request(frame, max_items, in_steps=False))
+
+
+def _read_request(frame: bytes, max_items: int, *, in_steps: bool) -> Generator[None, None, KafkaRequest]:
     reader = KafkaReader(frame, items=max_items)
     key, version, correlation_id = reader.int16(), reader.int16(), reader.int32()
     api = APIS.get(key)
@@ -268,7 +331,10 @@ def read_request(frame: bytes, max_items: int = MAX_ITEMS) -> KafkaRequest:
     flexible = api.is_flexible(version)
     if flexible:
         reader.skip_tags()
-    message = api.request.read(reader, version, flexible=flexible)
+    if in_steps:
+        message = yield from api.request.read_in_steps(reader, version, flexible=flexible)
+    else:
+        message = api.request.read(reader, version, flexible=flexible)
     return KafkaRequest(api, version, correlation_id, client_id, message)
 
 
@@ -284,10 +350,10 @@ def encode_request(request: KafkaRequest) -> list[bytes]:
         (-1 if client is None else len(client)).to_bytes(2, "big", signed=True),
         client or b"",
     )
-    return _framed(header + (NO_TAGS if flexible else b""), request.message, version, flexible)
+    return _result(_framed(header + (NO_TAGS if flexible else b""), request.message, version, flexible))
 
 
-def read_response(request: KafkaRequest, frame: bytes, max_items: int = MAX_ITEMS) -> KafkaMessage:
+def read_response(request: KafkaRequest, frame: bytes, max_items: int = MAX_MESSAGE_ITEMS) -> KafkaMessage:
     """Decode the response to a request, with its header. Raises KafkaFault."""
     reader = KafkaReader(frame, items=max_items)
     api, version = request.api, request.version
@@ -311,19 +377,36 @@ def encode_response(
 
     ApiVersions has the old header in all versions, since its clients do not know the server's versions yet (KIP-511).
     """
-    flexible = api.is_flexible(version)
-    header = correlation_id.to_bytes(4, "big", signed=True)
-    if flexible and api is not API_VERSIONS:
-        header += tags
+    header = _response_header(api, version, correlation_id, message, tags)
+    return _result(_framed(header, message, version, api.is_flexible(version)))
+
+
+def _response_header(api: KafkaApi, version: int, correlation_id: int, message: KafkaMessage, tags: bytes) -> bytes:
     if not isinstance(message, api.response):
         raise LocalProtocolError(f"{type(message).__name__} does not answer {api.name}")
-    return _framed(header, message, version, flexible)
+    header = correlation_id.to_bytes(4, "big", signed=True)
+    return header + tags if api.is_flexible(version) and api is not API_VERSIONS else header
 
 
-def _framed(header: bytes, message: KafkaMessage, version: int, flexible: bool) -> list[bytes]:
+def _framed(
+    header: bytes, message: KafkaMessage, version: int, flexible: bool, *, in_steps: bool = False
+) -> Generator[None, None, list[bytes]]:
     try:
-        pieces = message.encode(version, flexible=flexible)
+        if in_steps:
+            pieces = yield from message.encode_in_steps(version, flexible=flexible)
+        else:
+            pieces = message.encode(version, flexible=flexible)
     except ValueError as error:
         raise LocalProtocolError(str(error)) from None
     length = len(header) + sum(map(len, pieces))
     return [length.to_bytes(_LENGTH, "big") + header, *pieces]
+
+
+def _result(steps: Generator[None, None, T]) -> T:
+    """Return the result of a generator that has no steps."""
+    try:
+        next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("it has a step")

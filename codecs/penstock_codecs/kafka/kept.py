@@ -1,7 +1,8 @@
 """Batches that are stored and handed out as they came: compressed, with keys, nulls and headers.
 
 As with a broker of Kafka, only their header changes: the number of the first record and the epoch of the leader, which
-the checksum leaves out, and, with a new checksum, what the stream decides. Each was decoded when it was produced, so
+the checksum leaves out, and, with a new checksum, what the stream decides. CreateTime stays, also where the stream's
+timestamps, which never fall, differ from it. Each was decoded when it was produced, so
 that nothing damaged is stored.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Final
 
 from penstock_codecs.kafka.batches import (
@@ -37,6 +39,7 @@ __all__ = [
     "kept_in",
     "leading",
     "place",
+    "timestamps_of",
 ]
 
 KAFKA_BATCHES: Final = "kafka.batches"
@@ -71,18 +74,40 @@ def keep(batch: KafkaBatch) -> WireBytes | None:
     return WireBytes(KAFKA_BATCHES, (data,))
 
 
-def place(payload: bytes, first_seq_num: int, timestamps: Sequence[int] | None) -> bytes | None:
-    """Return one batch with the number of its first record, and with these timestamps; see `RecordEncoding`. A single
-    one for all records is in the header; for others the batch is encoded again, with its compression."""
-    if first_seq_num + header_of(payload).records > LARGEST or (timestamps and timestamps[-1] > LARGEST):
+def place(
+    payload: bytes, first_seq_num: int, timestamps: Sequence[int] | None, event_times: bool = False
+) -> bytes | None:
+    """Return one batch with the number of its first record, and with these timestamps; see `RecordEncoding`.
+
+    Event times are those of the batch, and stay; the largest timestamp in its header bounds the timestamps, see
+    `timestamps_of`. Without them, a single timestamp for all records is in the header, and for others the batch is
+    encoded again, with its compression.
+    """
+    header = header_of(payload)
+    if first_seq_num + header.records > LARGEST or (timestamps and timestamps[-1] > LARGEST):
         return None
-    if timestamps is not None and timestamps[0] == timestamps[-1]:
-        header = header_of(payload)
+    if timestamps is not None and event_times:
+        if header.newest > timestamps[-1]:
+            payload = resealed(payload, header._replace(newest=timestamps[-1]))
+    elif timestamps is not None and timestamps[0] == timestamps[-1]:
         payload = resealed(payload, header._replace(attributes=header.attributes | APPEND_TIME, newest=timestamps[0]))
     elif timestamps is not None:
         [batch] = read_batches(payload, max_bytes=MOST_KEPT)
         payload = encode_batch(replace(batch, timestamps=timestamps, append_time=False))
     return numbered(payload, first_seq_num)
+
+
+def timestamps_of(batch: KafkaBatch, least: int) -> Sequence[int]:
+    """Return the stream's timestamps of the records of a placed batch; `least`: of the record before it, or its own
+    first one.
+
+    They are CreateTime, lowered to the largest timestamp in the header and raised so that they never fall.
+    """
+    own, most = batch.timestamps, header_of(batch.data).newest
+    risen = [least, *own, most]
+    if risen == sorted(risen):  # as nearly always
+        return own
+    return list(accumulate([min(timestamp, most) for timestamp in own], max, initial=least))[1:]
 
 
 def as_producer(payload: bytes, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes | None:

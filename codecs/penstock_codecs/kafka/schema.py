@@ -8,13 +8,13 @@ A field that a version lacks has its default. Types are `bool`, `str`, `bytes`, 
 messages, and lists of these. `since` and `until` bound the versions; `nullable` gives the first one that may spell null
 (without it, a field that may be None is nullable in all); `tagged` makes a field a tagged one of flexible versions,
 which is left out if it has its default (KIP-482). Requests and responses, of client and server, are encoded and decoded
-from these annotations alone.
+from these annotations alone: at once, or in steps of one array element each, between which a caller may let others run.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
@@ -22,6 +22,7 @@ from typing import Annotated, Any, Final, NamedTuple, Self, Union, get_args, get
 import msgspec
 
 from penstock_codecs.kafka.wire import KafkaFault, KafkaReader, uvarint
+from penstock_codecs.limits import KIB
 
 __all__ = [
     "NO_UUID",
@@ -90,32 +91,50 @@ def tagged(tag: int, version: int) -> _Rule:
     return _Rule("tagged", version, tag)
 
 
+_JOIN_FROM: Final = 256
+_JOIN_BYTES: Final = 64 * KIB
+"""Pieces that are joined at a time, and their most bytes: large ones are not copied."""
+
 Read = Callable[[KafkaReader], Any]
 Write = Callable[[Any, list[bytes]], None]
+ReadSteps = Callable[[KafkaReader], Generator[None, None, Any]]
+WriteSteps = Callable[[Any, list[bytes]], Generator[None, None, None]]
 
 
 class _Codec(NamedTuple):
-    """Decoder and encoder of one type in one version."""
+    """Decoder and encoder of one type in one version. `read_steps`, `write_steps`: the same in steps; None for a type
+    without arrays."""
 
     read: Read
     write: Write
+    read_steps: ReadSteps | None = None
+    write_steps: WriteSteps | None = None
 
 
 class _Field(NamedTuple):
-    """A field in one version. `tag`: -1 for an ordinary one."""
+    """A field in one version. `tag`: -1 for an ordinary one. `default`: a tagged one is left out if it has it."""
 
     name: str
     codec: _Codec
     tag: int
+    default: Any
 
 
-class KafkaMessage(msgspec.Struct, kw_only=True):
-    """Base of all messages and of their parts."""
+class KafkaMessage(msgspec.Struct, kw_only=True, gc=False):
+    """Base of all messages and of their parts. They have no cycles, so that the collector need not visit those of a
+    request of thousands of parts (`gc`)."""
 
     @classmethod
     def read(cls, reader: KafkaReader, version: int, *, flexible: bool) -> Self:
         """Decode a message. Raises KafkaFault."""
         message: Self = _layout(cls, version, flexible).read(reader)
+        return message
+
+    @classmethod
+    def read_in_steps(cls, reader: KafkaReader, version: int, *, flexible: bool) -> Generator[None, None, Self]:
+        """Decode a message as `read` does, with a step for each element of its arrays."""
+        codec = _layout(cls, version, flexible)
+        message: Self = codec.read(reader) if codec.read_steps is None else (yield from codec.read_steps(reader))
         return message
 
     def encode(self, version: int, *, flexible: bool) -> list[bytes]:
@@ -127,19 +146,36 @@ class KafkaMessage(msgspec.Struct, kw_only=True):
         _layout(type(self), version, flexible).write(self, pieces)
         return pieces
 
+    def encode_in_steps(self, version: int, *, flexible: bool) -> Generator[None, None, list[bytes]]:
+        """Return the message as `encode` does, with a step for each element of its arrays. Small pieces are joined."""
+        codec = _layout(type(self), version, flexible)
+        pieces: list[bytes] = []
+        if codec.write_steps is None:
+            codec.write(self, pieces)
+            return pieces
+        joined: list[bytes] = []
+        for _ in codec.write_steps(self, pieces):
+            if len(pieces) >= _JOIN_FROM:
+                joined += pieces if sum(map(len, pieces)) > _JOIN_BYTES else (b"".join(pieces),)
+                pieces.clear()
+            yield
+        return joined + pieces
+
 
 @cache
 def _layout(cls: type[KafkaMessage], version: int, flexible: bool) -> _Codec:
     """Return the codec of a message in one version."""
     hints = get_type_hints(cls, include_extras=True)
+    defaults = {field.name: _default(field) for field in msgspec.structs.fields(cls)}
     fields = [
         field
-        for name in cls.__struct_fields__
-        if (field := _field(f"{cls.__name__}.{name}", name, hints[name], version, flexible)) is not None
+        for name, default in defaults.items()
+        if (field := _field(f"{cls.__name__}.{name}", name, hints[name], version, flexible, default)) is not None
     ]
     plain = tuple((field.name, field.codec.read) for field in fields if field.tag < 0)
     writers = tuple((field.name, field.codec.write) for field in fields if field.tag < 0)
-    tags = {field.tag: field for field in fields if field.tag >= 0}
+    codecs = tuple((field.name, field.codec) for field in fields if field.tag < 0)
+    tags = {field.tag: field for field in sorted(fields, key=lambda field: field.tag) if field.tag >= 0}
 
     def read(reader: KafkaReader) -> KafkaMessage:
         values = {name: read_field(reader) for name, read_field in plain}
@@ -153,7 +189,26 @@ def _layout(cls: type[KafkaMessage], version: int, flexible: bool) -> _Codec:
         if flexible:
             _write_tags(message, tags, pieces)
 
-    return _Codec(read, write)
+    def read_steps(reader: KafkaReader) -> Generator[None, None, KafkaMessage]:
+        values = {}
+        for name, codec in codecs:
+            values[name] = codec.read(reader) if codec.read_steps is None else (yield from codec.read_steps(reader))
+        if flexible:
+            _read_tags(reader, tags, values)
+        return cls(**values)
+
+    def write_steps(message: Any, pieces: list[bytes]) -> Generator[None, None, None]:
+        for name, codec in codecs:
+            if codec.write_steps is None:
+                codec.write(getattr(message, name), pieces)
+            else:
+                yield from codec.write_steps(getattr(message, name), pieces)
+        if flexible:
+            _write_tags(message, tags, pieces)
+
+    if all(codec.read_steps is None for _, codec in codecs):
+        return _Codec(read, write)
+    return _Codec(read, write, read_steps, write_steps)
 
 
 def _read_tags(reader: KafkaReader, tags: dict[int, _Field], values: dict[str, Any]) -> None:
@@ -177,21 +232,19 @@ def _read_tags(reader: KafkaReader, tags: dict[int, _Field], values: dict[str, A
 
 
 def _write_tags(message: KafkaMessage, tags: dict[int, _Field], pieces: list[bytes]) -> None:
-    given = [(tag, tags[tag]) for tag in sorted(tags)]
-    given = [(tag, field) for tag, field in given if getattr(message, field.name) != _default(type(message), field)]
-    pieces.append(uvarint(len(given)))
-    for tag, field in given:
+    changed = [(tag, field) for tag, field in tags.items() if getattr(message, field.name) != field.default]
+    pieces.append(uvarint(len(changed)))
+    for tag, field in changed:
         inner: list[bytes] = []
         field.codec.write(getattr(message, field.name), inner)
         pieces += (uvarint(tag), uvarint(sum(map(len, inner))), *inner)
 
 
-def _default(cls: type[KafkaMessage], field: _Field) -> Any:
-    found = next(one for one in msgspec.structs.fields(cls) if one.name == field.name)
-    return found.default if found.default_factory is msgspec.NODEFAULT else found.default_factory()
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 
-def _field(where: str, name: str, hint: Any, version: int, flexible: bool) -> _Field | None:
+def _field(where: str, name: str, hint: Any, version: int, flexible: bool, default: Any) -> _Field | None:
     """Return a field in one version, or None if the version lacks it."""
     rules = {rule.kind: rule for rule in getattr(hint, "__metadata__", ()) if isinstance(rule, _Rule)}
     tag = -1
@@ -204,7 +257,7 @@ def _field(where: str, name: str, hint: Any, version: int, flexible: bool) -> _F
     if not first <= version <= last:
         return None
     null_from = rules["nullable"].version if "nullable" in rules else 0
-    return _Field(name, _codec(where, hint, version, flexible, version >= null_from), tag)
+    return _Field(name, _codec(where, hint, version, flexible, version >= null_from), tag, default)
 
 
 def _codec(where: str, hint: Any, version: int, flexible: bool, nulls: bool) -> _Codec:
@@ -294,20 +347,44 @@ def _bytes(where: str, flexible: bool, nulls: bool, *, small: bool = False) -> _
 
 
 def _array(where: str, element: _Codec, flexible: bool, nulls: bool) -> _Codec:
-    read_one, write_one = element
-
-    def read(reader: KafkaReader) -> list[Any] | None:
+    def read_count(reader: KafkaReader) -> int | None:
         start, count = reader.at, reader.count(compact=flexible)
         if count is None and not nulls:
             raise KafkaFault(f"{where} is null", start)
-        return None if count is None else [read_one(reader) for _ in range(count)]
+        return count
 
-    def write(values: list[Any] | None, pieces: list[bytes]) -> None:
+    def write_count(values: list[Any] | None, pieces: list[bytes]) -> None:
         if values is None and not nulls:
             raise ValueError(f"{where}: this version cannot spell null")
         size = -1 if values is None else len(values)
         pieces.append(uvarint(size + 1) if flexible else _INT32.layout.pack(size))
-        for value in values or ():
-            write_one(value, pieces)
 
-    return _Codec(read, write)
+    def read(reader: KafkaReader) -> list[Any] | None:
+        count, read_one = read_count(reader), element.read
+        return None if count is None else [read_one(reader) for _ in range(count)]
+
+    def write(values: list[Any] | None, pieces: list[bytes]) -> None:
+        write_count(values, pieces)
+        for value in values or ():
+            element.write(value, pieces)
+
+    def read_steps(reader: KafkaReader) -> Generator[None, None, list[Any] | None]:
+        if (count := read_count(reader)) is None:
+            return None
+        values = []
+        for _ in range(count):
+            step = element.read_steps
+            values.append(element.read(reader) if step is None else (yield from step(reader)))
+            yield
+        return values
+
+    def write_steps(values: list[Any] | None, pieces: list[bytes]) -> Generator[None, None, None]:
+        write_count(values, pieces)
+        for value in values or ():
+            if element.write_steps is None:
+                element.write(value, pieces)
+            else:
+                yield from element.write_steps(value, pieces)
+            yield
+
+    return _Codec(read, write, read_steps, write_steps)

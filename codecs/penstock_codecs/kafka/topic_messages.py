@@ -16,6 +16,8 @@ __all__ = [
     "CreatableReplicaAssignment",
     "CreatableTopic",
     "CreatableTopicConfig",
+    "CreatePartitionsRequest",
+    "CreatePartitionsResponse",
     "CreateTopicsRequest",
     "CreateTopicsResponse",
     "CreatedTopic",
@@ -27,6 +29,9 @@ __all__ = [
     "DescribeConfigsRequest",
     "DescribeConfigsResponse",
     "DescribedConfigs",
+    "GrowingTopic",
+    "GrownTopic",
+    "NewPartitionBrokers",
 ]
 
 
@@ -90,6 +95,43 @@ class CreateTopicsResponse(KafkaMessage, kw_only=True):
 
     throttle_time_ms: Annotated[Int32, since(2)] = 0
     topics: list[CreatedTopic]
+
+
+class NewPartitionBrokers(KafkaMessage, kw_only=True):
+    """The brokers of a new partition, by hand."""
+
+    broker_ids: list[Int32]
+
+
+class GrowingTopic(KafkaMessage, kw_only=True):
+    """A topic, and the number of partitions that it is to have."""
+
+    name: str
+    count: Int32
+    assignments: list[NewPartitionBrokers] | None = None
+
+
+class CreatePartitionsRequest(KafkaMessage, kw_only=True):
+    """Adds partitions to topics, or only checks whether they could be added."""
+
+    topics: list[GrowingTopic]
+    timeout_ms: Int32 = 60_000
+    validate_only: bool = False
+
+
+class GrownTopic(KafkaMessage, kw_only=True):
+    """The outcome for one topic."""
+
+    name: str
+    error_code: Int16 = 0
+    error_message: str | None = None
+
+
+class CreatePartitionsResponse(KafkaMessage, kw_only=True):
+    """The outcomes of a CreatePartitions request."""
+
+    throttle_time_ms: Int32 = 0
+    results: list[GrownTopic]
 
 
 class DeleteTopicState(KafkaMessage, kw_only=True):

@@ -16,6 +16,8 @@ __all__ = ["KafkaFault", "KafkaReader", "uvarint", "varint"]
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
+_MOST_TAGS: Final = 128
+"""Most tagged fields of one part of a message; no message of Kafka has 20."""
 
 
 class KafkaFault(Exception):
@@ -134,11 +136,14 @@ class KafkaReader:
             self.take(self.uvarint(), "tagged field")
 
     def tag_count(self) -> int:
-        """Return the number of tagged fields that follow. Raises KafkaFault for more than there are bytes left."""
+        """Return the number of tagged fields that follow. Raises KafkaFault for more than there are bytes left, or than
+        `_MOST_TAGS`."""
         start = self.at
         count = self.uvarint()
         if count > self.end - self.at:
             raise KafkaFault(f"{count} tagged fields in {self.end - self.at} bytes", start)
+        if count > _MOST_TAGS:
+            raise KafkaFault(f"{count} tagged fields, where {_MOST_TAGS} are allowed", start)
         return count
 
 

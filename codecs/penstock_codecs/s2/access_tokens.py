@@ -30,9 +30,9 @@ __all__ = [
     "encode_info",
     "encode_issued",
     "encode_page",
+    "inheriting",
     "utc_time",
     "validate_token_id",
-    "with_expiry",
 ]
 
 MAX_ID_BYTES: Final = 96
@@ -123,7 +123,8 @@ class ResourceSet(msgspec.Struct, frozen=True, omit_defaults=True):
 class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
     """A token's permissions: the union of `op_groups` and `ops`, on these basins, streams and tokens.
 
-    In JSON null means absent.
+    `groups`, `transactional_ids`: names of consumer groups and of transactional producers, which S2 does not have;
+    absent: those of the token's streams. In JSON null means absent.
     """
 
     basins: ResourceSet | None = None
@@ -131,6 +132,8 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
     access_tokens: ResourceSet | None = None
     op_groups: OpGroups | None = None
     ops: tuple[Op, ...] | None = ()
+    groups: ResourceSet | None = None
+    transactional_ids: ResourceSet | None = None
 
     def __post_init__(self) -> None:
         if self.ops is None:
@@ -201,9 +204,14 @@ def decode_issue(body: bytes) -> AccessTokenInfo:
     return info
 
 
-def with_expiry(info: AccessTokenInfo, most: str | None) -> AccessTokenInfo:
-    """Return `info`, expiring at `most` (its issuer's expiry) if it has no expiry of its own."""
-    return info if info.expires_at is not None or most is None else msgspec.structs.replace(info, expires_at=most)
+def inheriting(info: AccessTokenInfo, issuer: AccessTokenInfo) -> AccessTokenInfo:
+    """Return `info` with its issuer's expiry, groups and transactional ids where it has none of its own."""
+    scope = msgspec.structs.replace(
+        info.scope,
+        groups=info.scope.groups or issuer.scope.groups,
+        transactional_ids=info.scope.transactional_ids or issuer.scope.transactional_ids,
+    )
+    return msgspec.structs.replace(info, scope=scope, expires_at=info.expires_at or issuer.expires_at)
 
 
 def utc_time(text: str) -> str:

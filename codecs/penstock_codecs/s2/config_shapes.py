@@ -49,7 +49,6 @@ __all__ = [
     "ensure_basin_decoder",
     "info_decoder",
     "stream_config_decoder",
-    "stream_config_or_null_decoder",
     "stream_info_decoder",
     "stream_page_decoder",
     "to_basin_config",
@@ -100,8 +99,8 @@ class BasinConfigShape(msgspec.Struct):
 
     default_stream_config: StreamConfigShape | UnsetType | None = UNSET
     stream_cipher: Cipher | UnsetType | None = UNSET
-    create_stream_on_append: bool | UnsetType | None = UNSET
-    create_stream_on_read: bool | UnsetType | None = UNSET
+    create_stream_on_append: bool | UnsetType = UNSET
+    create_stream_on_read: bool | UnsetType = UNSET
 
 
 class CreateBasinShape(msgspec.Struct):
@@ -161,10 +160,9 @@ class StreamPageShape(msgspec.Struct):
 
 
 stream_config_decoder: Final = msgspec.json.Decoder(StreamConfigShape)
-stream_config_or_null_decoder: Final = msgspec.json.Decoder(StreamConfigShape | None)
 basin_config_decoder: Final = msgspec.json.Decoder(BasinConfigShape)
 create_basin_decoder: Final = msgspec.json.Decoder(CreateBasinShape)
-ensure_basin_decoder: Final = msgspec.json.Decoder(EnsureBasinShape | None)
+ensure_basin_decoder: Final = msgspec.json.Decoder(EnsureBasinShape)
 create_stream_decoder: Final = msgspec.json.Decoder(CreateStreamShape)
 info_decoder: Final = msgspec.json.Decoder(InfoShape)
 stream_info_decoder: Final = msgspec.json.Decoder(StreamInfoShape)
@@ -222,10 +220,19 @@ def to_basin_patch(given: BasinConfigShape) -> BasinConfigPatch:
 
 
 def to_stream_config(given: StreamConfigShape | None) -> StreamConfig:
-    """Return a stream's configuration: absent and null fields are unset."""
-    return StreamConfig() if given is None else to_stream_patch(given).apply(StreamConfig())
+    """Return a stream's configuration: absent and null fields are unset. Raises OperationFailed as `to_stream_patch`,
+    and BAD_JSON for null as `min_age_secs`, which only a change may have."""
+    if given is None:
+        return StreamConfig()
+    if _within(given.delete_on_empty, "min_age_secs") is None and given.delete_on_empty is not None:
+        raise bad_json("Expected `int`, got `null` - at `$.delete_on_empty.min_age_secs`")
+    return to_stream_patch(given).apply(StreamConfig())
 
 
 def to_basin_config(given: BasinConfigShape | None) -> BasinConfig:
-    """Return a basin's configuration: absent and null fields have their defaults."""
-    return BasinConfig() if given is None else to_basin_patch(given).apply(BasinConfig())
+    """Return a basin's configuration: absent and null fields have their defaults. Raises as `to_stream_config`."""
+    if given is None:
+        return BasinConfig()
+    if isinstance(given.default_stream_config, StreamConfigShape):
+        to_stream_config(given.default_stream_config)  # what only a change may have is refused here, too
+    return to_basin_patch(given).apply(BasinConfig())

@@ -45,6 +45,7 @@ _STATUS: Final[dict[FailureCode, int]] = {
     _C.RATE_LIMITED: 429,
     _C.CLIENT_HANGUP: 499,
     _C.OTHER: 500,
+    _C.DAMAGED: 500,
     _C.STORAGE: 500,
     _C.NOT_IMPLEMENTED: 501,
     _C.HOT_SERVER: 502,

@@ -23,13 +23,12 @@ from penstock_codecs.s2.config_shapes import (
     create_stream_decoder,
     ensure_basin_decoder,
     stream_config_decoder,
-    stream_config_or_null_decoder,
     to_basin_config,
     to_basin_patch,
     to_stream_config,
     to_stream_patch,
 )
-from penstock_codecs.s2.json_values import decode_request
+from penstock_codecs.s2.json_values import IN_BODY, decode_request
 from penstock_codecs.s2.locations import check_location
 from penstock_codecs.s2.names import invalid_header, validate_basin_name, validate_stream_name
 from penstock_codecs.streams import (
@@ -70,9 +69,9 @@ def decode_create_basin(body: bytes, location: str) -> tuple[str, BasinConfig]:
 
 def decode_ensure_basin(body: bytes, location: str) -> BasinConfig:
     """Decode `{"config"?, "location"?}`, or an empty body for the defaults. `location`: the server's."""
-    given = decode_request(ensure_basin_decoder, body) if body else None
-    if given is None:
+    if not body:
         return BasinConfig()
+    given = decode_request(ensure_basin_decoder, body)
     check_location(given.location, location)
     return to_basin_config(given.config)
 
@@ -91,7 +90,7 @@ def decode_create_stream(body: bytes, basin: str) -> tuple[StreamRef, StreamConf
 
 def decode_ensure_stream(body: bytes) -> StreamConfig:
     """Decode a configuration without wrapper, or an empty body for the defaults."""
-    return to_stream_config(decode_request(stream_config_or_null_decoder, body) if body else None)
+    return to_stream_config(decode_request(stream_config_decoder, body) if body else None)
 
 
 def decode_stream_patch(body: bytes) -> StreamConfigPatch:
@@ -104,7 +103,8 @@ def decode_stream_config_header(value: str) -> StreamConfig:
     try:
         return to_stream_config(decode_request(stream_config_decoder, value.encode("latin-1", "replace")))
     except OperationFailed as error:
-        raise invalid_header("s2-stream-config", error.failure.message) from None
+        why = error.failure.message.replace(IN_BODY, "invalid JSON")
+        raise invalid_header("s2-stream-config", why) from None
 
 
 # ---- answers, as a server gives them -----------------------------------------------------------------------------

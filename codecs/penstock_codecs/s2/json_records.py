@@ -30,8 +30,9 @@ from penstock_codecs.s2.json_values import (
     U64,
     PositionShape,
     check_u64,
+    check_unique_keys,
     decode_answer,
-    decode_request,
+    decode_json,
     remote_error,
     remote_position,
     spell_position,
@@ -122,11 +123,12 @@ def decode_append_input(body: bytes, data_format: BytesFormat, stream: StreamRef
     fencing token of more than 36 bytes; INVALID for bad base64 and more than 1000 records (S2 fact sheet, 5.1 and
     section 6). `validation.validate_append` checks S2's other rules.
     """
-    given = decode_request(_append_input, body)
+    given = decode_json(_append_input, body)
     records = given.records
     if len(records) > S2_MAX_BATCH_RECORDS:
         # Validation would find this too, but 2 MiB of `{},` would by then have cost 0.17 s instead of 0.05.
         raise fail(FailureCode.INVALID, f"record batch must not exceed {S2_MAX_BATCH_RECORDS} records")
+    check_unique_keys(body)
     try:
         bodies, headers = _content(records, data_format)
     except ValueError:
@@ -192,13 +194,17 @@ def encode_read_batch(batch: RecordBatch | None, data_format: BytesFormat, tail:
 
 
 def read_batch_pieces(
-    batch: RecordBatch | None, data_format: BytesFormat, tail: StreamPosition | None = None
+    batch: RecordBatch | None, data_format: BytesFormat, tail: StreamPosition | None = None, *, omit_empty: bool = True
 ) -> tuple[bytes, bytes, bytes]:
-    """Return the result of `encode_read_batch` unjoined: all readers of the batch share the piece with the records."""
+    """Return the result of `encode_read_batch` unjoined: all readers of the batch share the piece with the records.
+
+    `omit_empty`: False to write empty `headers` and `body`, which S2 omits.
+    """
     if batch is None:
         records = b"[]"
     else:
-        records = batch.encoded(data_format, lambda it: _encode_records(it, data_format))
+        key = data_format if omit_empty else (data_format, omit_empty)
+        records = batch.encoded(key, lambda it: _encode_records(it, data_format, omit_empty))
         tail = tail or batch.tail
     return b'{"records":', records, b"}" if tail is None else b',"tail":%b}' % spell_position(tail)
 
@@ -210,9 +216,22 @@ _DIGITS: Final = [b"%d" % number for number in range(_BLOCK)]
 _LAST_DIGITS: Final = [b"%04d" % number for number in range(_BLOCK)]
 
 
-def _encode_records(batch: RecordBatch, data_format: BytesFormat) -> bytes:
+def _encode_records(batch: RecordBatch, data_format: BytesFormat, omit_empty: bool) -> bytes:
     """Encode records as a JSON array."""
     columns = batch.columns
+    if not omit_empty:
+        spell = spell_bytes[data_format]
+        return orjson.dumps(
+            [
+                {
+                    "seq_num": columns.seq_nums[index],
+                    "timestamp": columns.timestamps[index],
+                    "headers": _spell_headers(columns.headers.get(index, ()), spell),
+                    "body": spell(body),
+                }
+                for index, body in enumerate(columns.bodies)
+            ]
+        )
     if not columns.headers and all(columns.bodies) and isinstance(columns.seq_nums, range):
         runs = long_runs(columns.timestamps)
         texts = None if runs is None else _json_texts(columns.bodies, batch.metered, data_format)

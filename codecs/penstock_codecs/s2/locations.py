@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
 import orjson
 
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.s2.json_values import decode_request
+from penstock_codecs.s2.json_values import bad_json, decode_request
 from penstock_codecs.streams import DEFAULT_STREAM_CONFIG
 
 __all__ = [
@@ -30,7 +31,12 @@ _decoder: Final = msgspec.json.Decoder(str)
 
 
 def check_location(asked: str | None, location: str) -> None:
-    """Raise OperationFailed(INVALID) if another location than the server's is asked for; null is its own."""
+    """Raise OperationFailed if another location than the server's is asked for; null is its own.
+
+    BAD_JSON if it is no name of a location, else INVALID.
+    """
+    if asked is not None and re.fullmatch(LOCATION_PATTERN, asked) is None:
+        raise bad_json(f"location: {asked!r:.80} is not 1 to 64 letters, digits and :.-")
     if asked not in (None, location):
         raise fail(FailureCode.INVALID, f"unknown location {asked!r:.80}: the only one here is {location!r}")
 

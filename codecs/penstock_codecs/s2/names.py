@@ -30,7 +30,6 @@ __all__ = [
 ]
 
 _BASIN: Final = re.compile(r"[a-z0-9][a-z0-9-]*[a-z0-9]")
-_STRAY_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _RESERVED_STREAM_NAMES: Final = {".", ".."}
 
 
@@ -102,14 +101,11 @@ def _utf8_length(text: str) -> int | None:
 def decode_path_segment(segment: str) -> str:
     """Return one percent-decoded path segment.
 
-    Raw bytes above 127 (possible in HTTP/2, as latin-1 text) count as UTF-8. Raises BAD_PATH for a `%` that is not
-    followed by two hexadecimal digits and for invalid UTF-8.
+    Raw bytes above 127 (possible in HTTP/2, as latin-1 text) count as UTF-8. A `%` that is not followed by two
+    hexadecimal digits stands for itself, as in S2. Raises BAD_PATH for invalid UTF-8.
     """
     if segment.isascii() and "%" not in segment:
         return segment
-    stray = _STRAY_PERCENT.search(segment)
-    if stray is not None:
-        raise fail(FailureCode.BAD_PATH, f"malformed percent-encoding in path segment at {stray.start()}")
     try:
         return unquote_to_bytes(segment.encode("latin-1")).decode()
     except UnicodeError:

@@ -9,7 +9,7 @@ them one after the other are a valid third, since protobuf merges repeated field
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final, TypeVar
 
@@ -39,6 +39,7 @@ from penstock_codecs.s2.record_bytes import (
     sequenced_records,
     uniform_records,
     varint,
+    varint_at,
 )
 from penstock_proto import s2_columns_pb2 as columns_pb2
 from penstock_proto import s2_pb2
@@ -46,6 +47,7 @@ from penstock_proto import s2_pb2
 __all__ = [
     "S2_READ_BATCH",
     "S2_RECORDS",
+    "cut_records",
     "decode_append_ack",
     "decode_append_input",
     "decode_bodies",
@@ -174,6 +176,33 @@ def decode_records(payload: Payload) -> Columns:
     return uniform or _columns(_parse(columns_pb2.ReadBatch, payload), payload)
 
 
+def cut_records(payload: bytes, max_records: int) -> Iterator[bytes]:
+    """Yield the records of a payload in encoding `S2_RECORDS` in payloads of up to `max_records`.
+
+    Raises OperationFailed(BAD_PROTO).
+    """
+    start = at = count = 0
+    end = len(payload)
+    try:
+        while at < end:
+            if payload[at] != 0x0A:
+                raise fail(FailureCode.BAD_PROTO, f"byte {at} begins no record")
+            size, at = payload[at + 1], at + 2
+            if size > 0x7F:
+                size, at = varint_at(payload, at - 1)
+            at += size
+            count += 1
+            if count == max_records:
+                yield payload[start:at]
+                start, count = at, 0
+    except IndexError:
+        at = end + 1
+    if at > end:
+        raise fail(FailureCode.BAD_PROTO, "the records end within one")
+    if count:
+        yield payload[start:]
+
+
 def decode_bodies(payload: Payload) -> list[bytes]:
     """Decode the bodies alone: 0.17 us a record instead of 0.39 (100 B records). Raises OperationFailed(BAD_PROTO)."""
     return [record.body for record in _parse(columns_pb2.ReadBatch, payload).records]
@@ -299,4 +328,6 @@ def _parse(message: type[M], payload: Payload) -> M:
 
 
 def _undecodable(message: type[Message], error: DecodeError) -> OperationFailed:
-    return fail(FailureCode.BAD_PROTO, f"not a valid {message.DESCRIPTOR.name}: {error}")
+    # The library's message names the type by its package, which is one of Penstock's.
+    why = str(error).replace(message.DESCRIPTOR.full_name, f"s2.v1.{message.DESCRIPTOR.name}")
+    return fail(FailureCode.BAD_PROTO, f"not a valid {message.DESCRIPTOR.name}: {why}")

@@ -32,6 +32,7 @@ __all__ = [
     "sequenced_records",
     "uniform_records",
     "varint",
+    "varint_at",
     "varint_width",
 ]
 
@@ -182,12 +183,12 @@ def uniform_records(data: bytes) -> Columns | None:
     """
     if len(data) < _LEAST_TABLE:
         return None
-    length, seq_tag = _varint_at(data, 1)
+    length, seq_tag = varint_at(data, 1)
     stride = seq_tag + length
     count, rest = divmod(len(data), stride)
-    first, time_tag = _varint_at(data, seq_tag + 1)
-    timestamp, body_tag = _varint_at(data, time_tag + 1)
-    length, body = _varint_at(data, body_tag + 1)
+    first, time_tag = varint_at(data, seq_tag + 1)
+    timestamp, body_tag = varint_at(data, time_tag + 1)
+    length, body = varint_at(data, body_tag + 1)
     if rest or not _FEW <= count <= S2_MAX_BATCH_RECORDS or body + length != stride:
         return None
     if not 0 < first <= U64_MAX - count or timestamp > U64_MAX:
@@ -220,7 +221,7 @@ def uniform_records(data: bytes) -> Columns | None:
         for start, stop in pairwise([*starts, count]):
             at = start * stride
             text = data[at + time_tag + 1 : at + body_tag]
-            timestamp, end = _varint_at(text + _END, 0)
+            timestamp, end = varint_at(text + _END, 0)
             if timestamp > U64_MAX or end != len(text):
                 return None
             timestamps += [timestamp] * (stop - start)
@@ -248,7 +249,7 @@ def _table(skipped: int, length: int, count: int) -> Struct:
     return Struct(f"{skipped}x{length}s" * count)
 
 
-def _varint_at(data: bytes, at: int) -> tuple[int, int]:
+def varint_at(data: bytes, at: int) -> tuple[int, int]:
     """Return the varint at this place and where it ends; a number beyond 64 bits if it is longer than ten bytes."""
     value = 0
     for shift in range(0, 70, 7):

@@ -110,8 +110,6 @@ def match_route(path: str) -> RouteMatch:
     """Return the match of a raw request path."""
     segments = path.removeprefix("/").split("/")
     for fixed, expected, named, endpoints in _BY_LENGTH.get(len(segments), ()):
-        if fixed(segments) == expected:
-            parameters = {name: segments[index] for name, index in named}
-            if all(parameters.values()):
-                return RouteMatch(endpoints, parameters)
+        if fixed(segments) == expected and segments[-1]:  # an empty one elsewhere is an invalid name, as in S2
+            return RouteMatch(endpoints, {name: segments[index] for name, index in named})
     return _NOWHERE

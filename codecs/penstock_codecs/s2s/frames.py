@@ -65,6 +65,11 @@ class Terminal(NamedTuple):
     status: int
     body: bytes
 
+    @property
+    def is_success(self) -> bool:
+        """True if the status tells no error: the session has ended normally."""
+        return 200 <= self.status < 300
+
 
 class FrameError(Exception):
     """The bytes are not S2S frames; the text is the S2 server's own if it has one.

@@ -179,7 +179,8 @@ class AppendServer(_Server):
     """The server's end of an append session on `stream`.
 
     An input that is well formed but invalid is delivered as a Failure, after which nothing more is read: answer the
-    inputs before it, then send the Failure. The same holds for a RemoteProtocolError's failure.
+    inputs before it, then send the Failure. The same holds for a RemoteProtocolError's failure. A terminal frame whose
+    status is a success ends the input, as the end of the body does.
     """
 
     def __init__(self, stream: StreamRef, compression: Compression = Compression.NONE) -> None:
@@ -193,7 +194,10 @@ class AppendServer(_Server):
         if isinstance(frame, Pull):
             return frame
         if isinstance(frame, Terminal):
-            raise self._intake.undecodable("Unexpected terminal frame as input")
+            if not frame.is_success:
+                raise self._intake.undecodable("Unexpected terminal frame as input")
+            self._intake.close()
+            return PAUSED
         try:
             append = decode_append_input(frame.payload, self._stream)
             validate_append(append)

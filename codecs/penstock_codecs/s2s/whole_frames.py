@@ -10,9 +10,9 @@ from typing import Final
 
 from penstock_codecs.http.events import Buffer, FramePieces
 from penstock_codecs.limits import S2S_MAX_FRAME_LENGTH
-from penstock_codecs.s2s.frames import FrameError
+from penstock_codecs.s2s.frames import FrameError, FrameReader, Terminal
 
-__all__ = ["WholeFrames"]
+__all__ = ["WholeFrames", "split_at_terminal"]
 
 _LENGTH_BYTES: Final = 3
 _TERMINAL: Final = 0x80
@@ -129,3 +129,17 @@ class WholeFrames:
         self.check()
         if self._held_size:
             raise FrameError("bytes remaining on stream")
+
+
+def split_at_terminal(frames: FramePieces) -> tuple[FramePieces, Terminal]:
+    """Return the frames before the first terminal one, and that one; there must be one. Raises FrameError if it has no
+    status."""
+    data, at, count = b"".join(frames), 0, 0
+    while not data[at + _LENGTH_BYTES] & _TERMINAL:
+        at += _LENGTH_BYTES + int.from_bytes(data[at : at + _LENGTH_BYTES], "big")
+        count += 1
+    reader = FrameReader()
+    reader.feed(data[at:])
+    terminal = reader.next()
+    assert isinstance(terminal, Terminal)
+    return FramePieces([data[:at]] if at else [], count), terminal

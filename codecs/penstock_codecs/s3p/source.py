@@ -13,14 +13,13 @@ from typing import Final
 from penstock_codecs.failures import FailureCode, printable
 from penstock_codecs.limits import S3P_MAX_HEADER_LINE
 from penstock_codecs.s3p.errors import S3PFault
+from penstock_codecs.waiting import WaitingBytes
 
 __all__ = ["InputBuffer"]
 
 CRLF: Final = b"\r\n"
 MAX_DIGITS: Final = 20
 """Most digits of a length: those of the largest 64-bit number; leading zeros count (S3P fact sheet 3, item 4)."""
-SMALL_PIECE: Final = 4096
-"""Pieces shorter than this are gathered in one buffer, since an object for each would cost more than its bytes."""
 SHORT_RECORD: Final = 192
 """Records up to about this many bytes are parsed by one split. Measured per record (Python 3.11, CPU time), split
 against one look-up per record: 20 B 0.10/0.40 us, 100 B 0.18/0.41 us, 300 B 0.39/0.42 us, 1 KiB 1.08/0.48 us."""
@@ -56,14 +55,13 @@ _LENGTHS: Final = _Lengths((b"$%d" % length, length) for length in range(1, SHOR
 class InputBuffer:
     """Bytes that one peer sent and that are not parsed yet."""
 
-    __slots__ = ("_at", "_base", "_data", "_item", "_mark", "_more", "_together", "_waiting", "_wanted", "ended")
+    __slots__ = ("_at", "_base", "_data", "_item", "_mark", "_together", "_waiting", "_wanted", "ended")
 
     def __init__(self) -> None:
         self._data = b""  # the bytes being parsed
         self._at = 0  # and the offset of the first unparsed one
         self._base = 0  # number of bytes before `_data`
-        self._more: list[bytes | bytearray] = []  # bytes that arrived after `_data`
-        self._waiting = 0  # number of bytes in `_more`
+        self._waiting = WaitingBytes()  # what arrived after `_data`
         self._wanted = 1  # unparsed bytes that the parser needs to continue
         self._item = 0  # start of the last item
         self._mark = 0  # start of the message
@@ -77,33 +75,26 @@ class InputBuffer:
         if not data:
             self.ended = True
             return
-        self._waiting += len(data)
-        if len(data) >= SMALL_PIECE:
-            self._more.append(bytes(data))
-        elif self._more and isinstance(self._more[-1], bytearray):
-            self._more[-1] += data
-        else:
-            self._more.append(bytearray(data))
+        self._waiting.add(data)
 
     def refill(self) -> bool:
         """Make arrived bytes available to the parser. Returns False if they are too few to continue."""
         rest = len(self._data) - self._at
-        if rest + self._waiting < self._wanted:
+        if rest + self._waiting.size < self._wanted:
             return False
-        if self._waiting:
+        if self._waiting.size:
             head = [self._data[self._at :]] if rest else []
             self._base += self._at
-            self._data = b"".join([*head, *self._more])
-            self._at = self._waiting = 0
-            self._more.clear()
+            self._data = b"".join([*head, *self._waiting.take()])
+            self._at = 0
         return True
 
     def drop(self) -> None:
         """Drop all bytes."""
-        self._base += len(self._data) + self._waiting
+        self._base += len(self._data) + self._waiting.size
         self._data = b""
-        self._at = self._waiting = 0
-        self._more.clear()
+        self._at = 0
+        self._waiting.take()
 
     def begin_message(self) -> None:
         """Mark the start of a message."""
@@ -117,7 +108,7 @@ class InputBuffer:
     @property
     def held(self) -> int:
         """Bytes of the current message, parsed or not, and of everything after it."""
-        return self._base + len(self._data) + self._waiting - self._mark
+        return self._base + len(self._data) + self._waiting.size - self._mark
 
     # ---- faults --------------------------------------------------------------------------------------------------
 

@@ -152,4 +152,4 @@ def _wait(frames: Frames, left: int) -> bool:
         raise FrameFault(f"{cls.__name__} inside a block, which has {left} bytes left", frames.position)
     if HEADER_BYTES + length > left:
         raise FrameFault(f"{cls.__name__} of {length} bytes in a block, which has {left} bytes left", frames.position)
-    return frames.held < HEADER_BYTES + length
+    return frames.until(HEADER_BYTES + length)

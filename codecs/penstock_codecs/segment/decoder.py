@@ -116,14 +116,14 @@ class DraftRequestDecoder:
             else:
                 yield self._plain(message)
 
-    def _plain(self, message: SegmentMessage) -> SegmentMessage:
-        self._order.plain(message)
+    def _plain(self, message: SegmentMessage, *, in_partials: bool = False) -> SegmentMessage:
+        self._order.plain(message, in_partials=in_partials)
         if isinstance(message, BeginAppendBlock):
             self._pieces.begin(message)
         return message
 
-    def _ended(self, end: EndAppendBlock) -> Iterator[DecodedEvent]:
-        zeros = self._order.end(end)
+    def _ended(self, end: EndAppendBlock, *, in_partials: bool = False) -> Iterator[DecodedEvent]:
+        zeros = self._order.end(end, in_partials=in_partials)
         if zeros is None:
             self._end = end
         else:
@@ -143,9 +143,9 @@ class DraftRequestDecoder:
             if message.direction is Direction.REPLY:
                 raise Violation(f"{type(message).__name__} is not for the client to send")
             if isinstance(message, EndAppendBlock):
-                yield from self._ended(message)
+                yield from self._ended(message, in_partials=True)
             else:
-                yield self._plain(message)
+                yield self._plain(message, in_partials=True)
             return
         yield from self._pieces.empty_events(zeros)
         yield from self._pieces.add(whole)

@@ -26,6 +26,7 @@ class DraftState(Enum):
     OPEN = "outside a block"
     BLOCK = "inside a block"
     FULL = "behind the last byte of a block, where EndAppendBlock must stand"
+    ENDING = "before the rest of EndAppendBlock"
     SPLIT = "before the rest of a block's last event"
 
 
@@ -68,6 +69,13 @@ TRANSITIONS: Final = {
     (DraftState.FULL, DraftKind.END_SPLIT): _Row(
         DraftState.SPLIT, "seed, last paragraph: followed by the remaining partial message"
     ),
+    (DraftState.FULL, DraftKind.PARTIAL): _Row(
+        DraftState.ENDING, "seed, Partial Message: for any reason; EndAppendBlock itself"
+    ),
+    (DraftState.ENDING, DraftKind.PARTIAL): _Row(DraftState.ENDING, "seed, Partial Message"),
+    (DraftState.ENDING, DraftKind.OTHER): _Row(DraftState.ENDING, "reading 5"),
+    (DraftState.ENDING, DraftKind.SETUP): _Row(DraftState.ENDING, "reading 5"),
+    (DraftState.ENDING, DraftKind.END): _Row(DraftState.OPEN, "seed, EndAppendBlock; reading 7"),
     (DraftState.SPLIT, DraftKind.PARTIAL): _Row(DraftState.SPLIT, "seed, last paragraph; reading 7"),
     (DraftState.SPLIT, DraftKind.OTHER): _Row(
         DraftState.SPLIT, "reading 5: other messages may stand between the pieces"
@@ -131,8 +139,10 @@ class DraftRequests:
             raise Violation(f"{name} is not allowed {self.state.value}")
         return row.next
 
-    def plain(self, message: SegmentMessage) -> None:
-        """Take a message that is neither content of a block nor its end."""
+    def plain(self, message: SegmentMessage, *, in_partials: bool = False) -> None:
+        """Take a message that is neither content of a block nor its end. `in_partials`: Partials made it up."""
+        if in_partials and self.state is DraftState.ENDING:  # they began where only EndAppendBlock may
+            raise Violation(f"{type(message).__name__} is not allowed behind the last byte of a block")
         following = self.check(_KINDS.get(type(message), DraftKind.OTHER), type(message).__name__)
         if isinstance(message, SetupAppend):
             self._ask(message.connection_id)
@@ -200,12 +210,15 @@ class DraftRequests:
 
         Returns the zero bytes before that event that are events. Ends the block if EndAppendBlock came before.
         """
-        self.check(DraftKind.PARTIAL, "Partial")
+        following = self.check(DraftKind.PARTIAL, "Partial")
         if self.state is DraftState.SPLIT:
             return 0 if event is None else self._rest(event)
-        if self.state is DraftState.OPEN:
+        if self.state is DraftState.FULL and not begins:
+            raise Violation(f"the rest of a message in Partials is not allowed {self.state.value}")
+        if self.state is not DraftState.BLOCK:
             if event is not None:
                 self.check(DraftKind.EVENT, "Event")
+            self.state = following
             return 0
         block = self.block
         self._spend(size, "Partial")
@@ -223,9 +236,11 @@ class DraftRequests:
         self._close(block.end)
         return zeros
 
-    def end(self, end: EndAppendBlock) -> int | None:
+    def end(self, end: EndAppendBlock, *, in_partials: bool = False) -> int | None:
         """End the block. Returns the zero bytes at its end that are events, or None if the rest of its last event is to
-        come."""
+        come. `in_partials`: Partials made it up."""
+        if in_partials is not (self.state is DraftState.ENDING):
+            raise Violation(f"EndAppendBlock is not allowed {self.state.value}")
         self.check(DraftKind.END, "EndAppendBlock")
         block = self.block
         begin = block.begin

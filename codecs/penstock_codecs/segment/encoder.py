@@ -122,9 +122,10 @@ class DraftRequestEncoder:
             except FrameFault as fault:
                 raise Violation(f"Partials: {fault.text}") from None
             if isinstance(message, EndAppendBlock):
-                self._order.end(message)
+                self._order.end(message, in_partials=True)
             else:
-                self._order.plain(_check(message, Dialect.DRAFT, Direction.REQUEST, Direction.BOTH))
+                message = _check(message, Dialect.DRAFT, Direction.REQUEST, Direction.BOTH)
+                self._order.plain(message, in_partials=True)
 
 
 class ReplyEncoder:

@@ -16,6 +16,7 @@ from penstock_codecs.segment.layout import (
     message_class,
 )
 from penstock_codecs.segment.wire import MalformedValue
+from penstock_codecs.waiting import WaitingBytes
 
 __all__ = ["FrameFault", "Frames", "decode_message"]
 
@@ -38,10 +39,13 @@ class FrameFault(Exception):
 class Frames:
     """Bytes that one peer sent and that are not taken yet. `direction`: the messages to expect, requests or replies."""
 
-    __slots__ = ("_direction", "at", "base", "data", "dialect", "longest", "start", "version")
+    __slots__ = ("_awaited", "_direction", "_waiting", "at", "base", "data", "dialect", "longest", "start", "version")
 
     def __init__(self, direction: Direction, dialect: Dialect, longest: int) -> None:
         self.data = bytearray()
+        """Bytes that may be taken: all that have come, unless more are awaited (`until`)."""
+        self._waiting = WaitingBytes()
+        self._awaited = 0  # bytes without which nothing can be taken
         self.at = 0
         """Offset in `data` of the next message."""
         self.base = 0
@@ -55,21 +59,33 @@ class Frames:
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Add bytes, and drop those already taken."""
-        if self.at:
+        if self.held + len(data) < self._awaited:
+            self._waiting.add(data)
+            return
+        self.base += self.at
+        if self._waiting.size:
+            with memoryview(self.data) as view:
+                self.data = bytearray().join([view[self.at :], *self._waiting.take(), data])
+        else:
             del self.data[: self.at]
-            self.base += self.at
-            self.at = 0
-        self.data += data
+            self.data += data
+        self.at = self._awaited = 0
+
+    def until(self, size: int) -> bool:
+        """Return whether fewer than `size` bytes are there: then nothing can be taken before these have come."""
+        self._awaited = size if self.held < size else 0
+        return self._awaited > 0
 
     def clear(self) -> None:
         """Drop everything. The buffer is replaced: views of it may live on in a traceback."""
         self.data = bytearray()
-        self.at = 0
+        self._waiting.take()
+        self.at = self._awaited = 0
 
     @property
     def held(self) -> int:
         """Bytes that are not taken yet."""
-        return len(self.data) - self.at
+        return len(self.data) - self.at + self._waiting.size
 
     @property
     def position(self) -> int:
@@ -114,7 +130,7 @@ class Frames:
         cls, length = head
         if cls.direction not in _ALLOWED[self._direction] and not self._inner(cls):
             raise FrameFault(f"{cls.__name__} is not for the {self._direction.value} to send", self.position)
-        if self.held < HEADER_BYTES + length:
+        if self.until(HEADER_BYTES + length):
             return None
         message = self._decode(cls, length)
         self.start = self.position

@@ -9,6 +9,7 @@ from typing import Final
 from penstock_codecs.segment.appends import Violation
 from penstock_codecs.segment.draft import Partial, PartialKind
 from penstock_codecs.segment.layout import HEADER_BYTES
+from penstock_codecs.waiting import WaitingBytes
 
 __all__ = ["Reassembly"]
 
@@ -21,13 +22,13 @@ class Reassembly:
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
-        self._data = bytearray()
+        self._data = WaitingBytes()
         self._open = False
 
     @property
     def held(self) -> int:
         """Bytes of the current message."""
-        return len(self._data)
+        return self._data.size
 
     @property
     def open(self) -> bool:
@@ -40,26 +41,25 @@ class Reassembly:
             under_way = "while another message is incomplete" if self._open else "without a Begin"
             raise Violation(f"Partial ({partial.part.name.title()}) {under_way}")
         self._open = True
-        self._data += partial.data
+        self._data.add(partial.data)
         self._check()
         if partial.part is not PartialKind.END:
             return None
-        whole = bytes(self._data)
+        whole = b"".join(self._data.take())
         if len(whole) < HEADER_BYTES or len(whole) - HEADER_BYTES != _HEADER.unpack_from(whole)[1]:
             raise Violation(f"the Partials end after {len(whole)} bytes, in the middle of the message")
-        self._data = bytearray()
         self._open = False
         return whole
 
     def _check(self) -> None:
-        if len(self._data) < HEADER_BYTES:
+        if self.held < HEADER_BYTES:
             return
-        type_id, length = _HEADER.unpack_from(self._data)
+        type_id, length = _HEADER.unpack(self._data.beginning(HEADER_BYTES))
         if type_id == Partial.type_id:
             raise Violation("a Partial inside Partials")
         if length > self._longest:
             raise Violation(
                 f"Partials of a message of {length & 0xFFFFFFFF} bytes, at most {self._longest} are allowed"
             )
-        if len(self._data) > HEADER_BYTES + length:
-            raise Violation(f"the Partials have {len(self._data)} bytes of a message of {HEADER_BYTES + length}")
+        if self.held > HEADER_BYTES + length:
+            raise Violation(f"the Partials have {self.held} bytes of a message of {HEADER_BYTES + length}")

@@ -6,6 +6,8 @@
 | ping | JSON data, no id | empty data, id of the last known position |
 | end | `data: [DONE]` without a name | event `done` with empty data |
 | `s2-format` | `raw` by default | `base64` by default, `utf8` for raw |
+| empty `headers`, `body` | omitted | present |
+| maximum age | none | 45 s; the body ends without an event, and the client reconnects |
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class SseDialect(msgspec.Struct, frozen=True):
 
     `id_separator` is between an id's numbers; `id_first`: field `id` comes before `event`. `ping_data`: a ping carries
     time and tail; `ping_id`: it carries the last known position. `done_name` (None: no `event` field) and `done_data`
-    are the last event. `formats` and `default_format` apply to header `s2-format`.
+    are the last event. `formats` and `default_format` apply to header `s2-format`. `omit_empty`: records have no empty
+    `headers` and `body`. `max_seconds`: age at which a stream ends if the server has no other bound; None: none.
+    `ends_silently`: True if an end without an event makes clients reconnect; S2's take it for the end of their read.
     """
 
     name: str
@@ -49,6 +53,9 @@ class SseDialect(msgspec.Struct, frozen=True):
     done_data: bytes
     formats: Mapping[str, BytesFormat]
     default_format: BytesFormat
+    omit_empty: bool
+    max_seconds: float | None
+    ends_silently: bool
 
     def parse_format(self, value: str | None) -> BytesFormat:
         """Return the format that header `s2-format` names in this dialect. Raises OperationFailed(BAD_HEADER)."""
@@ -87,6 +94,9 @@ S2: Final = SseDialect(
     done_data=b"[DONE]",
     formats=S2_FORMATS,
     default_format=BytesFormat.RAW,
+    omit_empty=True,
+    max_seconds=None,
+    ends_silently=False,
 )
 
 SEED: Final = SseDialect(
@@ -99,6 +109,9 @@ SEED: Final = SseDialect(
     done_data=b"",
     formats={**S2_FORMATS, "utf8": BytesFormat.RAW},
     default_format=BytesFormat.BASE64,
+    omit_empty=False,
+    max_seconds=45.0,
+    ends_silently=True,
 )
 
 DIALECTS: Final[Mapping[str, SseDialect]] = {dialect.name: dialect for dialect in (S2, SEED)}

@@ -70,7 +70,7 @@ class EventStreamServer:
         last = self._last
         count, size = min(last.count + batch.count, U64_MAX), min(last.bytes + batch.metered, U64_MAX)
         self._last = EventId(batch.next_seq_num - 1, count, size)
-        opening, records, closing = read_batch_pieces(batch, self._format)
+        opening, records, closing = read_batch_pieces(batch, self._format, omit_empty=self._dialect.omit_empty)
         return [b"%bdata: %b" % (self._fields("batch", self._last), opening), records, closing + b"\n\n"]
 
     def _ping(self, ping: Ping) -> bytes:

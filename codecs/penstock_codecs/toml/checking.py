@@ -28,6 +28,8 @@ _WORDS = {
     "`array`": "an array",
     "`object`": "a table",
 }
+_OTHER_NAMES = {"type": "kind", "url": "address", "uri": "address", "endpoint": "address", "host": "address"}
+"""Names that other programs give to keys."""
 
 
 class TomlError(Exception):
@@ -76,7 +78,7 @@ def _problems(struct: type[msgspec.Struct], table: Any, path: str) -> Iterator[s
         try:
             msgspec.convert(table, struct)
         except msgspec.ValidationError as error:
-            yield _located(str(error), path)
+            yield from _located(str(error), path).splitlines()
 
 
 def _members(
@@ -124,7 +126,10 @@ def _named_problems(tables: Tables, value: Any, at: str) -> Iterator[str]:
         if not isinstance(table, dict):
             yield f"at {where}: expected a table, got {_kind(table)}"
         elif tables.tag not in table:
-            yield f"at {where}: missing key `{tables.tag}`, one of {kinds}"
+            other_name = next(
+                (f"; write it instead of `{key}`" for key in table if _OTHER_NAMES.get(key) == tables.tag), ""
+            )
+            yield f"at {where}: missing key `{tables.tag}`, one of {kinds}{other_name}"
         elif not isinstance(kind := table[tables.tag], str) or kind not in tables.kinds:
             yield f"at {where}.{tables.tag}: expected one of {kinds}, got {kind!r}"
         else:
@@ -147,7 +152,7 @@ def _problems_of_kind(tables: Tables, kind: str, table: dict[str, Any], where: s
 
 
 def _suggestion(key: str, hints: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(key, hints, n=1)
+    near = [_OTHER_NAMES[key]] if _OTHER_NAMES.get(key) in hints else difflib.get_close_matches(key, hints, n=1)
     return f"; did you mean {near[0]}?" if near else f"; the keys here are {', '.join(hints)}"
 
 

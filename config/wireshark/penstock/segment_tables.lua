@@ -3,7 +3,7 @@
 if not ... then return end
 
 return {
-    longest = { length = 16777215, name = 1024, items = 65536 },
+    longest = { length = 16777215, name = 1024, items = 4096 },
     kinds = {
         ["at_tail"] = "bool",
         ["attribute_id"] = "uuid",

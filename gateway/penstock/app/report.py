@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from penstock.app.bootstrap.recorder import redaction_effects
 from penstock.app.config import (
     EMBEDDED,
     BackTable,
@@ -37,6 +38,9 @@ def access_lines(config: Config) -> Iterator[str]:
     for label, listener in config.listeners.labelled():
         for line in listener_kinds()[listener_kind_of(label)].describe_access(listener, view_of(config)):
             yield f"listeners.{label}: {line}"
+        if listener.proxies:
+            header = "the PROXY protocol" if listener.proxy_protocol else "X-Forwarded-For"
+            yield f"listeners.{label}: clients' addresses come from {', '.join(listener.proxies)}, by {header}"
 
 
 def tls_lines(config: Config) -> Iterator[str]:
@@ -80,8 +84,9 @@ def _shown(path: str) -> str:
     return f"{path} ({'until' if first > datetime.now(UTC) else 'EXPIRED on'} {first:%Y-%m-%d})"
 
 
-def recorder_lines(table: RecorderTable | None) -> Iterator[str]:
+def recorder_lines(config: Config) -> Iterator[str]:
     """Yield lines on which connections are recorded, where, how long files are kept, and what is redacted in them."""
+    table = config.recorder
     if table is None:
         return
     directory = Path(table.directory).absolute()
@@ -94,6 +99,8 @@ def recorder_lines(table: RecorderTable | None) -> Iterator[str]:
     packed = "; closed files are compressed (zstd)" if table.compress == "zstd" else ""
     yield f"A file is synchronised to disk {flushed[table.fsync]}{packed}"
     yield f"Redacted: {'; '.join(_blanked(table.redact)) or 'NOTHING'}"
+    for protocol, effects in redaction_effects(config).items():
+        yield f"Redacted in {protocol}: {'; '.join(f'{key}: {effect}' for key, effect in effects.items())}"
 
 
 def _which(table: RecorderTable) -> str:
@@ -170,6 +177,13 @@ def _about(config: Config, route: RouteTable) -> Iterator[str]:
         yield "clients cannot create streams there"
         return
     table = config.backs.get(route.back)
+    if table is not None and not back_kinds()[kind_of_back(table)].keeps_partitions_apart:
+        kinds = (
+            listener_kinds()[listener_kind_of(label)] for label, _ in config.listeners.labelled() if route.serves(label)
+        )
+        if titles := sorted({kind.title for kind in kinds if kind.shows_partitions}):
+            why = "the gateway looks for the other before it creates one, which is not atomic (docs/names.md)"
+            yield f"{' and '.join(titles)}: a stream and its partitions exclude each other; {why}"
     if isinstance(table, NumberedBackTable) and not table.create_streams:
         yield f"an append does not create a missing stream (backs.{route.back}.create_streams)"
 
@@ -227,7 +241,7 @@ def report_parts(config: Config) -> list[tuple[str, list[str]]]:
             for kind in listener_kinds().values()
         ),
         ("Store", list(_store(config))),
-        ("Recorder", list(recorder_lines(config.recorder))),
+        ("Recorder", list(recorder_lines(config))),
         ("Traces", [] if config.tracing is None else [config.tracing.in_words]),
         ("Injected faults", [fault.in_words for fault in config.faults]),
         ("Shutdown", [f"On SIGTERM or SIGINT clients have {config.drain.deadline_seconds:g} s to finish."]),
@@ -303,6 +317,8 @@ def _basin(basin: BasinTable) -> str:
     by = " or ".join(name for name, does in creators.items() if does)
     created = f"{by} creates a missing stream" if by else "streams must be created first"
     kept = f"for {_duration(basin.retention_seconds)}" if basin.retention_seconds else "for ever"
+    if basin.retention_bytes:
+        kept += f" or until {basin.retention_bytes:,} bytes came after them"
     return f"Basin {basin.name}: {created}; records are kept {kept}; timestamping mode {basin.timestamping_mode}"
 
 

@@ -15,6 +15,7 @@ from penstock.app.reload import Parts, Reloader
 from penstock.backends.embedded import EmbeddedBack
 from penstock.backends.logged_tables import LoggedTables
 from penstock.core.address import Address
+from penstock.core.clock import wall_clock
 from penstock.core.errors import CannotReload
 from penstock.observe.levels import set_level
 from penstock.observe.metrics.families import DRAINING, READY, RELOADED_SECONDS, RELOADS
@@ -65,6 +66,7 @@ class RunningGateway:
             config=lambda: self.config,
             draining=self._drain.is_set,
             not_ready=self.not_ready,
+            warnings=self.warnings,
             drain=self.drain,
             reload=self.reread,
             set_log_level=set_level,
@@ -78,6 +80,12 @@ class RunningGateway:
         if isinstance(embedded, EmbeddedBack | LoggedTables) and embedded.trouble is not None:
             reasons.append(embedded.trouble)
         return reasons
+
+    def warnings(self) -> list[str]:
+        """Return what is wrong although new clients are welcome: a clock that cannot be trusted."""
+        embedded = self._parts.embedded
+        delay = embedded.store.sweeper.delay if isinstance(embedded, EmbeddedBack) else None
+        return [warning for warning in (wall_clock.trouble(), delay) if warning is not None]
 
     # ---- reload --------------------------------------------------------------------------------------------------
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from penstock.core.back import AppendSession, Back, ReadSession
+from penstock.store.catalog import stream_info
 from penstock.store.listings import list_basins, list_streams
 from penstock.store.positions import find_position
 from penstock.store.settings import Clock, StoreSettings, wall_clock
@@ -24,7 +25,7 @@ from penstock_codecs.byte_operations import (
     Truncate,
     UpdateAttribute,
 )
-from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import (
     Append,
@@ -43,12 +44,13 @@ from penstock_codecs.operations import (
     Locate,
     Located,
     Operation,
+    Page,
     Read,
     ReconfigureBasin,
     ReconfigureStream,
     Trim,
 )
-from penstock_codecs.streams import StreamConfig
+from penstock_codecs.streams import StreamConfig, StreamInfo
 from penstock_codecs.table_operations import (
     CreateTable,
     DeleteTable,
@@ -100,7 +102,7 @@ class EmbeddedBack(Back):
             GetStreamConfig: store.catalog.get_stream_config,
             ReconfigureStream: store.catalog.reconfigure_stream,
             DeleteStream: store.catalog.delete_stream,
-            ListStreams: partial(list_streams, store.reader),
+            ListStreams: self._list_streams,
             CreateTable: store.tables.create,
             DeleteTable: store.tables.delete,
             UpdateTable: store.tables.update,
@@ -137,6 +139,9 @@ class EmbeddedBack(Back):
         result: R = await handler(operation)
         return result
 
+    def declare_partitioned(self, basin: str, prefix: str = "") -> None:
+        self._store.catalog.declare_partitioned(basin, prefix)
+
     def append_session(
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
     ) -> AbstractAsyncContextManager[AppendSession]:
@@ -148,6 +153,14 @@ class EmbeddedBack(Back):
     async def _check_tail(self, operation: CheckTail) -> StreamPosition:
         stream = await self._store.reads.find_stream(operation.stream, operation.create_if_missing)
         return stream.durable.tail
+
+    async def _list_streams(self, operation: ListStreams) -> Page[StreamInfo]:
+        if operation.exact and not operation.start_after:
+            with suppress(OperationFailed):
+                stream = self._store.catalog.find(StreamRef(operation.basin, operation.prefix))
+                if stream.durably_alive:
+                    return Page([stream_info(stream)], has_more=False)
+        return await list_streams(self._store.reader, operation)
 
     async def _locate(self, operation: Locate) -> Located:
         stream = await self._store.reads.find_stream(operation.stream, create_if_missing=False)

@@ -2,7 +2,8 @@
 
 The key of a stream's owner has the id of a gateway; there is none if no gateway needs the stream. A gateway that needs
 a stream of another's writes its own id beside it; the owner sees that, ends what it has begun and gives the stream up.
-If it does not in PATIENCE seconds, nor renews its key, it is taken for dead. What an owner stores can be conditional on
+If it does not in PATIENCE seconds, nor renews its key, it is taken for dead; a gateway that was paused or cut off while
+it waited first reads what the owner has written (`LoggedTables.is_silent`). What an owner stores can be conditional on
 its key being as it was when it took the stream: one that was only slow stores nothing any more.
 
 With the embedded store there is one gateway, and it owns all streams.
@@ -85,12 +86,12 @@ class StreamOwners:
         """Wait until a stream has another owner or none. Returns the owner's item if it was silent for PATIENCE
         seconds: a later one is of a live owner, which may be another gateway that has waited too."""
         assert self._state is not None, "there are several gateways"
-        with trio.move_on_after(PATIENCE) as patience:
-            while (now := self._in_memory(owner.key)) is not None and now.value == owner.value:
-                if now.version != owner.version:
-                    owner, patience.deadline = now, trio.current_time() + PATIENCE
-                await self._state.news()
-        return owner if patience.cancelled_caught else None
+        last = self._in_memory(owner.key)  # it may have been given up since it was read
+        while last is not None and last.value == owner.value:
+            if await self._state.is_silent(lambda: self._in_memory(owner.key), PATIENCE):
+                return last
+            last = self._in_memory(owner.key)
+        return None
 
     async def renew(self, ref: StreamRef) -> None:
         """Tell a gateway that waits for an owned stream that its owner is alive."""
@@ -102,6 +103,11 @@ class StreamOwners:
     def has_row(self, key: bytes) -> bool:
         """Return whether the table has a key, as far as it has been read."""
         return self._in_memory(key) is not None
+
+    def peek(self, key: bytes) -> bytes | None:
+        """Return the value of a key, as far as the table has been read; never waits."""
+        item = self._in_memory(key)
+        return None if item is None else item.value
 
     def _in_memory(self, key: bytes) -> TableItem | None:
         assert self._state is not None, "there are several gateways"

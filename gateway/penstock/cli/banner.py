@@ -30,17 +30,19 @@ def _commands(config: Config, addresses: Mapping[str, Sequence[Address]]) -> lis
     basin, kinds = _basin(config), dict[str, tuple[ListenerTable, Address]]()
     for label, listener in config.listeners.labelled():  # of several of a kind, the first one's commands are shown
         kinds.setdefault(listener_kind_of(label), (listener, addresses[f"listeners.{label}"][0].to_connect))
+    creation = _creation(config, basin)
     lines, reading = list[str](), list[str]()
     for name in kinds:
-        example = Example(basin, STREAM, _creation(config, basin), first=not lines)
-        found = list(listener_kinds()[name].commands(*kinds[name], example))
-        lines += found
-        if not found:
+        commands = list(
+            listener_kinds()[name].commands(*kinds[name], Example(basin, STREAM, creation, first=not lines))
+        )
+        lines += commands
+        if not commands:
             reading.append(name)
-    if lines:
-        example = Example(basin, STREAM, _creation(config, basin), first=False)
-        for name in reading:
-            lines += listener_kinds()[name].commands(*kinds[name], example)
+    alone = not lines
+    for name in reading:
+        example = Example(basin, STREAM, creation, first=not lines, alone=alone)
+        lines += listener_kinds()[name].commands(*kinds[name], example)
     return lines
 
 

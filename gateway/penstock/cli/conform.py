@@ -116,7 +116,7 @@ def conform_command(
     from penstock.core.errors import CannotStart
     from penstock.observe import configure_logging
     from penstock.tools.conforming import chosen_cases, reached_server
-    from penstock.tools.target.configuring import TargetOptions
+    from penstock.tools.target.back import TargetOptions
     from penstock.tools.target.url import BadTarget, parse_target
 
     configure_logging("error", "auto")

@@ -72,7 +72,7 @@ class _CannotCompare(click.ClickException):
 @json_option
 def diff_command(a: str, b: str, as_json: bool, **said: Any) -> None:
     """Compare the records of A with those of B. A is a recording (a file or directory); B is a recording or a live
-    server's URL, such as s2://127.0.0.1:8080/my-basin, s3p://, segment:// or pravega://.
+    server's URL, such as s2://127.0.0.1:8080/my-basin, s3p://, durable://, kafka://, segment:// or pravega://.
 
     Records are compared by body and headers, in the order of their streams, across protocols. For streams with appends
     the appended records are compared, for others the delivered ones. Exits with 0 if all are equal, with 1 if any
@@ -164,8 +164,7 @@ def _put_live(table: RecordTable, url: str, streams: dict[str, StreamRef], said:
     import trio
 
     from penstock.tools.comparing.sources import put_live
-    from penstock.tools.target.configuring import TargetOptions
-    from penstock.tools.target.gateway import open_target_back
+    from penstock.tools.target.back import TargetOptions, open_target_back
     from penstock.tools.target.url import parse_target
 
     options = TargetOptions(token=said["token"], tls_ca=said["tls_ca"], basin=said["basin"])
@@ -192,7 +191,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     for one in comparison.streams:
         yield _heading(one)
         yield from (_in_words(difference) for difference in one.shown)
-        more = one.counts.total() - len(one.shown)
+        more = one.different - len(one.shown)
         if more and one.a is not None and one.b is not None:
             yield f"  and {more} more"
     different = sum(not one.equal for one in comparison.streams)
@@ -204,7 +203,9 @@ def _heading(one: StreamComparison) -> str:
     if one.a is None or one.b is None:
         side, stream = ("A", one.a) if one.a is not None else ("B", one.b)
         assert stream is not None, "one of the two is set"
-        return f"{printable(stream.name)}: only in {side}, {counted(stream.records, 'record')} {_action(stream)}"
+        trimmed = ": trimmed in B" if one.equal else ""
+        records = counted(stream.records, "record")
+        return f"{printable(stream.name)}: only in {side}, {records} {_action(stream)}{trimmed}"
     counts = ", ".join(f"{one.counts[kind]} {kind.value}" for kind in DiffKind if one.counts[kind])
     name = printable(one.a.name) if one.a.name == one.b.name else f"{printable(one.a.name)} = {printable(one.b.name)}"
     sizes = f"{one.a.records} {_action(one.a)} in A, {one.b.records} {_action(one.b)} in B"

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import structlog
@@ -29,6 +29,7 @@ from penstock.observe import configure_logging
 __all__ = ["run", "serve_until_signalled"]
 
 log = structlog.get_logger()
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def run(path: Path | None, flags: dict[str, Any]) -> None:
@@ -70,7 +71,8 @@ async def serve_until_signalled(config: Config, surroundings: HostServices, path
     """Serve until SIGTERM or SIGINT, then drain; a second one ends the process. SIGHUP reloads the configuration, as
     does a change of the file at `path` if `reload.watch` is set. Raises CannotStart, and StoreFailed as soon as the
     store has failed."""
-    with out_of_groups(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+    with out_of_groups(), trio.open_signal_receiver(*_SIGNALS) as signals:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)  # `penstock.cli.main` blocked them during the imports
         async with trio.open_nursery() as nursery:
             signalled, reloads = trio.Event(), Reloads()
             nursery.start_soon(_hear, signals, signalled, reloads)

@@ -8,6 +8,7 @@ commands as entry points of the group "penstock.commands", as `pipeline` is.
 from __future__ import annotations
 
 import os
+import signal
 from importlib.metadata import entry_points
 from typing import Final
 
@@ -50,6 +51,7 @@ COMMANDS: Final = {
     "serve": ("penstock.cli.serving:serve_command", "Run the gateway until SIGTERM or SIGINT."),
     "show": ("penstock.cli.captures.show:show_command", "List the messages in a capture."),
     "stats": ("penstock.cli.captures.stats:stats_command", "Print statistics of a capture."),
+    "store": ("penstock.cli.store:store_commands", "Check the files of the embedded store."),
     "streams": ("penstock.cli.streams.manage:streams_command", "List the streams of a server."),
     "tail": ("penstock.cli.traffic.tail:tail_command", "List a gateway's messages as they pass."),
     "token": ("penstock.cli.tokens:token_commands", "Issue, list and revoke access tokens."),
@@ -60,6 +62,8 @@ ENTRY_POINT_GROUP: Final = "penstock.commands"
 _ENTRY_POINT_HELP: Final = {"pipeline": "Make tables of streams and recordings, with Spark."}
 """Summaries of commands that are entry points, which carry none; other entry points are listed with their
 distribution."""
+
+_SIGNALS_OF_SERVE: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 class _Commands(ListingGroup):
@@ -73,6 +77,19 @@ class _Commands(ListingGroup):
             return super().make_context(
                 info_name, args, parent, **{"color": False if os.environ.get("NO_COLOR") else None, **extra}
             )
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Import the command that these arguments call. Raises UsageError if there is none.
+
+        SIGTERM and SIGHUP to `serve` wait until it handles them, since its imports take long: process 1, as in a
+        container, would ignore the one, and the other would end the process.
+        """
+        if args[0] == "serve":
+            signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS_OF_SERVE)
+            ctx.call_on_close(lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS_OF_SERVE))
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""

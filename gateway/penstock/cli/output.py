@@ -1,5 +1,4 @@
-"""Output of commands: tables, results as JSON, and standard output that cannot be written since its reader left, it was
-closed from the start, or its disk is full."""
+"""Output of commands: tables, results as JSON, and standard streams that are closed, full or without a reader."""
 
 from __future__ import annotations
 
@@ -9,8 +8,7 @@ import os
 import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar, cast
 
 import click
 
@@ -65,25 +63,34 @@ def print_lines(*lines: str) -> None:
 def guarding_output() -> Iterator[None]:
     """Exit quietly with code 0 when the reader of standard output leaves, as in `penstock show x | head`.
 
-    If standard output was closed from the start (`>&-`), write to the null device instead. A full disk ends the command
-    with one line, as a ClickException.
+    A standard stream that was closed from the start (`<&-`, `>&-`) and is used, or a full disk, ends the command with
+    one line, as a ClickException.
     """
+    if sys.stdin is None:
+        sys.stdin = _unusable_stream("r", os.O_WRONLY)
     if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+        sys.stdout = _unusable_stream("w", os.O_RDONLY)
     try:
         yield
         sys.stdout.flush()
     except OSError as error:
-        closed = isinstance(error, BrokenPipeError) and _reader_left()  # not another pipe or socket
+        has_no_reader = isinstance(error, BrokenPipeError) and _reader_left()  # not another pipe or socket
         _flush_or_discard()
-        if closed:
+        if has_no_reader:
             raise click.exceptions.Exit(0) from None
+        if error.errno == errno.EBADF:
+            raise click.ClickException("standard input or output is closed") from None
         if error.errno == errno.ENOSPC:
             raise click.ClickException(f"{error.filename or 'the output'}: {error.strerror}") from None
         raise
     except BaseException:
         _flush_or_discard()
         raise
+
+
+def _unusable_stream(mode: str, flags: int) -> TextIO:
+    """Return a stream whose use fails with EBADF. It occupies the closed descriptor, which a socket would get else."""
+    return cast(TextIO, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))
 
 
 def _flush_or_discard() -> None:

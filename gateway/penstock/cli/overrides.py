@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from penstock.app.bootstrap import check_files
 from penstock.app.config import Config, ConfigError, Management, RecorderTable, default_config, load_config
+from penstock.core.config_fields import Token
 from penstock.core.errors import CannotStart
 from penstock.protocols.plugin import ListenerKind, listener_kinds
 from penstock.protocols.tables import ListenerTable
@@ -42,6 +43,7 @@ def overridden(
     config: Config,
     *,
     management: str | None = None,
+    management_token: str | None = None,
     data: str | None = None,
     log_level: str | None = None,
     record: str | None = None,
@@ -52,8 +54,9 @@ def overridden(
 ) -> Config:
     """Return `config` with the given flags applied; raises ValueError that names the flag. `addresses`: for each kind
     of listener where its first one is bound, "off" for none. `anonymous`: all listeners for clients serve
-    unauthenticated clients from any machine. `allow_host`: host names that clients may use over HTTP, in addition to
-    the configured ones. `no_others`: listeners without an address here are off, also the management listener."""
+    unauthenticated clients from any machine. `management_token`: one more of `management.auth_tokens`. `allow_host`:
+    host names that clients may use over HTTP, in addition to the configured ones. `no_others`: listeners without an
+    address here are off, also the management listener."""
     if no_others:
         addresses = {name: addresses.get(name) or "off" for name in listener_kinds()}
         management = management or "off"
@@ -64,6 +67,12 @@ def overridden(
             tables = tuple(replace(table, anonymous=True) for table in tables)
         changed[name] = tuple(_with_hosts(table, allow_host) for table in tables)
     operators = config.management if management is None else _management(config.management, management)
+    if management_token is not None:
+        try:
+            token = msgspec.convert(management_token, Token)
+        except msgspec.ValidationError:
+            raise ValueError("--management-token: a token is visible ASCII without spaces") from None
+        operators = replace(operators, auth_tokens=(*operators.auth_tokens, token))
     store = config.store if data is None else replace(config.store, directory=data)
     log = config.log if log_level is None else replace(config.log, level=log_level)
     recorder = config.recorder if record is None else _recorder(config.recorder, record)

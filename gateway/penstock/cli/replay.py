@@ -15,7 +15,7 @@ from penstock.cli.captures.opened import capture_argument, one_side, side_option
 from penstock.cli.output import json_option, print_result
 from penstock.cli.progress import progress_bar
 from penstock.core.errors import CannotStart
-from penstock.recorder.captures import CaptureEvents, UnreadableCapture
+from penstock.recorder.captures.opening import CaptureEvents, UnreadableCapture
 from penstock.tools.replay import AS_RECORDED, PATIENCE_SECONDS
 from penstock.tools.target import LOSS_WORDS
 from penstock_analysis.capture import CaptureEvent
@@ -35,8 +35,8 @@ __all__ = ["replay_command"]
     "url",
     required=True,
     metavar="URL",
-    help="The server: s2://HOST:PORT[/BASIN], s3p://, segment://, "
-    "segment+draft://, pravega:// (its controller), each also with +tls; http:// and https:// mean S2.",
+    help="The server: s2://HOST:PORT[/BASIN], s3p://, durable://, kafka://, segment://, segment+draft://, "
+    "pravega:// (its controller), each also with +tls; http:// and https:// mean S2.",
 )
 @click.option(
     "--token",
@@ -146,7 +146,7 @@ def _settings(captures: tuple[Path, ...], said: dict[str, Any]) -> ReplaySetting
     """Return the settings of a replay. Raises ValueError."""
     from penstock.tools.replay.replaying import ReplaySettings
     from penstock.tools.replay.selection import PlayedParts
-    from penstock.tools.target.configuring import TargetOptions
+    from penstock.tools.target.back import TargetOptions
 
     for name in ("speed", "rate", "patience"):
         if said[name] is not None and math.isnan(said[name]):

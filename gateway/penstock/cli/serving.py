@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,12 @@ def _address_options(command: Callable[..., None]) -> Callable[..., None]:
 @_config_option
 @_address_options
 @click.option("--management", metavar="HOST:PORT|off", help="Address for operators and their browsers.")
+@click.option(
+    "--management-token",
+    metavar="TOKEN",
+    help="Bearer token that operators must send, beside those of the file. auto: that of PENSTOCK_MANAGEMENT_TOKEN, or "
+    "else a random one, which is printed.",
+)
 @click.option("--no-others", is_flag=True, help="Turn off all listeners without an address among these options.")
 @click.option("--data", metavar="DIR", help="The store's directory.")
 @click.option("--record", metavar="DIR", help="Record the traffic from the start, into pcapng files in this directory.")
@@ -51,7 +59,7 @@ def _address_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--allow-host", metavar="NAME", multiple=True, help="A host name that clients may use over HTTP; * for any."
 )
-def serve_command(path: Path | None, **flags: Any) -> None:
+def serve_command(path: Path | None, management_token: str | None, **flags: Any) -> None:
     """Run the gateway until SIGTERM or SIGINT; a second signal stops it at once.
 
     SIGHUP reads the configuration file again. Flags override the file.
@@ -60,7 +68,12 @@ def serve_command(path: Path | None, **flags: Any) -> None:
     try:
         from penstock.cli.lifecycle import run
 
-        run(path, flags)
+        if management_token == "auto":
+            management_token = os.environ.get("PENSTOCK_MANAGEMENT_TOKEN")
+            if not management_token:
+                management_token = secrets.token_urlsafe()
+                click.echo(f"The token of the management listener and its page is {management_token}")
+        run(path, {**flags, "management_token": management_token})
     finally:
         gc.enable()
 
@@ -69,11 +82,28 @@ def serve_command(path: Path | None, **flags: Any) -> None:
 @_config_option
 @json_option
 def check_command(path: Path | None, as_json: bool) -> None:
-    """Validate a configuration and describe what it would run."""
+    """Validate a configuration and describe what it would run.
+
+    The basin of a Kafka listener must be in [[store.basins]] or in the store, since Kafka's clients cannot create it.
+    """
+    import sqlite3
+
+    from penstock.app.config.advice import absent_basins
     from penstock.app.report import report, report_parts
-    from penstock.cli.overrides import configured
+    from penstock.cli.overrides import BadConfig, configured
+    from penstock.store.listings import has_basin
 
     config = configured(path)
+    for key, basin, kind in absent_basins(config):
+        try:
+            is_missing = kind.needs_basin and not has_basin(Path(config.store.directory), basin)
+        except sqlite3.Error as error:
+            raise BadConfig(f"store.directory: the store cannot be read: {error}") from error
+        if is_missing:
+            raise BadConfig(
+                f"{key}: basin {basin} does not exist, and clients of {kind.title} cannot create it: add it to "
+                "[[store.basins]]"
+            )
     if as_json:
         parts = [{"title": title, "lines": lines} for title, lines in report_parts(config)]
         print_json({"config": None if path is None else str(path), "parts": parts})

@@ -13,7 +13,6 @@ import click
 import msgspec
 
 from penstock.cli.output import json_lines_option, json_option, print_json
-from penstock.core.clock import wall_clock
 from penstock.core.scopes import FULL_SCOPE, ops_of
 from penstock.recorder.captures.text import printable
 from penstock.routing.access.token_file import TokenFile, TokenFileError
@@ -102,6 +101,10 @@ def _opened(place: _TokenFile, *, make: bool = False) -> Iterator[TokenFile]:
 @click.option("--basin-prefix", help="Only for basins with this prefix.")
 @click.option("--stream", help="Only for this stream (default: all).")
 @click.option("--stream-prefix", help="Only for streams with this prefix.")
+@click.option("--group", help="Only this consumer group (default: those of its streams).")
+@click.option("--group-prefix", help="Only consumer groups with this prefix.")
+@click.option("--transactional-id", help="Only this transactional id (default: those of its streams).")
+@click.option("--transactional-id-prefix", help="Only transactional ids with this prefix.")
 @click.option("--auto-prefix", is_flag=True, help="Add --stream-prefix to the stream names that its client uses.")
 @click.option("--read", is_flag=True, help="Allow reads and checks of the tail.")
 @click.option("--append", is_flag=True, help="Allow appends.")
@@ -121,6 +124,8 @@ def _opened(place: _TokenFile, *, make: bool = False) -> Iterator[TokenFile]:
 @click.pass_obj
 def _issue(place: _TokenFile, /, token_id: str, expires: str | None, as_json: bool, **flags: Any) -> None:
     """Issue an access token. It is printed once; only its hash is kept."""
+    from penstock.core.clock import wall_clock
+
     now = wall_clock()
     scope = _scope(**flags)
     with _opened(place, make=True) as file:
@@ -145,6 +150,10 @@ def _scope(
     basin_prefix: str | None,
     stream: str | None,
     stream_prefix: str | None,
+    group: str | None,
+    group_prefix: str | None,
+    transactional_id: str | None,
+    transactional_id_prefix: str | None,
     auto_prefix: bool,
     read: bool,
     append: bool,
@@ -156,9 +165,17 @@ def _scope(
         raise click.UsageError("give at least one of --read, --append, --manage, --admin and --op")
     if auto_prefix and not stream_prefix:
         raise click.UsageError("--auto-prefix needs --stream-prefix")
-    named = Scope(basins=_names("basin", basin, basin_prefix), streams=_names("stream", stream, stream_prefix))
+    every = ResourceSet(prefix="")
+    named = Scope(
+        basins=_names("basin", basin, basin_prefix) or every,
+        streams=_names("stream", stream, stream_prefix) or every,
+        groups=_names("group", group, group_prefix),
+        transactional_ids=_names("transactional-id", transactional_id, transactional_id_prefix),
+    )
     if admin:
-        return msgspec.structs.replace(FULL_SCOPE, basins=named.basins, streams=named.streams)
+        return msgspec.structs.replace(
+            named, access_tokens=FULL_SCOPE.access_tokens, op_groups=FULL_SCOPE.op_groups, ops=FULL_SCOPE.ops
+        )
     both = ReadWrite(read=True, write=True) if manage else None
     groups = OpGroups(account=both, basin=both, stream=ReadWrite(read=True) if read else None)
     single = {Op(op) for op in ops} | ({Op.APPEND} if append else set())
@@ -168,10 +185,10 @@ def _scope(
     return msgspec.structs.replace(scope, op_groups=groups)
 
 
-def _names(what: str, exact: str | None, prefix: str | None) -> ResourceSet:
+def _names(what: str, exact: str | None, prefix: str | None) -> ResourceSet | None:
     if exact is not None and prefix is not None:
         raise click.UsageError(f"--{what} and --{what}-prefix cannot be combined")
-    return ResourceSet(exact=exact) if exact is not None else ResourceSet(prefix=prefix or "")
+    return None if exact is None and prefix is None else ResourceSet(exact=exact, prefix=prefix)
 
 
 def _expiry(text: str, now_ms: int) -> str:
@@ -213,6 +230,8 @@ def _list(place: _TokenFile, /, prefix: str, as_lines: bool) -> None:
     if as_lines:
         print_json(*msgspec.to_builtins(found))
         return
+    from penstock.core.clock import wall_clock
+
     if not found:
         click.echo("there are no access tokens" + (f" whose ids begin with {prefix}" if prefix else ""), err=True)
     for info in found:
@@ -221,9 +240,10 @@ def _list(place: _TokenFile, /, prefix: str, as_lines: bool) -> None:
 
 def _in_words(info: AccessTokenInfo, now: int) -> Iterator[str]:
     yield info.id
-    for what, names in (("basins", info.scope.basins), ("streams", info.scope.streams)):
+    for kind in ("basins", "streams", "groups", "transactional_ids"):
+        names: ResourceSet | None = getattr(info.scope, kind)
         if names is not None:
-            yield f"{what} {names.exact if names.prefix is None else names.prefix + '*'}"
+            yield f"{kind.replace('_', ' ')} {names.exact if names.prefix is None else names.prefix + '*'}"
     ops = ops_of(info.scope)
     yield "everything" if ops == set(Op) else ",".join(sorted(op.value for op in ops))
     if info.expires_ms is not None:

@@ -21,6 +21,11 @@ class Address(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Address:
         """Parse `HOST:PORT`. Raises ValueError, whose message says what is wrong."""
+        scheme, is_url, location = text.partition("://")
+        if is_url:
+            host = location.partition("/")[0] or "127.0.0.1:8080"
+            tls = ", and tls = true" if scheme in ("https", "tls") else ""
+            raise ValueError(f"expected HOST:PORT instead of a URL: write {host}{tls}, got {text!r}")
         host, colon, port = text.rpartition(":")
         if not colon or not host:
             raise ValueError(f"expected HOST:PORT, such as 127.0.0.1:8080, got {text!r}")

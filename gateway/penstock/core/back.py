@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from penstock.core.passthrough import Passthrough
-from penstock.core.permissions import Permission
+from penstock.core.permissions import MANAGE, Permission
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended, Capability, Operation, Read
@@ -204,10 +204,19 @@ class Back(ABC):
         """
         return
 
-    def require_all(self, basin: str, prefix: str) -> None:  # noqa: ARG002
-        """Raise PERMISSION_DENIED if streams that begin with `prefix` may exist that the client may not manage. A plain
-        back allows everything."""
+    def require_all(self, basin: str, prefix: str, needs: frozenset[Permission] = MANAGE) -> None:  # noqa: ARG002
+        """Raise PERMISSION_DENIED if streams that begin with `prefix` may exist for which the client has none of these
+        permissions. A plain back allows everything."""
         return
+
+    def declare_partitioned(self, basin: str, prefix: str = "") -> None:  # noqa: B027
+        """Declare that clients see stream `NAME` and its partitions, streams `NAME/0`, `NAME/1` and so on, as one
+        object, for all names in the basin that begin with `prefix` and have no other slash.
+
+        From then on the back refuses to create one of the two shapes while the other exists: with
+        INVALID where a client creates the stream, with STREAM_NOT_FOUND where an append or a read would create it
+        (`penstock.core.partitions`). A plain back creates no streams.
+        """
 
     def access_token(self) -> str | None:
         """Return the access token that the back presents to its server for the current client, or None if it presents
@@ -274,8 +283,11 @@ class BackWrapper(Back):
     def require_some(self, basin: str, prefix: str, needs: frozenset[Permission]) -> None:
         self._inner.require_some(basin, prefix, needs)
 
-    def require_all(self, basin: str, prefix: str) -> None:
-        self._inner.require_all(basin, prefix)
+    def require_all(self, basin: str, prefix: str, needs: frozenset[Permission] = MANAGE) -> None:
+        self._inner.require_all(basin, prefix, needs)
+
+    def declare_partitioned(self, basin: str, prefix: str = "") -> None:
+        self._inner.declare_partitioned(basin, prefix)
 
     def access_token(self) -> str | None:
         return self._inner.access_token()

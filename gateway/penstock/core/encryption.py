@@ -1,7 +1,8 @@
 """The key that a client presents for the records of an encrypted stream.
 
 It travels with the client's identity, since the code between a front and a back need not know of it. It is never
-stored, and its text never appears in a message or a log.
+stored, and its text never appears in a message or a log. From the first key on, the process leaves no dumps of its
+memory (`penstock.core.dumps`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final
 
 import pybase64
 
+from penstock.core.dumps import forbid_dumps
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.streams import Cipher
@@ -27,6 +29,9 @@ class EncryptionKey:
     """A key, in base64 as the client sent it. It is decoded when the cipher is known: plain streams ignore keys."""
 
     text: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        forbid_dumps()
 
     def decoded(self, cipher: Cipher) -> bytes:
         """Return the key for this cipher. Raises OperationFailed(ENCRYPTION_KEY) if it is malformed."""

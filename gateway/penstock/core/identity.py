@@ -14,7 +14,7 @@ import hashlib
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
@@ -46,6 +46,14 @@ class Client(msgspec.Struct, frozen=True):
     grant: Grant | None = None
     encryption_key: EncryptionKey | None = None
     gateway: bool = False
+
+    TOKEN: ClassVar[str] = "token:"
+    """The beginning of the principal of an access token without an identity."""
+
+    @property
+    def principal(self) -> str:
+        """Its identity, else `token:` and the id of its access token; "" for neither."""
+        return self.identity or (f"{self.TOKEN}{self.grant.info.id}" if self.grant else "")
 
     def place(self, stream: StreamRef) -> StreamRef:
         """Return the stream that it means by this name; see `Grant.place`."""

@@ -15,7 +15,6 @@ from typing import Final
 import msgspec
 
 from penstock.core.globs import captured
-from penstock_codecs.expressions import compile_expression
 from penstock_codecs.model import StreamRef
 
 __all__ = ["Captures", "Match", "NamePattern", "Pieces", "StreamPattern", "Wildcard"]
@@ -129,6 +128,8 @@ _PIECES: Final = {Match.EXACT: _exact, Match.PREFIX: _prefix, Match.GLOB: _glob}
 
 
 def _regex(text: str, first: int) -> NamePattern:
+    from penstock_codecs.expressions import compile_expression
+
     expression = compile_expression(text)
     for name in expression.groupindex:
         if name in _OWN_NAMES:

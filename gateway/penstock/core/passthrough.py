@@ -10,9 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from penstock_codecs.http import Buffer, FramePieces, ResponseHead
+if TYPE_CHECKING:
+    from penstock_codecs.http import Buffer, FramePieces, ResponseHead
 
 __all__ = ["HeaderList", "Passthrough", "RawSession"]
 

@@ -85,12 +85,20 @@ def excess(wanted: AccessTokenInfo, issuer: AccessTokenInfo) -> str | None:
     for name in ("basins", "streams", "access_tokens"):
         asked, held = getattr(wanted.scope, name), getattr(issuer.scope, name)
         if asked is not None and not asked.within(held or ResourceSet(exact="")):
-            return f"{name.replace('_', ' ')} {asked.exact if asked.prefix is None else asked.prefix + '...'!r}"
+            return _in_words(name, asked)
+    for name in ("groups", "transactional_ids"):
+        asked, held = getattr(wanted.scope, name), getattr(issuer.scope, name)
+        if held is not None and not (asked or ResourceSet(prefix="")).within(held):
+            return _in_words(name, asked or ResourceSet(prefix=""))
     if issuer.expires_ns is not None and (wanted.expires_ns is None or wanted.expires_ns > issuer.expires_ns):
         return f"a lifetime beyond {issuer.expires_at}"
     if issuer.auto_prefix_streams and not wanted.auto_prefix_streams:
         return "stream names without its prefix"
     return None
+
+
+def _in_words(kind: str, names: ResourceSet) -> str:
+    return f"{kind.replace('_', ' ')} {names.exact if names.prefix is None else names.prefix + '...'!r}"
 
 
 def common_prefix(names: ResourceSet, prefix: str) -> str | None:

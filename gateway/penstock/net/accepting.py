@@ -23,12 +23,14 @@ from penstock.net.limits import CONNECTION_QUOTA, Limiter
 from penstock.net.limits.arrivals import AT_ONCE, REST_SECONDS, Arrivals
 from penstock.net.limits.limiter import ConnectionQuota
 from penstock.net.limits.refusals import Refusals, Refuse, close_at_once
+from penstock.net.proxies import FORWARDED, NO_PROXIES, ForwardedClients, TrustedProxies, read_proxy_header
 from penstock.net.tls import ServerTls, tls_stream
 from penstock.observe import bind_connection, next_connection_number
 from penstock.observe.metrics.families import CONNECTIONS_REFUSED
 from penstock.observe.taps.connections import Connections
 from penstock.observe.taps.tap import CONNECTION, note_identity
 from penstock.observe.taps.tapped import encrypted
+from penstock_codecs.proxy_header import MalformedProxyHeader
 
 __all__ = [
     "Accepting",
@@ -72,6 +74,8 @@ class Listener(msgspec.Struct, frozen=True):
 
     `private`: the listener must not be bound where other machines reach it (`check_private`).
 
+    `proxies`: those whose word for a client's address is taken.
+
     `path`: see `penstock_analysis.capture.Conversation`.
 
     `settings` and `backs` are used by the front for each request: a reload replaces their contents by another
@@ -93,6 +97,7 @@ class Listener(msgspec.Struct, frozen=True):
     settings: tuple[msgspec.Struct, ...] = ()
     backs: tuple[SwappableBack, ...] = ()
     path: str = ""
+    proxies: TrustedProxies = NO_PROXIES
 
     def carried(self, stream: trio.abc.Stream) -> trio.abc.Stream:
         """Return the stream that `serve` is given for an accepted stream, without the tap."""
@@ -201,18 +206,53 @@ async def accept_connections(
             CONNECTIONS_REFUSED.child(listener.name, listener.protocol, "limit").inc()
             await refusals.begin(listener.refuse, listener.carried(stream), quota)
 
+    reading = 0
+
+    async def begin_behind_proxy(accepted: socket.socket, proxy: Address) -> None:
+        """Begin a connection once its proxy has named the client."""
+        nonlocal reading
+        reading += 1
+        try:
+            peer = await read_proxy_header(accepted) or proxy
+        except BaseException as error:
+            accepted.close()
+            if not isinstance(error, MalformedProxyHeader):
+                raise
+            _refuse_proxy(place.listener, proxy, str(error))
+        else:
+            identity = place.listener.identities.of_address(peer.host)
+            await arrivals.come(accepted, peer, place.limiter.account(peer.host, identity))
+        finally:
+            reading -= 1
+
     async with trio.open_nursery() as waiting:
         arrivals = Arrivals(place.limiter, place.listener.name, waiting, begin)
         while (accepted := await _accept(place, sockets)) is not None:
             arrivals.next_pass()
             stayed = 0
             for one, peer in accepted:
+                if (listener := place.listener).proxies.proxy_protocol:
+                    if peer is None or not listener.proxies.has(peer.host):
+                        one.close()
+                        _refuse_proxy(listener, peer, "it is none of the proxies")
+                    elif reading >= listener.max_connections:
+                        one.close()
+                        place.limiter.limited(listener.name, "listener.max_connections")
+                    else:
+                        waiting.start_soon(begin_behind_proxy, one, peer)
+                        stayed += 1
+                    continue
                 host = "" if peer is None else peer.host
                 identity = place.listener.identities.of_address(host)
                 stayed += await arrivals.come(one, peer, place.limiter.account(host, identity))
             if stayed < len(accepted):
                 await trio.sleep(REST_SECONDS)
         waiting.cancel_scope.cancel()
+
+
+def _refuse_proxy(listener: Listener, peer: Address | None, reason: str) -> None:
+    CONNECTIONS_REFUSED.child(listener.name, listener.protocol, "proxy").inc()
+    log.info("proxy_refused", listener=listener.name, peer=str(peer or ""), reason=reason)
 
 
 async def _accept(place: Accepting, sockets: trio.SocketListener) -> list[tuple[socket.socket, Address | None]] | None:
@@ -270,6 +310,8 @@ async def _run_connection(
     host = "" if peer is None else peer.host
     identity = listener.identities.of_address(host)
     CLIENT.set(Client(identity, address=address, listener=listener.name))
+    if host and listener.proxies.has(host):
+        FORWARDED.set(ForwardedClients(host, lambda: place.listener.proxies, lambda: place.listener.identities))
     tapped = taps.accepted(listener.carried(stream), number, listener.name, listener.protocol, listener.path)
     CONNECTION.set(tapped.tap)
     note_identity(identity)

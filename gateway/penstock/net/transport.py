@@ -24,7 +24,7 @@ import trio
 from penstock.core.waiters import Waiters
 from penstock.net.draining import Draining
 from penstock.net.limits import current_quota
-from penstock.net.limits.limiter import HeldBytes
+from penstock.net.limits.limiter import ConnectionQuota, HeldBytes
 from penstock.net.limits.settings import Limits
 from penstock.observe.metrics.clients import Pauses
 from penstock.observe.metrics.series import Count
@@ -44,9 +44,9 @@ _JOIN_TO: Final = 128 * KIB
 _GATHER: Final = 512
 """Parts of one writev at most; Linux allows 1024."""
 _READS_PER_CHECKPOINT: Final = 8
-_LINGER_BYTES: Final = 1 * MIB
+_LINGER_BYTES: Final = 16 * MIB
 """Bytes that `linger` reads at most: a peer that sends more after the end was announced wants to keep the gateway
-busy."""
+busy. A client of a refused body reads the answer only if its system took the body first: some send 10 MiB at once."""
 
 # The codec copies what is read before any other task runs, so one buffer serves all connections of a run, and
 # an idle connection holds none. What it would rather keep, large bodies, is read into `bytes` of its own.
@@ -76,6 +76,7 @@ class Transport:
         "_given_up",
         "_least",
         "_lost",
+        "_most_to_read",
         "_moved",
         "_nursery",
         "_parts",
@@ -110,6 +111,7 @@ class Transport:
         self._source: Callable[[int], Iterable[Buffer]] | None = None
         self._moved: Callable[[], object] = self._senders.unpark_all
         self._lost: Callable[[Exception], object] | None = None
+        self._most_to_read: Callable[[int], int] | None = None
         self.pending = 0
         """Bytes put and not yet written."""
         self.written = 0
@@ -137,6 +139,11 @@ class Transport:
         if self.pending:
             self.flush()
 
+    def within(self, quota: ConnectionQuota) -> None:
+        """Read no more at once than the quota has room for when there is something to read, which may be long after
+        `receive` was called."""
+        self._most_to_read = quota.most_to_read
+
     def speaks(self, codec: HttpCodec) -> None:
         """Set the codec whose bytes are transferred, so that a recording that begins in the middle of the connection
         can start from its state."""
@@ -161,7 +168,7 @@ class Transport:
         Raises trio.BrokenResourceError if the connection is lost.
         """
         if self._fd is None:
-            return await self._stream.receive_some(self._read_size)
+            return await self._stream.receive_some(self._size_to_read())
         self._reads += 1
         if later:
             await trio.lowlevel.wait_readable(self._fd)
@@ -178,10 +185,10 @@ class Transport:
         bytes, which stays while the coroutine waits."""
         try:
             if owned:
-                data: Buffer = os.read(fd, self._read_size)
+                data: Buffer = os.read(fd, self._size_to_read())
             else:
-                scratch = self._scratch()
-                size = os.readv(fd, [scratch])
+                scratch, most = self._scratch(), self._size_to_read()
+                size = os.readv(fd, [scratch if most == len(scratch) else memoryview(scratch)[:most]])
                 data = memoryview(scratch)[:size] if size else b""
         except BlockingIOError:
             return None
@@ -190,6 +197,9 @@ class Transport:
         if self._tap is not None:
             self._tap.received(data)
         return data
+
+    def _size_to_read(self) -> int:
+        return self._read_size if self._most_to_read is None else self._most_to_read(self._read_size)
 
     def _broken(self) -> trio.BrokenResourceError:
         if self._tap is not None:
@@ -385,7 +395,7 @@ class Transport:
         return isinstance(self._stream, trio.abc.HalfCloseableStream)
 
     async def linger(self, seconds: float) -> None:
-        """Send the end of the stream and wait for the peer to close, dropping up to 1 MiB that it still sends."""
+        """Send the end of the stream and wait for the peer to close, dropping up to 16 MiB that it still sends."""
         left = _LINGER_BYTES
         with trio.move_on_after(seconds):
             try:
@@ -479,6 +489,7 @@ class FrontTransport(Transport):
         self._listening: trio.CancelScope | None = None
         self._moved = self._count_unsent
         self.quota = current_quota()
+        self.within(self.quota)
         self._received = HeldBytes(self.quota)
         self._unsent = HeldBytes(self.quota)
         self.finished = False
@@ -524,7 +535,8 @@ class FrontTransport(Transport):
             seconds, limit = min(seconds, limits.first_byte_seconds), "first_byte_seconds"
         seconds = min(seconds, deadline - now)
         size = -1
-        with trio.move_on_after(seconds) if finishes else self._draining.interrupts(seconds) as self._listening:
+        # The deadline may have passed: a connection that waits for its turn is not read for long.
+        with trio.move_on_at(now + seconds) if finishes else self._draining.interrupts(seconds) as self._listening:
             await quota.room()
             size = self._taken_in(await self.receive(), feed)
         self._listening = None

@@ -28,14 +28,19 @@ _BY_CLIENT: Final = frozenset(
         "call_refused",
         "connection_lost",
         "connection_refused",
+        "fetch_refused",
+        "group_too_large",
+        "produce_refused",
         "protocol_error",
         "read_refused",
         "records_dropped",
         "request_denied",
+        "request_failed",
         "request_refused",
         "stream_refused",
         "stream_reset",
         "token_rejected",
+        "topics_not_listed",
     }
 )
 _BY_BACK: Final = frozenset({"back_append_interrupted", "back_read_interrupted", "writer_recovers"})

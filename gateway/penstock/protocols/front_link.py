@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -9,10 +10,11 @@ import trio
 
 from penstock.net.draining import Draining
 from penstock.net.limits.limiter import Crowded
+from penstock.net.limits.work import Work
 from penstock.net.transport import FrontTransport, SlowSender, TooSlow
 from penstock.routing.faults.messages import due_message, send_faulty
 from penstock.routing.faults.unknown import AddField
-from penstock_codecs.codec import PAUSED, Pull
+from penstock_codecs.codec import PAUSED, UNFINISHED, Pull
 from penstock_codecs.failures import RemoteProtocolError
 from penstock_codecs.http import Buffer
 from penstock_codecs.limits import KIB, MIB
@@ -29,6 +31,11 @@ SEND_AT_ONCE: Final = 256 * KIB
 """Bytes that a client must receive within the send timeout: a slow line is not mistaken for a dead one."""
 LISTEN_UP_TO: Final = 256 * KIB
 """Bytes that a client may send behind a waiting request before the front stops watching for its disconnection."""
+LISTEN_TURNS: Final = 64
+"""Turns of a long request after which the front listens even if no other client is served, and need not wait."""
+LISTEN_SECONDS: Final = 0.001
+HALF_CLOSE_SECONDS: Final = 1.0
+"""Seconds for which work on a long request goes on after its client has finished sending."""
 LINGER_SECONDS: Final = 1.0
 """Seconds for which a connection is still read after ending it: closing it with input unread would reset it, and could
 destroy the last answer on its way (S3P fact sheet 3, item 12)."""
@@ -58,7 +65,7 @@ class FrontLink(Generic[M]):
     time-outs, in seconds.
     """
 
-    __slots__ = ("_draining", "_gathers", "_incoming", "_transport", "quota")
+    __slots__ = ("_draining", "_ends_at", "_gathers", "_incoming", "_transport", "quota", "work")
 
     def __init__(
         self,
@@ -82,7 +89,10 @@ class FrontLink(Generic[M]):
         self._draining = draining
         self._incoming = codec
         self._gathers = gathers
+        self._ends_at = math.inf
         self.quota = self._transport.quota
+        self.work = Work(self.quota, self._pause)
+        """The work on the request in progress."""
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 
@@ -92,14 +102,26 @@ class FrontLink(Generic[M]):
         The end: the client has finished, was silent for too long, was told of an unrecoverable error, or the gateway
         drains. Raises RemoteProtocolError.
         """
+        self.work.begin()
         while True:
             event = self._incoming.next_event()
             if not isinstance(event, Pull):
                 self._transport.message_taken = True
                 return event
-            await self.flush()
+            if event is UNFINISHED:
+                if self.work.is_due:
+                    await self.work.rest()
+                continue
+            if not self.is_busy():  # else the task that sends an answer flushes it
+                await self.flush()
             if event is PAUSED or not await self._fill():
                 return None
+            self.work.begin()
+
+    def is_busy(self) -> bool:
+        """Return whether other tasks carry out requests of the client, so that its silence does not end the connection,
+        and send their answers."""
+        return False
 
     async def _fill(self) -> bool:
         """Receive data for the codec. Returns False if the client was silent for too long, or the gateway drains.
@@ -110,7 +132,9 @@ class FrontLink(Generic[M]):
         if not held and self._draining.begun:
             return False
         try:
-            return await self._transport.read_into(self._incoming.receive, held) is not None
+            busy = self.is_busy()  # also if it no longer is when the time is over: the time of silence begins again
+            received = await self._transport.read_into(self._incoming.receive, held, lambda: busy)
+            return received is not None or (busy and not self._draining.begun)
         except Crowded as error:
             raise self._incoming.refuse(str(error)) from None
         except SlowSender:
@@ -157,6 +181,7 @@ class FrontLink(Generic[M]):
 
     async def cut(self) -> None:
         """Close the connection at once, and release the memory that is charged to its quota."""
+        del self.work  # which refers to the link
         await self._transport.cut()
 
     # ---- waiting -----------------------------------------------------------------------------------------------------
@@ -173,7 +198,7 @@ class FrontLink(Generic[M]):
         failed: list[Exception] = []
         with self._draining.interrupts(seconds):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._listen, nursery.cancel_scope)
+                nursery.start_soon(self._watch, nursery.cancel_scope)
                 try:
                     found.append(await wait())
                 except Exception as error:
@@ -183,14 +208,37 @@ class FrontLink(Generic[M]):
             raise failed[0]
         return found[0] if found else None
 
-    async def _listen(self, waiting: trio.CancelScope) -> None:
+    async def _watch(self, waiting: trio.CancelScope) -> None:
         """Cancel the wait once the client finishes. A client that only finished sending still gets its answer."""
-        transport = self._transport
         try:
-            while not transport.finished and self._incoming.buffered < LISTEN_UP_TO:
-                if pause := self.quota.received(await transport.take(self._incoming.receive)):
-                    await trio.sleep(pause)
+            await self._listen()
         except trio.BrokenResourceError:
-            transport.finished = True
-        if transport.finished:
+            self._transport.finished = True
+        if self._transport.finished:
             waiting.cancel()
+
+    async def _listen(self) -> None:
+        """Take what the client sends, until it has finished or `LISTEN_UP_TO` is reached. Raises
+        trio.BrokenResourceError."""
+        while not self._transport.finished and self._incoming.buffered < LISTEN_UP_TO:
+            if pause := self.quota.received(await self._transport.take(self._incoming.receive)):
+                await trio.sleep(pause)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait in the work on a long request, and listen meanwhile.
+
+        Raises trio.BrokenResourceError if the client has gone: at once after a reset, else `HALF_CLOSE_SECONDS` after
+        the end of what it sends, since it may still want the answer.
+        """
+        if not self.work.turns % LISTEN_TURNS:
+            seconds = max(seconds, LISTEN_SECONDS)
+        if not seconds:
+            await trio.lowlevel.checkpoint()
+            return
+        with trio.move_on_after(seconds):
+            await self._listen()
+            if self._transport.finished:
+                self._ends_at = min(self._ends_at, trio.current_time() + HALF_CLOSE_SECONDS)
+            await trio.sleep_forever()
+        if trio.current_time() > self._ends_at:
+            raise trio.BrokenResourceError("the client has gone")

@@ -1,10 +1,9 @@
-"""The parts that a protocol's plug-in builds fronts and backs from, and the front that it returns."""
+"""The parts that a protocol's plug-in builds fronts from, and the front that it returns."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import trio
@@ -14,13 +13,11 @@ from penstock.backends.turns import StreamTurns
 from penstock.core.address import Address
 from penstock.core.back import Back, SwappableBack
 from penstock.core.identity import NO_IDENTITIES, Identities
-from penstock.core.native import Native
-from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
+from penstock.core.segment_names import SegmentNames
 from penstock.net.http.front_server import HttpFront, HttpServer
 from penstock.net.http.serving import HttpSettings
 from penstock.net.limits.refusals import Refuse, close_at_once
-from penstock.net.upstream import Watch, unwatched
-from penstock.protocols.tables import ConfigView, NumberedBackTable
+from penstock.protocols.tables import ConfigView
 from penstock.routing.access.authority import Authority
 from penstock.routing.access.guard import GuardedBack
 from penstock.routing.faults.back import FaultyBack
@@ -28,13 +25,8 @@ from penstock.routing.faults.exchange import FaultyFront
 from penstock.routing.faults.rules import Faults
 from penstock.routing.faults.unknown import IN_BODIES, AddField
 from penstock.routing.router import Router
-from penstock_codecs.byte_layout import Layout
-from penstock_codecs.model import StreamRef
 
-if TYPE_CHECKING:
-    from penstock.backends.sequence_numbering import IndexedBack, IndexedSettings
-
-__all__ = ["BackContext", "ListenerContext", "OpenListener", "numbering_settings"]
+__all__ = ["ListenerContext", "OpenListener"]
 
 
 class OpenListener(NamedTuple):
@@ -98,50 +90,3 @@ class ListenerContext(msgspec.Struct, kw_only=True):
         one to whatever has a place for it, a protocol whose answers are a user's data gives another.
         """
         return HttpServer(settings, FaultyFront(front, self.faults, unknown))
-
-
-class BackContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of the gateway that backs are built from.
-
-    `embedded`: the store that keeps what a server cannot, or the tables of the gateway's state at a server. `internal`:
-    the back that has the internal streams of servers without any, None if that is `embedded`. `envelopes`: what is
-    enveloped for clients that read records as bytes. `watch` is called with each connection to a server.
-    """
-
-    embedded: Back
-    internal: Back | None = None
-    envelopes: Layout = Layout.PLAIN
-    watch: Watch = unwatched
-
-    def numbered(self, native: Native, name: str, table: NumberedBackTable) -> AbstractAsyncContextManager[IndexedBack]:
-        """Return a back that numbers the records of a server, and keeps the numbers in the embedded store."""
-        from penstock.backends.sequence_numbering import open_indexed
-
-        return open_indexed(native, name, self.embedded, numbering_settings(table))
-
-    def with_bytes(self, records: Back, name: str) -> AbstractAsyncContextManager[Back]:
-        """Return a back that adds operations on bytes, kept in the embedded store, to a back of records. `name`: that
-        of the back. Sources of merges that are internal streams are on the back `internal`."""
-        from penstock.backends.byte_view import BytesSettings, open_bytes_on_records
-
-        settings = BytesSettings(envelopes=self.envelopes)
-        return open_bytes_on_records(records, name, self.embedded, settings, _Sources(self.internal or self.embedded))
-
-
-def numbering_settings(table: NumberedBackTable) -> IndexedSettings:
-    """Return the settings for numbering a server's records."""
-    from penstock.backends.sequence_numbering import IndexedSettings
-
-    return IndexedSettings(
-        create_streams=table.create_streams, exclusive=table.exclusive, recover_seconds=table.recover_seconds
-    )
-
-
-class _Sources:
-    """Transactions of Pravega's clients, for servers that have none."""
-
-    def __init__(self, internal: Back) -> None:
-        self._internal = internal
-
-    def back_of(self, stream: StreamRef) -> Back | None:
-        return self._internal if stream.basin == INTERNAL_BASIN else None

@@ -5,37 +5,35 @@ the built-in protocols do the same. Configuration, wiring, reports and tools ask
 protocols. A new protocol must define the table of its listener or back, and `open`. Every other attribute and method
 has a default that suits a protocol without peculiarities.
 
-Every command loads all plug-ins, since the configuration is made of their tables. So a module `plugin.py` imports the
-modules that serve connections inside `open` only.
+Every command with a configuration loads all plug-ins, since the configuration is made of their tables; a command that
+opens one server loads them up to that of the server. So a module `plugin.py` imports the modules that serve connections
+inside `open` only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from penstock.core.address import Address
+from penstock.protocols.back_kind import BackKind
 from penstock.protocols.servers import ServerKind
-from penstock.protocols.tables import BackTable, ConfigView, ListenerTable, LossTable
+from penstock.protocols.tables import ConfigView, ListenerTable, LossTable
 from penstock.protocols.terms import Terms
-from penstock.routing.loss.plan import BackSide, FrontSide
+from penstock.routing.loss.plan import FrontSide
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Capability
-from penstock_codecs.plugins import installed
+from penstock_codecs.plugins import installed, installed_names
 from penstock_codecs.s2.names import validate_basin_name
 from penstock_codecs.streams import BasinConfig
 
 if TYPE_CHECKING:
-    from penstock.backends.logged_tables import LoggedTables
-    from penstock.net.upstream import Watch
-    from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
-    from penstock.routing.target import Target
+    from penstock.protocols.opening import ListenerContext, OpenListener
 
 __all__ = [
     "Advice",
@@ -47,12 +45,12 @@ __all__ = [
     "listener_kinds",
     "local_server",
     "server_kinds",
+    "servers_from",
 ]
 
 ENTRY_POINT_GROUP: Final = "penstock.protocols"
 
 L = TypeVar("L", bound=ListenerTable)
-B = TypeVar("B", bound=BackTable)
 
 
 class Advice(NamedTuple):
@@ -67,12 +65,13 @@ class Advice(NamedTuple):
 
 class Example(msgspec.Struct, frozen=True):
     """The stream that example commands use. `creation`: what must be created first: `basin`, `stream` or "". `first`:
-    no command before these appends to it."""
+    no command before these appends to it. `alone`: no command of another kind appends to it."""
 
     basin: str
     stream: str
     creation: str = ""
     first: bool = True
+    alone: bool = False
 
 
 class ListenerKind(Generic[L]):
@@ -90,6 +89,11 @@ class ListenerKind(Generic[L]):
     """Kinds without which it cannot run; the configuration names them before it."""
     serves_records: ClassVar[bool] = True
     """True if its clients append or read; False if it only tells them where to do so."""
+    shows_partitions: ClassVar[bool] = False
+    """True if its clients see stream NAME, and streams NAME/0, NAME/1 and so on, as one object; see
+    `Back.declare_partitioned`, which its front calls."""
+    needs_basin: ClassVar[bool] = False
+    """True if `penstock check` refuses a basin of `named_basins` that does not exist: its clients cannot create it."""
     over_http: ClassVar[bool] = False
     """True if TLS agrees on a version of HTTP."""
     fixed_keys: ClassVar[frozenset[str]] = frozenset()
@@ -217,70 +221,12 @@ class ListenerKind(Generic[L]):
 
     def commands(self, table: L, address: Address, example: Example) -> Iterator[str]:
         """Yield lines for the page that a gateway prints when it listens: commands to copy. `address`: where the
-        listener is reached. A kind without commands is asked once more when those of another one have appended."""
+        listener is reached. A kind without commands is asked once more when those of another one have appended, or
+        `alone` if none did."""
         return iter(())
 
 
-# ---- backs -----------------------------------------------------------------------------------------------------------
-
-
-class BackKind(Generic[B]):
-    """One kind of back: `[backs.NAME]` with `kind = "KIND"`."""
-
-    title: ClassVar[str]
-    """Its name in reports."""
-    table: type[B]
-    """Its configuration table, tagged with the kind."""
-
-    @property
-    def kind(self) -> str:
-        """The kind: the table's tag."""
-        return str(self.table.__struct_config__.tag)
-
-    def open(self, context: BackContext, name: str, table: B) -> AbstractAsyncContextManager[Target]:
-        """Open a back until the block ends. Connections are opened on first use.
-
-        Raises CannotStart for files that cannot be used.
-        """
-        raise NotImplementedError
-
-    def keeps_state(self, table: B) -> bool:
-        """Return whether the server keeps the gateway's state, in place of the embedded store."""
-        return False
-
-    def open_state(self, name: str, table: B, watch: Watch) -> AbstractAsyncContextManager[LoggedTables]:
-        """Open the gateway's state at a server that keeps it, until the block ends.
-
-        `watch` is called with each connection to the server. Raises CannotStart for files that cannot be used.
-        """
-        raise NotImplementedError
-
-    def check(self, name: str, table: B) -> None:
-        """Check the files that a table names, beside those for TLS. Raises CannotStart."""
-
-    def addresses(self, table: B) -> Mapping[str, str]:
-        """Return HOST:PORT of each server by what it is; the name of the main one is ""."""
-        return {"": str(getattr(table, "address", ""))}
-
-    def address(self, table: B) -> str:
-        """Return HOST:PORT of the server that is connected to first."""
-        return next(iter(self.addresses(table).values()))
-
-    def side(self, table: B) -> BackSide:
-        """Return how the server keeps records; its capabilities must be those of the open back."""
-        return BackSide(kind=self.kind, delivery=str(getattr(table, "delivery", "exactly-once")))
-
-    def describe(self, table: B) -> str:
-        """Return remarks for reports, beside its addresses; "" if there are none."""
-        return ""
-
-    def sends_secrets(self, table: B) -> bool:
-        """Return whether the server is sent a token or password."""
-        return False
-
-    def needs_client(self, table: B) -> bool:
-        """Return whether operations that no client asks for, as those of a mirror, lack credentials."""
-        return False
+# ---- plug-ins --------------------------------------------------------------------------------------------------------
 
 
 class ProtocolPlugin(msgspec.Struct, frozen=True, kw_only=True):
@@ -313,11 +259,18 @@ def back_kinds() -> dict[str, BackKind[Any]]:
 @cache
 def server_kinds() -> dict[str, ServerKind]:
     """Return the kinds of servers by scheme, in alphabetical order."""
-    plugins = installed(ENTRY_POINT_GROUP, ProtocolPlugin)
-    servers = (plugin.server for plugin in plugins.values() if plugin.server is not None)
-    return {server.scheme: server for server in sorted(servers, key=lambda server: server.scheme)}
+    return {server.scheme: server for server in sorted(servers_from(), key=lambda server: server.scheme)}
+
+
+def servers_from(protocol: str = "") -> Iterator[ServerKind]:
+    """Yield the kinds of servers, first that of the plug-in named `protocol`. Each plug-in is loaded when its turn
+    comes."""
+    for name in sorted(installed_names(ENTRY_POINT_GROUP), key=lambda name: (name != protocol, name)):
+        server = installed(ENTRY_POINT_GROUP, ProtocolPlugin, only=name)[name].server
+        if server is not None:
+            yield server
 
 
 def local_server() -> str:
     """Return the URL of a gateway on this machine at its usual port."""
-    return next(kind.local for kind in server_kinds().values() if kind.local)
+    return next(server.local for server in servers_from() if server.local)

@@ -13,9 +13,9 @@ import msgspec
 
 from penstock.core.address import Address
 from penstock.core.config_fields import check_basin
-from penstock.protocols.tables import BackTable
 
 if TYPE_CHECKING:
+    from penstock.protocols.back_kind import BackKind
     from penstock.protocols.conformance import Suite
 
 __all__ = ["Server", "ServerKind"]
@@ -53,8 +53,8 @@ class ServerKind:
     scheme: ClassVar[str]
     protocol: ClassVar[str]
     """The `Conversation.protocol` that may be played to it as recorded."""
-    back: type[BackTable]
-    """The table of the back that reaches it."""
+    back: BackKind[Any]
+    """The back that reaches it."""
     example: ClassVar[str]
     """A URL, for help and errors."""
     aliases: ClassVar[Mapping[str, tuple[str, int]]] = {}

@@ -3,6 +3,7 @@
 Each protocol's own tables are in its folder, in `config.py`.
 """
 
+import ipaddress
 from collections.abc import Mapping
 from functools import reduce
 from operator import or_
@@ -155,7 +156,41 @@ class ListenerTable(TlsListener, frozen=True, kw_only=True):
     name: ListenerName = None
     bind: Annotated[str, key("HOST:PORT; port 0 lets the system choose.")]
     anonymous: Anonymous = False
+    proxies: Annotated[
+        tuple[str, ...],
+        key(
+            "Networks of the proxies whose word for a client's address is taken. Limits, recordings and identities by "
+            "network then see the client.",
+            example=["10.0.0.0/28"],
+        ),
+    ] = ()
+    proxy_protocol: Annotated[
+        bool,
+        key(
+            "Every connection must be from one of the proxies and begin with a header of the PROXY protocol, version 1 "
+            "or 2, before TLS. Others are closed."
+        ),
+    ] = False
+    forwarded_for: Annotated[
+        bool,
+        key(
+            "HTTP: a request from one of the proxies must name its client in X-Forwarded-For: the last address that is "
+            "none of the proxies. Requests without are refused with 400."
+        ),
+    ] = False
     limits: ListenerLimits = ListenerLimits()
+
+    def check_proxies(self, *, over_http: bool) -> None:
+        """Raise ValueError for networks that are none, and keys that need others."""
+        for network in self.proxies:
+            ipaddress.ip_network(network)
+        for given, name in ((self.proxy_protocol, "proxy_protocol"), (self.forwarded_for, "forwarded_for")):
+            if given and not self.proxies:
+                raise ValueError(f"{name} needs proxies, the networks of those whose word is taken")
+        if self.proxies and not (self.proxy_protocol or self.forwarded_for):
+            raise ValueError("proxies needs proxy_protocol or forwarded_for, the way in which they name their clients")
+        if self.forwarded_for and not over_http:
+            raise ValueError("forwarded_for is for listeners that speak HTTP; proxy_protocol serves all")
 
 
 class ConfigView(msgspec.Struct, frozen=True, kw_only=True):
@@ -275,6 +310,14 @@ class BackTable(Table, frozen=True, kw_only=True):
     breaker_open_seconds: Annotated[
         float, key("Time that the circuit breaker stays open before one request is let through.", least=0.01)
     ] = 1.0
+    required: Annotated[
+        bool | None,
+        key(
+            "Answer /ready with 503 while the circuit breaker is open. Absent: only if no route sends clients to "
+            "another back.",
+            example=True,
+        ),
+    ] = None
 
     def check(self) -> None:
         """Raise ValueError for keys that do not go together."""

@@ -257,10 +257,11 @@ def _streams_of(
     if there is None or span is None:
         return
     prefix, start_after = span
+    exact = operation.exact and rewriting.stream_back(basin, prefix) == operation.prefix
 
     async def fetch(start_after: str, limit: int) -> Page[StreamInfo]:
         try:
-            return await route.holder.target.back.perform(ListStreams(there, prefix, start_after, limit))
+            return await route.holder.target.back.perform(ListStreams(there, prefix, start_after, limit, exact=exact))
         except OperationFailed as error:
             if error.failure.code is not FailureCode.BASIN_NOT_FOUND:
                 return _without(operation, route.holder, error, failed)
@@ -448,6 +449,7 @@ class View(Back):
         self.names = names
         self.embedded = router.embedded
         self._routes = tuple(route for route in router.routes if route.serves(label))
+        self._targets = router.targets
         self._cache: dict[tuple[str, bool, StreamRef], Decision] = {}
 
     @property
@@ -498,16 +500,29 @@ class View(Back):
             words = " or ".join(sorted(need.value for need in needs))
             raise fail(FailureCode.PERMISSION_DENIED, f"no route lets its clients {words} streams of {called} (allow)")
 
-    def require_all(self, basin: str, prefix: str) -> None:
+    def require_all(self, basin: str, prefix: str, needs: frozenset[Permission] = MANAGE) -> None:
         admitted = self.routes()
         for route in self._routes:
-            if (route not in admitted or not route.manages) and route.rewriting.pattern.may_begin(basin, prefix):
-                why = f"route {route.name} may have streams of it that this client may not delete"
+            refused = route not in admitted or needs.isdisjoint(route.allow)
+            if refused and route.rewriting.pattern.may_begin(basin, prefix):
+                may = "delete" if needs == MANAGE else " or ".join(sorted(need.value for need in needs))
+                why = f"route {route.name} may have streams of it that this client may not {may}"
                 raise fail(FailureCode.PERMISSION_DENIED, f"{prefix or basin} is not changed: {why}")
 
     def destination(self, stream: StreamRef) -> Destination:
         decision = self.decide(stream)
         return Destination(decision.route.name, decision.holder.target.name, decision.there)
+
+    def declare_partitioned(self, basin: str, prefix: str = "") -> None:
+        """Declare it to all backs of routes that lead streams of the basin there, under the names that they have
+        there: a route may put text before a stream's name. Names that it changes otherwise are not kept apart."""
+        for route in self._routes:
+            there = route.rewriting.basin_forward(basin)
+            if there is not None:
+                prefix_there = route.rewriting.stream.beginning + prefix
+                route.holder.target.back.declare_partitioned(there, prefix_there)
+                if route.mirror is not None:
+                    self._targets[route.mirror].back.declare_partitioned(there, prefix_there)
 
     # ---- decisions -----------------------------------------------------------------------------------------------
 

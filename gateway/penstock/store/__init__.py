@@ -15,5 +15,6 @@ twice: the decided head counts records that wait for a commit, the durable head 
 * `catalog`, `listings`: basins, streams and their configuration;
 * `tables`, `table_rows`: tables of keys and values;
 * `sweeper`, `sweeps`: retention, trimmed and deleted records, empty streams;
+* `scrub`: each payload on the disk compared with its checksum;
 * `store`: all of these together.
 """

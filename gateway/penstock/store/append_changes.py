@@ -20,8 +20,8 @@ _INSERT_BATCH: Final = """
 INSERT INTO batches
   (stream, first_seq, last_seq, first_ts, first_id_seq, last_ts, last_id_seq, count, metered,
    first_offset, end_offset, layout, arrived_at, payload, encoding,
-   file, file_offset, file_bytes)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+   file, file_offset, file_bytes, checksum)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
@@ -44,7 +44,7 @@ class BatchesChange(Change):
             statements.append(_insertion(stream.id, part, now))
             size += len(part.row.payload)
         self.commands = head.fencing_token != before.fencing_token or head.trim_point != before.trim_point
-        if self.commands:
+        if self.commands or head.key_check is not before.key_check:
             statements.append(head_statement(stream, head, now))
         if edits is not None:
             statements += edits.statements
@@ -94,6 +94,7 @@ def _insertion(stream: int, part: SequencedBatch, now: int) -> Statement:
         now,
         row.payload,
         None if row.encoding == S2_RECORDS else row.encoding,
+        None,
         None,
         None,
         None,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from itertools import chain
 
 from penstock.core.encryption import EncryptionKey, missing_key
 from penstock.core.identity import CLIENT
@@ -24,12 +25,16 @@ from penstock.store.catalog import StoreCatalog
 from penstock.store.committer import CommitOutcome, Committer, Ticket
 from penstock.store.encryption import record_cipher
 from penstock.store.heads import StoredStream
+from penstock.store.key_checks import KeyChecks
 from penstock.store.registry import unknown_stream
 from penstock.store.sequencer import (
     Sequenced,
+    SequencedBatch,
     check_bytes,
     check_sealed,
     check_writer,
+    keep_event_times,
+    parts_of,
     sequence,
     sequence_bytes,
     validate,
@@ -40,7 +45,7 @@ from penstock.store.usage import Usage
 from penstock_codecs.byte_layout import Layout, runs_of
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendAs, AppendBytes, WriterPosition
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.model import StreamPosition, StreamRef
+from penstock_codecs.model import BatchPart, StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.streams import StreamConfig
 
@@ -50,7 +55,7 @@ __all__ = ["StoreAppends"]
 class _AppendChange(BatchesChange):
     """The change of one sequenced append."""
 
-    __slots__ = ("_appends", "_request")
+    __slots__ = ("_appends", "_request", "_restamped")
 
     def __init__(
         self,
@@ -60,10 +65,12 @@ class _AppendChange(BatchesChange):
         sequenced: Sequenced,
         now: int,
         edits: Edits | None = None,
+        restamped: int | None = None,
     ) -> None:
         super().__init__(appends.tail_caches, stream, sequenced, now, edits)
         self._appends = appends
         self._request = request
+        self._restamped = restamped
 
     def publish(self) -> None:
         parts, head = self.sequenced
@@ -71,7 +78,7 @@ class _AppendChange(BatchesChange):
         start = StreamPosition(parts[0].row.first_seq, parts[0].row.first_id.ms)
         end = StreamPosition(head.next_seq, head.last_id.ms)
         tail = self.stream.durable.tail
-        self._request.ticket.resolve(Appended(start, end, tail, head.last_id, head.next_offset))
+        self._request.ticket.resolve(Appended(start, end, tail, head.last_id, head.next_offset, self._restamped))
         super().publish()
         self._appends.admission.leave(self._request.size)
         stream, metered = self.stream, parts[0].row.metered if len(parts) == 1 else sum(p.row.metered for p in parts)
@@ -98,6 +105,7 @@ class StoreAppends:
         committer: Committer,
         tail_caches: TailCaches,
         attributes: StoreAttributes,
+        key_checks: KeyChecks,
         clock: Clock,
         inflight_bytes: int,
         envelopes: Layout,
@@ -112,6 +120,7 @@ class StoreAppends:
         self.usage = usage
         self._catalog = catalog
         self._attributes = attributes
+        self._key_checks = key_checks
         self._clock = clock
 
     async def append(self, append: Append | AppendBytes) -> Appended:
@@ -170,17 +179,23 @@ class StoreAppends:
             stream, _ = self._catalog.find_or_create(
                 append.stream, append.create_if_missing, "create_stream_on_append", append.create_config
             )
-        cipher = record_cipher(stream.head.cipher, key, stream.ref)
+        parts: Sequence[BatchPart] = ()
+        head, cipher = stream.head, record_cipher(stream, key)
+        now = self._clock()
+        if append.event_times:
+            append = keep_event_times(append, head, stream.config, now)
         if cipher is not None:
-            append = cipher.sealed(append, stream.head.next_seq)
+            head = head._replace(key_check=self._key_checks.value(stream, cipher))
+            parts = parts_of(append)
+            append = cipher.sealed(append, head.next_seq)
         writer = append.writer if isinstance(append, AppendAs) else None
         if writer is not None:
-            check_sealed(stream.head)
+            check_sealed(head)
             check_writer(writer, self._attributes.value(stream, writer.writer))
-        now = self._clock()
-        sequenced = sequence(append, commands, stream.head, stream.config, now, self.envelopes)
+        sequenced = sequence(append, commands, head, stream.config, now, self.envelopes, parts)
         edits = None if writer is None else self._edits(stream, writer)
-        return _AppendChange(self, request, stream, sequenced, now, edits)
+        restamped = _restamped(append, sequenced.parts)
+        return _AppendChange(self, request, stream, sequenced, now, edits, restamped)
 
     def _edits(self, stream: StoredStream, writer: WriterPosition) -> Edits:
         return self._attributes.decide(stream, {writer.writer: writer.position})
@@ -213,7 +228,9 @@ class StoreAppends:
             stream, created = self._catalog.find_or_create(
                 ref, create_if_missing, "create_stream_on_append", create_config
             )
-            record_cipher(stream.head.cipher, key, stream.ref)
+            cipher = record_cipher(stream, key)
+            if cipher is not None:
+                self._key_checks.value(stream, cipher)
         except OperationFailed as error:
             await self.committer.settle(error.failure)
             raise
@@ -230,3 +247,11 @@ class StoreAppends:
         key = CLIENT.get().encryption_key
         async with self.place(ref, create_config, create_if_missing, key) as stream:
             yield StoreAppendSession(self, stream, None if stream.head.cipher is None else key)
+
+
+def _restamped(append: Append, parts: Sequence[SequencedBatch]) -> int:
+    """Return how many records have another timestamp than their client gave."""
+    if append.timestamps is None:
+        return 0
+    timestamps = chain.from_iterable([part.batch.columns.timestamps for part in parts])
+    return sum(given not in (None, stored) for given, stored in zip(append.timestamps, timestamps, strict=True))

@@ -6,7 +6,7 @@ Timestamps never decrease and identifiers always increase along a batch, so ever
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from penstock_codecs.byte_layout import BYTES, Layout, bodies_of, starts_of, to_bytes
 from penstock_codecs.codec import RecordEncoding, installed_encoding
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import KIB
+from penstock_codecs.limits import KIB, MIB, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import (
     Columns,
     Headers,
@@ -25,9 +25,11 @@ from penstock_codecs.model import (
     StreamPosition,
     WireBytes,
     id_at,
+    next_record_id,
+    parts_within,
 )
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp, Located
-from penstock_codecs.s2.protobuf import S2_RECORDS, decode_records
+from penstock_codecs.s2.protobuf import S2_RECORDS, cut_records, decode_records
 
 __all__ = [
     "BatchRow",
@@ -35,18 +37,25 @@ __all__ = [
     "all_have_bytes",
     "batch_of_payloads",
     "batch_of_rows",
+    "batches_within",
     "broken",
     "bytes_of",
     "decode_stored",
     "encoding_named",
     "index_of",
     "index_of_id",
+    "is_large",
     "join",
     "located",
     "seq_num_at",
 ]
 
 
+MOST_WHOLE: Final = 10_000
+MOST_WHOLE_BYTES: Final = 4 * MIB
+"""Most records, and their most metered bytes, of a row that is decoded as a whole. Appends are cut so that none has
+more; an older gateway stored half a million small records in one row, whose columns take 290 MB."""
+_EXACT: Final = (Layout.SENT, Layout.RAW)
 _LARGE: Final = 16 * KIB
 """Mean bytes of payloads that are not joined: joining costs 40 us a MiB, and sending 64 pieces no more than one."""
 
@@ -106,7 +115,7 @@ def batch_of_payloads(
     large = sum(map(len, payloads)) >= _LARGE * len(payloads)
     return RecordBatch.from_wire(
         WireBytes(encoding, tuple(payloads) if large else (b"".join(payloads),)),
-        decode_stored if encoding == S2_RECORDS else partial(decode_stored, encoding=encoding),
+        partial(decode_stored, encoding=encoding),
         count=count,
         first_seq_num=first_seq_num,
         metered=metered,
@@ -114,6 +123,45 @@ def batch_of_payloads(
         tail=tail,
         joined=joined,
     )
+
+
+def is_large(records: int, metered: int, layout: int) -> bool:
+    """Return whether a row is read in parts; rows of bytes never are so large."""
+    return (records > MOST_WHOLE or metered > MOST_WHOLE_BYTES) and layout not in _EXACT
+
+
+def batches_within(row: BatchRow, start: int = 0) -> Iterator[RecordBatch]:
+    """Yield the records of a row from index `start` on: a large row in batches of at most 1,000, others as a whole.
+
+    Of a large one in S2's encoding, only the last batch is in memory.
+    """
+    if not is_large(row.records, row.metered, row.layout):
+        yield batch_of_rows([row]).part(start, row.records)
+        return
+    index, last = 0, RecordId(0, 0)
+    for columns in _cut(row):
+        count = len(columns.bodies)
+        first_id = next_record_id(last, columns.timestamps[0]) if index else row.first_id
+        last = id_at(columns.timestamps, first_id, count - 1)
+        if index + count > start:
+            yield RecordBatch(columns, first_id=first_id).part(max(start - index, 0), count)
+        index += count
+    if index != row.records:
+        raise broken(f"it has {index} records instead of {row.records}")
+
+
+def _cut(row: BatchRow) -> Iterator[Columns]:
+    """Yield the records of a row, at most 1,000 at once."""
+    if row.encoding != S2_RECORDS:
+        columns = decode_stored(row.payload, row.first_id, row.encoding)
+        for start, stop, _ in parts_within(columns.bodies, columns.headers, S2_MAX_BATCH_RECORDS, S2_MAX_BATCH_BYTES):
+            yield columns.part(start, stop)
+        return
+    try:
+        for payload in cut_records(row.payload, S2_MAX_BATCH_RECORDS):
+            yield decode_records(payload)
+    except OperationFailed as error:
+        raise broken(error.failure.message) from error
 
 
 def join(batches: Sequence[RecordBatch], tail: StreamPosition | None) -> RecordBatch:
@@ -131,7 +179,9 @@ def join(batches: Sequence[RecordBatch], tail: StreamPosition | None) -> RecordB
 
 def _decoded(rows: Sequence[BatchRow]) -> Columns:
     """Return the columns of adjacent rows of one layout and encoding."""
-    return _columns(rows) if rows[0].layout.is_exact else decode_stored(_together(rows), rows[0].encoding)
+    if rows[0].layout.is_exact:
+        return _columns(rows)
+    return decode_stored(_together(rows), rows[0].first_id, rows[0].encoding)
 
 
 def _together(rows: Sequence[BatchRow]) -> bytes:
@@ -146,10 +196,12 @@ def encoding_named(name: str) -> RecordEncoding:
     return found
 
 
-def decode_stored(payload: bytes, encoding: str = S2_RECORDS) -> Columns:
-    """Decode stored records. Raises OperationFailed(STORAGE) if they are malformed."""
+def decode_stored(payload: bytes, first_id: RecordId | None, encoding: str = S2_RECORDS) -> Columns:
+    """Decode stored records; `first_id`: of the first one. Raises OperationFailed: DAMAGED if they are malformed,
+    STORAGE if no installed codec has their encoding."""
+    codec = None if encoding == S2_RECORDS else encoding_named(encoding)
     try:
-        return decode_records(payload) if encoding == S2_RECORDS else encoding_named(encoding).decode(payload)
+        return decode_records(payload) if codec is None else codec.decode(payload, first_id.ms if first_id else 0)
     except OperationFailed as error:  # the fault of the store, not of a client
         raise broken(error.failure.message) from error
 
@@ -169,9 +221,11 @@ def _columns(rows: Sequence[BatchRow]) -> Columns:
     return Columns(range(first, first + len(bodies)), timestamps, bodies)
 
 
-def bytes_of(payload: bytes, layout: Layout, encoding: str) -> bytes:
+def bytes_of(row: BatchRow) -> bytes:
     """Return the bytes of a stored batch."""
-    return payload if layout.is_exact else to_bytes(decode_stored(payload, encoding), layout)
+    if row.layout.is_exact:
+        return row.payload
+    return b"".join([to_bytes(batch.columns, row.layout) for batch in batches_within(row)])
 
 
 def _joined(columns: Sequence[Columns]) -> Columns:
@@ -190,8 +244,8 @@ def _joined(columns: Sequence[Columns]) -> Columns:
 
 
 def broken(what: str) -> OperationFailed:
-    """Return the STORAGE error for a row that differs from what was written."""
-    return fail(FailureCode.STORAGE, f"a stored batch is damaged: {what}")
+    """Return the DAMAGED error for a row that differs from what was written."""
+    return fail(FailureCode.DAMAGED, f"a stored batch is damaged: {what}")
 
 
 def all_have_bytes(span: ByteSpan, metered: int) -> bool:

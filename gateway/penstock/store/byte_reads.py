@@ -14,9 +14,11 @@ from typing import Final, NamedTuple
 import trio
 
 from penstock.core.encryption import missing_key
-from penstock.store.batches import BatchRow, batch_of_rows, broken
+from penstock.store.batches import BatchRow, batch_of_rows, batches_within, broken, is_large
 from penstock.store.heads import StoredStream
+from penstock.store.payload_files import UnreadablePayload
 from penstock.store.positions import first_offset
+from penstock.store.reader import unreadable
 from penstock.store.reads import StoreReads
 from penstock.store.registry import unknown_stream
 from penstock.store.schema import ReaderConnection
@@ -32,7 +34,6 @@ from penstock_codecs.s2.protobuf import S2_RECORDS, decode_bodies
 
 __all__ = ["ByteReads", "RowCursor", "read_rows"]
 
-NO_ID: Final = RecordId(0, 0)
 PIECE_BYTES: Final = 64 * KIB
 """Metered bytes up to which rows are rendered together."""
 MOST_ROWS: Final = 4096
@@ -43,8 +44,8 @@ MOST_METERED: Final = 8 * MIB
 
 # A row that ends at the offset is needed only if its last records may be without bytes; see `all_have_bytes`.
 _ROWS: Final = f"""
-SELECT last_seq, count, metered, first_offset, end_offset, layout, encoding, payload,
-  file, file_offset, file_bytes FROM batches
+SELECT last_seq, count, metered, first_ts, first_offset, end_offset, layout, encoding, payload,
+  file, file_offset, file_bytes, checksum FROM batches
 INDEXED BY batches_by_seq
 WHERE stream = ?1 AND last_seq >= ?3
   AND NOT (end_offset = ?2 AND first_offset < ?2 AND (
@@ -71,11 +72,11 @@ def read_rows(
 ) -> tuple[list[Rendered], RowCursor]:
     """Return the bytes of the rows after a place, `max_bytes` or a little more, and the place after them.
 
-    Rows with records numbered `end` or later are left out, since they are not published yet. Raises
-    OperationFailed(STORAGE) for damaged rows.
+    Rows with records numbered `end` or later are left out, since they are not published yet, and so are those from the
+    first one that cannot be read on. Raises OperationFailed(DAMAGED or STORAGE) if it is the first of all.
     """
     rows = list(_chosen(db, stream, after, max_bytes, end))
-    pieces = [_rendered(some) for some in _pieces(rows)]
+    pieces = [rendered for some in _pieces(rows) for rendered in _rendered(some)]
     return pieces, RowCursor(rows[-1].end_offset, rows[-1].row.last_seq) if rows else after
 
 
@@ -85,11 +86,19 @@ def _chosen(db: ReaderConnection, stream: int, after: RowCursor, max_bytes: int,
         return
     records = size = 0
     parameters = (stream, after.offset, to_sql(number))
-    for last, count, metered, first, end_offset, layout, encoding, *stored in db.execute(_ROWS, parameters):
-        payload = db.payload(*stored)
-        row = BatchRow(from_sql(last), count, metered, NO_ID, Layout(layout), payload, encoding or S2_RECORDS)
-        if row.last_seq >= end:
+    for last, count, metered, first_ts, first, end_offset, layout, encoding, *stored in db.execute(_ROWS, parameters):
+        last_seq = from_sql(last)
+        if last_seq >= end:
             break
+        try:
+            payload = db.payload(*stored)
+        except UnreadablePayload as error:
+            if size:  # the next read meets it again
+                break
+            error.reason += f"; the next bytes are at offset {end_offset}"
+            raise unreadable(db, stream, last_seq - count + 1, last_seq, error) from error
+        first_id = RecordId(from_sql(first_ts), 0)  # the place within the ms is not needed
+        row = BatchRow(last_seq, count, metered, first_id, Layout(layout), payload, encoding or S2_RECORDS)
         yield _ByteRow(row, first, end_offset)
         records += 0 if row.layout.is_exact else count
         size += metered
@@ -102,30 +111,39 @@ def _pieces(rows: list[_ByteRow]) -> Iterator[list[_ByteRow]]:
     piece: list[_ByteRow] = []
     size = 0
     for row in rows:
-        if piece and (size >= PIECE_BYTES or _kind(row) != _kind(piece[0])):
+        if piece and (size >= PIECE_BYTES or _is_large(row) or _kind(row) != _kind(piece[0])):
             yield piece
             piece, size = [], 0
         piece.append(row)
-        size += row.row.metered
+        size += PIECE_BYTES if _is_large(row) else row.row.metered
     if piece:
         yield piece
+
+
+def _is_large(row: _ByteRow) -> bool:
+    return is_large(row.row.records, row.row.metered, row.row.layout)
 
 
 def _kind(row: _ByteRow) -> tuple[Layout, str]:
     return row.row.layout, row.row.encoding
 
 
-def _rendered(rows: list[_ByteRow]) -> Rendered:
+def _rendered(rows: list[_ByteRow]) -> list[Rendered]:
     """Render adjacent rows of one layout and encoding: their joined payloads are a payload."""
     layout, first_offset = rows[0].row.layout, rows[0].first_offset
     if layout.is_exact:
         payloads = [row.payload for row, _, _ in rows]
-        found = Rendered(first_offset, payloads[0] if len(payloads) == 1 else b"".join(payloads), ())
+        pieces = [Rendered(first_offset, payloads[0] if len(payloads) == 1 else b"".join(payloads), ())]
     else:
-        found = render(_columns(batch_of_rows([row for row, _, _ in rows])), layout, first_offset)
-    if found.end_offset != rows[-1].end_offset:
-        raise broken(f"it has {len(found.data)} bytes instead of {rows[-1].end_offset - first_offset}")
-    return found
+        pieces = []
+        at = first_offset
+        for batch in batches_within(rows[0].row) if len(rows) == 1 else [batch_of_rows([row for row, _, _ in rows])]:
+            pieces.append(render(_columns(batch), layout, at))
+            at = pieces[-1].end_offset
+    if pieces[-1].end_offset != rows[-1].end_offset:
+        size = pieces[-1].end_offset - first_offset
+        raise broken(f"it has {size} bytes instead of {rows[-1].end_offset - first_offset}")
+    return pieces
 
 
 def _columns(batch: RecordBatch) -> Columns:
@@ -133,8 +151,7 @@ def _columns(batch: RecordBatch) -> Columns:
 
     Headers are metered, so there are none if the bodies alone have the metered size.
     """
-    assert batch.wire is not None
-    if batch.wire.encoding != S2_RECORDS:
+    if batch.wire is None or batch.wire.encoding != S2_RECORDS:
         return batch.columns
     try:
         bodies = decode_bodies(batch.wire.data)

@@ -12,13 +12,14 @@ from typing import TypeVar
 
 import msgspec
 
+from penstock.core.partitions import PartitionedNames, shape_conflict
 from penstock.store.changes import HeadChange, head_statement
 from penstock.store.committer import Committer, Statement, Ticket
 from penstock.store.heads import Creation, StoredBasin, StoredStream
 from penstock.store.registry import Registry, unknown_basin, unknown_stream
 from penstock.store.settings import Clock
 from penstock_codecs.byte_operations import Seal
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
     CreateBasin,
@@ -36,7 +37,7 @@ from penstock_codecs.operations import (
 )
 from penstock_codecs.streams import BasinConfig, BasinInfo, StreamConfig, StreamInfo, check_stream_config
 
-__all__ = ["StoreCatalog"]
+__all__ = ["StoreCatalog", "stream_info"]
 
 T = TypeVar("T")
 
@@ -58,6 +59,7 @@ class StoreCatalog:
         self._committer = committer
         self._clock = clock
         self._on_delete = on_delete
+        self._partitioned = PartitionedNames()
 
     # ---- basins ----
 
@@ -132,7 +134,9 @@ class StoreCatalog:
         if found is not None:
             requested = _to_json(operation.config)
             repeated = _is_repeated(found.creation, operation.request_token, requested)
-            return await self._settle(_noop_or_exists(repeated, _stream_info(found), f"stream {found.ref.stream!r}"))
+            return await self._settle(_noop_or_exists(repeated, stream_info(found), f"stream {found.ref.stream!r}"))
+        if (conflict := self._shape_conflict(basin, operation.stream)) is not None:
+            return await self._settle(Failure(FailureCode.INVALID, conflict))
         change = self._insert_stream(basin, operation.stream.stream, operation.config, operation.request_token)
         return await change.ticket.wait()
 
@@ -144,12 +148,14 @@ class StoreCatalog:
             raise await self._refused(unknown_basin(operation.stream.basin))
         found = self._registry.stream_in(basin, operation.stream.stream)
         if found is None:
+            if (conflict := self._shape_conflict(basin, operation.stream)) is not None:
+                return await self._settle(Failure(FailureCode.INVALID, conflict))
             change = self._insert_stream(basin, operation.stream.stream, operation.config, None)
             return await change.ticket.wait()
         config = operation.config.resolve(basin.head.config.default_stream_config)
         if found.head.config == config:
-            return await self._settle(Provisioned(_stream_info(found), ProvisionResult.NOOP))
-        return await self._configure_stream(found, config, Provisioned(_stream_info(found), ProvisionResult.UPDATED))
+            return await self._settle(Provisioned(stream_info(found), ProvisionResult.NOOP))
+        return await self._configure_stream(found, config, Provisioned(stream_info(found), ProvisionResult.UPDATED))
 
     async def get_stream_config(self, operation: GetStreamConfig) -> StreamConfig:
         """Carry out `GetStreamConfig`. In an unknown basin, the error is that the stream is unknown (1.3)."""
@@ -237,12 +243,28 @@ class StoreCatalog:
             return stream, None
         if not (may_create and getattr(basin.head.config, flag)):
             raise unknown_stream(ref)
+        if (conflict := self._shape_conflict(basin, ref)) is not None:
+            raise fail(FailureCode.STREAM_NOT_FOUND, conflict)
         layer = config or StreamConfig()
         check_stream_config(layer)
         change = self._insert_stream(basin, ref.stream, layer, None)
         stream = self._registry.stream_in(basin, ref.stream)
         assert stream is not None
         return stream, change.ticket
+
+    def declare_partitioned(self, basin: str, prefix: str) -> None:
+        """See `Back.declare_partitioned`."""
+        self._partitioned.declare(basin, prefix)
+
+    def _shape_conflict(self, basin: StoredBasin, ref: StreamRef) -> str | None:
+        """Return the reason that a missing stream cannot be created beside its other shape, None if it can."""
+        whole = self._partitioned.whole(ref)
+        existing = None
+        if whole is not None:
+            existing = None if self._registry.stream_in(basin, whole) is None else whole
+        elif self._partitioned.may_be_divided(ref):
+            existing = self._registry.partition_of(basin, ref.stream)
+        return None if existing is None else shape_conflict(ref, existing)
 
     def _insert_stream(
         self, basin: StoredBasin, name: str, config: StreamConfig, token: str | None
@@ -253,7 +275,7 @@ class StoreCatalog:
         stream = self._registry.new_stream(basin, name, Creation(now, token, requested), config)
         cipher = stream.head.cipher and stream.head.cipher.value
         values = (stream.id, basin.id, name, _to_json(config), now, token, requested, now, now, cipher)
-        return self._add(stream, [(_INSERT_STREAM, values)], Provisioned(_stream_info(stream), ProvisionResult.CREATED))
+        return self._add(stream, [(_INSERT_STREAM, values)], Provisioned(stream_info(stream), ProvisionResult.CREATED))
 
     async def _configure_stream(self, stream: StoredStream, config: StreamConfig, result: T) -> T:
         stream.head = stream.head._replace(config=config)
@@ -305,6 +327,7 @@ def _basin_info(basin: StoredBasin) -> BasinInfo:
     return BasinInfo(name=basin.name, created_at=basin.creation.created_at)
 
 
-def _stream_info(stream: StoredStream) -> StreamInfo:
+def stream_info(stream: StoredStream) -> StreamInfo:
+    """Return what a listing tells of a stream."""
     created_at, cipher = stream.creation.created_at, stream.head.cipher
     return StreamInfo(name=stream.ref.stream, created_at=created_at, cipher=cipher)

@@ -16,7 +16,7 @@ __all__ = ["CombinedChange", "HeadChange", "head_statement"]
 T = TypeVar("T")
 
 _UPDATE_HEAD: Final = """
-UPDATE streams SET fencing_token = ?, trim_point = ?, truncated_at = ?, sealed = ?, modified_at = ?,
+UPDATE streams SET fencing_token = ?, trim_point = ?, truncated_at = ?, sealed = ?, modified_at = ?, key_check = ?,
   emptied_at = coalesce(?, emptied_at)
 WHERE id = ?
 """
@@ -34,6 +34,7 @@ def head_statement(stream: StoredStream, head: StreamHead, now: int) -> Statemen
         head.truncated_at,
         head.sealed,
         head.last_modified,
+        head.key_check,
         emptied_at,
         stream.id,
     )

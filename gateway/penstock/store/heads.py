@@ -30,6 +30,7 @@ class StreamHead(NamedTuple):
     For segment clients: `next_offset` is the length in bytes, `truncated_at` the first byte to keep that such a client
     named; `trim_point` may keep even less. `last_modified` is the time in ms of the last append, seal or truncation, or
     of the creation. A sealed stream is never appended to again. `cipher`, of records at rest, never changes.
+    `key_check`: the check value of the key of these records; None before the first append that sets it.
     """
 
     config: StreamConfig
@@ -43,6 +44,7 @@ class StreamHead(NamedTuple):
     sealed: bool = False
     last_modified: int = 0
     cipher: Cipher | None = None
+    key_check: bytes | None = None
 
     @property
     def tail(self) -> StreamPosition:

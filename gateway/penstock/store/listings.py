@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from penstock.store.reader import ReaderThreads
 from penstock.store.registry import unknown_basin
+from penstock.store.schema import FILE_NAME, connect_reader
 from penstock_codecs.operations import ListBasins, ListStreams, Page
 from penstock_codecs.streams import BasinInfo, Cipher, StreamInfo
 
-__all__ = ["list_basins", "list_streams"]
+__all__ = ["has_basin", "list_basins", "list_streams", "undivided_with_partitions"]
 
 _BASINS: Final = """
 SELECT name, created_at FROM basins
@@ -22,6 +25,34 @@ _STREAMS: Final = """
 SELECT name, created_at, cipher FROM streams
 WHERE basin = ? AND deleted_at IS NULL AND name >= ? AND name > ? ORDER BY name LIMIT ?
 """
+
+
+_UNDIVIDED = """
+SELECT name FROM streams AS undivided
+WHERE basin = ? AND deleted_at IS NULL AND instr(name, '/') = 0 AND EXISTS (
+  SELECT 1 FROM streams
+  WHERE basin = undivided.basin AND deleted_at IS NULL
+    AND name >= undivided.name || '/0' AND name < undivided.name || '/:'
+    AND substr(name, length(undivided.name) + 2) NOT GLOB '*[^0-9]*'
+)
+ORDER BY name LIMIT ?
+"""
+
+
+def has_basin(directory: Path, basin: str) -> bool:
+    """Return whether the store in a directory has a basin. Another process may use the store. Raises sqlite3.Error."""
+    if not (directory / FILE_NAME).exists():
+        return False
+    with closing(connect_reader(directory)) as db:
+        return db.execute(_BASIN, (basin,)).fetchone() is not None
+
+
+def undivided_with_partitions(directory: Path, basin: str, limit: int) -> list[str]:
+    """Return the first streams of a basin that exist beside partitions of their name, which only older gateways
+    created. Another process may use the store. Raises sqlite3.Error, OSError."""
+    with closing(connect_reader(directory)) as db:
+        row = db.execute(_BASIN, (basin,)).fetchone()
+        return [] if row is None else [name for (name,) in db.execute(_UNDIVIDED, (row[0], limit))]
 
 
 async def list_basins(reader: ReaderThreads, operation: ListBasins) -> Page[BasinInfo]:

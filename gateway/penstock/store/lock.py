@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.core.errors import CannotStart
 
-__all__ = ["LOCK_FILE", "locked"]
+__all__ = ["LOCK_FILE", "is_locked", "locked"]
 
 LOCK_FILE: Final = "penstock.lock"
 
@@ -37,3 +37,18 @@ def locked(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(held)
+
+
+def is_locked(directory: Path) -> bool:
+    """Return whether a gateway uses the directory."""
+    try:
+        file = os.open(directory / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False

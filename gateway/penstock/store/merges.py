@@ -22,7 +22,7 @@ from penstock.store.catalog import StoreCatalog
 from penstock.store.changes import CombinedChange
 from penstock.store.committer import CommitOutcome, Committer
 from penstock.store.heads import StoredStream
-from penstock.store.reader import ReaderThreads
+from penstock.store.reader import ReaderThreads, row_from_sql
 from penstock.store.registry import unknown_stream
 from penstock.store.schema import ReaderConnection
 from penstock.store.sequencer import sequence_bytes
@@ -33,12 +33,12 @@ from penstock_codecs.byte_layout import Layout, Run, runs_of
 from penstock_codecs.byte_operations import Attribute, Merge, Merged
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
-from penstock_codecs.s2.protobuf import S2_RECORDS
 
 __all__ = ["StoreMerges"]
 
 _ALL: Final = """
-SELECT layout, encoding, payload, file, file_offset, file_bytes
+SELECT last_seq, count, metered, first_ts, first_id_seq, layout, encoding,
+  payload, file, file_offset, file_bytes, checksum
 FROM batches INDEXED BY batches_by_seq WHERE stream = ? ORDER BY last_seq
 """
 _RECORD_BYTES: Final = 64
@@ -159,7 +159,5 @@ class StoreMerges:
 
 def _runs(db: ReaderConnection, stream: int, length: int, envelopes: Layout) -> list[Run] | None:
     rows = db.execute(_ALL, (stream,))
-    data = b"".join(
-        [bytes_of(db.payload(*stored), Layout(layout), encoding or S2_RECORDS) for layout, encoding, *stored in rows]
-    )
+    data = b"".join([bytes_of(row_from_sql(db, stream, row)) for row in rows])
     return runs_of(data, envelopes) if len(data) == length else None

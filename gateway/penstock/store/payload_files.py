@@ -1,7 +1,8 @@
 """Append-only files of large payloads, beside the database, whose rows say where each payload is.
 
 SQLite writes a payload twice, into its log and into its file, and reads it page by page. A large one is written once
-here, and read by one call. Its place is a number of a file, an offset, and a length.
+here, and read by one call. Its place is a number of a file, an offset, and a length. Each payload, also one in a row,
+has a checksum, which is compared whenever it is read from the disk.
 
 **A row never points to bytes that the disk may not have**: payloads are written and synced before the transaction of
 their rows begins. **Nothing is written over** that a row may point to, also one of a transaction that failed, since
@@ -24,17 +25,30 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from xxhash import xxh3_64_intdigest
+
 from penstock.core.errors import CannotStart
 from penstock.store.wal import sync, sync_directory
-from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.failures import FailureCode
 from penstock_codecs.limits import MIB
 
-__all__ = ["BatchParameters", "OpenPayloads", "PayloadFiles", "Place", "clean_up", "refuse_without_database"]
+__all__ = [
+    "BatchParameters",
+    "OpenPayloads",
+    "PayloadFiles",
+    "Place",
+    "UnreadablePayload",
+    "check_payloads",
+    "checksum_of",
+    "clean_up",
+    "refuse_without_database",
+]
 
 FILE_BYTES: Final = 256 * MIB
 """Bytes after which new payloads go to the next file."""
 MOST_OPEN: Final = 16
 """Most files that one reader keeps open."""
+_MISMATCH: Final = "the payload differs from its checksum"
 _PARTS: Final = 1024
 """Most pieces of one write (IOV_MAX of Linux)."""
 _NAME: Final = re.compile(r"penstock-([0-9]{8}|[1-9][0-9]{8,17})\.payloads")
@@ -57,20 +71,52 @@ class Place(NamedTuple):
     size: int
 
 
+def checksum_of(payload: bytes | memoryview) -> int:
+    """Return the checksum of a payload: the upper 63 bits of its XXH3, as SQLite's integers have a sign.
+
+    On 1 MiB it takes 10 us where CRC-32C takes 32: 2 % and 7 % of the processor time of a catch-up read by S2S.
+    """
+    return xxh3_64_intdigest(payload) >> 1
+
+
+class UnreadablePayload(Exception):
+    """The payload at `index` of those that were read cannot be read (`code` STORAGE) or differs from what was written
+    (DAMAGED)."""
+
+    def __init__(self, index: int, code: FailureCode, reason: str) -> None:
+        super().__init__(reason)
+        self.index = index
+        self.code = code
+        self.reason = reason
+
+
+def check_payloads(payloads: Sequence[bytes], checksums: Sequence[int | None]) -> None:
+    """Raise UnreadablePayload for the first payload of rows of the database that differs from its checksum."""
+    computed = list(map(checksum_of, payloads))
+    if computed != checksums:
+        for index, checksum in enumerate(checksums):
+            if checksum not in (None, computed[index]):  # older gateways wrote none
+                raise UnreadablePayload(index, FailureCode.DAMAGED, f"{_MISMATCH}, in its row of the database")
+
+
 class BatchParameters(list[Any]):
-    """Parameters of the statement that inserts a row into `batches`. The last ones are `payload`, `encoding`, and three
-    of its place in a file, None at first."""
+    """Parameters of the statement that inserts a row into `batches`. The last ones are `payload`, `encoding`, three
+    of its place in a file, None at first, and its checksum."""
 
     @property
     def payload(self) -> bytes:
         """The payload."""
-        payload: bytes = self[-5]
+        payload: bytes = self[-6]
         return payload
+
+    def seal(self) -> None:
+        """Set the checksum of the payload."""
+        self[-1] = checksum_of(self.payload)
 
     def move(self, place: Place) -> None:
         """Replace the payload by its place."""
-        self[-5] = b""
-        self[-3:] = place
+        self[-6] = b""
+        self[-4:-1] = place
 
 
 def path_of(directory: Path, number: int) -> Path:
@@ -98,13 +144,17 @@ class PayloadFiles:
         it."""
 
     def take(self, statements: Iterable[tuple[str, Sequence[object]]]) -> list[tuple[str, Sequence[object]]]:
-        """Write the large payloads of the rows that statements insert, sync them, and put their places into the rows.
+        """Seal the rows that statements insert, write their large payloads, sync these, and put their places into the
+        rows.
 
         Return further statements for the same transaction. Raises OSError; if a sync fails one for which
         `is_failed_sync` is true.
         """
         self.refuse()  # what was not accepted
-        rows = [row for _, row in statements if type(row) is BatchParameters and len(row.payload) >= self._least]
+        rows = [row for _, row in statements if type(row) is BatchParameters]
+        for row in rows:
+            row.seal()
+        rows = [row for row in rows if len(row.payload) >= self._least]
         if not rows:
             return []
         places = self._append([row.payload for row in rows])
@@ -192,22 +242,37 @@ class OpenPayloads:
         self._directory = directory
         self._files: dict[int, int] = {}
 
-    def read(self, places: Sequence[Place]) -> list[bytes]:
-        """Return payloads in order; those that lie behind each other in a file as one piece.
+    def read(self, places: Sequence[Place], checksums: Sequence[int | None]) -> list[bytes]:
+        """Return payloads in order; those that lie behind each other in a file as one piece. A payload without a
+        checksum is of an older gateway.
 
-        Raises OSError, and OperationFailed(STORAGE) if a file is too short.
+        Raises UnreadablePayload for the first payload that differs from its checksum, or cannot be read.
         """
         pieces = []
-        for number, offset, size in _joined(places):
-            try:
-                data = os.pread(self._opened(number), size, offset)
-            except OSError as error:  # clients are not told where the store is
-                raise OSError(error.errno, error.strerror, _name_of(number)) from error
-            if len(data) < size:
-                ends = f"{_name_of(number)} ends at {offset + len(data)}"
-                raise fail(FailureCode.STORAGE, f"{ends}, a payload at {offset + size}")
+        index = 0
+        for joined in _joined(places):
+            data = self._read(joined, index)
             pieces.append(data)
+            whole, at = memoryview(data), 0
+            while at < joined.size:
+                size = places[index].size
+                if at + size > len(data):
+                    reason = f"{_name_of(joined.file)} ends at byte {joined.offset + len(data)}"
+                    raise UnreadablePayload(index, FailureCode.DAMAGED, reason)
+                if checksums[index] not in (None, checksum_of(whole[at : at + size])):
+                    reason = f"{_MISMATCH}, at byte {joined.offset + at} of {_name_of(joined.file)}"
+                    raise UnreadablePayload(index, FailureCode.DAMAGED, reason)
+                at += size
+                index += 1
         return pieces
+
+    def _read(self, place: Place, index: int) -> bytes:
+        """Return the bytes at a place, fewer at the end of the file; `index`: of its first payload."""
+        try:
+            return os.pread(self._opened(place.file), place.size, place.offset)
+        except OSError as error:  # clients are not told where the store is
+            reason = f"{_name_of(place.file)}: {error.strerror}"
+            raise UnreadablePayload(index, FailureCode.STORAGE, reason) from error
 
     def _opened(self, number: int) -> int:
         file = self._files.pop(number, None)

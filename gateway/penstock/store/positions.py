@@ -5,15 +5,17 @@ All four increase together along a stream, so each finds the row (`seeking`), an
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
-from penstock.store.batches import ByteSpan, batch_of_rows, index_of, located, seq_num_at
+from penstock.store.batches import ByteSpan, batches_within, index_of, located, seq_num_at
 from penstock.store.heads import StoredStream, StreamHead
 from penstock.store.reader import ReaderThreads, row_from_sql
 from penstock.store.schema import ReaderConnection
 from penstock.store.seeking import first_reaching
-from penstock.store.u64 import to_sql
+from penstock.store.u64 import from_sql, to_sql
+from penstock_codecs.byte_layout import byte_length
 from penstock_codecs.model import RecordBatch, RecordId
 from penstock_codecs.operations import (
     FromByteOffset,
@@ -30,8 +32,8 @@ __all__ = ["at_tail", "find_byte", "find_position", "first_offset", "is_beyond",
 Found = FromSeqNum | FromTimestamp | FromRecordId | FromByteOffset
 
 _COLUMNS: Final = """
-SELECT last_seq, count, metered, first_ts, first_id_seq, layout, encoding, payload, file, file_offset, file_bytes,
-  first_offset, end_offset
+SELECT last_seq, count, metered, first_ts, first_id_seq, layout, encoding,
+  payload, file, file_offset, file_bytes, checksum, first_offset, end_offset
 FROM batches
 """
 # Two rows: an offset at the end of a row belongs to its last records if they are without bytes, else to the next row.
@@ -130,10 +132,13 @@ def _find_stored(db: ReaderConnection, stream: int, start: Found) -> Located | N
     if number is None:
         return None
     for row in db.execute(_FROM, (stream, to_sql(number))):
-        batch, span = _stored(db, row)
-        index = index_of(start, batch, span)
-        if index < batch.count:
-            return located(batch, index, span)
+        first = _first_record(row)
+        if _is_at_or_after(first, start):
+            return first
+        for batch, span in _stored(db, stream, row):
+            index = index_of(start, batch, span)
+            if index < batch.count:
+                return located(batch, index, span)
     return None
 
 
@@ -142,10 +147,36 @@ def _find_byte(db: ReaderConnection, stream: int, offset: int) -> int | None:
     if number is None:
         return None
     row = db.execute(_FROM, (stream, to_sql(number))).fetchone()
-    return seq_num_at(offset, *_stored(db, row))
+    for batch, span in _stored(db, stream, row):
+        if offset < span.end_offset:
+            return seq_num_at(offset, batch, span)
+    return None
 
 
-def _stored(db: ReaderConnection, row: tuple[Any, ...]) -> tuple[RecordBatch, ByteSpan]:
-    *stored, first, end = row
-    found = row_from_sql(db, tuple(stored))
-    return batch_of_rows([found]), ByteSpan(first, end, found.layout)
+def _first_record(row: tuple[Any, ...]) -> Located:
+    """Return the position of a row's first record, which needs no payload."""
+    last_seq, count, _, first_ts, first_id_seq = row[:5]
+    record_id = RecordId(from_sql(first_ts), from_sql(first_id_seq))
+    return Located(from_sql(last_seq) - count + 1, record_id.ms, record_id, False, row[-2])
+
+
+def _is_at_or_after(position: Located, start: Found) -> bool:
+    match start:
+        case FromSeqNum(seq_num):
+            return position.seq_num >= seq_num
+        case FromTimestamp(timestamp):
+            return position.timestamp >= timestamp
+        case FromRecordId(record_id):
+            return position.record_id is not None and position.record_id >= record_id
+        case FromByteOffset(offset):
+            return position.offset is not None and position.offset >= offset
+
+
+def _stored(db: ReaderConnection, stream: int, row: tuple[Any, ...]) -> Iterator[tuple[RecordBatch, ByteSpan]]:
+    *columns, first, end = row
+    stored = row_from_sql(db, stream, tuple(columns))
+    for batch in batches_within(stored):
+        is_last = batch.next_seq_num > stored.last_seq
+        offset = end if is_last else first + byte_length(batch.columns, stored.layout)
+        yield batch, ByteSpan(first, offset, stored.layout)
+        first = offset

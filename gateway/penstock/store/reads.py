@@ -17,9 +17,10 @@ from penstock.store.heads import StoredStream
 from penstock.store.positions import find_position, is_beyond, next_id
 from penstock.store.reader import ReaderThreads
 from penstock.store.registry import unknown_stream
+from penstock.store.tail_cache import memory_of
 from penstock.store.usage import Usage
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
+from penstock_codecs.limits import MIB, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition, StreamRef
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Read
 from penstock_codecs.streams import StreamConfig
@@ -29,6 +30,11 @@ __all__ = ["StoreReadSession", "StoreReads"]
 MOST_BATCHES: Final = 16
 """Most batches of one hop to a thread and back, which takes as long as reading 200 KiB; READ_BYTES bounds large
 ones."""
+
+
+DECODED_BYTES: Final = 64 * MIB
+"""Memory of what all readers together have decoded and not been given yet, as of a large batch in another encoding than
+theirs. A reader without room reads the rest again."""
 
 
 class StoreReads:
@@ -49,6 +55,7 @@ class StoreReads:
         self.nursery: trio.Nursery  # runs the reads of batches; set when the store starts
         self.windows = BatchWindows(MOST_BATCHES)
         self._ahead_left = read_ahead_batches
+        self.decoded_room = DECODED_BYTES
         self._not_passed = 0
 
     async def find_stream(
@@ -82,7 +89,7 @@ class StoreReads:
         if isinstance(read.start, FromTimestamp) and read.until is not None and read.start.timestamp >= read.until:
             raise fail(FailureCode.INVALID, "start `timestamp` exceeds or equal to `until`")
         stream = await self.find_stream(read.stream, read.create_if_missing, read.create_config)
-        cipher = record_cipher(stream.durable.cipher, CLIENT.get().encryption_key, stream.ref)
+        cipher = record_cipher(stream, CLIENT.get().encryption_key)
         stream.users += 1
         try:
             session = StoreReadSession(self, stream, read, await self._start(stream, read), cipher)
@@ -107,7 +114,7 @@ class StoreReads:
                 return (await find_position(self.reader, stream, read.start)).seq_num if found is None else found
             case FromTimestamp(timestamp) if timestamp <= tail.timestamp:
                 found = self.windows.find(stream, read.start)
-                return (await find_position(self.reader, stream, read.start)).seq_num if found is None else found
+                position = (await find_position(self.reader, stream, read.start)).seq_num if found is None else found
             case FromByteOffset(offset) if offset <= head.next_offset:
                 position = (await find_position(self.reader, stream, read.start)).seq_num
             case FromSeqNum(seq_num):
@@ -116,6 +123,7 @@ class StoreReads:
                 position = max(tail.seq_num - offset, 0)
             case _:
                 position = tail.seq_num + 1  # a timestamp or an offset after the tail's
+        tail = stream.durable.tail  # records may have come while the position was looked up
         if position > tail.seq_num and read.clamp:
             position = tail.seq_num
         if position > tail.seq_num or (position == tail.seq_num and not read.may_follow):
@@ -234,6 +242,7 @@ class StoreReadSession(ReadSession):
         "_bounds",
         "_cipher",
         "_deadline",
+        "_decoded_bytes",
         "_delivered",
         "_depth",
         "_ended",
@@ -278,6 +287,7 @@ class StoreReadSession(ReadSession):
         self._fetch: ReadFetch | None = None
         self._ready: list[RecordBatch] = []  # read, and not delivered yet
         self._reserved = 0  # the read-ahead room that they take
+        self._decoded_bytes = 0  # of the first of them, if it is the rest of a batch that was decoded
         self._depth = 1  # batches of the next fetch: twice as many each time, for a client that reads on
 
     def behind(self) -> bool:
@@ -298,6 +308,7 @@ class StoreReadSession(ReadSession):
         """Drop what was read ahead."""
         self._ready.clear()
         self._reserve(0)
+        self._release_decoded()
         if self._fetch is not None:
             self._reads.give_back(self._fetch.reserved)
             self._fetch.scope.cancel()
@@ -387,18 +398,39 @@ class StoreReadSession(ReadSession):
             self._ended = True
         if delivered is None:
             return None
+        has_room = True
         if delivered.count < whole.count and not self._ended:
-            self._ready.insert(0, whole.part(delivered.count, whole.count))
+            has_room = self._keep(whole.part(delivered.count, whole.count))
+        # Not behind the first batch: clients that never take it would hold the read-ahead room of all readers.
+        reads_ahead = has_room and self._delivered
         self._position = delivered.next_seq_num
         self._delivered = True
         self._deadline = None
         self._reads.usage.delivered(self._stream.basin.name, delivered.metered)
-        self._read_ahead()
+        if reads_ahead:
+            self._read_ahead()
         return delivered
+
+    def _keep(self, remainder: RecordBatch) -> bool:
+        """Keep the remainder of a batch for the next delivery, or drop all that was read and return False if there is
+        no room."""
+        size = memory_of(remainder)
+        if size > self._reads.decoded_room:
+            self._drop()
+            return False
+        self._reads.decoded_room -= size
+        self._decoded_bytes = size
+        self._ready.insert(0, remainder)
+        return True
+
+    def _release_decoded(self) -> None:
+        self._reads.decoded_room += self._decoded_bytes
+        self._decoded_bytes = 0
 
     def _take_ready(self) -> RecordBatch | None:
         """Return the next batch that was read already; None if there is none, or if records were trimmed meanwhile."""
         ready = self._ready
+        self._release_decoded()
         if ready and ready[0].first_seq_num != self._position:
             ready.clear()
         batch = ready.pop(0) if ready else None

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from penstock.core.partitions import divided_by
 from penstock.store.heads import BasinHead, Creation, StoredBasin, StoredStream, StreamHead
 from penstock.store.u64 import from_sql
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
@@ -33,22 +34,31 @@ K = TypeVar("K")
 E = TypeVar("E", StoredBasin, StoredStream)
 
 decode_basin_config = msgspec.json.Decoder(BasinConfig).decode
-decode_stream_config = msgspec.json.Decoder(StreamConfig).decode
+_decode_layer = msgspec.json.Decoder(StreamConfig).decode
 
 _BASIN = """
 SELECT id, config, created_at, request_token, requested_config FROM basins WHERE name = ? AND deleted_at IS NULL
 """
 _STREAM = """
 SELECT id, config, created_at, request_token, requested_config, fencing_token, trim_point, truncated_at, sealed,
-  modified_at, cipher, last_offset, last_seq, last_ts, last_id_seq
+  modified_at, cipher, key_check, last_offset, last_seq, last_ts, last_id_seq
 FROM streams WHERE basin = ? AND name = ? AND deleted_at IS NULL
 """
 _LAST_BATCH = """
 SELECT arrived_at, end_offset, last_seq, last_ts, last_id_seq FROM batches INDEXED BY batches_by_seq
 WHERE stream = ? ORDER BY last_seq DESC LIMIT 1
 """
+_PARTITIONS: Final = """
+SELECT name FROM streams WHERE basin = ? AND deleted_at IS NULL AND name >= ? AND name < ?
+  AND substr(name, ?) NOT GLOB '*[^0-9]*'
+"""
 _EVICTION_STEPS: Final = 8
 """Most of the least recently used streams that are considered to make room for one; those in use are passed over."""
+
+
+def decode_stream_config(encoded: str) -> StreamConfig:
+    """Return a stream's configuration as it is stored; what an older gateway did not store has the built-in default."""
+    return _decode_layer(encoded).resolve()
 
 
 def unknown_basin(name: str) -> OperationFailed:
@@ -77,6 +87,7 @@ class Registry:
         self._capacity = cached_streams
         self._basins: OrderedDict[str, StoredBasin] = OrderedDict()
         self._streams: OrderedDict[StreamKey, StoredStream] = OrderedDict()
+        self._partitions: dict[StreamKey, set[str]] = {}  # those in memory, by the stream that they divide
         self._last_basin_id = self._greatest_id("basins")
         self._last_stream_id = self._greatest_id("streams")
 
@@ -108,6 +119,18 @@ class Registry:
             return self._load_stream(basin, name)
         self._streams.move_to_end(key)
         return found if found.head.alive else None
+
+    def partition_of(self, basin: StoredBasin, name: str) -> str | None:
+        """Return the name of a partition of stream `name` that exists in the decided state, or None."""
+        for cached in self._partitions.get((basin.id, name), ()):
+            if self._streams[basin.id, cached].head.alive:
+                return cached
+        try:
+            rows = self._db.execute(_PARTITIONS, (basin.id, f"{name}/0", f"{name}/:", len(name) + 2))
+            stored = (row[0] for row in rows)
+            return next((row for row in stored if (basin.id, row) not in self._streams and divided_by(row)), None)
+        except sqlite3.Error as error:
+            raise could_not_read(error) from error
 
     def cached_streams(self, basin: StoredBasin) -> list[StoredStream]:
         """Return the basin's streams that are in memory."""
@@ -163,6 +186,8 @@ class Registry:
         if before is not None:
             self._forget(before)
         self._streams[stream.key] = stream
+        if (whole := divided_by(stream.ref.stream)) is not None:
+            self._partitions.setdefault((stream.basin.id, whole), set()).add(stream.ref.stream)
         stream.basin.users += 1
         if len(self._streams) > self._capacity:
             self._evict(self._streams)
@@ -172,6 +197,11 @@ class Registry:
             del self._basins[entity.name]
         else:
             del self._streams[entity.key]
+            if (whole := divided_by(entity.ref.stream)) is not None:
+                partitions = self._partitions[entity.basin.id, whole]
+                partitions.discard(entity.ref.stream)
+                if not partitions:
+                    del self._partitions[entity.basin.id, whole]
             entity.basin.users -= 1
 
     def _evict(self, cache: OrderedDict[K, E]) -> None:
@@ -206,7 +236,7 @@ class Registry:
         if row is None:
             return None
         number, config, created_at, request_token, requested, fencing_token, trim_point, truncated_at, sealed = row[:9]
-        modified_at, cipher, last_offset, *last = row[9:]
+        modified_at, cipher, key_check, last_offset, *last = row[9:]
         newest = self._look_up(_LAST_BATCH, number)
         if newest is not None:
             appended_at, last_offset, *last = newest
@@ -220,6 +250,7 @@ class Registry:
             sealed=bool(sealed),
             last_modified=modified_at,
             cipher=Cipher(cipher) if cipher else None,
+            key_check=key_check,
         )
         if last[0] is not None:
             last_seq, last_ts, last_id_seq = map(from_sql, last)

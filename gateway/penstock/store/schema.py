@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.core.errors import CannotStart
-from penstock.store.payload_files import OpenPayloads, Place, refuse_without_database
+from penstock.store.payload_files import OpenPayloads, Place, check_payloads, refuse_without_database
 from penstock.store.wal import rewrite_log, sync_directory
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "connect_reader",
     "connect_writer",
     "prepare_file",
+    "require_current",
 ]
 
 FILE_NAME: Final = "penstock.sqlite3"
@@ -184,7 +185,28 @@ CREATE TABLE payload_files (
 );
 """
 
-_MIGRATIONS: Final = (_TABLES, _RESOLVED_CONFIGS, _ONE_INDEX, _CIPHERS, _USAGE, _ENCODINGS, _PAYLOAD_FILES)
+_CHECKSUMS: Final = """
+-- of the payload, wherever it is (penstock.store.payload_files.checksum_of); NULL for rows of before
+ALTER TABLE batches ADD COLUMN checksum INTEGER;
+"""
+
+_KEY_CHECKS: Final = """
+-- of an encrypted stream, the check value of the key that its records have (penstock.store.key_checks); NULL before the
+-- first append that a gateway of this version took
+ALTER TABLE streams ADD COLUMN key_check BLOB;
+"""
+
+_MIGRATIONS: Final = (
+    _TABLES,
+    _RESOLVED_CONFIGS,
+    _ONE_INDEX,
+    _CIPHERS,
+    _USAGE,
+    _ENCODINGS,
+    _PAYLOAD_FILES,
+    _CHECKSUMS,
+    _KEY_CHECKS,
+)
 """Entry n migrates a file from version n to n + 1. Released entries never change; new ones are added."""
 
 _OPTIONS: Final[Any] = {"isolation_level": None, "check_same_thread": False, "timeout": 10.0}
@@ -222,11 +244,7 @@ def _prepare(path: Path) -> None:
             db.execute(f"PRAGMA application_id={APPLICATION_ID}")
         elif _pragma(db, "application_id") != APPLICATION_ID:
             raise CannotStart(f"{path} is the database of another application")
-        version = _pragma(db, "user_version")
-        if version > len(_MIGRATIONS):
-            raise CannotStart(
-                f"{path} was written by a newer gateway (schema version {version}, known: {len(_MIGRATIONS)})"
-            )
+        version = _version(db, path)
         (mode,) = db.execute("PRAGMA journal_mode=WAL").fetchone()
         if mode != "wal":  # SQLite goes on without a log if a sync failed or the file system does not support it
             raise CannotStart(f"cannot use the store {path}: SQLite cannot give it a write-ahead log")
@@ -236,6 +254,26 @@ def _prepare(path: Path) -> None:
         rewrite_log(db, path)
         for number in range(version, len(_MIGRATIONS)):
             db.executescript(f"BEGIN IMMEDIATE; {_MIGRATIONS[number]} PRAGMA user_version={number + 1}; COMMIT;")
+
+
+def _version(db: sqlite3.Connection, path: Path) -> int:
+    """Return the version of the schema. Raises CannotStart for one of a newer gateway."""
+    version = _pragma(db, "user_version")
+    if version > len(_MIGRATIONS):
+        raise CannotStart(
+            f"{path} was written by a newer gateway (schema version {version}, known: {len(_MIGRATIONS)})"
+        )
+    return version
+
+
+def require_current(db: sqlite3.Connection, path: Path) -> None:
+    """Raise CannotStart unless `db`, opened from this path, is a store of this gateway's version."""
+    if _pragma(db, "application_id") != APPLICATION_ID:
+        raise CannotStart(f"{path} is the database of another application")
+    if (version := _version(db, path)) < len(_MIGRATIONS):
+        raise CannotStart(
+            f"{path} has schema version {version}: start a gateway once, which brings it to {len(_MIGRATIONS)}"
+        )
 
 
 def _pragma(db: sqlite3.Connection, name: str) -> int:
@@ -275,9 +313,12 @@ class ReaderConnection(sqlite3.Connection):
 
     payloads: OpenPayloads
 
-    def payload(self, stored: bytes, file: int | None, offset: int, size: int) -> bytes:
-        """Return the payload of a row by its columns. Raises OSError, and OperationFailed(STORAGE) if it is missing."""
-        return stored if file is None else self.payloads.read([Place(file, offset, size)])[0]
+    def payload(self, stored: bytes, file: int | None, offset: int, size: int, checksum: int | None) -> bytes:
+        """Return the payload of a row by its columns. Raises UnreadablePayload."""
+        if file is not None:
+            return self.payloads.read([Place(file, offset, size)], [checksum])[0]
+        check_payloads([stored], [checksum])
+        return stored
 
     def close(self) -> None:
         """Close it and the files."""

@@ -9,24 +9,30 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from penstock.store.batches import BatchRow, ByteSpan, encoding_named
+from msgspec.structs import replace
+
+from penstock.store.batches import BatchRow, ByteSpan, encoding_named, is_large
 from penstock.store.heads import StreamHead
 from penstock_codecs.byte_layout import BYTES, Layout, Run, byte_length, to_bytes
 from penstock_codecs.byte_operations import AppendBytes, WriterPosition
 from penstock_codecs.envelope import ENVELOPE_MARK
 from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import (
     U64_MAX,
+    BatchPart,
     Columns,
     Headers,
     RecordBatch,
     RecordId,
     WireBytes,
+    add_event_times,
     is_command,
     metered_size,
     next_record_id,
+    parts_within,
 )
 from penstock_codecs.operations import Append
 from penstock_codecs.s2.protobuf import S2_RECORDS, encode_records
@@ -40,6 +46,8 @@ __all__ = [
     "check_bytes",
     "check_sealed",
     "check_writer",
+    "keep_event_times",
+    "parts_of",
     "sequence",
     "sequence_bytes",
     "validate",
@@ -59,10 +67,21 @@ class SequencedBatch(NamedTuple):
 
 
 class Sequenced(NamedTuple):
-    """A decided append: its batches, and the head after it. Only an append of bytes has several batches."""
+    """A decided append: its batches, which are stored together or not at all, and the head after it."""
 
     parts: Sequence[SequencedBatch]
     head: StreamHead
+
+
+def parts_of(append: Append) -> Sequence[BatchPart]:
+    """Return the parts of an append that are a batch each, within the limits of every protocol's readers.
+
+    Metered sizes are those of plain records, so an append that will be encrypted is cut before.
+    """
+    count = len(append.bodies)
+    if count <= S2_MAX_BATCH_RECORDS and append.metered <= S2_MAX_BATCH_BYTES:
+        return (BatchPart(0, count, append.metered),)
+    return tuple(parts_within(append.bodies, append.headers, S2_MAX_BATCH_RECORDS, S2_MAX_BATCH_BYTES))
 
 
 def validate(append: Append) -> Commands:
@@ -90,30 +109,56 @@ def sequence(
     config: StreamConfig,
     arrived_at: int,
     envelopes: Layout = Layout.PLAIN,
+    parts: Sequence[BatchPart] = (),
 ) -> Sequenced:
     """Decide an append on top of `head`; `config` is resolved, `arrived_at` in ms.
 
-    `envelopes`: the records that segment clients see in an envelope. Raises OperationFailed, checked in this order:
-    STREAM_SEALED, FENCING_TOKEN_MISMATCH, SEQ_NUM_MISMATCH, INVALID or NON_MONOTONIC_TIMESTAMP (timestamps), INVALID
-    (no sequence numbers are left).
+    `envelopes`: the records that segment clients see in an envelope. `parts`: of the plain append, if this one is
+    encrypted. Raises OperationFailed, checked in this order: STREAM_SEALED, FENCING_TOKEN_MISMATCH, SEQ_NUM_MISMATCH,
+    INVALID or NON_MONOTONIC_TIMESTAMP (timestamps), INVALID (no sequence numbers are left).
     """
     check_sealed(head)
     _check_conditions(append.match_seq_num, append.fencing_token, head)
     timestamps = _timestamps(append, head, config, arrived_at)
     columns = Columns(_numbers(append.bodies, head), timestamps, append.bodies, append.headers)
-    layout, kept = _layout_of(columns, envelopes), _kept(append, timestamps, head.next_seq)
-    part, after = _part(columns, append.metered, layout, head, arrived_at, kept=kept)
-    return Sequenced((part,), _apply(commands, after, head.next_seq) if commands else after)
+    kept = _kept(append, timestamps, head.next_seq)
+    if kept is not None:
+        parts = (BatchPart(0, len(append.bodies), append.metered),)
+    after = head
+    batches: list[SequencedBatch] = []
+    for start, stop, metered in parts or parts_of(append):
+        records = columns.part(start, stop)
+        batch, after = _part(records, metered, _layout_of(records, envelopes), after, arrived_at, kept=kept)
+        batches.append(batch)
+    return Sequenced(batches, _apply(commands, after, head.next_seq) if commands else after)
 
 
 def _kept(append: Append, timestamps: Sequence[int], first_seq_num: int) -> WireBytes | None:
-    """Return the records in the encoding in which they came; None if it is no codec's, or cannot spell their place."""
-    if append.wire is None:
+    """Return the records in the encoding in which they came; None if it is no codec's, cannot spell their place, or has
+    too many of them."""
+    if append.wire is None or is_large(len(append.bodies), append.metered, Layout.PLAIN):
         return None
     name, payload = append.wire.encoding, append.wire.data
-    changed = None if timestamps == append.timestamps else timestamps
-    placed = encoding_named(name).place(payload, first_seq_num, changed)
+    changed = None if timestamps == append.timestamps and not append.event_times else timestamps
+    placed = encoding_named(name).place(payload, first_seq_num, changed, append.event_times)
     return None if placed is None else WireBytes(name, (placed,))
+
+
+def keep_event_times(append: Append, head: StreamHead, config: StreamConfig, arrived_at: int) -> Append:
+    """Return an append of event times with the timestamps that its records get, and its own ones as headers where they
+    differ.
+
+    In mode `arrival`, and if a record has none, the stream's timestamps replace them. Arguments as for `sequence`.
+    """
+    own = append.timestamps
+    if own is None or None in own or config.timestamping_mode is TimestampingMode.ARRIVAL:
+        return replace(append, event_times=False)
+    event_times = cast("Sequence[int]", own)
+    timestamps = _timestamps(append, head, config, arrived_at)
+    if timestamps == event_times:
+        return append
+    headers = add_event_times(append.bodies, append.headers, timestamps, event_times)
+    return replace(append, timestamps=timestamps, headers=headers, metered=metered_size(append.bodies, headers))
 
 
 def check_bytes(append: AppendBytes, head: StreamHead, position: int) -> None:
@@ -251,7 +296,7 @@ def _timestamps(append: Append, head: StreamHead, config: StreamConfig, arrived_
 def _raised(given: Sequence[int | None], last: int, cap: int, arrived_at: int) -> list[int]:
     """Return the clients' timestamps, lowered to `cap` and then raised so that they never decrease."""
     if None not in given:
-        risen = [last, *(timestamp for timestamp in given if timestamp is not None), cap]
+        risen = cast("list[int]", [last, *given, cap])
         if risen == sorted(risen):  # as nearly always
             return risen[1:-1]
     timestamps = []

@@ -26,6 +26,7 @@ from penstock.store.byte_reads import ByteReads
 from penstock.store.catalog import StoreCatalog
 from penstock.store.checkpointer import Checkpointer
 from penstock.store.committer import Committer
+from penstock.store.key_checks import KeyChecks
 from penstock.store.lock import locked
 from penstock.store.merges import StoreMerges
 from penstock.store.payload_files import PayloadFiles, clean_up
@@ -66,6 +67,7 @@ class Store:
             self.committer,
             tail_caches,
             attributes,
+            KeyChecks(self._look_ups),
             clock,
             settings.append_inflight_bytes,
             settings.envelopes,

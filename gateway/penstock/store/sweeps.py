@@ -14,7 +14,7 @@ from penstock.store.u64 import from_sql
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import StreamRef
 
-__all__ = ["DELETE_FILE", "DueTrim", "Purge", "due_streams", "empty_files", "purge_chunk"]
+__all__ = ["DELETE_FILE", "DueTrim", "Purge", "due_streams", "empty_files", "newest_change", "purge_chunk"]
 
 STREAMS_AT_ONCE: Final = 256
 ROWS_AT_ONCE: Final = 256
@@ -32,12 +32,22 @@ FROM streams s JOIN basins b ON b.id = s.basin
 WHERE s.id > ? AND s.deleted_at IS NULL AND b.deleted_at IS NULL ORDER BY s.id LIMIT ?
 """
 _ROWS: Final = """
-SELECT last_seq, arrived_at FROM batches WHERE stream = ? AND last_seq >= ? ORDER BY last_seq LIMIT ?
+SELECT last_seq, arrived_at, end_offset FROM batches WHERE stream = ? AND last_seq >= ? ORDER BY last_seq LIMIT ?
+"""
+_END: Final = "SELECT end_offset FROM batches WHERE stream = ? ORDER BY last_seq DESC LIMIT 1"
+
+
+_NEWEST: Final = """
+SELECT max(
+  (SELECT coalesce(max(max(created_at, modified_at, emptied_at)), 0) FROM streams),
+  coalesce((SELECT arrived_at FROM batches ORDER BY id DESC LIMIT 1), 0)
+)
 """
 
 
 class DueTrim(NamedTuple):
-    """A stream to sweep: records before `trim_to` have expired, or, if that is None, it is empty for long enough."""
+    """A stream to sweep: records before `trim_to` are past its retention, or, if that is None, it is empty for
+    long enough."""
 
     id: int
     ref: StreamRef
@@ -50,6 +60,12 @@ def due_streams(db: sqlite3.Connection, after: int, now: int) -> tuple[list[DueT
     found = (_due(db, now, *stream) for stream in streams)
     due = [some for some in found if some is not None]
     return due, streams[-1][0] if len(streams) == STREAMS_AT_ONCE else None
+
+
+def newest_change(db: sqlite3.Connection) -> int:
+    """Return the time in ms of the newest change of a stream; 0 if there is none."""
+    newest: int = db.execute(_NEWEST).fetchone()[0]
+    return newest
 
 
 def _due(
@@ -69,14 +85,14 @@ def _due(
         age = config.delete_on_empty_seconds
         return DueTrim(number, ref, None) if age and now - emptied_at >= age * 1000 else None
     assert config.retention is not None
-    if config.retention.age_seconds is None:
+    age, size = config.retention.age_seconds, config.retention_bytes
+    oldest_kept = 0 if age is None else now - age * 1000
+    if oldest >= oldest_kept and not size:  # nearly always; so rows are examined one by one only if some have expired
         return None
-    oldest_kept = now - config.retention.age_seconds * 1000
-    if oldest >= oldest_kept:  # nearly always; so rows are examined one by one only if some have expired
-        return None
+    first_kept = db.execute(_END, (number,)).fetchone()[0] - size if size else 0
     trim_to = None
-    for last_seq, arrived_at in db.execute(_ROWS, (number, trim_point, ROWS_AT_ONCE)):
-        if arrived_at >= oldest_kept:
+    for last_seq, arrived_at, end in db.execute(_ROWS, (number, trim_point, ROWS_AT_ONCE)):
+        if arrived_at >= oldest_kept and (not size or end > first_kept):
             break
         trim_to = from_sql(last_seq) + 1
     return None if trim_to is None else DueTrim(number, ref, trim_to)

@@ -19,7 +19,7 @@ from penstock.protocols.conformance import (
     TestedServer,
 )
 from penstock.protocols.servers import Server
-from penstock.tools.target.configuring import TargetOptions
+from penstock.tools.target.back import TargetOptions
 from penstock_codecs.failures import OperationFailed, RemoteProtocolError
 
 __all__ = ["CaseOutcome", "CaseResult", "chosen_cases", "reached_server", "run_cases"]

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from penstock_spark.capture.facts import FACTS
 from penstock_spark.capture.files import find_captures
 from penstock_spark.capture.grouping import RecordingPart, automatic
 from penstock_spark.capture.options import CaptureOptions
 from penstock_spark.capture.recordings import RecordingFiles, recordings_of
 
-__all__ = ["CaptureBatchReader", "CapturePartition", "FilteringCaptureBatchReader", "divided_part", "rows_of"]
-
-_PUSHED: Final = frozenset({*FACTS, "protocol"} - {"identity"})
-"""Columns by which whole conversations can be skipped."""
+__all__ = ["CaptureBatchReader", "CapturePartition", "divided_part", "rows_of"]
 
 
 class CapturePartition(InputPartition):
@@ -35,14 +30,13 @@ class CaptureBatchReader(DataSourceReader):
     def __init__(self, options: CaptureOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
-        self._only: dict[str, frozenset[Any]] = {}
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return a partition for each recording, or for each group of its conversations. Raises Unreadable."""
         options = self._options
         recordings = recordings_of(find_captures(options.paths), together=options.together)
         return [
-            CapturePartition(replace(part, only=self._only))
+            CapturePartition(part)
             for recording in recordings
             for part in divided_part(RecordingPart(recording, options.table, recording.file), options, recording)
         ]
@@ -50,25 +44,6 @@ class CaptureBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
         return rows_of(partition, self._schema)
-
-
-class FilteringCaptureBatchReader(CaptureBatchReader):
-    """A CaptureReader for option `push_filters`: conversations that filters on their properties exclude are not
-    decoded.
-
-    Spark (4.1 to 4.3) keeps the last plan of such a reader for a whole DataFrame, and reuses it where another query, or
-    another branch of the same one, has other filters or none: rows would be missing. So this is for DataFrames with one
-    use.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's
-        """Keep filters by which conversations can be skipped. All filters are returned: Spark evaluates them again."""
-        for one in filters:
-            wanted = _values(one)
-            if wanted is not None:
-                name, values = wanted
-                self._only[name] = self._only.get(name, values) & values
-        return filters
 
 
 def rows_of(partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -85,10 +60,3 @@ def divided_part(whole: RecordingPart, options: CaptureOptions, weighed: Recordi
     groups = options.groups or automatic(weighed)
     whole = replace(whole, groups=groups, envelopes=options.envelopes, skip_unreadable=options.skip_unreadable)
     return [replace(whole, group=group) for group in range(groups)]
-
-
-def _values(one: Filter) -> tuple[str, frozenset[Any]] | None:
-    """Return the column that a filter is about and the values that it accepts; None for any other filter."""
-    if not isinstance(one, (EqualTo, In)) or len(one.attribute) != 1 or one.attribute[0] not in _PUSHED:
-        return None
-    return one.attribute[0], frozenset([one.value] if isinstance(one, EqualTo) else one.value)

@@ -27,11 +27,9 @@ class CaptureDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
-        from penstock_spark.capture.batch import CaptureBatchReader, FilteringCaptureBatchReader
+        from penstock_spark.capture.batch import CaptureBatchReader
 
-        options = self._checked
-        make = FilteringCaptureBatchReader if options.push_filters else CaptureBatchReader
-        return make(options, self._asked(schema))
+        return CaptureBatchReader(self._checked, self._asked(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Return the reader of a streaming query."""

@@ -238,25 +238,9 @@ def _name(part: RecordingPart, schema: pa.Schema, files: int) -> tuple[Any, ...]
 
 
 def _chosen(part: RecordingPart) -> Callable[[Conversation], bool]:
-    """Return a predicate for conversations of the part's group that its filters accept."""
-    group, groups, only = part.group, part.groups, part.only
-
-    def chosen(conversation: Conversation) -> bool:
-        if groups > 1 and group_of(conversation, groups) != group:
-            return False
-        if not only:
-            return True
-        together = stays_together(conversation)
-        facts = Facts.of(conversation, NO_NOTES)
-        return all(
-            (name in _ALONE and together) or getattr(facts, name) in (None, *values) for name, values in only.items()
-        )
-
-    return chosen
-
-
-_ALONE: Final = frozenset({"run", "conversation", "client", "client_host"})
-"""Columns in which conversations with the same server differ."""
+    """Return a predicate for conversations of the part's group."""
+    group, groups = part.group, part.groups
+    return lambda conversation: groups == 1 or group_of(conversation, groups) == group
 
 
 class Decoding:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 from zlib import crc32
 
 from penstock_analysis.capture import Conversation
@@ -29,9 +28,8 @@ class RecordingPart:
     """The part of a recording that one task decodes.
 
     `since`: index of the first new file; an earlier batch has the rows of those before it. `ends`: the recording has
-    ended with its last file, so that incomplete items are reported, too. `only`: accepted values of conversations by
-    column. `keeps`: another batch may continue after the last file. `begins`: the file before the first one; "" at the
-    recording's beginning.
+    ended with its last file, so that incomplete items are reported, too. `keeps`: another batch may continue after the
+    last file. `begins`: the file before the first one; "" at the recording's beginning.
     """
 
     recording: RecordingFiles
@@ -45,7 +43,6 @@ class RecordingPart:
     begins: str = ""
     envelopes: bool = False
     skip_unreadable: bool = False
-    only: Mapping[str, frozenset[Any]] = field(default_factory=dict)
 
 
 def automatic(recording: RecordingFiles) -> int:

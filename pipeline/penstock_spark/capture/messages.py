@@ -57,7 +57,7 @@ _OF_MESSAGES: Final[dict[str, Callable[[Message], Any]]] = {
     "end": lambda message: in_us(message.end_ns),
     "length": lambda message: message.length,
     "answers_us": _answers,
-    "records": lambda message: len(message.records),
+    "records": lambda message: len(message.own_records),
     "metered": lambda message: (
         message.fields.get("metered") if isinstance(message.fields.get("metered"), int) else None
     ),

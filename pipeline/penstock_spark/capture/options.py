@@ -79,13 +79,6 @@ CAPTURE_OPTIONS: Final = (
         "`connections` with only `file` and `damage`",
     ),
     Option(
-        "push_filters",
-        boolean,
-        False,
-        "batch only: whether conversations that filters exclude are skipped without decoding. Use it only for "
-        "a DataFrame that is used once, with one set of filters (see the option of the source `penstock`)",
-    ),
-    Option(
         "max_files_per_batch", integer(1), None, "maximum number of new files in a micro-batch of a streaming query"
     ),
     Option(
@@ -108,7 +101,6 @@ class CaptureOptions:
     together: bool
     envelopes: bool
     skip_unreadable: bool
-    push_filters: bool
     max_files_per_batch: int | None
     settle_seconds: float
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock_codecs.codec import NEED_DATA, Role
-from penstock_codecs.failures import OperationFailed, RemoteProtocolError
+from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError, fail
 from penstock_codecs.http import HttpLimits
 from penstock_codecs.http.events import Body, Data, End, Ended, Noise, Received, RequestHead, ResponseHead
 from penstock_codecs.http.h1 import Http1Connection
@@ -18,6 +18,8 @@ __all__ = ["HeaderList", "HttpConnection"]
 
 HeaderList = Sequence[tuple[str, str]]
 _ALL: Final = 2**31
+_TLS_ALERT: Final = b"\x15"
+"""The first byte of an answer to what is not TLS (RFC 8446, 5.1)."""
 
 
 class HttpConnection:
@@ -109,6 +111,7 @@ class HttpConnection:
 
     def _next(self, *, wait: bool) -> Received | None:
         """Return the next event, reading as necessary; without `wait`, None if none has arrived."""
+        data: Buffer | None = b""
         try:
             while (event := self._codec.next_event()) is NEED_DATA:
                 data = self._transport.receive() if wait else self._transport.receive_now()
@@ -117,6 +120,9 @@ class HttpConnection:
                 self._codec.receive(data)
         except RemoteProtocolError as error:
             self._transport.close()
+            if bytes(data or b"")[:1] == _TLS_ALERT and not self._transport.endpoint.tls:
+                message = f"{self._transport.endpoint}: the server speaks TLS: write https:// instead of http://"
+                raise fail(FailureCode.INVALID, message) from error
             raise lost(self._transport.endpoint, error.failure.message) from error
         if isinstance(event, ResponseHead | Data | End | Noise):
             return event

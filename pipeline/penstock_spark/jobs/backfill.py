@@ -127,7 +127,7 @@ def _write(
     session = rows.sparkSession
     ranges = [(stream, start, end, names.get(stream, stream)) for stream, (start, end) in batch.ranges.items()]
     wanted = session.createDataFrame(ranges, "stream string, start bigint, end bigint, target string")
-    # The overall bounds are repeated as numbers, which can be pushed down to the source of the rows.
+    # The overall bounds are repeated as numbers, which a table of Parquet or Delta takes as a pushed filter.
     lowest, behind = min(start for _, start, _, _ in ranges), max(end for _, _, end, _ in ranges)
     near = rows.where((fn.col("seq_num") >= lowest) & (fn.col("seq_num") < behind))
     chosen = near.join(fn.broadcast(wanted), "stream")

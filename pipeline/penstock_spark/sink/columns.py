@@ -30,6 +30,7 @@ COLUMNS: Final = {
     "headers": "array<struct<name, value>>, both binary or string; not needed",
     "timestamp": "timestamp; not needed",
     "seq_num": "not written: the server numbers records; allowed, because the source gives it",
+    "event_time": "not written: the header penstock-event-time has it; allowed, because the source gives it",
 }
 """The columns that a frame may have."""
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from penstock_codecs.model import Columns, Headers
+from penstock_codecs.model import Columns, Headers, event_time_of
 from penstock_spark.schemas import arrow_schema
 
 __all__ = ["NotRepresentable", "to_batches"]
@@ -106,21 +106,34 @@ def _number_part(stream: str, numbers: Sequence[int]) -> np.ndarray[Any, np.dtyp
     return np.array(numbers, dtype=np.int64)
 
 
-def _times(stream: str, records: _Gathered, kind: pa.DataType) -> pa.Array:
-    if not records.timestamps:
+def _timestamps(stream: str, records: _Gathered, kind: pa.DataType) -> pa.Array:
+    return _times(stream, records, kind, records.timestamps, "timestamp")
+
+
+def _event_times(stream: str, records: _Gathered, kind: pa.DataType) -> pa.Array:
+    own = {index: time for index, some in records.headers.items() if (time := event_time_of(some)) is not None}
+    times = list(records.timestamps) if own and records.timestamps else records.timestamps
+    if times:
+        for index, time in own.items():
+            times[index] = time
+    return _times(stream, records, kind, times, "event_time")
+
+
+def _times(stream: str, records: _Gathered, kind: pa.DataType, times: list[int], column: str) -> pa.Array:
+    if not times:
         return pa.nulls(records.rows, kind)
-    most = max(records.timestamps)
+    most = max(times)
     if most > _MOST_MS:
-        number = _nth(records.seq_nums, records.timestamps.index(most))
+        number = _nth(records.seq_nums, times.index(most))
         if records.late_is_null:
-            _LOG.warning("%s: record %d has timestamp %d ms: such timestamps become null", stream, number, most)
-            given = [None if time > _MOST_MS else time * 1000 for time in records.timestamps]
+            _LOG.warning("%s: record %d has %s %d ms: such times become null", stream, number, column, most)
+            given = [None if time > _MOST_MS else time * 1000 for time in times]
             return pa.array(given, pa.int64()).view(kind)
         raise NotRepresentable(
-            f"{stream}: record {number} has timestamp {most} ms, above Spark's maximum ({_MOST_MS} ms); "
-            f"to read the stream, set option unreadable_timestamps = true, or use a schema without `timestamp`"
+            f"{stream}: record {number} has {column} {most} ms, above Spark's maximum ({_MOST_MS} ms); "
+            f"to read the stream, set option unreadable_timestamps = true, or use a schema without `{column}`"
         )
-    return pa.array(np.array(records.timestamps, dtype=np.int64) * 1000, pa.int64()).view(kind)
+    return pa.array(np.array(times, dtype=np.int64) * 1000, pa.int64()).view(kind)
 
 
 def _nth(parts: Iterable[Sequence[int]], index: int) -> int:
@@ -151,7 +164,8 @@ def _headers(_: str, records: _Gathered, kind: pa.DataType) -> pa.Array:
 _MAKERS: Final[Mapping[str, Callable[[str, _Gathered, pa.DataType], pa.Array]]] = {
     "stream": _stream,
     "seq_num": _numbers,
-    "timestamp": _times,
+    "timestamp": _timestamps,
     "headers": _headers,
     "body": _bodies,
+    "event_time": _event_times,
 }

@@ -5,7 +5,7 @@
 |---|---|
 | options, checked with all faults named at once | `options` |
 | selection of streams: names, lists, patterns; repeated for each micro-batch | `selection` |
-| bounds: numbers, times, offsets, earliest, latest; filters pushed down | `bounds`, `filters` |
+| bounds: numbers, times, offsets, earliest, latest | `bounds` |
 | ranges of streams as Spark's partitions | `partitions` |
 | columns of codecs as Arrow batches, in the requested schema | `arrow`, `reading` |
 | batch and streaming readers; the size of a micro-batch | `batch`, `streaming`, `following` |
@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.opening import open_client
 from penstock_spark.columns import check_columns
-from penstock_spark.schemas import RECORDS, spark_schema
+from penstock_spark.schemas import SOURCE_RECORDS, spark_schema
 from penstock_spark.source.options import source_options
 from penstock_spark.source.reading import Connect
 
@@ -45,7 +45,6 @@ _BATCH_REFUSES: Final = {
 }
 _STREAM_REFUSES: Final = {
     "end": "applies to batch queries only",
-    "push_filters": "Spark pushes no filters in streaming queries; use start, stream and stream_pattern",
 }
 
 
@@ -60,21 +59,20 @@ class PenstockDataSource(DataSource):
     def schema(self) -> StructType:
         """Return all columns of records, the default schema."""
         source_options(self.options)
-        return spark_schema(RECORDS)
+        return spark_schema(SOURCE_RECORDS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query. Raises WrongOptions, WrongSchema."""
         options = source_options(self.options, refused=_BATCH_REFUSES)
-        check_columns("format penstock", spark_schema(RECORDS), schema)
-        from penstock_spark.source.batch import BatchReader, FilteringBatchReader
+        check_columns("format penstock", spark_schema(SOURCE_RECORDS), schema)
+        from penstock_spark.source.batch import BatchReader
 
-        make = FilteringBatchReader if options.push_filters else BatchReader
-        return make(options, schema, _connect(options.endpoint))
+        return BatchReader(options, schema, _connect(options.endpoint))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a streaming query. Raises WrongOptions, WrongSchema."""
         options = source_options(self.options, refused=_STREAM_REFUSES)
-        check_columns("format penstock", spark_schema(RECORDS), schema)
+        check_columns("format penstock", spark_schema(SOURCE_RECORDS), schema)
         from penstock_spark.source.streaming import StreamReader
 
         return StreamReader(options, schema, _connect(options.endpoint))

@@ -65,15 +65,6 @@ SOURCE_OPTIONS: Final = (
         "in the log; otherwise such a record fails the query with an error that names stream and record",
     ),
     Option(
-        "push_filters",
-        boolean,
-        False,
-        "batch only: whether filters on stream, seq_num and timestamp limit the records that are read, instead "
-        "of filtering them afterwards. Use it only for a DataFrame that is used once, with one set of filters: "
-        "Spark (4.1 to 4.3) keeps the last filters that it pushed down, so another use of the DataFrame with "
-        "other filters would miss rows",
-    ),
-    Option(
         "envelopes",
         boolean,
         False,
@@ -96,7 +87,6 @@ class SourceOptions:
     min_partitions: int
     fail_on_data_loss: bool
     unreadable_timestamps: bool
-    push_filters: bool
     envelopes: bool
 
 

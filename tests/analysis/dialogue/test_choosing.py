@@ -15,6 +15,7 @@ from penstock_analysis.capture import Chunk, Lost, Opened, Sender
 from penstock_analysis.dialogue import choosing as deciding
 from penstock_analysis.dialogue.choosing import ENOUGH, UNKNOWN, dialogue_for, spoken_by
 from penstock_analysis.dialogue.http.dialogue import HttpDialogue
+from penstock_analysis.dialogue.withheld import RedactedDialogue
 from penstock_analysis.s3p.conversation import S3PDialogue
 from penstock_analysis.segment.conversation import SegmentDialogue
 from penstock_codecs.http.sniff import PREFACE
@@ -72,7 +73,8 @@ def test_enough_bytes_always_decide(sender: Sender, data: bytes) -> None:
 )
 def test_a_known_protocol_needs_no_bytes(protocol: str, kind: type) -> None:
     of = conversation(protocol)
-    assert isinstance(dialogue_for(of), kind)
+    assert isinstance(redacted := dialogue_for(of), RedactedDialogue)
+    assert isinstance(redacted.dialogue, kind)
 
 
 def kinds(said: Said, **options: Any) -> list[tuple[str, str]]:

@@ -14,7 +14,8 @@ from penstock_analysis.dialogue import Message, Problem
 from penstock_analysis.dialogue.http.dialogue import HttpDialogue
 from penstock_codecs.codec import Role
 from penstock_codecs.failures import RemoteProtocolError
-from penstock_codecs.http import End, Http1Connection, HttpHeaders, RequestHead, ResponseHead
+from penstock_codecs.http import End, HttpHeaders, RequestHead, ResponseHead
+from penstock_codecs.http.h1 import Http1Connection
 
 GET = b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n"
 POST = b"POST /v1/streams/s/records HTTP/1.1\r\nhost: basin-one.localhost:1\r\ncontent-type: application/json\r\n"

@@ -27,7 +27,9 @@ def heard(said: Said) -> tuple[list[Message], list[Problem], list[SeenRecord]]:
 def timeless(message: Message) -> dict[str, Any]:
     """A message without what depends on how its bytes were cut."""
     told = {name: getattr(message, name) for name in message.__struct_fields__ if name not in _TIMES}
-    return told | {"records": [replace(record, time_ns=0, conversation=None) for record in message.records]}
+    for name in ("records", "carried"):
+        told[name] = [replace(record, time_ns=0, conversation=None) for record in getattr(message, name)]
+    return told
 
 
 def told_records(records: list[SeenRecord], action: str) -> list[SeenRecord]:

@@ -56,6 +56,13 @@ def test_streams_of_messages_and_of_text() -> None:
         (b'"\xc3\xa9"', [b'"\xc3\xa9"']),
         (b'["\\u00e9", 1.50, 10E2]', [b'"\\u00e9"', b"1.50", b"10E2"]),
         (b"12345678901234567890123456789.5", [b"12345678901234567890123456789.5"]),
+        (b"\xef\xbb\xbf [1]", [b"1"]),
+        (b'"\\ud800"', [b'"\\ud800"']),
+        (
+            b'[ "\\uDFFF\\uD800" ,\n{"\\udc00\\n": "\\ud83d\\ude00\\ud83dx"}, []]',
+            [b'"\\uDFFF\\uD800"', b'{"\\udc00\\n": "\\ud83d\\ude00\\ud83dx"}', b"[]"],
+        ),
+        (b'"\\\\ud800\\\\\\ud800"', [b'"\\\\ud800\\\\\\ud800"']),
     ],
 )
 def test_one_level_of_an_array_is_messages_spelled_as_they_came(body: bytes, messages: list[bytes]) -> None:
@@ -66,13 +73,35 @@ def test_one_level_of_an_array_is_messages_spelled_as_they_came(body: bytes, mes
     "body",
     [
         *(b"", b" ", b"{", b"[1,]", b"[1 2]", b"NaN", b"[Infinity]", b"{} {}", b"'a'", b'"a', b'"\x00"', b"01", b"nul"),
-        *(b'"\xff"', b'["\xed\xa0\x80"]', b'{"a":1}x', b"\xef\xbb\xbf{}", b"[" * 100_000, b"[" * 5000 + b"]" * 5000),
+        *(
+            b'"\xff"',
+            b'["\xed\xa0\x80"]',
+            b'{"a":1}x',
+            b"\xef\xbb\xbf",
+            b"\xef\xbb\xbf" * 2 + b"{}",
+            b'"\\ud800',
+            b'"\\ud8"',
+        ),
+        *(b"[" * 100_000, b"[" * 5000 + b"]" * 5000, b'["\\ud800"' + b"[" * 5000, b"\\ud800", b" \xef\xbb\xbf1"),
     ],
 )
 def test_bodies_that_are_not_json(body: bytes) -> None:
     with pytest.raises(OperationFailed) as raised:
         split_messages(body)
     assert raised.value.failure.code is FailureCode.BAD_JSON
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b'"a\xff"', "byte 2 is not UTF-8"),
+        (b'"\\ud800" x', "trailing characters"),
+        (b"[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_reasons(body: bytes, reason: str) -> None:
+    with pytest.raises(OperationFailed, match=reason):
+        split_messages(body)
 
 
 @given(st.lists(JSON, max_size=5))

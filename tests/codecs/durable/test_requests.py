@@ -17,6 +17,7 @@ from penstock_codecs.durable import (
     ReadRequest,
     Sentinel,
     append_request,
+    check_conditions,
     create_request,
     failure_to_status,
     read_request,
@@ -31,6 +32,32 @@ PRODUCER = {"producer-id": "p", "producer-epoch": "0", "producer-seq": "0"}
 
 def headers(given: dict[str, str]) -> Callable[[str], str | None]:
     return given.get
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("content-type", "content-length", "expect", "x-timezone-offset", "sequence", "x-tenant-id", "authorization"),
+        *("stream-closed", "stream-seq", "producer-id", "producer-epoch", "producer-seq"),
+    ],
+)
+def test_headers_that_are_no_unknown_conditions(name: str) -> None:
+    check_conditions("POST", [name], [])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("stream-next-offset", "stream-match-offset", "producer-tail", "x-stream-offset", "expected-offset"),
+        *("x-expected-seq", "match-seq-num", "offset", "if-tail", "expected-length", "upload-offset"),
+    ],
+)
+def test_unknown_conditions_of_writes(name: str) -> None:
+    for method in ("PUT", "POST", "DELETE"):
+        for headers, query in (([name], []), ([], [(name.replace("-", "_").title(), "1")])):
+            with pytest.raises(OperationFailed, match="nothing was done"):
+                check_conditions(method, headers, query)
+    check_conditions("GET", [name], [(name, "1")])
 
 
 def test_an_empty_create() -> None:

@@ -20,8 +20,8 @@ GIVEN_UP_AT_ONCE = {
 """Statuses that Pravega's clients do not retry (segment fact sheet 3.1)."""
 
 
-EITHER_WAY = {FailureCode.QUOTA_EXHAUSTED, FailureCode.CLIENT_HANGUP}
-"""A quota may be free again; who hung up hears nothing."""
+EITHER_WAY = {FailureCode.QUOTA_EXHAUSTED, FailureCode.CLIENT_HANGUP, FailureCode.DAMAGED}
+"""A quota may be free again; a client that hung up hears nothing; damaged data may be restored from a copy."""
 
 
 @pytest.mark.parametrize("code", [code for code in FailureCode if code not in EITHER_WAY])

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from penstock_codecs.codec import Pull, Role
 from penstock_codecs.failures import RemoteProtocolError
-from penstock_codecs.http import Data, End, Http1Connection, HttpLimits, RequestHead, ResponseHead, chunked
+from penstock_codecs.http import Data, End, HttpLimits, RequestHead, ResponseHead, chunked
 from penstock_codecs.http.chunked import ChunkedBody, ChunkError
+from penstock_codecs.http.h1 import Http1Connection
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 

@@ -15,12 +15,12 @@ from penstock_codecs.http import (
     End,
     Ended,
     GoAway,
-    Http1Connection,
     HttpLimits,
     RequestHead,
     Reset,
     ResponseHead,
 )
+from penstock_codecs.http.h1 import Http1Connection
 
 CONVERSATION = (
     b"GET /v1/streams/a%2Fb/records?seq_num=0 HTTP/1.1\r\nHost: x:80\r\nAccept: s2s/proto\r\nAccept: */*\r\n\r\n"

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_codecs.codec import Role
-from penstock_codecs.http import Body, Data, End, Http1Connection, HttpLimits, RequestHead, ResponseHead
+from penstock_codecs.http import Body, Data, End, HttpLimits, RequestHead, ResponseHead
+from penstock_codecs.http.h1 import Http1Connection
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 PIECES = st.lists(st.lists(st.binary(max_size=300), max_size=3), max_size=6)

@@ -5,7 +5,8 @@ from support.http.story import answer_204, pull, said, tell
 
 from penstock_codecs.codec import Role
 from penstock_codecs.failures import LocalProtocolError, RemoteProtocolError
-from penstock_codecs.http import Body, End, Http1Connection, Noise, RequestHead, ResponseHead
+from penstock_codecs.http import Body, End, Noise, RequestHead, ResponseHead
+from penstock_codecs.http.h1 import Http1Connection
 
 
 def server() -> Http1Connection:

@@ -17,12 +17,12 @@ from penstock_codecs.http import (
     Continue,
     End,
     GoAway,
-    Http1Connection,
     HttpLimits,
     RequestHead,
     Reset,
     ResponseHead,
 )
+from penstock_codecs.http.h1 import Http1Connection
 
 LENGTH = "content-length"
 

@@ -43,12 +43,12 @@ from penstock_codecs.http import (
     End,
     Ended,
     GoAway,
-    Http2Connection,
     HttpLimits,
     RequestHead,
     Reset,
     ResponseHead,
 )
+from penstock_codecs.http.h2 import Http2Connection
 from penstock_codecs.limits import KIB
 
 CONVERSATION = wire(

@@ -13,7 +13,8 @@ from support.http.h2_frames import GET, POST, answer, headers, started
 from support.http.story import pull, said, story
 
 from penstock_codecs.failures import RemoteProtocolError
-from penstock_codecs.http import Credit, Data, Http2Connection, HttpCodec, Received
+from penstock_codecs.http import Credit, Data, HttpCodec, Received
+from penstock_codecs.http.h2 import Http2Connection
 from penstock_codecs.http.h2_frames import H2
 
 LIMITED = [*POST, ("content-length", "9000")]

@@ -24,6 +24,7 @@ from support.http.h2_frames import (
 from support.http.story import pull, said
 
 from penstock_codecs.http import Body, Credit, Data, End, HttpLimits, Reset, ResponseHead
+from penstock_codecs.http.h2 import Http2Connection
 from penstock_codecs.http.h2_frames import data_frames
 
 # ---- flow control ------------------------------------------------------------------------------------------------
@@ -170,6 +171,50 @@ def test_streams_take_turns_and_a_blocked_one_blocks_no_other() -> None:
     assert sizes == {1: 65535, 3: 256 * 1024, 5: 256 * 1024}
     frames += parse(said(codec))
     assert [len(body_of(frames, stream_id)) for stream_id in (1, 3, 5)] == [65535, 1 << 20, 1 << 20]
+
+
+def test_a_stream_without_window_takes_no_turns_until_it_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = list[int]()
+    give_turn = Http2Connection._give_turn
+    monkeypatch.setattr(
+        Http2Connection, "_give_turn", lambda *arguments: turns.append(arguments[1]) or give_turn(*arguments)
+    )
+    codec = started(SettingsFrame(0, {SettingsFrame.INITIAL_WINDOW_SIZE: 10}), headers(1, GET), headers(3, GET))
+    for stream_id in (1, 3):
+        answer(codec, stream_id, bytes(40))
+    said(codec)
+    turns.clear()
+    codec.send(Body(1, [bytes(5)]))
+    assert not codec.has_output
+    assert said(codec) == b""
+    codec.receive(WindowUpdateFrame(0, 10).serialize())
+    pull(codec)
+    assert said(codec) == b""
+    assert not turns
+    codec.receive(WindowUpdateFrame(3, 10).serialize())
+    pull(codec)
+    assert codec.has_output
+    assert [frame.stream_id for frame in frames_of(codec, DataFrame)] == [3]
+    codec.receive(SettingsFrame(0, {SettingsFrame.INITIAL_WINDOW_SIZE: 40}).serialize())
+    pull(codec)
+    frames = parse(said(codec))
+    assert [len(body_of(frames, stream_id)) for stream_id in (1, 3)] == [30, 20]
+    assert (codec.unsent(1), codec.unsent(3)) == (5, 0)
+
+
+def test_streams_take_turns_where_the_window_of_the_connection_is_small() -> None:
+    codec = started(*[headers(i, GET, "END_STREAM") for i in (1, 3, 5)])
+    for stream_id in (1, 3, 5):
+        codec.receive(WindowUpdateFrame(stream_id, 1 << 20).serialize())
+        pull(codec)
+        answer(codec, stream_id, bytes(1 << 20))
+    said(codec)
+    sent = []
+    for _ in range(6):
+        codec.receive(WindowUpdateFrame(0, 1000).serialize())
+        pull(codec)
+        sent += [frame.stream_id for frame in frames_of(codec, DataFrame)]
+    assert sorted(sent[:3]) == sorted(sent[3:]) == [1, 3, 5]
 
 
 def test_a_window_that_was_taken_back_is_none() -> None:

@@ -24,11 +24,11 @@ from penstock_codecs.http import (
     Continue,
     Data,
     End,
-    Http2Connection,
     HttpLimits,
     RequestHead,
     Reset,
 )
+from penstock_codecs.http.h2 import Http2Connection
 
 MALFORMED = {
     "no scheme": [headers(3, [(":method", "GET"), (":path", "/")])],

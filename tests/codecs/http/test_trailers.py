@@ -7,7 +7,8 @@ from support.http.story import pull, said
 
 from penstock_codecs.codec import Role
 from penstock_codecs.failures import FailureCode, LocalProtocolError, RemoteProtocolError
-from penstock_codecs.http import Body, End, Http1Connection, HttpLimits, Reset, ResponseHead
+from penstock_codecs.http import Body, End, HttpLimits, Reset, ResponseHead
+from penstock_codecs.http.h1 import Http1Connection
 
 CHUNKED = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 

@@ -11,7 +11,7 @@ from support.kafka.own_headers import OWN_HEADERS
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.kafka.batches import KafkaBatch, KafkaHeaders, read_batches
 from penstock_codecs.kafka.carrying import KEY, NULL, encoded_records, parts_of
-from penstock_codecs.model import Columns, Header, Headers, RecordBatch
+from penstock_codecs.model import EVENT_TIME, Columns, Header, Headers, RecordBatch
 
 NULLABLE = st.none() | st.binary(max_size=5)
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=3).map(str.encode)
@@ -91,8 +91,9 @@ def test_command_records_are_control_records() -> None:
 @pytest.mark.parametrize(
     ("headers", "why"),
     [
-        (((KEY, b"x"),), "record 1 has a header named kafka-key, which stands for its own key or nulls"),
+        (((KEY, b"x"),), "record 1 has a header named kafka-key, which stands for its own key, nulls or time"),
         (((NULL, b"x"),), "record 1 has a header named kafka-null"),
+        (((EVENT_TIME, b"5"),), "record 1 has a header named penstock-event-time"),
         (((b"", b"fence"),), "record 1 has a header without a name, which streams keep for commands"),
         (((b"ok", b""), (b"", None)), "record 1 has a header without a name"),
     ],

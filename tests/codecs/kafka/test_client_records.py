@@ -51,7 +51,7 @@ def test_records_come_back_as_they_were_produced(records: list[tuple[bytes, Head
         for n, (_, some, key) in enumerate(records)
         if some or key is not None
     }
-    keys, values, named = to_produced(bodies, headers)
+    keys, values, named, _ = to_produced(bodies, headers)
     count = len(bodies)
     sent = KafkaBatch(
         base_offset=base,
@@ -73,7 +73,7 @@ def test_records_come_back_as_they_were_produced(records: list[tuple[bytes, Head
 def test_what_is_produced_can_be_read_again(body: bytes, headers: Headers) -> None:
     """With all its headers: those of the gateway's own come first."""
     try:
-        keys, values, named = to_produced([body], {0: headers})
+        keys, values, named, _ = to_produced([body], {0: headers})
     except OperationFailed as refused:
         assert refused.failure.code is FailureCode.NOT_REPRESENTABLE
         assert refused.failure.message.startswith("record 0 has a header named kafka-")

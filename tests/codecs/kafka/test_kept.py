@@ -16,7 +16,7 @@ from penstock_codecs.kafka.batches import BATCH_HEADER, KafkaBatch, encode_batch
 from penstock_codecs.kafka.carrying import parts_of
 from penstock_codecs.kafka.compression import KafkaCompression
 from penstock_codecs.kafka.kept import KAFKA_BATCHES, keep, kept_in, leading
-from penstock_codecs.model import RecordBatch, WireBytes
+from penstock_codecs.model import EVENT_TIME, Header, RecordBatch, WireBytes
 
 ENCODING = PLUGIN.encodings[0]
 NULLABLE = st.none() | st.binary(max_size=9)
@@ -60,24 +60,34 @@ def plain(*values: bytes, at: int = 5) -> KafkaBatch:
 @given(produced(), st.integers(0, 2**62))
 def test_a_placed_batch_differs_in_its_number_alone(batch: KafkaBatch, number: int) -> None:
     came = encode_batch(batch)
-    placed = ENCODING.place(kept(batch), number, None) or b""
+    placed = ENCODING.place(kept(batch), number, None, False) or b""
     assert placed[16:] == came[16:] and placed[8:12] == came[8:12]
     assert list(read(placed).offsets) == list(range(number, number + len(batch)))
 
 
 @examples(most=100)
-@given(st.lists(produced(), min_size=1, max_size=4), st.integers(0, 2**40))
-def test_kept_batches_decode_to_the_records_that_were_appended(batches: list[KafkaBatch], number: int) -> None:
-    """Joined payloads are a payload."""
-    pieces, bodies, timestamps, headers, start = [], [], [], {}, number
+@given(
+    st.lists(produced(), min_size=1, max_size=4), st.integers(0, 2**40), st.integers(0, 2**41), st.integers(0, 2**41)
+)
+def test_kept_batches_decode_to_the_records_that_were_appended(
+    batches: list[KafkaBatch], number: int, first: int, now: int
+) -> None:
+    """Joined payloads are a payload. Timestamps rise, up to the clock's, and those that records had are event times."""
+    pieces, bodies, timestamps, headers, last = [], [], [], {}, first
     for batch in batches:
         [part] = parts_of(read(encode_batch(batch)))
         assert part.wire is not None
-        pieces.append(ENCODING.place(part.wire.data, start + len(bodies), None) or b"")
-        headers.update((len(bodies) + index, some) for index, some in part.headers.items())
+        start, risen = len(bodies), []
+        for index, own in enumerate(batch.timestamps):
+            last = max(last, min(own, now))
+            risen.append(last)
+            event = () if own == last else (Header(EVENT_TIME, b"%d" % own),)
+            if has := (*part.headers.get(index, ()), *event):
+                headers[start + index] = has
+        pieces.append(ENCODING.place(part.wire.data, number + start, risen, True) or b"")
         bodies += part.bodies
-        timestamps += part.timestamps
-    columns = ENCODING.decode(b"".join(pieces))
+        timestamps += risen
+    columns = ENCODING.decode(b"".join(pieces), timestamps[0])
     assert (columns.bodies, list(columns.timestamps), columns.headers) == (bodies, timestamps, headers)
     assert columns.seq_nums == range(number, number + len(bodies))
 
@@ -86,7 +96,7 @@ def test_kept_batches_decode_to_the_records_that_were_appended(batches: list[Kaf
 @given(produced(), st.lists(st.integers(0, 2**41), min_size=6, max_size=6).map(sorted), st.booleans())
 def test_a_batch_gets_other_timestamps(batch: KafkaBatch, given: list[int], same: bool) -> None:
     timestamps = [given[0]] * len(batch) if same else given[: len(batch)]
-    placed = read(ENCODING.place(kept(batch), 7, timestamps))
+    placed = read(ENCODING.place(kept(batch), 7, timestamps, False))
     assert (placed.base_offset, placed.dense, list(placed.timestamps)) == (7, True, timestamps)
     assert placed.append_time is (timestamps[0] == timestamps[-1])
     assert (placed.compression, placed.producer_id) == (batch.compression, batch.producer_id)
@@ -95,9 +105,9 @@ def test_a_batch_gets_other_timestamps(batch: KafkaBatch, given: list[int], same
 
 def test_numbers_that_kafka_cannot_spell() -> None:
     data = kept(plain(b"a", b"b"))
-    assert ENCODING.place(data, 2**63 - 3, [2**63 - 1] * 2) is not None
-    assert ENCODING.place(data, 2**63 - 2, None) is None
-    assert ENCODING.place(data, 0, [5, 2**63]) is None
+    assert ENCODING.place(data, 2**63 - 3, [2**63 - 1] * 2, False) is not None
+    assert ENCODING.place(data, 2**63 - 2, None, False) is None
+    assert ENCODING.place(data, 0, [5, 2**63], False) is None
 
 
 def test_the_epoch_of_a_clusters_leader_is_not_passed_on() -> None:
@@ -148,7 +158,9 @@ def test_zstd_is_kept_from_clients_that_do_not_know_it() -> None:
     for codec in KafkaCompression:
         last = replace(plain(b"b"), compression=codec)
         wire = WireBytes(KAFKA_BATCHES, (encode_batch(plain(b"a")), encode_batch(last)))
-        records = RecordBatch.from_wire(wire, ENCODING.decode, count=2, first_seq_num=0, metered=18)
+        records = RecordBatch.from_wire(
+            wire, lambda data, _: ENCODING.decode(data, 0), count=2, first_seq_num=0, metered=18
+        )
         assert kept_in(records, zstd=True) == wire.pieces
         assert kept_in(records, zstd=False) == (None if codec is KafkaCompression.ZSTD else wire.pieces)
 
@@ -164,5 +176,5 @@ ONE = encode_batch(plain(b"a"))
 @pytest.mark.parametrize("payload", [b"", b"x" * BATCH_HEADER, ONE[:-1], ONE + b"x"])
 def test_a_damaged_payload_is_refused(payload: bytes) -> None:
     with pytest.raises(OperationFailed) as refused:
-        ENCODING.decode(payload)
+        ENCODING.decode(payload, 0)
     assert refused.value.failure.code is FailureCode.BAD_FORMAT

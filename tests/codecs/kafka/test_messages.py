@@ -128,6 +128,7 @@ def test_unknown_tagged_fields_are_skipped() -> None:
         ("0000 01 00000000 01 01 09 0000000000000001 00", "tag 1 has 1 bytes too many"),
         ("0000 01 00000000 01 01 01 00", "tag 1: byte 0: the message ends within int64"),
         ("0000 01 00000000 ff01", "255 tagged fields in 0 bytes"),
+        ("0000 01 00000000 8101" + 129 * "00", "129 tagged fields, where 128 are allowed"),
         ("0000 ffffffff0f", "an array of 4294967294 elements in 0 bytes"),
         ("0000 8080808080", "more than 32 bits"),
     ],

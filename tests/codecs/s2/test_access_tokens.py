@@ -21,7 +21,7 @@ from penstock_codecs.s2.access_tokens import (
     validate_token_id,
 )
 
-NULLS = dict.fromkeys(("basins", "streams", "access_tokens", "op_groups", "ops"))
+NULLS = dict.fromkeys(("basins", "streams", "access_tokens", "op_groups", "ops", "groups", "transactional_ids"))
 
 
 def issue(scope: dict[str, Any], **more: Any) -> AccessTokenInfo:

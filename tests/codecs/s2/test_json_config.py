@@ -130,11 +130,69 @@ def test_unparsable_header(value: str) -> None:
 
 
 def test_nothing_at_all_is_the_defaults_for_ensure_only() -> None:
-    assert spelled.decode_ensure_stream(b"") == spelled.decode_ensure_stream(b"null") == StreamConfig()
-    assert spelled.decode_ensure_basin(b"", HERE) == spelled.decode_ensure_basin(b"null", HERE) == BasinConfig()
+    assert spelled.decode_ensure_stream(b"") == StreamConfig()
+    assert spelled.decode_ensure_basin(b"", HERE) == BasinConfig()
     for decode in (spelled.decode_stream_patch, spelled.decode_basin_patch, create_basin):
         assert code_of(lambda decode=decode: decode(b"")) is C.BAD_JSON  # type: ignore[misc]
-        assert code_of(lambda decode=decode: decode(b"null")) is C.BAD_JSON  # type: ignore[misc]
+    for decode in (*DECODERS.values(), spelled.decode_ensure_stream):
+        for body in (b"null", b"[]"):
+            assert code_of(lambda decode=decode, body=body: decode(body)) is C.BAD_JSON  # type: ignore[misc]
+
+
+DECODERS = {
+    "stream": spelled.decode_stream_patch,
+    "basin": spelled.decode_basin_patch,
+    "create a basin": lambda body: spelled.decode_create_basin(body, HERE),
+    "create a stream": lambda body: spelled.decode_create_stream(body, "basin-name"),
+    "ensure a basin": lambda body: spelled.decode_ensure_basin(body, HERE),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "key"),
+    [
+        ("stream", b'{"storage_class":"a","storage_class":"b"}', "storage_class"),
+        ("stream", b'{"retention_policy":{"age":5,"\\u0061ge":6}}', "age"),
+        ("basin", b'{"default_stream_config":{"timestamping":{"mode":"arrival","mode":"arrival"}}}', "mode"),
+        ("create a basin", b'{"basin":"basin-one","basin":"basin-two"}', "basin"),
+        ("create a stream", b'{"stream":"s","config":{},"config":{}}', "config"),
+        ("ensure a basin", b'{"x":[{"y":1,"z":2,"y":1}]}', "y"),
+    ],
+)
+def test_a_key_twice(kind: str, body: bytes, key: str) -> None:
+    with pytest.raises(OperationFailed, match=f"duplicate field `{key}`") as failed:
+        DECODERS[kind](body)
+    assert failed.value.failure.code is C.BAD_JSON
+
+
+def test_what_only_a_change_may_reset() -> None:
+    """null as `min_age_secs` resets in a patch; in a configuration it is refused, as in S2."""
+    nulled = b'{"delete_on_empty":{"min_age_secs":null}}'
+    assert spelled.decode_stream_patch(nulled).delete_on_empty_seconds is None
+    layered = b'{"default_stream_config":%b}' % nulled
+    assert spelled.decode_basin_patch(layered).default_stream_config == StreamConfigPatch(delete_on_empty_seconds=None)
+    for decode, body in (
+        (spelled.decode_ensure_stream, nulled),
+        (DECODERS["create a stream"], b'{"stream":"s","config":%b}' % nulled),
+        (DECODERS["ensure a basin"], b'{"config":%b}' % layered),
+    ):
+        assert code_of(lambda decode=decode, body=body: decode(body)) is C.BAD_JSON  # type: ignore[misc]
+    assert spelled.decode_ensure_stream(b'{"delete_on_empty":null}') == StreamConfig()
+
+
+def test_a_bad_header_is_not_called_the_body() -> None:
+    for value in ("{bad", "null", '{"a":1,"a":2}', '{"delete_on_empty":{"min_age_secs":null}}'):
+        with pytest.raises(OperationFailed) as failed:
+            spelled.decode_stream_config_header(value)
+        assert failed.value.failure.code is C.BAD_HEADER
+        assert failed.value.failure.message.startswith("Invalid header `s2-stream-config`: invalid JSON: ")
+
+
+@pytest.mark.parametrize(
+    ("location", "code"), [("", C.BAD_JSON), ("a b", C.BAD_JSON), ("x" * 65, C.BAD_JSON), ("aws:us-east-1", C.INVALID)]
+)
+def test_other_locations(location: str, code: C) -> None:
+    assert code_of(lambda: spelled.decode_ensure_basin(dump({"location": location}), HERE)) is code
 
 
 # ---- patches -----------------------------------------------------------------------------------------------------
@@ -182,7 +240,6 @@ def test_patch_keeps_resets_and_replaces() -> None:
         ({"default_stream_config": None}, BasinConfigPatch(default_stream_config=None)),
         ({"default_stream_config": {}}, BasinConfigPatch(default_stream_config=StreamConfigPatch())),
         ({"create_stream_on_append": True}, BasinConfigPatch(create_stream_on_append=True)),
-        ({"create_stream_on_read": None}, BasinConfigPatch(create_stream_on_read=None)),
     ],
 )
 def test_basin_patch(content: dict[str, Any], patch: BasinConfigPatch) -> None:
@@ -351,8 +408,14 @@ def test_basin_configurations_round_trip(config: BasinConfig) -> None:
     assert create_basin(client.encode_create_basin("basin-name", config)) == ("basin-name", config)
 
 
-@given(patches, st.none() | st.booleans())
-def test_patches_round_trip(patch: StreamConfigPatch, flag: bool | None) -> None:
+@pytest.mark.parametrize("name", ["create_stream_on_append", "create_stream_on_read"])
+def test_a_flag_is_not_null(name: str) -> None:
+    assert code_of(lambda: spelled.decode_basin_patch(dump({name: None}))) is C.BAD_JSON
+    assert code_of(lambda: spelled.decode_ensure_basin(dump({"config": {name: None}}), HERE)) is C.BAD_JSON
+
+
+@given(patches, st.booleans())
+def test_patches_round_trip(patch: StreamConfigPatch, flag: bool) -> None:
     assert spelled.decode_stream_patch(client.encode_stream_patch(patch)) == patch
     basin = BasinConfigPatch(default_stream_config=patch, create_stream_on_append=flag)
     assert spelled.decode_basin_patch(client.encode_basin_patch(basin)) == basin

@@ -34,6 +34,7 @@ from penstock_codecs.s2.json_records import (
     encode_tail,
     read_batch_pieces,
 )
+from penstock_codecs.s2.json_values import MAX_CHECKED_TOKENS
 from penstock_codecs.s2.protobuf import S2_RECORDS, decode_records, encode_records
 
 C = FailureCode
@@ -109,8 +110,36 @@ def test_escapes() -> None:
     assert append(rb'{"records":[{"body":"\u0000\n\"\ud83d\ude00\/"}]}').bodies == ['\0\n"\U0001f600/'.encode()]
 
 
-def test_of_a_duplicate_key_the_last_counts() -> None:
-    assert append(b'{"records":[{"body":"a","body":"b"}],"match_seq_num":1,"match_seq_num":2}').match_seq_num == 2
+@pytest.mark.parametrize(
+    ("body", "key"),
+    [
+        (b'{"records":[{"body":"a"}],"records":[{"body":"b"}]}', "records"),
+        (b'{"records":[{"body":"a","body":"b"}]}', "body"),
+        (b'{"records":[{"body":"a"},{"timestamp":1,"body":"b","timestamp":1}]}', "timestamp"),
+        (b'{"records":[{"body":"a"}],"match_seq_num":1,"match_seq_num":2}', "match_seq_num"),
+    ],
+)
+def test_a_key_twice(body: bytes, key: str) -> None:
+    with pytest.raises(OperationFailed, match=f"duplicate field `{key}`") as failed:
+        append(body)
+    assert failed.value.failure.code is FailureCode.BAD_JSON
+
+
+def test_text_that_looks_like_keys_is_text() -> None:
+    text = json.dumps({"body": 1, "records": []}) + json.dumps({"body": 2})
+    assert append(json.dumps({"records": [{"body": text, "headers": [["body", "body"], ["body", ""]]}]}).encode())
+
+
+def test_a_dense_body_is_not_looked_through_for_long() -> None:
+    """2 MiB of the smallest elements cost no more than their decoding: keys are compared up to a bound."""
+    dense = b'{"records":[{}],"x":[%b0],"x":0}' % (b"0," * MAX_CHECKED_TOKENS)
+    assert append(dense).bodies == [b""]
+    with pytest.raises(OperationFailed, match="duplicate field `x`"):
+        append(dense.replace(b"0,", b"", 10))
+
+
+def test_numbers_of_any_length_where_nothing_reads_them() -> None:
+    assert append(b'{"records":[{}],"x":%b}' % (b"9" * 5000)).bodies == [b""]
 
 
 @pytest.mark.parametrize(
@@ -433,7 +462,9 @@ def test_tables_are_encoded_as_any_others(
     columns = Columns(range(first, first + count), timestamps, bodies)
     wire = WireBytes(S2_RECORDS, (encode_records(columns),))
     whole = RecordBatch(columns)
-    batch = RecordBatch.from_wire(wire, decode_records, count=count, first_seq_num=first, metered=whole.metered)
+    batch = RecordBatch.from_wire(
+        wire, lambda data, _: decode_records(data), count=count, first_seq_num=first, metered=whole.metered
+    )
     spell = spell_bytes[data_format]
     expected = [
         {"seq_num": first + index, "timestamp": timestamps[index], "body": spell(body)}

@@ -16,6 +16,7 @@ from penstock_codecs.model import (
     Header,
     Headers,
     RecordBatch,
+    RecordId,
     StreamPosition,
     StreamRef,
     WireBytes,
@@ -488,7 +489,7 @@ def test_a_batch_that_came_in_this_spelling_goes_out_untouched() -> None:
 
 
 def test_a_stored_payload_is_sent_without_being_decoded() -> None:
-    def decode(payload: bytes) -> Columns:
+    def decode(payload: bytes, _: RecordId | None) -> Columns:
         raise AssertionError("looked inside")
 
     wire = WireBytes(S2_RECORDS, (encode_records(Columns(range(5, 7), [1, 1], [b"a", b"b"])),))

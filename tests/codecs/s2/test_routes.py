@@ -30,7 +30,18 @@ def test_a_path_and_method_lead_to_one_endpoint(
 
 
 @pytest.mark.parametrize(
-    "path", ["", "/", "/v1", "/v1/streams/a/b/records", "/v1/streams//records", "/V1/streams", "/health/"]
+    "path",
+    [
+        "",
+        "/",
+        "/v1",
+        "/v1/streams/a/b/records",
+        "/v1/streams/",
+        "/v1/metrics/b/",
+        "/v1//streams",
+        "/V1/streams",
+        "/health/",
+    ],
 )
 def test_other_paths_lead_nowhere(path: str) -> None:
     assert not match_route(path).endpoints
@@ -38,3 +49,8 @@ def test_other_paths_lead_nowhere(path: str) -> None:
 
 def test_a_method_that_a_path_does_not_have_is_absent() -> None:
     assert set(match_route("/v1/streams/s/records").endpoints) == {"GET", "POST"}
+
+
+def test_an_empty_name_in_the_middle_is_a_name() -> None:
+    """An invalid one, as in S2."""
+    assert match_route("/v1/streams//records").parameters == {"stream": ""}

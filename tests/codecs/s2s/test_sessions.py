@@ -153,6 +153,7 @@ FAULTS: dict[str, tuple[bytes, str]] = {
     "empty": (b"\x00\x00\x00", "empty frame payload"),
     "compression": (b"\x00\x00\x02\x60x", "unknown compression algorithm"),
     "terminal": (b"\x00\x00\x03\x80\x01\x9c", "Unexpected terminal frame as input"),
+    "terminal of a redirect": (b"\x00\x00\x03\x80\x01\x2c", "Unexpected terminal frame as input"),
     "garbage": (b"\x00\x00\x04\x00\xff\xff\xff", "not a valid AppendInput"),
     "cut short": (b"\x00\x00\x09\x00abc", "bytes remaining on stream"),
 }
@@ -171,6 +172,18 @@ def test_faults_come_after_what_was_good(fault: str) -> None:
     assert server.buffered == 0
     answer = wire(*server.send(acked(0, 1)), *server.send(error.failure))
     assert answer.endswith(wire(*encode_terminal(400, b'{"code":"bad_frame",' + answer.partition(b'"bad_frame",')[2])))
+
+
+@pytest.mark.parametrize("status", [200, 204, 299])
+def test_a_terminal_frame_of_success_ends_the_input(status: int) -> None:
+    server = AppendServer(STREAM)
+    last = encode_terminal(status, b"{}")
+    assert fed(server, *AppendClient().send(append(b"ok")), *last, *AppendClient().send(append(b"late"))) == [
+        append(b"ok"),
+        PAUSED,
+    ]
+    assert server.buffered == 0
+    assert server.send(acked(0, 1)), "what came before is acknowledged"
 
 
 def test_what_a_server_may_not_say() -> None:

@@ -75,6 +75,19 @@ WRONG: dict[str, tuple[bytes, str]] = {
     ),
     "a reply": (raw(draft.DataAppended(WRITER, 1)), "DataAppended is not for the client to send"),
     "an end in parts": (raw(*draft.partials(end(0), [9])), "EndAppendBlock is not allowed outside a block"),
+    "a request in parts where the end must stand": (
+        raw(begin(13), Event(b"hello"), *draft.partials(READ, [9])),
+        "ReadSegment is not allowed behind the last byte of a block",
+    ),
+    "an event in parts where the end must stand": (raw(begin(0), *ONE), "Event is not allowed before the rest of End"),
+    "the rest of an event where the end must stand": (
+        raw(begin(15), *ONE),
+        "rest of a message in Partials is not allowed behind the last byte",
+    ),
+    "a whole end before the rest of one": (
+        raw(begin(0), draft.partials(end(0), [9])[0], end(0)),
+        "EndAppendBlock is not allowed before the rest of EndAppendBlock",
+    ),
     "a reply in parts": (raw(*draft.partials(draft.DataAppended(WRITER, 1), [9])), "is not for the client to send"),
     "a released message": (raw(released.ConditionalCheckFailed(WRITER, 1)), "unknown message type 8"),
     "unknown": (raw(b"\0\0\0\x63\0\0\0\0"), r"unknown message type 99 \(byte 29\)"),

@@ -44,9 +44,30 @@ def test_s2() -> None:
 def test_seed() -> None:
     server = EventStreamServer(SEED, BytesFormat.RAW)
     assert said(server, Ping(1234, TAIL)) == "event: ping\ndata:\n\n"
-    assert said(server, BatchEvent(FIRST)).startswith('id: 1:2:18\nevent: batch\ndata: {"records":[{"seq_num":0,')
+    assert said(server, BatchEvent(FIRST)) == (
+        "id: 1:2:18\n"
+        "event: batch\n"
+        'data: {"records":[{"seq_num":0,"timestamp":1000,"headers":[],"body":"x"},'
+        '{"seq_num":1,"timestamp":1001,"headers":[],"body":"y"}]}\n'
+        "\n"
+    )
     assert said(server, Ping(None, None)) == "id: 1:2:18\nevent: ping\ndata:\n\n"
+    empty = RecordBatch(Columns([2], [1002], [b""], {0: (Header(b"k", b"v"),)}), tail=StreamPosition(3, 1002))
+    assert said(server, BatchEvent(empty)) == (
+        "id: 2:3:30\n"
+        "event: batch\n"
+        'data: {"records":[{"seq_num":2,"timestamp":1002,"headers":[["k","v"]],"body":""}],'
+        '"tail":{"seq_num":3,"timestamp":1002}}\n'
+        "\n"
+    )
     assert said(server, Done()) == "event: done\ndata:\n\n"
+
+
+def test_readers_of_both_dialects_share_a_batch_and_no_encoding() -> None:
+    batch = RecordBatch(Columns([0], [1000], [b""]))
+    for _ in range(2):
+        assert '"headers":[],"body":""' in said(EventStreamServer(SEED, BytesFormat.RAW), BatchEvent(batch))
+        assert '"timestamp":1000}]' in said(EventStreamServer(S2, BytesFormat.RAW), BatchEvent(batch))
 
 
 def test_default_formats() -> None:

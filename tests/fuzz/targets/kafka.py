@@ -4,7 +4,8 @@ groups, and messages of SASL, with limits so narrow that short inputs reach them
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from itertools import accumulate
 from typing import Final
 
 import google_crc32c
@@ -12,7 +13,7 @@ from fuzz.laws import chosen, keeps_the_laws, pull
 
 from penstock.protocols.kafka.groups.messages import GroupRecord, MemberRecord
 from penstock.protocols.kafka.groups.subscriptions import subscribed_topics
-from penstock_codecs.codec import Role
+from penstock_codecs.codec import UNFINISHED, Role
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.kafka import PLUGIN, KafkaClient, KafkaRequest, KafkaServer
 from penstock_codecs.kafka.apis import APIS
@@ -25,6 +26,7 @@ from penstock_codecs.kafka.conversation import encode_request, encode_response, 
 from penstock_codecs.kafka.kept import keep
 from penstock_codecs.kafka.sasl import ScramClient, ScramServer, plain_credentials, plain_message
 from penstock_codecs.kafka.wire import KafkaFault
+from penstock_codecs.model import event_time_of
 
 MOST_FRAME: Final = 2000
 MOST_ITEMS: Final = 50
@@ -106,6 +108,22 @@ def _check_server(said: bytes) -> None:
             frame = b"".join(encode_request(event))[4:]
             again = read_request(frame)
             assert again == event, f"{event!r} became {again!r}"
+            steps = event.message.encode_in_steps(event.version, flexible=event.api.is_flexible(event.version))
+            assert frame.endswith(b"".join(_result_of(steps))), event
+            server = KafkaServer(steps_from=0)
+            server.receive(len(frame).to_bytes(4, "big") + frame)
+            while (again_in_steps := server.next_event()) is UNFINISHED:
+                pass
+            assert again_in_steps == event, f"{event!r} became {again_in_steps!r}"
+
+
+def _result_of(steps: Generator[None, None, list[bytes]]) -> list[bytes]:
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        pieces: list[bytes] = end.value
+        return pieces
 
 
 def _check_client(said: bytes) -> None:
@@ -146,13 +164,22 @@ def _check_kept(batch: KafkaBatch) -> None:
     if wire is None:
         return
     [part] = parts_of(batch, whole=True)
-    for timestamps in (None, [7] * len(batch), list(range(len(batch)))):
-        placed = ENCODING.place(wire.data, 5, timestamps)
+    for timestamps in ([7] * len(batch), list(range(len(batch)))):
+        placed = ENCODING.place(wire.data, 5, timestamps, False)
         assert placed is not None
-        columns = ENCODING.decode(placed)
+        columns = ENCODING.decode(placed, 0)
         assert (columns.bodies, columns.headers) == (part.bodies, part.headers)
-        assert list(columns.timestamps) == list(timestamps or batch.timestamps)
+        assert list(columns.timestamps) == list(timestamps)
         assert columns.seq_nums == range(5, 5 + len(batch))
+    if None in part.timestamps:
+        return
+    risen = list(accumulate((min(time, 1 << 41) for time in batch.timestamps), max))
+    placed = ENCODING.place(wire.data, 5, risen, True)
+    assert placed is not None
+    columns = ENCODING.decode(placed, risen[0])
+    assert list(columns.timestamps) == risen
+    own = [event_time_of(columns.headers.get(index, ())) for index in range(len(batch))]
+    assert [risen[index] if time is None else time for index, time in enumerate(own)] == list(batch.timestamps)
 
 
 def _check_topics(said: bytes) -> None:

@@ -86,6 +86,7 @@ def test_the_s2_front_is_told_what_the_file_says() -> None:
         auth_tokens=("a", "b"),
         sse_dialect="seed",
         compress=False,
+        limits=S2ListenerLimits(event_stream_seconds=9),
     )
     told = s2_settings(listener, 1.5)
     assert told == S2Settings(
@@ -95,6 +96,7 @@ def test_the_s2_front_is_told_what_the_file_says() -> None:
         bearer_tokens=frozenset({"a", "b"}),
         sse_dialect="seed",
         compress=False,
+        event_stream_seconds=9,
         drain_grace_seconds=1.5,
     )
 
@@ -327,6 +329,7 @@ async def test_declared_streams_are_there_from_the_start_and_after_a_reload(tmp_
             timestamping_mode=TimestampingMode.ARRIVAL,
             timestamping_uncapped=True,
             delete_on_empty_seconds=60,
+            retention_bytes=0,
         )
         names = [info.name for info in (await back.perform(ListStreams("penstock"))).items]
         assert names == ["a/b", "second"]

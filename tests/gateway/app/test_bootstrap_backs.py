@@ -20,7 +20,7 @@ from penstock.core.identity import Identities
 from penstock.core.segment_names import SegmentNames
 from penstock.net.http.client.settings import HttpVersion
 from penstock.net.upstream import CredentialsMode, UpstreamSettings
-from penstock.protocols.opening import numbering_settings
+from penstock.protocols.back_opening import numbering_settings
 from penstock.protocols.s2.back.settings import BasinStyle, S2BackSettings
 from penstock.protocols.s2.back_opening import credentials, s2_back_settings
 from penstock.protocols.s2.config import S2BackTable, S2SseBackTable
@@ -190,6 +190,20 @@ def test_files_of_backs_are_looked_at_before_anything_runs(text: str, why: str, 
     config = parse_config(LISTENER + store + back + text.format(tmp_path))
     with pytest.raises(CannotStart, match=why):
         check_files(config)
+
+
+def test_all_unusable_files_are_reported_in_one_pass(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    back = "kind = 's2'\naddress = '127.0.0.1:1'\ntls = true\ntls_ca = '{0}/absent'\n"
+    store = "[store]\ndirectory = '{0}/file'\n"
+    text = LISTENER + (store + "[backs.far]\n" + back + "[backs.near]\n" + back).format(tmp_path)
+    with pytest.raises(CannotStart) as caught:
+        check_files(parse_config(text))
+    assert [line.split(":")[0] for line in str(caught.value).splitlines()] == [
+        "backs.far",
+        "backs.near",
+        "store.directory",
+    ]
 
 
 @pytest.fixture

@@ -95,6 +95,27 @@ def test_an_idle_gateway_stops_at_once_with_0(fresh_gateway: GatewayProcess, num
     assert fresh_gateway.events("stopped")
 
 
+def test_signals_during_the_imports_wait_for_their_handlers(tmp_path: Path) -> None:
+    """Process 1 would ignore this SIGTERM, and SIGHUP would end any process."""
+    command = [sys.executable, "-m", "penstock", "serve", "--no-others", "--s3p", "127.0.0.1:0", "--data", tmp_path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        status = Path(f"/proc/{process.pid}/status")
+        deadline = time.monotonic() + 30
+        while not blocks_sigterm(status.read_text()):
+            assert process.poll() is None and time.monotonic() < deadline
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=60)
+    assert process.returncode == 0, log
+    assert "SIGHUP" in log and "SIGTERM" in log
+
+
+def blocks_sigterm(status: str) -> bool:
+    """Return whether a process, by its file `status` of /proc, lets SIGTERM wait (proc(5), SigBlk)."""
+    (blocked,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigBlk:"))
+    return bool(int(blocked, 16) & 1 << signal.SIGTERM - 1)
+
+
 def test_idle_connections_do_not_delay_the_end(fresh_gateway: GatewayProcess) -> None:
     ports = fresh_gateway.s2_port, fresh_gateway.s3p_port, fresh_gateway.segment_port
     addresses = [("127.0.0.1", port) for port in ports]

@@ -10,8 +10,9 @@ import trio
 from support.store.shared_log import SharedLog, SharedLogEnd
 from trio.testing import MockClock
 
+from penstock.backends.kept_table import KeptTable
 from penstock.backends.logged_tables import LoggedTables, open_logged_tables
-from penstock.backends.owners import PATIENCE
+from penstock.backends.owners import PATIENCE, StreamOwners
 from penstock.backends.turns import StreamTurns
 from penstock_codecs.model import StreamRef
 
@@ -82,6 +83,30 @@ async def test_a_long_turn_is_not_cut_off(autojump_clock: MockClock, gateways: G
     assert gateways.taken == [0, 1]
 
 
+async def test_a_gateway_that_was_cut_off_takes_no_turn_from_a_live_one(autojump_clock: MockClock) -> None:
+    """Although that one was cut off as well: it has another time to say that it is alive."""
+    shared = SharedLog()
+    links = [SharedLogEnd(shared), SharedLogEnd(shared)]
+    async with (
+        open_logged_tables(links[0], 1 << 20) as one,
+        open_logged_tables(links[1], 1 << 20) as other,
+        trio.open_nursery() as nursery,
+    ):
+        gateways = Gateways(shared, [one, other], nursery)
+        async with trio.open_nursery() as taking:
+            taking.start_soon(gateways.take, 0, 20 * PATIENCE)
+            await trio.sleep(1)
+            taking.start_soon(gateways.take, 1)
+            await trio.sleep(1)
+            for link in links:
+                link.reachable = trio.Event()
+            await trio.sleep(5 * PATIENCE)
+            for link in links[::-1]:
+                link.reachable.set()
+        assert gateways.taken == [0, 1]
+        nursery.cancel_scope.cancel()
+
+
 async def test_the_turn_of_a_dead_gateway_ends(autojump_clock: MockClock, gateways: Gateways) -> None:
     async with open_logged_tables(SharedLogEnd(gateways.log), 1 << 20) as state:
         async with StreamTurns(state, "#turns").turn(STREAM):  # it never runs, so it does not answer
@@ -131,3 +156,20 @@ async def test_of_two_that_wait_for_a_dead_gateway_one_has_the_turn(
             for number in range(3):
                 nursery.start_soon(gateways.take, number, 1.0)
     assert sorted(gateways.taken) == [0, 1, 2]
+
+
+async def test_a_stream_that_is_given_up_while_it_is_asked_for_is_taken_at_once(
+    gateways: Gateways, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, waiter = (StreamOwners(state, KeptTable(state, "#owners")) for state in gateways.states[:2])
+    await owner.take(STREAM)
+    put = KeptTable.put
+
+    async def put_then_give_up(table: KeptTable, *items: tuple[bytes, bytes]) -> None:
+        await put(table, *items)
+        await owner.give_up(STREAM)
+        await table.entries(b"any")  # reads the log to its end
+
+    monkeypatch.setattr(KeptTable, "put", put_then_give_up)
+    with trio.fail_after(PATIENCE / 2):
+        await waiter.take(STREAM)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ PRAVEGA = (
     '[listeners.segment]\nbind = "127.0.0.1:{segment_port}"\n'
     '[listeners.controller]\nbind = "127.0.0.1:{controller_port}"\n'
 )
+needs_kcat = pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
 
 
 def run(banner: str, **environment: str) -> list[str]:
@@ -27,7 +29,9 @@ def run(banner: str, **environment: str) -> list[str]:
     for program in ("bash", "curl"):
         need(program)
     joined = re.sub(r"\\\n *", "", banner)
-    commands = re.findall(r"^  ((?:curl|penstock|printf|python3|pravega_client_tls_cert_path).*)", joined, re.MULTILINE)
+    commands = re.findall(
+        r"^  ((?:curl|kcat|penstock|printf|python3|pravega_client_tls_cert_path).*)", joined, re.MULTILINE
+    )
     if any("pravega_client" in text for text in commands):
         pytest.importorskip("pravega_client")
     clean = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
@@ -63,6 +67,22 @@ def run(banner: str, **environment: str) -> list[str]:
             id="S3P in a basin that is not configured",
         ),
         pytest.param(PRAVEGA + LOG, [""], id="Pravega alone"),
+        pytest.param(
+            '[listeners.segment]\nbind = "127.0.0.1:{segment_port}"\n' + LOG,
+            ["", "", "first\nsecond\n"],
+            id="segments alone",
+        ),
+        pytest.param(
+            '[listeners.kafka]\nbind = "127.0.0.1:{kafka_port}"\n' + LOG + "[[store.basins]]\nname = 'penstock'",
+            ["", "first\nsecond\n"],
+            id="Kafka alone",
+            marks=needs_kcat,
+        ),
+        pytest.param(
+            '[listeners.durable]\nbind = "127.0.0.1:{durable_port}"\n' + LOG + "[[store.basins]]\nname = 'penstock'",
+            ["", "", "firstsecond"],
+            id="Durable Streams alone",
+        ),
         pytest.param(
             PRAVEGA + S2 + LOG + "[[store.basins]]\nname = 'some-basin'\ncreate_stream_on_append = false",
             ["hello", '"seq_num":2', "second", ""],

@@ -61,10 +61,11 @@ def test_show_a_part(capture: Path) -> None:
 def test_show_bodies(capture: Path) -> None:
     rows = lines("show", "--bodies", capture)
     assert [row.split() for row in rows if "appended" in row] == [
-        ["appended", "id", "1700000000000-0", "8", "B", "record", "0"],
-        ["appended", "seq", "5", "time", "9", "5", "B", "first"],
-        ["appended", "seq", "6", "time", "9", "6", "B", "second"],
+        ["appended", "8", "B", "record", "0"],
+        ["appended", "5", "B", "first"],
+        ["appended", "6", "B", "second"],
     ]
+    assert "-> s3p     APPEND" in rows[rows.index(next(row for row in rows if "record 0" in row)) - 1]
 
 
 def test_show_as_json(capture: Path) -> None:

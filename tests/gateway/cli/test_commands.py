@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from penstock.app.config import Config, default_config
 from penstock.cli import main
 from penstock.cli.cut_over import _in_words as in_words
 from penstock.cli.overrides import overridden
+from penstock.store.schema import connect_writer, prepare_file
 
 ROOT = Path(__file__).parents[3]
 
@@ -84,6 +86,28 @@ def test_check_says_what_to_mind(tmp_path: Path, listeners: str, said: str, inse
     attention = " ".join(result.stdout.partition("Attention")[2].split())
     assert said in attention
     assert ("INSECURE" in attention) is insecure
+
+
+KAFKA = "[listeners.kafka]\nbasin = 'not-there'\n[store]\ndirectory = 'data'\n"
+OF_KAFKA = "[[routes]]\nname = 'kafka'\nlisteners = ['kafka']\n"
+ELSEWHERE = "back = 'far'\n[backs.far]\nkind = 's2'\naddress = '127.0.0.1:1'\n"
+
+
+def test_check_refuses_a_kafka_listener_whose_basin_does_not_exist(tmp_path: Path) -> None:
+    """Its clients cannot create one: they would get an error for each request."""
+    for routes in ("", OF_KAFKA, OF_KAFKA + "basin = 'another-one'\n" + ELSEWHERE):
+        result = run("check", "--config", config_file(tmp_path, KAFKA + routes))
+        assert result.exit_code == 2
+        assert "listeners.kafka.basin: basin not-there does not exist" in result.stderr
+    for more in (OF_KAFKA + ELSEWHERE, "[[store.basins]]\nname = 'not-there'\n"):
+        assert run("check", "--config", config_file(tmp_path, KAFKA + more)).exit_code == 0
+    (tmp_path / "data").mkdir()
+    prepare_file(tmp_path / "data")
+    with closing(connect_writer(tmp_path / "data")) as db:
+        db.execute(
+            "INSERT INTO basins (name, config, created_at, requested_config) VALUES ('not-there', '{}', 0, '{}')"
+        )
+    assert run("check", "--config", config_file(tmp_path, KAFKA)).exit_code == 0, "the store has it"
 
 
 @pytest.mark.parametrize("command", ["check", "serve"])

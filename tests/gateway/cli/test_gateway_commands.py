@@ -142,15 +142,15 @@ OBJECT = "Print the result as a JSON object."
 
 def commands() -> Iterator[tuple[str, click.Command]]:
     """Yield each command of Penstock's own with its name, those of groups, too."""
-    context = click.Context(main)
     assert isinstance(main, ListingGroup)
-    for name in COMMANDS:
-        _, command, _ = main.resolve_command(context, [name])
-        assert command is not None
-        if isinstance(command, click.Group):
-            yield from ((f"{name} {inner}", each) for inner, each in command.commands.items())
-        else:
-            yield name, command
+    with click.Context(main) as context:
+        for name in COMMANDS:
+            _, command, _ = main.resolve_command(context, [name])
+            assert command is not None
+            if isinstance(command, click.Group):
+                yield from ((f"{name} {inner}", each) for inner, each in command.commands.items())
+            else:
+                yield name, command
 
 
 def test_each_command_with_a_result_prints_it_as_json_in_one_of_two_ways() -> None:

@@ -22,7 +22,7 @@ EXPECTED: dict[str, list[str]] = {
     "penstock show recordings/\n": ["TIME", "#1 -> s3p     APPEND", "#2 <- http    404", "(S3P 0.2.0"],
     "--kind 'ERR_*'": ["APPEND", "ERR_BAD_FORMAT", "AppendAck", "#1 -> !!"],
     "--filter 'kind": ["APPEND  "],
-    "--bodies": ["appended id 1700000000000-2", '"kind":"APPEND"', "|*4..$6..APPEND.."],
+    "--bodies": ["appended  8 B record 2", '"kind":"APPEND"', "|*4..$6..APPEND.."],
     "--conversations": ["listeners.s3p", "server closed", "route=orders", "#2"],
     "penstock explain": ["clause: S3P 0.2.0", "^^", "|-ERR_BAD_FORMAT |", '"clause":"S3P 0.2.0'],
     "--stream orders\n": ['"body":"record 0"', '"record_id":"1700000000000-2"'],

@@ -73,11 +73,24 @@ def test_a_verdict_stands_when_the_reader_leaves(capture: Path, tmp_path: Path) 
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_an_output_that_is_closed_is_no_error(capture: Path) -> None:
-    for arguments in (["show", capture], ["--help"]):
-        command = ["sh", "-c", 'exec "$0" "$@" >&-', PENSTOCK, *arguments]
-        done = subprocess.run(command, stderr=subprocess.PIPE, env=BUFFERED, check=False, timeout=60)
-        assert (done.returncode, done.stderr) == (0, b"")
+@pytest.mark.parametrize(
+    ("redirection", "arguments", "message"),
+    [
+        (">&-", ["--help"], b"Error: standard input or output is closed\n"),
+        (">&-", ["show", "CAPTURE"], b"Error: the output: Bad file descriptor\n"),
+        ("<&-", ["decode", "--protocol=s3p", "-"], b"Error: standard input or output is closed\n"),
+        ("<&-", ["append", "stream"], b"\n"),
+        ("<&-", ["delete", "stream"], b"only with --yes\n"),
+    ],
+)
+def test_the_use_of_a_closed_stream_is_one_line(
+    redirection: str, arguments: list[str], message: bytes, capture: Path
+) -> None:
+    arguments = [str(capture) if word == "CAPTURE" else word for word in arguments]
+    command = ["sh", "-c", f'exec "$0" "$@" {redirection}', PENSTOCK, *arguments]
+    completed = subprocess.run(command, capture_output=True, env=BUFFERED, check=False, timeout=60)
+    assert completed.returncode in (1, 2) and completed.stderr.endswith(message)
+    assert b"Traceback" not in completed.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")

@@ -81,6 +81,42 @@ def test_a_gateway_without_tls_and_ciphers_imports_no_cryptography() -> None:
     assert modules & {"aeg", "cryptography"} == set()
 
 
+OF_A_SERVER = {
+    *("h11", "penstock.app.bootstrap", "penstock.app.config", "penstock.app.management", "penstock.backends.byte_view"),
+    *("penstock.net.accepting", "penstock.net.http.front_server", "penstock.recorder.recordings", "tomllib"),
+}
+"""Modules of a gateway that serves."""
+STORE = {"penstock.store.store", "sqlite3"}
+OTHERS = {"durable": "durable", "kafka": "kafka", "s2": "s2", "s3p": "s3p", "segment": "segment", "pravega": "segment"}
+
+
+@pytest.mark.parametrize("scheme", OTHERS)
+def test_a_command_on_a_server_imports_only_the_way_there(scheme: str) -> None:
+    """Neither a gateway that serves nor another protocol's client or plug-in; the store only for servers that do not
+    number records themselves."""
+    code = f"""from penstock.cli import main
+try: main(["read", "{scheme}://127.0.0.1:1/testbasin/stream"], prog_name="penstock")
+except SystemExit as end: assert end.code == 1"""
+    _, modules = imports(code)
+    own = OTHERS[scheme]
+    assert f"penstock.protocols.{own}.back_opening" in modules
+    assert modules & OF_A_SERVER == set()
+    assert scheme != "s2" or modules & STORE == set()
+    others = set(OTHERS.values()) - {own}
+    assert {f"penstock.protocols.{other}.{part}" for other in others for part in ("plugin", "back_opening")}.isdisjoint(
+        modules
+    )
+    assert {f"penstock_codecs.{other}.conversation" for other in others}.isdisjoint(modules)
+
+
+def test_a_name_without_a_server_imports_no_codec_of_another_protocol() -> None:
+    """The usual server is that of the plug-in that names it, so that plug-ins are loaded, but nothing behind them."""
+    printed, modules = imports("from penstock.tools.target.naming import parse_name; print(parse_name('testbasin/s'))")
+    assert printed.startswith("s2://127.0.0.1:")
+    assert modules & (OF_A_SERVER | STORE) == set()
+    assert modules & {f"penstock_codecs.{other}" for other in ("durable", "kafka", "segment", "s3p")} == set()
+
+
 def test_every_line_fits_in_a_narrow_terminal() -> None:
     for arguments in ([], ["pipeline"]):
         lines = CliRunner().invoke(main, [*arguments, "--help"]).output.partition("Commands:\n")[2].splitlines()

@@ -27,6 +27,7 @@ def test_a_token_alone_is_on_standard_output(tmp_path: Path) -> None:
 
 def test_what_flags_mean(tmp_path: Path) -> None:
     flags = ("--basin", "the-basin", "--stream-prefix", "a/", "--auto-prefix", "--read", "--append", "--op", "fence")
+    flags += ("--group-prefix", "g-", "--transactional-id", "t")
     said = json.loads(run(tmp_path, "issue", "a", *flags, "--expires", "2d", "--json").stdout)
     token = said.pop("access_token")
     assert parse_token(token) is not None
@@ -40,6 +41,8 @@ def test_what_flags_mean(tmp_path: Path) -> None:
             "streams": {"prefix": "a/"},
             "op_groups": {"stream": {"read": True, "write": False}},
             "ops": ["append", "fence"],
+            "groups": {"prefix": "g-"},
+            "transactional_ids": {"exact": "t"},
         },
     }
 

@@ -32,6 +32,24 @@ async def test_all_that_wait_are_woken_once_and_those_that_were_cancelled_are_no
         woken.clear()
 
 
+async def test_one_that_is_not_ready_goes_on_waiting() -> None:
+    waiters, ready, woken = Waiters(), set[str](), list[str]()
+
+    async def wait(name: str) -> None:
+        await waiters.park(lambda: name in ready)
+        woken.append(name)
+
+    async with trio.open_nursery() as nursery:
+        for name in "ab":
+            nursery.start_soon(wait, name)
+        await wait_all_tasks_blocked()
+        for name in "ba":
+            ready.add(name)
+            waiters.unpark_all()
+            await wait_all_tasks_blocked()
+    assert woken == ["b", "a"]
+
+
 async def test_a_task_that_is_cancelled_before_does_not_wait() -> None:
     waiters = Waiters()
     with trio.CancelScope() as scope:

@@ -8,7 +8,11 @@ import pytest
 import trio
 import trio.testing
 
-from penstock.net.transport import TooSlow, Transport
+from penstock.net.draining import Draining
+from penstock.net.limits import CONNECTION_QUOTA, Limiter
+from penstock.net.limits.limiter import ConnectionQuota
+from penstock.net.limits.settings import Limits
+from penstock.net.transport import FrontTransport, SlowSender, TooSlow, Transport
 from penstock_codecs.limits import KIB, MIB
 
 LARGE = bytes(8 * MIB)
@@ -154,3 +158,70 @@ async def test_owned_bytes_stay_when_more_is_received(
     assert owned == b"first"
     peer.shutdown(trio.socket.SHUT_WR)
     assert await transport.receive(owned=True) == b""
+
+
+@pytest.mark.parametrize(("size", "is_taken"), [(16 * MIB - 1, True), (32 * MIB, False)])
+async def test_the_end_waits_for_what_the_peer_is_sending(
+    sockets: tuple[trio.socket.SocketType, trio.SocketStream], size: int, is_taken: bool
+) -> None:
+    """A client that sends a refused body of 10 MiB at once reads the answer only afterwards; nothing is endless."""
+    peer, stream = sockets
+    transport, sender = Transport(stream, 64 * KIB), trio.SocketStream(peer)
+
+    async def linger() -> None:
+        await transport.linger(60)
+        await transport.close()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(linger)
+        try:
+            await sender.send_all(bytes(size))
+            await sender.send_eof()
+        except trio.BrokenResourceError:
+            assert not is_taken
+        else:
+            assert is_taken
+
+
+def front_transport(stream: trio.abc.Stream, limiter: Limiter) -> FrontTransport:
+    quota = limiter.enter("listeners.s3p", 100, "10.0.0.1")
+    assert isinstance(quota, ConnectionQuota)
+    CONNECTION_QUOTA.set(quota)
+    return FrontTransport(stream, 1 * MIB, 30, idle=60, draining=Draining(), finishes=True)
+
+
+async def test_a_sender_whose_turn_comes_after_its_time_is_too_slow(
+    sockets: tuple[trio.socket.SocketType, trio.SocketStream], autojump_clock: trio.testing.MockClock
+) -> None:
+    transport = front_transport(sockets[1], Limiter())
+    received: list[int] = []
+    await sockets[0].send(b"begun")
+    assert await transport.read_into(lambda data: received.append(len(data)), 0) == 5
+    with trio.move_on_after(1):
+        await transport.read_into(lambda data: received.append(len(data)), 5)
+    await trio.sleep(Limits().receive_grace_seconds + 10)
+    with pytest.raises(SlowSender):
+        await transport.read_into(lambda data: received.append(len(data)), 5)
+
+
+async def test_connections_that_can_be_read_at_the_same_time_hold_no_more_than_the_limit(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    limiter = Limiter(Limits(max_inflight_bytes=64 * MIB, max_inflight_bytes_per_client=32 * MIB))
+    pairs = [trio.socket.socketpair() for _ in range(4)]
+    streams = [trio.SocketStream(theirs) for _, theirs in pairs]
+    transports = [front_transport(stream, limiter) for stream in streams]
+    received: list[int] = []
+    async with trio.open_nursery() as nursery:
+        for transport in transports:
+            nursery.start_soon(transport.read_into, lambda data: received.append(len(data)), 0)
+        await trio.testing.wait_all_tasks_blocked()
+        transports[0].hold(33 * MIB)  # the others have begun to wait before
+        for ours, _ in pairs:
+            await ours.send(bytes(100 * KIB))
+    assert all(size <= 64 * KIB for size in received[1:])
+    assert len(received) == 4
+    transports[0].hold(0)
+    for (ours, _), stream in zip(pairs, streams, strict=True):
+        ours.close()
+        await stream.aclose()

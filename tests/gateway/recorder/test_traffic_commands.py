@@ -45,12 +45,14 @@ def test_tail_into_tshark() -> None:
             with subprocess.Popen(
                 [tshark, "-l", "-i", "-", *decode, *wanted], stdin=tail.stdout, stdout=subprocess.PIPE
             ) as reading:
-                S2Client(("127.0.0.1", gateway.s2_port), BASIN).append("unwanted", "not this")
-                S2Client(("127.0.0.1", gateway.s2_port), BASIN).append("wanted", "this")
-                assert reading.stdout is not None
-                said = [reading.stdout.readline().split() for _ in range(2)]
-                assert said == [[b"/v1/streams/wanted/records"], [b"200"]]
-                reading.terminate()
+                try:
+                    S2Client(("127.0.0.1", gateway.s2_port), BASIN).append("unwanted", "not this")
+                    S2Client(("127.0.0.1", gateway.s2_port), BASIN).append("wanted", "this")
+                    assert reading.stdout is not None
+                    fields = [reading.stdout.readline().split() for _ in range(2)]
+                    assert fields == [[b"/v1/streams/wanted/records"], [b"200"]]
+                finally:
+                    reading.kill()  # else a failure is hidden by the wait for its end
 
 
 def test_tail_tells_messages_as_they_come() -> None:

@@ -71,6 +71,20 @@ async def test_a_failure_names_the_stream_as_the_client_does(here: EmbeddedBack,
         assert error.failure.message == "there is no stream 'orders' in basin 'telemetry'"
 
 
+async def test_partitions_are_kept_from_hiding_under_their_names_there(here: EmbeddedBack, there: EmbeddedBack) -> None:
+    table = RouteTable(name="all", back="far", to_basin="prod-{basin}", to_stream="of-us/{stream}")
+    view = routed(here, there, table).for_listener("kafka")
+    view.declare_partitioned("telemetry")
+    await made(there, "prod-telemetry")
+    await view.perform(CreateStream(StreamRef("telemetry", "orders/0")))
+    error = await refusal(view, EnsureStream(StreamRef("telemetry", "orders")))
+    assert error.failure.code is FailureCode.INVALID
+    assert error.failure.message == (
+        "stream 'orders' in basin 'telemetry' cannot be created: it is divided into partitions, and partition 0 exists"
+    )
+    assert await names(there, ListStreams("prod-telemetry")) == ["of-us/orders/0"]
+
+
 async def test_what_no_route_takes(here: EmbeddedBack, there: EmbeddedBack) -> None:
     router = routed(
         here,

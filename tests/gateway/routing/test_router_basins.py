@@ -74,6 +74,10 @@ async def test_listings_are_put_together(here: EmbeddedBack, there: EmbeddedBack
     assert await names(view, ListStreams("telemetry", prefix="m")) == ["m1"]
     assert await names(view, ListStreams("telemetry", prefix="z", start_after="z")) == ["z/eu"]
     assert await names(view, ListStreams("telemetry", limit=2)) == ["a", "b/eu", "..."]
+    for name in [*everything, "n", "eu-b", "eu-z", "m", "m2"]:
+        exact = ListStreams("telemetry", prefix=name, limit=1, exact=True)
+        listed = [info.name for info in (await view.perform(exact)).items]
+        assert (name in listed) == (name in everything), name
 
 
 async def test_a_listing_is_of_the_backs_that_have_the_basin(here: EmbeddedBack, there: EmbeddedBack) -> None:

@@ -42,7 +42,7 @@ OTHER = StreamRef("basin-two", "made")
 async def test_an_acknowledgement_tells_positions_and_the_record_is_visible(back: EmbeddedBack) -> None:
     first = await back.perform(appending(b"x", b"y"))
     at = StreamPosition(2, NOW)
-    assert first == Appended(StreamPosition(0, NOW), at, at, RecordId(NOW, 1), offset=18)
+    assert first == Appended(StreamPosition(0, NOW), at, at, RecordId(NOW, 1), offset=18, restamped=0)
     assert await back.perform(CheckTail(STREAM)) == at
     assert await bodies(back, FromSeqNum(0)) == [b"x", b"y"]
 

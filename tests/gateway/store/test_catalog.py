@@ -1,6 +1,7 @@
 """Basins and streams: creating, configuring, listing, deleting (S2 fact sheet, 1.3)."""
 
 import msgspec
+import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +9,7 @@ from msgspec.structs import replace
 from support.store import BASIN, NOW, STREAM, Fails, Wall, appending, bodies
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.store.reader import ReaderThreads
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
@@ -49,6 +51,7 @@ LAYER = StreamConfig(
     timestamping_mode=TimestampingMode.ARRIVAL,
     timestamping_uncapped=True,
     delete_on_empty_seconds=60,
+    retention_bytes=1000,
 )
 DEFAULT_STREAM_CONFIG_FOR_5_SECONDS = msgspec.structs.replace(DEFAULT_STREAM_CONFIG, retention=Retention(5))
 NEW = StreamRef(BASIN, "new")
@@ -142,11 +145,11 @@ async def test_a_new_default_of_the_basin_leaves_the_streams_that_exist_alone(
         for stream in streams.values():
             await _is_left_alone(back, stream)
         wall.now += 5001
-        await back._store.sweeper.expire()
+        await back._store.sweeper.expire(back._store.sweeper._clock())
         await back.perform(CreateStream(NEW))
         assert await back.perform(GetStreamConfig(NEW)) == DEFAULT_STREAM_CONFIG_FOR_5_SECONDS
     async with open_embedded(settings, wall) as back:
-        await back._store.sweeper.expire()
+        await back._store.sweeper.expire(back._store.sweeper._clock())
         for stream in streams.values():
             await _is_left_alone(back, stream)
         emptied = await back.perform(EnsureStream(streams["created"]))
@@ -316,6 +319,21 @@ async def test_lists_are_in_byte_order_with_prefix_start_and_limit(back: Embedde
     assert [info.name for info in basins.items] == [BASIN] and basins.has_more
 
 
+async def test_one_stream_is_listed_without_a_read_from_the_file(
+    back: EmbeddedBack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = ListStreams(NEW.basin, prefix=NEW.stream, limit=1, exact=True)
+    assert (await back.perform(exact)).items == []
+    created = (await back.perform(CreateStream(NEW))).info
+    await back.perform(CreateStream(StreamRef(BASIN, NEW.stream + "er")))
+    with monkeypatch.context() as patch:
+        patch.setattr(ReaderThreads, "run", None)
+        assert (await back.perform(exact)).items == [created]
+    assert (await back.perform(replace(exact, start_after=NEW.stream))).items[0].name == NEW.stream + "er"
+    await back.perform(DeleteStream(NEW))
+    assert created not in (await back.perform(exact)).items
+
+
 async def test_few_streams_in_memory_many_on_disk(settings: EmbeddedSettings, wall: Wall) -> None:
     async with open_embedded(replace(settings, cached_streams=1), wall) as back:
         refs = [StreamRef(f"basin-{number % 3:03}", f"s{number}") for number in range(30)]
@@ -344,6 +362,7 @@ configs = st.builds(
     timestamping_mode=st.none() | st.sampled_from(TimestampingMode),
     timestamping_uncapped=st.none() | st.booleans(),
     delete_on_empty_seconds=st.none() | st.integers(0, 2**62),
+    retention_bytes=st.none() | st.integers(0, 2**62),
 )
 
 
@@ -353,4 +372,4 @@ def test_configurations_survive_being_stored(config: BasinConfig) -> None:
     from penstock.store.registry import decode_basin_config, decode_stream_config
 
     assert decode_basin_config(_to_json(config)) == config
-    assert decode_stream_config(_to_json(config.default_stream_config)) == config.default_stream_config
+    assert decode_stream_config(_to_json(config.default_stream_config)) == config.default_stream_config.resolve()

@@ -3,11 +3,13 @@
 import base64
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
+import trio
+import trio.testing
 from msgspec.structs import replace
-from support.store import appending, batches, fence, trim_record
+from support.store import NOW, appending, batches, fence, trim_record
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Back
@@ -16,7 +18,7 @@ from penstock.core.identity import CLIENT
 from penstock.store.schema import FILE_NAME
 from penstock_codecs.byte_operations import AppendBytes, Merge, ReadBytes
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import Header, Record, StreamPosition, StreamRef
+from penstock_codecs.model import Columns, Header, Headers, Record, StreamPosition, StreamRef
 from penstock_codecs.operations import (
     CheckTail,
     CreateBasin,
@@ -31,12 +33,14 @@ from penstock_codecs.operations import (
     Locate,
     Read,
 )
+from penstock_codecs.s2.protobuf import encode_records
 from penstock_codecs.streams import BasinConfig, Cipher, StreamConfig
 
 C = FailureCode
 CIPHERS = pytest.mark.parametrize("cipher", list(Cipher), ids=lambda cipher: cipher.value)
 KEY, OTHER = (EncryptionKey(base64.b64encode(bytes([n]) * 32).decode()) for n in (1, 2))
 SECRET = StreamRef("basin-secret", "stream")
+WRONG_KEY = C.DECRYPTION_FAILED, "record decryption failed"
 HEADERS = {0: (Header(b"a header name in private", b"a header value in private"),)}
 
 
@@ -155,23 +159,74 @@ async def test_malformed_keys_are_refused_and_plain_streams_ignore_them(
 
 
 @CIPHERS
-async def test_another_key_reads_nothing_and_appends_what_only_it_reads(back: EmbeddedBack, cipher: Cipher) -> None:
+async def test_another_key_neither_reads_nor_appends(settings: EmbeddedSettings, cipher: Cipher) -> None:
+    """The first append decides the key, even if it is not durable yet when the second comes."""
+    async with open_embedded(settings) as back:
+        await secret(back, cipher)
+        async with trio.open_nursery() as nursery:
+            with presenting(KEY):
+                nursery.start_soon(back.perform, appending(b"mine", stream=SECRET))
+            await trio.testing.wait_all_tasks_blocked()
+            with presenting(OTHER):
+                assert await refused(back, appending(b"others'", stream=SECRET)) == WRONG_KEY
+    async with open_embedded(settings) as back:
+        with presenting(OTHER):
+            assert await unreadable(back) is C.DECRYPTION_FAILED
+            assert await refused(back, appending(b"others'", stream=SECRET)) == WRONG_KEY
+            assert await refused(back, appending(b"others'", match=0, stream=SECRET)) == WRONG_KEY
+            assert await refused(back, fence(b"others'", stream=SECRET)) == WRONG_KEY
+            with pytest.raises(OperationFailed, match="record decryption failed"):
+                async with back.append_session(SECRET):
+                    pytest.fail("it opened")
+        with presenting(KEY):
+            assert (await back.perform(appending(b"mine, too", stream=SECRET))).start.seq_num == 1
+            assert [record.body for record in await records(back)] == [b"mine", b"mine, too"]
+            await back.perform(DeleteStream(SECRET))
+            await back.perform(CreateStream(SECRET))
+        with presenting(OTHER):
+            await back.perform(appending(b"a new stream", stream=SECRET))
+
+
+@CIPHERS
+async def test_a_session_that_opened_first_is_refused_after_another_key(back: EmbeddedBack, cipher: Cipher) -> None:
     await secret(back, cipher)
-    with presenting(KEY):
-        await back.perform(appending(b"mine", stream=SECRET))
     with presenting(OTHER):
-        assert await unreadable(back) is C.DECRYPTION_FAILED
-        ack = await back.perform(appending(b"others'", stream=SECRET))
-        assert [r.body for r in await records_from(back, ack.start.seq_num)] == [b"others'"]
+        async with back.append_session(SECRET) as session:
+            with presenting(KEY):
+                await back.perform(appending(b"mine", stream=SECRET))
+            await session.send(appending(b"others'", stream=SECRET))
+            with pytest.raises(OperationFailed, match="record decryption failed"):
+                await session.receive()
     with presenting(KEY):
-        async with back.read_session(Read(SECRET, FromSeqNum(0), count=2)) as session:
-            with pytest.raises(OperationFailed) as caught:
-                while await session.next() is not None:
-                    pass
-        assert (caught.value.failure.code, caught.value.failure.message) == (
-            C.DECRYPTION_FAILED,
-            "record decryption failed",
-        )
+        assert [record.body for record in await records(back)] == [b"mine"]
+
+
+@CIPHERS
+@pytest.mark.parametrize("in_files", [False, True])
+async def test_a_stream_without_a_check_value_takes_the_key_of_its_newest_record(
+    settings: EmbeddedSettings, cipher: Cipher, in_files: bool
+) -> None:
+    """A stream of an older gateway: its newest record that is intact decides, past commands and damage."""
+    settings = replace(settings, payload_file_bytes=1 if in_files else settings.payload_file_bytes)
+    async with open_embedded(settings) as back:
+        await secret(back, cipher)
+        with presenting(KEY):
+            for append in (appending(b"intact", stream=SECRET), appending(b"damaged", stream=SECRET)):
+                await back.perform(append)
+            await back.perform(fence(b"token", stream=SECRET))
+    with closing(sqlite3.connect(settings.directory / FILE_NAME, isolation_level=None)) as db:
+        (key_check,) = db.execute("SELECT key_check FROM streams").fetchone()
+        assert base64.b64decode(KEY.text) not in key_check
+        db.execute("UPDATE streams SET key_check = NULL")
+        db.execute("UPDATE batches SET checksum = checksum + 1 WHERE last_seq = ?", (1,))
+    async with open_embedded(settings) as back:
+        with presenting(OTHER):
+            assert await refused(back, appending(b"others'", stream=SECRET)) == WRONG_KEY
+        with presenting(KEY):
+            await back.perform(appending(b"mine", stream=SECRET))
+            assert [record.body for record in await records_from(back, 2)] == [b"token", b"mine"]
+    with closing(sqlite3.connect(settings.directory / FILE_NAME)) as db:
+        assert db.execute("SELECT key_check FROM streams").fetchone() == (key_check,)
 
 
 async def records_from(back: Back, seq_num: int) -> list[Record]:
@@ -301,25 +356,75 @@ async def damaged(settings: EmbeddedSettings) -> AsyncIterator[sqlite3.Connectio
     db.close()
 
 
-async def test_a_record_moved_from_another_stream_is_not_decrypted(
-    settings: EmbeddedSettings, damaged: sqlite3.Connection
+_COPIES = {
+    "swapped": "UPDATE batches SET (payload, checksum) ="
+    " (SELECT payload, checksum FROM batches b WHERE b.stream = batches.stream AND b.last_seq = 1 - batches.last_seq)",
+    "repeated": "UPDATE batches SET (payload, checksum) ="
+    " (SELECT payload, checksum FROM batches b WHERE b.stream = batches.stream AND b.last_seq = 0)",
+    "renumbered": "UPDATE batches SET first_seq = 1 - first_seq, last_seq = 1 - last_seq",
+    "of another stream": "UPDATE batches SET stream = (SELECT sum(id) FROM streams) - stream",
+    "of a stream that had the name": "UPDATE streams SET created_at = created_at + 1",
+}
+
+
+@CIPHERS
+@pytest.mark.parametrize("change", list(_COPIES))
+async def test_a_record_at_another_place_than_its_own_is_not_decrypted(
+    settings: EmbeddedSettings, cipher: Cipher, change: str
 ) -> None:
-    ours, other = (number for (number,) in damaged.execute("SELECT stream FROM batches ORDER BY id").fetchall())
-    damaged.execute(
-        "UPDATE batches SET payload = (SELECT payload FROM batches WHERE stream = ?) WHERE stream = ?", (other, ours)
-    )
+    """Two streams with two records each, as an attacker who can write to the disk may arrange them."""
+    other = StreamRef(SECRET.basin, "zother")
+    async with open_embedded(settings) as back:
+        await secret(back, cipher)
+        await back.perform(CreateStream(other))
+        with presenting(KEY):
+            for stream in (SECRET, other):
+                await back.perform(appending(b"first", stream=stream))
+                await back.perform(appending(b"again", stream=stream))
+    with closing(sqlite3.connect(settings.directory / FILE_NAME, isolation_level=None)) as db:
+        assert db.execute(_COPIES[change]).rowcount >= 2
     async with open_embedded(settings) as back:
         with presenting(KEY):
             assert await unreadable(back) is C.DECRYPTION_FAILED
 
 
+_UNBOUND = {
+    Cipher.AEGIS_256: "013961ac286d9b5c8ad3ba64717dc525c6b39309cce60893a4a54f330d8595f2"
+    "8818fb71539c1265f0245750712502b1ce8e8a2aaf663b12c8ad06657799c8aebe36af",
+    Cipher.AES_256_GCM: "028896796823a051feb695b6806f8f7a1aaa1ec5ec59a74110cf6547a989af90"
+    "12cfbe39c13bfe427eb012a23f09e6",
+}
+"""A record as gateways before schema version 9 stored it: body `before`, header `n: v`."""
+
+
+@CIPHERS
+async def test_records_of_older_gateways_are_read_beside_new_ones(settings: EmbeddedSettings, cipher: Cipher) -> None:
+    async with open_embedded(settings) as back:
+        await secret(back, cipher)
+        with presenting(KEY):
+            await back.perform(appending(b"replaced", stream=SECRET))
+    stored = encode_records(Columns((0,), (NOW,), [bytes.fromhex(_UNBOUND[cipher])], {}))
+    with closing(sqlite3.connect(settings.directory / FILE_NAME, isolation_level=None)) as db:
+        db.execute("UPDATE batches SET payload = ?, checksum = NULL", (stored,))
+        db.execute("UPDATE streams SET key_check = NULL")
+    async with open_embedded(settings) as back:
+        with presenting(OTHER):
+            assert await refused(back, appending(b"others'", stream=SECRET)) == WRONG_KEY
+        with presenting(KEY):
+            await back.perform(appending(b"after", stream=SECRET))
+            before, after = await records(back)
+    assert (before.body, before.headers, after.body) == (b"before", (Header(b"n", b"v"),), b"after")
+
+
+@pytest.mark.parametrize("headers", [{}, HEADERS], ids=["body", "headers"])
 async def test_a_plain_record_in_an_encrypted_stream_is_damage(
-    settings: EmbeddedSettings, damaged: sqlite3.Connection
+    settings: EmbeddedSettings, damaged: sqlite3.Connection, headers: dict[int, Headers]
 ) -> None:
-    damaged.execute("UPDATE batches SET payload = x'0a051001220141'")
+    plain = encode_records(Columns((0,), (NOW,), [b"not encrypted"], headers))
+    damaged.execute("UPDATE batches SET payload = ?, checksum = NULL", (plain,))
     async with open_embedded(settings) as back:
         with presenting(KEY):
-            assert await unreadable(back) is C.STORAGE
+            assert await unreadable(back) is C.DAMAGED
 
 
 async def test_aes_gcm_takes_no_more_records_than_its_nonces_allow(

@@ -36,7 +36,6 @@ from penstock_codecs.operations import (
     FromSeqNum,
     GetStreamConfig,
     ListStreams,
-    Locate,
     Operation,
     Read,
     ReconfigureStream,
@@ -248,8 +247,8 @@ async def test_what_cannot_be_read_is_said(back: EmbeddedBack) -> None:
     assert stream is not None
     stream.recent._batches.clear()
     back._store._writer.execute("UPDATE batches SET payload = x'ff'")
-    with Fails(FailureCode.STORAGE, "damaged"):
-        await back.perform(Locate(STREAM, FromSeqNum(0)))
+    with Fails(FailureCode.DAMAGED, "record 0 of basin-one/stream is damaged"):
+        await bodies(back, FromSeqNum(0))
     back._store._writer.execute("DELETE FROM batches")
     with Fails(FailureCode.STORAGE, "record 0 of basin-one/stream is missing"):
         await bodies(back, FromSeqNum(0))

@@ -267,6 +267,7 @@ class History:
             assert error.failure.code is FailureCode.RANGE_NOT_SATISFIABLE
             assert not self.model.expected(step.start, None, None, None) or step.start == FromTailOffset(0)
             return
+        assert not (located.at_tail and isinstance(step.start, FromTimestamp) and step.count)
         records = [record for batch in found for record in batch.records()]
         assert records == self.model.expected(step.start, step.count, step.max_bytes, step.until)
         ids = [record_id for batch in found for record_id in batch.record_ids()]

@@ -185,7 +185,7 @@ async def test_the_file_is_what_the_documents_say(back: EmbeddedBack, settings: 
     db = sqlite3.connect(f"file:{settings.directory / FILE_NAME}?mode=ro", uri=True)
     try:
         pragmas = ("application_id", "user_version", "journal_mode", "page_size")
-        assert [db.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas] == [APPLICATION_ID, 7, "wal", 8192]
+        assert [db.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas] == [APPLICATION_ID, 9, "wal", 8192]
         row = db.execute("SELECT first_seq, last_seq, first_ts, first_id_seq, count, metered, arrived_at FROM batches")
         assert row.fetchone() == (0, 0, NOW, 0, 1, 9, NOW)
     finally:

@@ -88,6 +88,7 @@ async def test_a_damaged_file_fails_reads_of_what_is_in_it_and_nothing_else(
 ) -> None:
     """The failure names the file. One that a reader has open stays readable even if its name is gone."""
     name = "penstock-00000002.payloads"
+    code = FailureCode.DAMAGED if damage in (shorten, empty) else FailureCode.STORAGE
     async with opened(settings, wall, STREAM, OTHER) as back:
         await back.perform(appending(body(0)))
         await back.perform(sending(body(1)))
@@ -102,16 +103,15 @@ async def test_a_damaged_file_fails_reads_of_what_is_in_it_and_nothing_else(
             assert await bodies(back, FromSeqNum(0)) == [body(0), body(1)]
         else:
             for start in (FromSeqNum(1), FromTimestamp(NOW), FromByteOffset(begin)):
-                with Fails(FailureCode.STORAGE, name) as fails:
+                with Fails(code, name) as fails:
                     await bodies(back, start)
                 assert str(settings.directory) not in fails.failure.message, "clients are not told where the store is"
-            with Fails(FailureCode.STORAGE, name):
-                await back.perform(Locate(STREAM, FromSeqNum(1)))
+            assert (await back.perform(Locate(STREAM, FromSeqNum(1)))).offset == begin, "the row knows where it begins"
             for offset in (begin, begin + 100):
-                with Fails(FailureCode.STORAGE, name):
+                with Fails(code, name):
                     await back.perform(ReadBytes(STREAM, offset, 100))
             await back.perform(Seal(STREAM))
-            with Fails(FailureCode.STORAGE, name):
+            with Fails(code, name):
                 await back.perform(Merge(OTHER, (STREAM,)))
             assert back._store.trouble is None
         assert (await back.perform(Locate(STREAM, FromSeqNum(0)))).offset == 0

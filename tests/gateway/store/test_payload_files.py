@@ -43,7 +43,15 @@ from penstock.core.errors import CannotStart
 from penstock.core.identity import CLIENT
 from penstock.protocols.kafka.sequences import append_plain
 from penstock.store import append_changes, payload_files
-from penstock.store.payload_files import MOST_OPEN, BatchParameters, OpenPayloads, Place, path_of
+from penstock.store.payload_files import (
+    MOST_OPEN,
+    BatchParameters,
+    OpenPayloads,
+    Place,
+    UnreadablePayload,
+    checksum_of,
+    path_of,
+)
 from penstock.store.schema import _MIGRATIONS, APPLICATION_ID, FILE_NAME
 from penstock_codecs.byte_operations import Merge, ReadBytes, Seal
 from penstock_codecs.kafka.batches import encode_batch, read_batches
@@ -305,29 +313,31 @@ def test_the_file_that_was_read_last_is_closed_last(tmp_path: Path) -> None:
     files = OpenPayloads(tmp_path)
     try:
         for number in range(MOST_OPEN):
-            assert files.read([Place(number, 1, 2)]) == [b"%02d" % number]
-        assert files.read([Place(0, 0, 1), Place(0, 1, 1), Place(MOST_OPEN, 0, 3)]) == [b"00", b"%03d" % MOST_OPEN]
+            assert files.read([Place(number, 1, 2)], [None]) == [b"%02d" % number]
+        joined = files.read([Place(0, 0, 1), Place(0, 1, 1), Place(MOST_OPEN, 0, 3)], [None] * 3)
+        assert joined == [b"00", b"%03d" % MOST_OPEN]
         shutil.rmtree(tmp_path)
-        assert files.read([Place(0, 0, 3)]) == [b"000"]
-        with pytest.raises(FileNotFoundError):
-            files.read([Place(1, 0, 3)])
-        assert files.read([Place(0, 0, 0), Place(3, 0, 3)]) == [b"", b"003"]
+        assert files.read([Place(0, 0, 3)], [None]) == [b"000"]
+        with pytest.raises(UnreadablePayload, match="No such file"):
+            files.read([Place(1, 0, 3)], [None])
+        assert files.read([Place(3, 0, 3)], [None]) == [b"003"]
     finally:
         files.close()
 
 
 def test_the_place_of_a_row_is_where_the_statement_has_it() -> None:
-    """Payload, encoding, and the place are the last columns of the insertion; a new column goes before them."""
+    """Payload, encoding, place and checksum are the last columns of the insertion; a new column goes before them."""
     sql = append_changes._INSERT_BATCH
     names = re.search(r"\((.*?)\)\s*VALUES\s*\((.*?)\)", sql, re.DOTALL)
     assert names is not None
     columns, marks = (re.split(r",\s*", part.strip()) for part in names.groups())
-    assert columns[-5:] == ["payload", "encoding", "file", "file_offset", "file_bytes"]
+    assert columns[-6:] == ["payload", "encoding", "file", "file_offset", "file_bytes", "checksum"]
     assert marks == ["?"] * len(columns)
-    row = BatchParameters([*range(len(columns) - 5), b"payload", "encoding", None, None, None])
+    row = BatchParameters([*range(len(columns) - 6), b"payload", "encoding", None, None, None, None])
     assert row.payload == b"payload"
+    row.seal()
     row.move(Place(7, 8, 9))
-    assert row == [*range(len(columns) - 5), b"", "encoding", 7, 8, 9]
+    assert row == [*range(len(columns) - 6), b"", "encoding", 7, 8, 9, checksum_of(b"payload")]
 
 
 async def test_each_append_has_as_many_parameters_as_columns(back: EmbeddedBack) -> None:
@@ -340,8 +350,8 @@ async def test_each_append_has_as_many_parameters_as_columns(back: EmbeddedBack)
             statements = [some for change in back._store.committer._group for some in change.statements]
         [row] = [row for _, row in statements if isinstance(row, BatchParameters)]
         assert len(row) == append_changes._INSERT_BATCH.count("?")
-        assert row[-5] == b"" and row[-4] in (None, KAFKA_BATCHES) and all(isinstance(some, int) for some in row[-3:])
-        assert all(isinstance(some, int) for some in row[:-5]), "numbers that SQLite has"
+        assert row[-6] == b"" and row[-5] in (None, KAFKA_BATCHES) and all(isinstance(some, int) for some in row[-4:])
+        assert all(isinstance(some, int) for some in row[:-6]), "numbers that SQLite has"
 
 
 # ---- what a start finds ----------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ async def delete_the_basin(back: EmbeddedBack, _wall: Wall) -> None:
 async def expire(back: EmbeddedBack, wall: Wall) -> None:
     wall.now += WEEK + 1
     await back.perform(appending(body("new"), stream=ELSEWHERE))
-    await back._store.sweeper.expire()
+    await back._store.sweeper.expire(back._store.sweeper._clock())
 
 
 ELSEWHERE = StreamRef("basin-two", "stream")
@@ -201,7 +201,9 @@ async def test_a_reader_in_the_middle_of_its_transaction_keeps_the_space(
     order: list[str] = []
 
     def read(db: ReaderConnection) -> bytes:
-        row = db.execute("SELECT payload, file, file_offset, file_bytes FROM batches WHERE last_seq = 0").fetchone()
+        row = db.execute(
+            "SELECT payload, file, file_offset, file_bytes, checksum FROM batches WHERE last_seq = 0"
+        ).fetchone()
         found.set()
         assert go_on.wait(60)
         data = db.payload(*row)

@@ -1,5 +1,6 @@
 """Retention by age, empty streams, purging in pieces (S2 fact sheet, 1.3 and 5.3)."""
 
+from contextlib import closing
 from itertools import pairwise
 
 import pytest
@@ -10,6 +11,8 @@ from support.store import BASIN, NOW, STREAM, Fails, Wall, appending, bodies, ev
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.store import sweeps
+from penstock.store.schema import connect_writer
+from penstock.store.sweeper import LEAST_STEP_MS
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
@@ -28,7 +31,7 @@ WEEK = 7 * 24 * 3600 * 1000
 
 
 async def expire(back: EmbeddedBack) -> None:
-    await back._store.sweeper.expire()
+    await back._store.sweeper.expire(back._store.sweeper._clock())
     await back._store.sweeper.purge()
 
 
@@ -71,6 +74,32 @@ async def test_each_stream_has_its_own_age(back: EmbeddedBack, wall: Wall) -> No
     await back.perform(ReconfigureStream(STREAM, StreamConfigPatch(retention=INFINITE)))
     await expire(back)
     assert [len(await bodies(back, FromSeqNum(0), stream)) for stream in (STREAM, for_ever)] == [1, 1]
+
+
+async def test_a_stream_keeps_the_bytes_that_it_is_to_keep(
+    back: EmbeddedBack, settings: EmbeddedSettings, wall: Wall
+) -> None:
+    """By size alone, where each record has 8 bytes beside its body, or by age as well. A configuration of before has no
+    bound."""
+    small, large = StreamRef("basin-one", "small"), StreamRef("basin-one", "large")
+    await back.perform(CreateStream(small, StreamConfig(retention=INFINITE, retention_bytes=3 * 18 - 9)))
+    await back.perform(CreateStream(large, StreamConfig(retention_bytes=2**62)))
+    old = StreamRef("basin-one", "old")
+    await back.perform(CreateStream(old, StreamConfig()))
+    for number in range(10):
+        for stream in (small, large, old):
+            await back.perform(appending(b"%010d" % number, stream=stream))
+    with closing(connect_writer(settings.directory)) as db:
+        db.execute("UPDATE streams SET config = json_remove(config, '$.retention_bytes') WHERE name = 'old'")
+    await expire(back)
+    assert await bodies(back, FromSeqNum(0), small) == [b"%010d" % number for number in (7, 8, 9)]
+    assert [len(await bodies(back, FromSeqNum(0), stream)) for stream in (large, old)] == [10, 10]
+    await back.perform(appending(b"x" * 1000, stream=small))
+    await expire(back)
+    assert await bodies(back, FromSeqNum(0), small) == [b"x" * 1000]
+    wall.now += WEEK + 1
+    await expire(back)
+    assert [len(await bodies(back, FromSeqNum(0), stream)) for stream in (small, large)] == [1, 0]
 
 
 async def test_it_works_in_pieces_over_many_rows_and_streams(
@@ -199,7 +228,7 @@ async def test_what_is_due_for_many_streams_is_one_commit(
     commits: list[int] = []
     monkeypatch.setattr(back._store.committer, "after_commit", lambda: commits.append(1))
     wall.now += WEEK + 1
-    await back._store.sweeper.expire()
+    await back._store.sweeper.expire(back._store.sweeper._clock())
     assert len((await back.perform(ListStreams(BASIN))).items) == 1 + 25, "those trimmed have been empty for no time"
     assert len(commits) <= 3
 
@@ -227,3 +256,46 @@ async def test_the_sweeper_runs_by_itself(settings: EmbeddedSettings, wall: Wall
         await back.perform(appending(b"x"))
         wall.now = NOW + WEEK + 1
         await eventually(lambda: rows(back) == 0)
+
+
+# ---- a clock that is wrong -------------------------------------------------------------------------------------------
+
+YEAR = 365 * 24 * 3600 * 1000
+
+
+async def sweep(back: EmbeddedBack) -> None:
+    sweeper = back._store.sweeper
+    await sweeper.expire(await sweeper._sweep_time())
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_clock_that_is_a_year_ahead_for_some_sweeps(
+    settings: EmbeddedSettings, wall: Wall, restarted: bool
+) -> None:
+    """Records of the last minutes before their end go at most; also if the gateway starts meanwhile. If the clock stays
+    so, it is believed in the end."""
+    async with open_embedded(settings, wall) as back:
+        await back.perform(CreateBasin(BASIN))
+        await back.perform(CreateStream(STREAM))
+        await back.perform(appending(b"old"))
+        wall.now += WEEK - 2 * LEAST_STEP_MS
+        await back.perform(appending(b"new"))
+        await sweep(back)
+    async with open_embedded(settings, wall) as back:
+        if not restarted:
+            await sweep(back)
+        wall.now += YEAR
+        await sweep(back)
+        assert await bodies(back, FromSeqNum(0)) == [b"old", b"new"]
+        for _ in range(3):
+            await sweep(back)
+        assert await bodies(back, FromSeqNum(0)) == [b"new"]
+        assert (back._store.sweeper.delay or "").endswith(" s behind it")
+        wall.now -= YEAR
+        await sweep(back)
+        assert back._store.sweeper.delay is None
+        wall.now += YEAR
+        for _ in range(20):
+            await sweep(back)
+        await back._store.sweeper.purge()
+        assert (back._store.sweeper.delay, rows(back)) == (None, 0)

@@ -60,10 +60,12 @@ class LinesDialogue(TwoSided):
 
     def _understood(self, sender: Sender, event: list[bytes], span: TimedSpan) -> Iterator[Message | Problem]:
         word, records, stream, answers, failure = event[0].decode(), [], "", None, ""
+        carried: list[SeenRecord] = []
         if word in ("PUT", "GET"):
             stream = event[1].decode()
             record = SeenRecord(APPENDED, stream, event[2], time_ns=span.end_ns) if word == "PUT" else None
             self._waiting.append((stream, span.end_ns, record))
+            carried = [] if record is None else [record]
         elif word == "ROW" and self._waiting:
             stream = self._waiting[0][0]
             records = [SeenRecord(DELIVERED, stream, event[2], seq_num=int(event[1]), time_ns=span.end_ns)]
@@ -75,7 +77,13 @@ class LinesDialogue(TwoSided):
                 appended.seq_num, appended.failure = (None, failure) if failure else (int(event[1]), "")
                 records = [appended]
         yield self._message(
-            sender, span, word, stream=stream, records=records, event=event, answers=answers, failure=failure
+            *(sender, span, word),
+            stream=stream,
+            records=records,
+            event=event,
+            answers=answers,
+            failure=failure,
+            carried=carried,
         )
 
     def _unanswered(self) -> list[SeenRecord]:

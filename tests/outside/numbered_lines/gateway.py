@@ -17,8 +17,9 @@ from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Capability, Located
 
 if TYPE_CHECKING:
+    from penstock.protocols.back_opening import BackContext
     from penstock.protocols.conformance import Suite
-    from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
+    from penstock.protocols.opening import ListenerContext, OpenListener
     from penstock.routing.target import Target
 
 __all__ = ["PLUGIN", "LinesBack", "LinesListener"]
@@ -128,7 +129,7 @@ class _Back(BackKind[LinesBack]):
 class _Server(ServerKind):
     scheme = "lines"
     protocol = "lines"
-    back = LinesBack
+    back = _Back()
     example = "lines://127.0.0.1:7700"
     options = frozenset({"crlf"})
     default_basin = DEFAULT_BASIN
@@ -142,4 +143,4 @@ class _Server(ServerKind):
         return None if server.options else SUITE
 
 
-PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Back(),), server=_Server())
+PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Server.back,), server=_Server())

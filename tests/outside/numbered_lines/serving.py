@@ -18,7 +18,8 @@ from penstock.net.http.traced import traced_connections
 from penstock.net.transport import FrontTransport, SlowSender, TooSlow
 from penstock.net.upstream import Upstream
 from penstock.observe.metrics.clients import count_error
-from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
+from penstock.protocols.back_opening import BackContext
+from penstock.protocols.opening import ListenerContext, OpenListener
 from penstock.protocols.upstreams import upstream_settings
 from penstock.routing.loss.loss import Loss
 from penstock.routing.target import Target

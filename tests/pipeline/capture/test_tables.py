@@ -200,14 +200,6 @@ def only(found: Sequence[Row], **values: object) -> list[Row]:
     return [row for row in found if all(row[name] == value for name, value in values.items())]
 
 
-def test_conversations_that_filters_exclude_are_passed_over(recording: Path) -> None:
-    whole = rows(part_of(recording))
-    for values in ({"protocol": "s3p"}, {"conversation": 9}, {"name": "listeners.segment", "side": "front"}):
-        wanted = {name: frozenset([value]) for name, value in values.items()}
-        found = rows(part_of(recording, only=wanted))
-        assert len(found) < len(whole) and only(found, **values) == only(whole, **values) != []
-
-
 @pytest.mark.parametrize("table", sorted(CAPTURE_TABLES))
 def test_columns_are_called_as_they_were_asked_for(table: str, recording: Path) -> None:
     ours = schema_of(table)

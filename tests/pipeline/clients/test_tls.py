@@ -16,6 +16,7 @@ from support.tls.certificates import needs_openssl, self_signed
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_spark.clients import Endpoint, ReadPosition, open_client
+from penstock_spark.clients.http import HttpConnection
 from penstock_spark.clients.transport import BlockingTransport
 
 pytestmark = needs_openssl
@@ -93,6 +94,27 @@ def test_a_server_without_tls_is_named_as_such() -> None:
         thread.start()
         with pytest.raises(OperationFailed, match="TLS: the server does not speak TLS") as raised:
             BlockingTransport(endpoint)
+        assert raised.value.failure.code is FailureCode.INVALID
+        thread.join(10)
+
+
+def test_a_server_with_tls_is_named_as_such() -> None:
+    """As OpenSSL answers a request in plaintext."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        endpoint = Endpoint("s2s", "127.0.0.1", listener.getsockname()[1], tls=False)
+
+        def serve() -> None:
+            near, _ = listener.accept()
+            with near:
+                near.recv(1000)
+                near.sendall(b"\x15\x03\x01\x00\x02\x02\x46")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        connection = HttpConnection(BlockingTransport(endpoint), "h")
+        connection.request("GET", "/", [])
+        with pytest.raises(OperationFailed, match="the server speaks TLS: write https://") as raised:
+            connection.head()
         assert raised.value.failure.code is FailureCode.INVALID
         thread.join(10)
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType, StructType
 
-from penstock_codecs.model import Columns, Header
-from penstock_spark.schemas import RECORDS, arrow_schema, spark_schema
+from penstock_codecs.model import EVENT_TIME, Columns, Header
+from penstock_spark.schemas import RECORDS, SOURCE_RECORDS, arrow_schema, spark_schema
 from penstock_spark.source import arrow
 from penstock_spark.source.arrow import NotRepresentable, to_batches
 
@@ -100,3 +100,16 @@ def test_numbers_that_are_too_large() -> None:
     assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [None, 7000]
     numbers_only = StructType().add("seq_num", "long")
     assert [row["seq_num"] for row in rows(pieces, numbers_only)] == [0, 1, 2]
+
+
+def test_event_times_may_fall() -> None:
+    """They are the timestamps, but for records whose header has another one."""
+    headers = {1: (Header(b"a", b""), Header(EVENT_TIME, b"3")), 2: (Header(EVENT_TIME, b"?"),)}
+    found = rows([Columns(range(3), [7, 8, 9], [b""] * 3, headers)], spark_schema(SOURCE_RECORDS))
+    for column, times in (("timestamp", [7, 8, 9]), ("event_time", [7, 3, 9])):
+        assert [row[column].timestamp() * 1000 for row in found] == times
+    without = rows([Columns(range(1), [], [b""])], spark_schema(SOURCE_RECORDS))
+    assert (without[0]["timestamp"], without[0]["event_time"]) == (None, None)
+    late = {0: (Header(EVENT_TIME, b"%d" % 2**64),), 1: (Header(EVENT_TIME, b"%d" % 2**63),)}
+    with pytest.raises(NotRepresentable, match="record 1 has event_time 9223372036854775808 ms"):
+        rows([Columns(range(2), [1, 1], [b"", b""], late)], spark_schema(SOURCE_RECORDS))

@@ -1,22 +1,18 @@
-"""Batch reads of streams in memory: bounds, filters, losses."""
+"""Batch reads of streams in memory: bounds, losses."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan, StringStartsWith
 from support.spark.fake_streams import FakeServer
 
 from penstock_codecs.envelope import wrap
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import Header
 from penstock_spark.schemas import RECORDS, spark_schema
-from penstock_spark.source.batch import BatchReader, FilteringBatchReader
+from penstock_spark.source.batch import BatchReader
 from penstock_spark.source.loss import DataLost
 from penstock_spark.source.options import source_options
 
@@ -24,9 +20,9 @@ SCHEMA = spark_schema(RECORDS)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def reader(server: FakeServer, **given: str) -> FilteringBatchReader:
+def reader(server: FakeServer, **given: str) -> BatchReader:
     endpoint = "http://h" if server.indexed else "segment://h"
-    return FilteringBatchReader(source_options({"endpoint": endpoint, **given}), SCHEMA, server.connect)
+    return BatchReader(source_options({"endpoint": endpoint, **given}), SCHEMA, server.connect)
 
 
 def run(made: BatchReader) -> list[dict[str, Any]]:
@@ -34,9 +30,8 @@ def run(made: BatchReader) -> list[dict[str, Any]]:
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def numbers(server: FakeServer, *filters: Filter, **given: str) -> list[int]:
+def numbers(server: FakeServer, **given: str) -> list[int]:
     made = reader(server, **{"stream": "b/s", **given})
-    assert not list(made.pushFilters(list(filters)))
     found = [row["seq_num"] for row in run(made)]
     assert server.open == 0
     return found
@@ -100,7 +95,6 @@ def test_what_was_trimmed_away() -> None:
     with pytest.raises(DataLost, match=r"b/s was trimmed: records from 3 up to 10 are gone"):
         numbers(server, start="seq_num:3")
     assert numbers(server, start="seq_num:3", fail_on_data_loss="false") == list(range(10, 30))
-    assert numbers(server, GreaterThanOrEqual(("seq_num",), 3)) == list(range(10, 30))
 
 
 def test_what_is_trimmed_after_planning() -> None:
@@ -146,57 +140,6 @@ def test_patterns_leave_out_the_ledgers_of_sinks() -> None:
     assert {row["stream"] for row in run(reader(server, stream_pattern="b/*"))} == {"b/s"}
     assert len(run(reader(server, stream_pattern="b/penstock-sink.*"))) == 1
     assert len(run(reader(server, stream="b/penstock-sink.x"))) == 1
-
-
-def test_filters_bound_what_is_read() -> None:
-    server = filled(1000)
-    server.append("c/t", [b"x"] * 1000)
-    made = reader(server, stream_pattern="*", start="seq_num:100")
-    filters: list[Filter] = [
-        StringStartsWith(("stream",), "b/"),
-        LessThan(("seq_num",), 900),
-        GreaterThanOrEqual(("timestamp",), EPOCH + timedelta(milliseconds=1800)),
-        EqualTo(("body",), b"850"),
-    ]
-    assert list(made.pushFilters(filters)) == filters[3:]
-    assert [row["seq_num"] for row in run(made)] == list(range(800, 900))
-    assert server.read == 100
-
-
-def test_nothing_is_asked_for_where_nothing_can_pass() -> None:
-    server = FakeServer()
-    assert numbers(server, EqualTo(("seq_num",), 3), EqualTo(("seq_num",), 4)) == []
-
-
-@given(
-    st.integers(0, 12),
-    st.lists(st.sampled_from([GreaterThanOrEqual, LessThan, EqualTo]), max_size=2),
-    st.lists(st.sampled_from([GreaterThanOrEqual, LessThan, EqualTo]), max_size=2),
-    st.data(),
-)
-def test_filters_and_bounds_together(trimmed: int, on_numbers: list[Any], on_times: list[Any], data: Any) -> None:
-    """Against each record looked at, for places that are numbers."""
-    server = FakeServer()
-    stamps = sorted(data.draw(st.lists(st.integers(0, 10), min_size=12, max_size=12)))
-    server.append("b/s", [b"x"] * 12, stamps)
-    server.trim("b/s", trimmed)
-    bound = st.integers(-1, 13)
-    filters = [kind(("seq_num",), data.draw(bound)) for kind in on_numbers]
-    times = [kind(("timestamp",), EPOCH + timedelta(microseconds=500 * data.draw(bound))) for kind in on_times]
-    start, end = data.draw(st.integers(0, 13)), data.draw(st.integers(0, 13))
-    holds: Mapping[type[Any], Any] = {
-        GreaterThanOrEqual: lambda one, other: one >= other,
-        LessThan: lambda one, other: one < other,
-        EqualTo: lambda one, other: one == other,
-    }
-    expected = [
-        number
-        for number in range(max(trimmed, start), min(12, end))
-        if all(holds[type(one)](number, one.value) for one in filters)
-        and all(holds[type(one)](EPOCH + timedelta(milliseconds=stamps[number]), one.value) for one in times)
-    ]
-    found = numbers(server, *filters, *times, start=f"seq_num:{start}", end=f"seq_num:{end}", fail_on_data_loss="false")
-    assert found == expected
 
 
 def test_ranges_are_read_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
-from pyspark.sql.datasource import DataSourceReader, Filter, GreaterThanOrEqual, LessThan
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from support.process import BASIN, GatewayProcess
 
@@ -19,13 +18,11 @@ from penstock_codecs.model import Header
 from penstock_spark.clients import ReadPosition, StreamClient, open_client
 from penstock_spark.clients.endpoint import parse_endpoint
 from penstock_spark.schemas import RECORDS, spark_schema
-from penstock_spark.source.batch import FilteringBatchReader
 from penstock_spark.source.datasource import PenstockDataSource
 from penstock_spark.source.loss import DataLost
 from penstock_spark.source.streaming import StreamReader
 
 SCHEMA = spark_schema(RECORDS)
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _numbers = itertools.count()
 
 PROTOCOLS = {
@@ -85,10 +82,8 @@ def rows(reader: DataSourceReader | StreamReader, partitions: Any) -> list[tuple
     return [(row["seq_num"], row["body"]) for batch in batches for row in batch.to_pylist()]  # type: ignore[union-attr]
 
 
-def batch(gateway: GatewayProcess, protocol: str, name: str, *filters: Filter, **given: str) -> list[tuple[int, bytes]]:
-    reader = source(gateway, protocol, name, push_filters="true", **given).reader(SCHEMA)
-    assert isinstance(reader, FilteringBatchReader)
-    assert list(reader.pushFilters(list(filters))) == []
+def batch(gateway: GatewayProcess, protocol: str, name: str, **given: str) -> list[tuple[int, bytes]]:
+    reader = source(gateway, protocol, name, **given).reader(SCHEMA)
     return rows(reader, reader.partitions())
 
 
@@ -97,25 +92,19 @@ def expected(start: int, end: int, origin: int = 0) -> list[tuple[int, bytes]]:
 
 
 @each
-def test_bounds_and_filters_by_number(gateway: GatewayProcess, client: StreamClient, name: str, protocol: str) -> None:
+def test_bounds_by_number(gateway: GatewayProcess, client: StreamClient, name: str, protocol: str) -> None:
     fill(client, name, 1000)
     fill(client, name, 500)
     assert batch(gateway, protocol, name) == expected(0, 1500)
     assert batch(gateway, protocol, name, start="seq_num:1200", end="seq_num:1300") == expected(1200, 1300)
-    filters = [GreaterThanOrEqual(("seq_num",), 700), LessThan(("seq_num",), 1210)]
-    assert batch(gateway, protocol, name, *filters, start="seq_num:650", end="seq_num:5000") == expected(700, 1210)
+    assert batch(gateway, protocol, name, start="seq_num:650", end="seq_num:5000") == expected(650, 1500)
 
 
 @stamped
-def test_bounds_and_filters_by_time(gateway: GatewayProcess, client: StreamClient, name: str, protocol: str) -> None:
+def test_bounds_by_time(gateway: GatewayProcess, client: StreamClient, name: str, protocol: str) -> None:
     fill(client, name, 1000)
     bounds = {"start": "timestamp:1100", "end": "timestamp:1970-01-01T00:00:01.900Z"}
     assert batch(gateway, protocol, name, **bounds) == expected(100, 900)
-    filters: list[Filter] = [
-        GreaterThanOrEqual(("timestamp",), EPOCH + timedelta(microseconds=1_199_001)),
-        LessThan(("timestamp",), EPOCH + timedelta(microseconds=1_300_000)),
-    ]
-    assert batch(gateway, protocol, name, *filters, **bounds) == expected(200, 300)
 
 
 @pytest.mark.parametrize("protocol", ["segment", "controller"])

@@ -30,7 +30,7 @@ def test_what_is_not_said() -> None:
     options = read(stream="b/s")
     assert options.start.of("b/s") == EARLIEST
     assert options.end.of("b/s") == LATEST
-    assert options.fail_on_data_loss and not options.push_filters and not options.envelopes
+    assert options.fail_on_data_loss and not options.envelopes
     assert options.max_records_per_batch is None
 
 
@@ -133,8 +133,8 @@ def test_the_error_survives_a_pickle() -> None:
 
 
 def test_what_is_for_batches_or_for_streams_only() -> None:
-    source = PenstockDataSource({**ENDPOINT, "stream": "b/s", "end": "latest", "push_filters": "true"})
-    with pytest.raises(WrongOptions, match=r"end: applies to batch queries only(.|\n)*push_filters"):
+    source = PenstockDataSource({**ENDPOINT, "stream": "b/s", "end": "latest"})
+    with pytest.raises(WrongOptions, match=r"end: applies to batch queries only"):
         source.streamReader(source.schema())
     source = PenstockDataSource({**ENDPOINT, "stream": "b/s", "max_records_per_batch": "5"})
     with pytest.raises(WrongOptions, match="max_records_per_batch"):

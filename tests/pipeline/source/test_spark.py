@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.process import GatewayProcess
 
-from penstock_codecs.model import Header
+from penstock_codecs.model import EVENT_TIME, Header
 from penstock_spark.clients import StreamClient, open_client
 from penstock_spark.clients.endpoint import parse_endpoint
 
@@ -65,33 +65,12 @@ def test_streams_of_a_pattern_as_a_table(spark: SparkSession, gateway: GatewayPr
     assert frame.count() == 60
 
 
-def test_filters_that_are_pushed(spark: SparkSession, gateway: GatewayProcess, client: StreamClient) -> None:
-    stream = f"{BASIN}/source-pushed"
+def test_branches_with_different_filters(spark: SparkSession, gateway: GatewayProcess, client: StreamClient) -> None:
+    stream = f"{BASIN}/source-branches"
     fill(client, stream, [b"%d" % at for at in range(100)])
-    frame = load(spark, gateway, stream=stream, push_filters="true")
-    found = frame.where(
-        "seq_num >= 10 AND seq_num < 90 AND timestamp > timestamp_millis(1019) AND stream LIKE 'penstock/%' "
-        "AND timestamp_millis(1060) > timestamp AND body <> X'3330'"
-    )
-    plan = found._jdf.queryExecution().optimizedPlan().toString()
-    assert "body" in plan.partition("RelationV2")[0]
-    for column in ("seq_num", "timestamp", "stream"):
-        assert column not in plan.partition("RelationV2")[0]
-    assert sorted(row.seq_num for row in found.collect()) == [*range(20, 30), *range(31, 60)]
-
-
-def test_a_session_that_pushes_no_filters(spark: SparkSession, gateway: GatewayProcess, client: StreamClient) -> None:
-    """As after `spark.dataSource.register` alone."""
-    stream = f"{BASIN}/source-plain"
-    fill(client, stream, [b"x", b"y"])
-    setting = "spark.sql.python.filterPushdown.enabled"
-    spark.conf.set(setting, "false")
-    try:
-        assert ours(load(spark, gateway, stream=stream).where("seq_num = 1")) == [(1, b"y")]
-        with pytest.raises(Exception, match=setting):
-            load(spark, gateway, stream=stream, push_filters="true").collect()
-    finally:
-        spark.conf.set(setting, "true")
+    frame = load(spark, gateway, stream=stream)
+    rows = frame.where("seq_num < 10").union(frame.where("seq_num >= 90")).collect()
+    assert sorted(row.seq_num for row in rows) == [*range(10), *range(90, 100)]
 
 
 def test_columns_by_name(spark: SparkSession, gateway: GatewayProcess, client: StreamClient) -> None:
@@ -102,6 +81,28 @@ def test_columns_by_name(spark: SparkSession, gateway: GatewayProcess, client: S
     with pytest.raises(Exception, match="body: is binary, not string\n  more: no such column") as caught:
         load(spark, gateway, "body string, more int", stream=stream, token="s3cr3t").collect()
     assert "s3cr3t" not in str(caught.value)
+
+
+def test_a_watermark_by_event_time_drops_what_is_late(
+    spark: SparkSession, gateway: GatewayProcess, client: StreamClient, tmp_path: Path
+) -> None:
+    """Timestamps of a stream never fall, so one by `timestamp` would drop nothing."""
+    stream = f"{BASIN}/source-late"
+    fill(client, stream, [b"on time"])
+    reader = spark.readStream.format("penstock").option("endpoint", gateway.s2_url).option("stream", stream)
+    counts = reader.load().withWatermark("event_time", "1 second").groupBy("event_time").count()
+    for late in (False, True):
+        appender = client.appender(stream)
+        at = client.tail(stream).seq_num
+        event = {0: (Header(EVENT_TIME, b"5"),)} if late else {}
+        appender.append([b"x"], event, [100_000 + at], at)
+        appender.flush()
+        appender.close()
+        writer = counts.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path)).start()
+        query.awaitTermination()
+    dropped = sum(one["numRowsDroppedByWatermark"] for run in query.recentProgress for one in run["stateOperators"])
+    assert dropped == 1
 
 
 def test_the_token_is_in_no_plan(spark: SparkSession, gateway: GatewayProcess, capsys: Any) -> None:

@@ -16,7 +16,7 @@ from support.real_backs import SecondPenstock
 from support.relay import Relay, recorded
 from support.s3p.client import S3PClient
 
-from penstock.recorder.captures import CaptureEvents
+from penstock.recorder.captures.opening import CaptureEvents
 from penstock_analysis.capture import CaptureEvent, Conversation, Sender, Side
 from penstock_analysis.dialogue import Message, Problem
 from penstock_analysis.dialogue.dialogues import Dialogues

@@ -78,12 +78,16 @@ class PravegaClient:
     """
 
     def __init__(
-        self, controller_port: int, authority: str | None = None, credentials: tuple[str, str] | None = None
+        self,
+        controller_port: int,
+        authority: str | None = None,
+        credentials: tuple[str, str] | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         """`authority`: the file of the certificate that servers are trusted by; None: no TLS. `credentials`: user name
         and password; None: no authentication."""
         secured = authority is not None  # the client knows certificates by names only, so it asks for localhost
-        self._uri = f"tls://localhost:{controller_port}" if secured else f"tcp://127.0.0.1:{controller_port}"
+        self._uri = f"tls://localhost:{controller_port}" if secured else f"tcp://{host}:{controller_port}"
         self._arguments = ["auth"] if credentials else []
         tls = {"pravega_client_tls_cert_path": authority or ""}
         self._environment = {**os.environ, **tls, **_environment(credentials)}

@@ -138,8 +138,7 @@ class ModelBack(Back):
                 raise AssertionError(read.start)
         if position > tail.seq_num and read.clamp:
             position = tail.seq_num
-        exact = isinstance(read.start, FromTimestamp) and position == tail.seq_num
-        if position > tail.seq_num or (position == tail.seq_num and not read.may_follow and not exact):
+        if position > tail.seq_num or (position == tail.seq_num and not read.may_follow):
             raise fail(FailureCode.RANGE_NOT_SATISFIABLE, "beyond the tail", tail=tail)
         yield ModelRead(stream, read, position)
 

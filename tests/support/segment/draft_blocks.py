@@ -38,6 +38,7 @@ ONE = split(6)
 TWO = split(1, 9)
 NINE_LEFT = split(8)
 """The rest is as long as the wrapper, so the block's length is what was announced."""
+END_PARTS = draft.partials(end(13), [30])
 READ_PARTS = draft.partials(READ, [2, 9])
 
 SHAPES: dict[str, tuple[list[Any], list[Any]]] = {
@@ -105,6 +106,14 @@ SHAPES: dict[str, tuple[list[Any], list[Any]]] = {
     "a request begun in parts inside a block": (
         [begin(24), Event(b"hello"), READ_PARTS[0], end(13), READ_PARTS[1], READ_PARTS[2]],
         [begin(24), data(HELLO), end(13), READ],
+    ),
+    "an end in parts": (
+        [begin(13), Event(b"hello"), *draft.partials(end(13), [3, 30]), begin(0, 13), *draft.partials(end(0, 13), [8])],
+        [begin(13), data(HELLO), end(13), begin(0, 13), end(0, 13)],
+    ),
+    "other messages before the rest of an end": (
+        [begin(20), Event(b"hello"), Fill(7), END_PARTS[0], KeepAlive(b"xyz"), READ, SETUP, END_PARTS[1]],
+        [begin(20), KeepAlive(b"xyz"), READ, SETUP, data(HELLO), end(13)],
     ),
     "two blocks": (
         [begin(13), Event(b"hello"), end(13), begin(17, 13), Event(b"worldwide"), end(17, 13)],

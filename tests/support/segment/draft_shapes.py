@@ -21,13 +21,14 @@ READ_EVENT = b"hello"
 
 
 class Shape(NamedTuple):
-    """Bytes sent after the setup of a connection id, the content they store, and the replies other than
-    acknowledgements.
+    """Bytes sent after the setup of a connection id, the content they store, the replies other than acknowledgements,
+    and the number of empty blocks.
     """
 
     data: bytes
     content: bytes
     others: Counter[type[SegmentMessage]]
+    empty: int
 
     def said_by(self, connection: UUID) -> bytes:
         """Return the bytes for a connection id."""
@@ -50,7 +51,8 @@ def _bytes(message: Any) -> bytes:
 def _shape(said: list[Any], heard: list[Any]) -> Shape:
     content = b"".join(one.data for one in heard if isinstance(one, BlockData))
     others = Counter(_ANSWERS[type(one)] for one in heard if type(one) in _ANSWERS)
-    return Shape(b"".join(map(_bytes, said)), content, others)
+    empty = sum(isinstance(one, draft.EndAppendBlock) and not one.block_length for one in heard)
+    return Shape(b"".join(map(_bytes, said)), content, others, empty)
 
 
 ALL: dict[str, Shape] = {name: _shape(*shape) for name, shape in SHAPES.items()}
@@ -77,12 +79,13 @@ def make_segments(client: DraftSocket) -> None:
 
 def replies_to(client: DraftSocket, shape: Shape, connection: UUID) -> None:
     """Take all replies to a shape, which may come in any order but for the acknowledgements."""
-    left, level = Counter(shape.others), 0
-    while left or level < len(shape.content):
+    left, level, empty = Counter(shape.others), 0, 0
+    while left or level < len(shape.content) or empty < shape.empty:
         reply = client.reply()
         if isinstance(reply, draft.DataAppended):
             assert reply.connection_id == connection
             assert level <= reply.connection_offset_ack_level <= len(shape.content)
+            empty += reply.connection_offset_ack_level == level
             level = reply.connection_offset_ack_level
             continue
         if isinstance(reply, draft.SegmentRead):

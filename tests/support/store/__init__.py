@@ -21,7 +21,7 @@ from penstock_codecs.operations import Append, Appended, Read, Start
 from penstock_codecs.s2.protobuf import decode_records
 
 _ROWS = """
-SELECT first_seq, last_seq, first_offset, end_offset, layout, payload, file, file_offset, file_bytes
+SELECT first_seq, last_seq, first_offset, end_offset, layout, payload, file, file_offset, file_bytes, checksum
 FROM batches WHERE stream = ? ORDER BY last_seq
 """
 BASIN = "basin-one"

@@ -40,7 +40,7 @@ class SharedLog:
 
 
 class SharedLogEnd(ChangeLog):
-    """One gateway's end of the log. A request takes `seconds`."""
+    """One gateway's end of the log. A request takes `seconds`, and waits as long as `reachable` is not set."""
 
     where = "the shared log"
     recover_seconds = 30.0
@@ -51,25 +51,32 @@ class SharedLogEnd(ChangeLog):
         self._seconds = seconds
         self._read = 0
         self._begun = False
+        self.reachable = trio.Event()
+        self.reachable.set()
+
+    async def _travel(self) -> None:
+        await trio.sleep(self._seconds)
+        await self.reachable.wait()
 
     async def read(self) -> LogNews:
-        await trio.sleep(self._seconds)
+        await self._travel()
         restarted, self._begun = not self._begun, True
         while not restarted and self._read == len(self._shared.batches):
             await self._shared.more.park()
+            await self.reachable.wait()
         end = self._shared.end  # nothing is appended in between
         batches = self._shared.batches[self._read :]
         self._read = len(self._shared.batches)
         return LogNews(batches, end, restarted)
 
     async def end(self) -> int:
-        await trio.sleep(self._seconds)
+        await self._travel()
         return self._shared.end
 
     async def append(self, author: bytes, changes: Sequence[TableChange], state: TableState) -> int | None:
         assert sizes_of(changes) <= self.max_bytes, "the log does not take it"
         shared, place = self._shared, self._read
-        await trio.sleep(self._seconds)
+        await self._travel()
         lost = shared.lossy()
         if lost is False:
             raise fail(FailureCode.UNAVAILABLE, "the request was lost")

@@ -59,6 +59,11 @@ class PendingAppends:
         self._waiting.append(HttpPendingAppend(append if kept else None, len(append.bodies), time_ns))
         return kept
 
+    def carried(self, append: Append, time_ns: int) -> Sequence[SeenRecord]:
+        """Return the records of an input, as it carries them."""
+        make = partial(numbered, APPENDED, self.stream, append.bodies, append.headers, None, time_ns)
+        return LazyRecords(len(append.bodies), self._conversation, make)
+
     def answers_other(self, count: int) -> bool:
         """Return whether an acknowledgement of `count` records is of an append that was not recorded: one of another
         size."""

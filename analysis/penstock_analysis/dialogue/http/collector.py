@@ -90,6 +90,7 @@ class MessageCollector:
         failure: str = "",
         event: Any = None,
         answers: int | None = None,
+        carried: Sequence[SeenRecord] = (),
     ) -> None:
         """Add a message; see `Message`."""
         if self.muted:
@@ -114,6 +115,7 @@ class MessageCollector:
                 event,
                 answers,
                 self.body_bytes,
+                carried=carried,
             )
         )
 

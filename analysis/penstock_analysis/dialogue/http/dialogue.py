@@ -128,7 +128,7 @@ class HttpDialogue:
         elif isinstance(event, Noted):
             if event.key == "stream" and len(self._exchanges.noted_streams) < _MOST_NOTED:
                 self._exchanges.noted_streams.append(event.value)
-        else:
+        elif isinstance(event, Closed):
             self._closed(event)
         return iter(self._collector.take())
 

@@ -160,6 +160,7 @@ class BodyReader:
         failure: str = "",
         event: Any = None,
         answers: int | None = None,
+        carried: Sequence[SeenRecord] = (),
     ) -> None:
         self._collector.add(
             self._sender,
@@ -174,6 +175,7 @@ class BodyReader:
             failure=failure,
             event=event,
             answers=answers,
+            carried=carried,
         )
 
     def _fault(self, fault: HttpFault, time_ns: int) -> None:

@@ -12,7 +12,7 @@ from penstock_codecs.http.sniff import PREFACE
 if TYPE_CHECKING:
     from penstock_analysis.dialogue.messages import Dialogue
 
-__all__ = ["PLUGIN", "VARYING_HEADERS", "http_dialogue"]
+__all__ = ["HTTP_REDACTS", "PLUGIN", "VARYING_HEADERS", "http_dialogue"]
 
 _REQUEST_LINE: Final = re.compile(rb"[A-Z]{1,16}(?: ([/*a-z])?)?")
 """A method, and how a target begins: a path, `*`, or a whole URI (RFC 9112, section 3)."""
@@ -66,6 +66,12 @@ VARYING_HEADERS: Final = frozenset(
         *("grpc-timeout", "content-length"),
     }
 )
+
+HTTP_REDACTS: Final = {
+    "headers": "values in heads and trailers",
+    "parameters": "values in URLs",
+}
+"""Parts that rules blank in every protocol over HTTP, see `AnalysisPlugin.redacts`."""
 
 PLUGIN: Final = AnalysisPlugin(
     dialogue=http_dialogue,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from penstock.app.bootstrap.access import check_closed
@@ -21,19 +23,32 @@ __all__ = ["check_files", "handshake_settings", "tls_of"]
 
 
 def check_files(config: Config) -> None:
-    """Check that the named files can be used, without listening or opening the store. Raises CannotStart."""
-    check_closed(config)
+    """Check that the named files can be used, without listening or opening the store. Raises CannotStart with all
+    faults, one on a line."""
+    problems = []
+    for check in _file_checks(config):
+        try:
+            check()
+        except CannotStart as error:
+            problems.append(str(error))
+    if problems:
+        raise CannotStart("\n".join(problems))
+
+
+def _file_checks(config: Config) -> Iterator[Callable[[], object]]:
+    yield partial(check_closed, config)
     for label, listener in config.listeners.labelled():
-        tls_of(f"listeners.{label}", listener, over_http=listener_kinds()[listener_kind_of(label)].over_http)
+        over_http = listener_kinds()[listener_kind_of(label)].over_http
+        yield partial(tls_of, f"listeners.{label}", listener, over_http=over_http)
     if config.management.enabled:
-        tls_of("management", config.management, over_http=True)
+        yield partial(tls_of, "management", config.management, over_http=True)
     for name, back in config.backs.items():
-        client_tls(name, back)
-        back_kinds()[kind_of_back(back)].check(name, back)
-    _check_directory("store.directory", Path(config.store.directory))
-    check_tracing(config)
+        yield partial(client_tls, name, back)
+        yield partial(back_kinds()[kind_of_back(back)].check, name, back)
+    yield partial(_check_directory, "store.directory", Path(config.store.directory))
+    yield partial(check_tracing, config)
     if config.recorder is not None:
-        _check_directory("recorder.directory", Path(config.recorder.directory))
+        yield partial(_check_directory, "recorder.directory", Path(config.recorder.directory))
 
 
 def _check_directory(key: str, directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from penstock.core.address import Address
 from penstock.core.identity import Identities
 from penstock.net.accepting import Listener
 from penstock.net.limits.refusals import close_at_once
+from penstock.net.proxies import TrustedProxies
 from penstock.net.tls.handshakes import Handshakes
 from penstock.protocols.opening import ListenerContext
 from penstock.protocols.plugin import listener_kinds
@@ -81,6 +83,9 @@ def _listener(config: Config, context: ListenerContext, label: str, table: Liste
         refuse=front.refuse if table.tls_certificate is None else close_at_once,
         private=is_private(config, label, table),
         path=front.path,
+        proxies=TrustedProxies(
+            tuple(map(ipaddress.ip_network, table.proxies)), table.proxy_protocol, table.forwarded_for
+        ),
     )
 
 

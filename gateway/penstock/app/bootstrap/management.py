@@ -112,8 +112,15 @@ def _backs(config: Config, router: Router) -> Iterator[BackView]:
         if target.breaker is None:
             yield BackView(name=name, kind=target.kind, address=address)
         else:
-            known = _Watched(target, table, target.breaker)
-            yield BackView(name=name, kind=target.kind, address=address, circuit=known.circuit, probe=known.probe)
+            watched = _Watched(target, table, target.breaker)
+            yield BackView(
+                name=name,
+                kind=target.kind,
+                address=address,
+                circuit=watched.circuit,
+                probe=watched.probe,
+                required=table.required,
+            )
 
 
 class _Watched:

@@ -18,7 +18,7 @@ from penstock.backends.counted import RefCountedBack
 from penstock.core.back import Back
 from penstock.core.config_fields import has
 from penstock.net.upstream import Watch
-from penstock.protocols.opening import BackContext
+from penstock.protocols.back_opening import BackContext
 from penstock.protocols.plugin import back_kinds
 from penstock.routing.target import Target
 from penstock_codecs.byte_layout import Layout
@@ -73,7 +73,8 @@ class OpenBacks:
     ) -> None:
         said = said_by(table, envelopes)
         context = BackContext(embedded=self._embedded, internal=self._internal, envelopes=envelopes, watch=self._watch)
-        async with back_kinds()[kind_of_back(table)].open(context, name, table) as target:
+        kind = back_kinds()[kind_of_back(table)]
+        async with kind.open_checked(context, name, table) as target:
             counted = RefCountedBack(target.back)
             back = OpenBack(replace(target, back=counted), said, counted)
             self._open.add(back)

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import structlog
 import trio
 
-from penstock.app.config import EMBEDDED, Config, RecorderTable, RedactTable
+from penstock.app.config import EMBEDDED, Config, RecorderTable, RedactTable, kind_of_back, listener_kind_of
 from penstock.core.errors import CannotStart
 from penstock.observe.metrics.series import sampling
 from penstock.observe.taps.connections import Connections
@@ -18,7 +19,17 @@ from penstock.recorder.selection import Selection
 from penstock.recorder.settings import FileCompression, FileSettings, Priority, Sync
 from penstock_analysis.redaction.rules import RedactionRules
 
-__all__ = ["backs_of_routes", "file_settings", "open_recordings", "recording_rules", "redaction_rules", "selection_of"]
+__all__ = [
+    "backs_of_routes",
+    "file_settings",
+    "open_recordings",
+    "recording_rules",
+    "redaction_effects",
+    "redaction_rules",
+    "selection_of",
+]
+
+log = structlog.get_logger()
 
 
 @asynccontextmanager
@@ -32,6 +43,9 @@ async def open_recordings(config: Config, connections: Connections) -> AsyncIter
     files = None if table is None else file_settings(table)
     recordings = Recordings(recorder, files, recording_rules(config))
     try:
+        if table is not None and (table.redact.record_headers or table.redact.patterns):
+            for protocol, texts in redaction_effects(config).items():
+                log.info("recorder_redacts", protocol=protocol, **texts)
         if table is not None and table.start:
             await recordings.start(selection_of(table), configured=True)
         manager = trio.open_nursery()
@@ -86,6 +100,15 @@ def file_settings(table: RecorderTable) -> FileSettings:
 def recording_rules(config: Config) -> RedactionRules | None:
     """Return the redaction rules of every recording."""
     return redaction_rules(RedactTable() if config.recorder is None else config.recorder.redact)
+
+
+def redaction_effects(config: Config) -> dict[str, dict[str, str]]:
+    """Return what the redaction rules blank and withhold, by the protocols of listeners and backs and by rule."""
+    rules = recording_rules(config)
+    protocols = {listener_kind_of(label) for label, _ in config.listeners.labelled()}
+    protocols |= {kind_of_back(table) for table in config.backs.values()}
+    effects = {protocol: rules.effects(protocol) for protocol in sorted(protocols)} if rules is not None else {}
+    return {protocol: texts for protocol, texts in effects.items() if texts}
 
 
 def redaction_rules(table: RedactTable) -> RedactionRules | None:

@@ -12,6 +12,7 @@ from penstock.app.config import BasinTable, Config, StreamTable, kind_of_back
 from penstock.app.config.references import state_back
 from penstock.backends.embedded import open_embedded
 from penstock.core.back import Back
+from penstock.core.dumps import forbid_dumps
 from penstock.core.errors import CannotStart
 from penstock.net.upstream import Watch, unwatched
 from penstock.protocols.plugin import back_kinds, listener_kinds
@@ -51,6 +52,8 @@ async def apply_resources(back: Back, config: Config, before: Config | None = No
             for basin, settings in kind.basins.items():
                 await back.perform(EnsureBasin(basin, settings))
     for table in config.store.basins:
+        if table.stream_cipher != "none":
+            forbid_dumps()  # before the first key comes
         if table not in known:
             ensured = await back.perform(EnsureBasin(table.name, _basin_config(table)))
             if ensured.result is ProvisionResult.UPDATED:
@@ -94,6 +97,7 @@ def _stream_config(table: StreamTable) -> StreamConfig:
     return StreamConfig(
         storage_class=table.storage_class,
         retention=None if table.retention_seconds is None else Retention(table.retention_seconds or None),
+        retention_bytes=table.retention_bytes,
         timestamping_mode=None if mode is None else TimestampingMode(mode),
         timestamping_uncapped=table.timestamping_uncapped,
         delete_on_empty_seconds=table.delete_on_empty_seconds,
@@ -107,6 +111,7 @@ def _basin_config(basin: BasinTable) -> BasinConfig:
         stream_cipher=None if basin.stream_cipher == "none" else Cipher(basin.stream_cipher),
         default_stream_config=StreamConfig(
             retention=Retention(basin.retention_seconds or None),
+            retention_bytes=basin.retention_bytes,
             timestamping_mode=TimestampingMode(basin.timestamping_mode),
         ),
     )

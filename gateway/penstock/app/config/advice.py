@@ -6,7 +6,9 @@ import contextlib
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from penstock.app.config.backs import EMBEDDED
 from penstock.app.config.exposure import is_exposed, proves_clients, secrets_shown
 from penstock.app.config.listeners import listener_kind_of
 from penstock.app.config.management import Management
@@ -14,10 +16,10 @@ from penstock.app.config.recorder import RecorderTable
 from penstock.app.config.route_advice import about_routes
 from penstock.app.config.schema import Config, tokens_in_state, view_of
 from penstock.core.address import Address
-from penstock.protocols.plugin import Advice, listener_kinds
+from penstock.protocols.plugin import Advice, ListenerKind, listener_kinds
 from penstock.protocols.tables import ListenerTable
 
-__all__ = ["Advice", "advice"]
+__all__ = ["Advice", "absent_basins", "advice"]
 
 
 def advice(config: Config) -> list[Advice]:
@@ -106,15 +108,19 @@ def _about_faults(config: Config) -> Iterator[Advice]:
 
 
 def _about_basins(config: Config) -> Iterator[Advice]:
-    """Warn about basins that no [[store.basins]] creates, if there is only the embedded store."""
-    if config.routes:
-        return
+    """Warn about basins of the embedded store that no [[store.basins]] creates."""
+    for key, basin, _ in absent_basins(config):
+        reason = "until a client creates it, requests for its streams fail"
+        yield Advice(False, f"{key}: basin {basin} is not in [[store.basins]]; {reason}.")
+
+
+def absent_basins(config: Config) -> Iterator[tuple[str, str, ListenerKind[Any]]]:
+    """Yield the key of each listener that names a basin of the embedded store which is not in [[store.basins]], the
+    basin, and the kind of the listener."""
     ensured = {basin.name for basin in config.store.basins}
     for label, listener in config.listeners.labelled():
-        for key, basin in listener_kinds()[listener_kind_of(label)].named_basins(listener):
-            if basin not in ensured:
-                yield Advice(
-                    False,
-                    f"listeners.{label}.{key}: basin {basin} is not in [[store.basins]]; until a client creates "
-                    "it, requests for its streams fail.",
-                )
+        kind = listener_kinds()[listener_kind_of(label)]
+        for key, basin in kind.named_basins(listener):
+            routes = [route for route in config.routes if route.serves(label) and route.takes_basin(basin)]
+            if basin not in ensured and all(route.back == EMBEDDED and not route.to_basin for route in routes):
+                yield f"listeners.{label}.{key}", basin, kind

@@ -49,7 +49,7 @@ working directory.
 
 Sizes are in bytes and times in seconds unless a key's name gives another unit. Flags of `penstock serve` override the
 file: FLAGS and `--management HOST:PORT` (each may be `off`), `--data DIR`, `--log-level LEVEL`, `--record DIR`,
-`--anonymous`, `--allow-host NAME`.
+`--management-token TOKEN`, `--anonymous`, `--allow-host NAME`.
 """
 
 

@@ -102,6 +102,14 @@ does not wait because of others. Of several large messages, one always proceeds,
 Bytes that are handed to the store count there (`append_inflight_bytes`). The decompressed records of a request of
 Kafka count as received, each with 256 bytes more.
 
+An append of more than 1,000 records or 1 MiB is stored in several batches at once, so a reader of one record has at
+most 1,000 decoded, or 10,000 of a batch of Kafka's that is kept as it came. What all readers together have decoded and
+not been given yet takes at most 64 MiB; a reader without room decodes it again when it reads on.
+
+An answer on HTTP/2 whose client gives its stream no window takes nothing from other answers: what waits of a batch is
+dropped, except 4 KiB, when these need the memory (`max_unsent_bytes`), and is read again when the window opens. The
+stream is reset if the records are gone by then. Answers that are relayed from servers wait in memory.
+
 ## Abuse
 
 These limits cannot be configured. Only hostile clients reach them. Each ends the connection and slows the client
@@ -116,6 +124,7 @@ the interval doubles, up to eight seconds. Connections that would wait for longe
   one with every 256 bytes of answers. For the segment protocol, more than 5,000 keep-alives, and 10 more each second
   (`limit` "noise");
 - more than 250 connections, and 50 more each second, that are reset, or end before the gateway sent anything on them;
+  each failed login of a Kafka client counts as one;
 - a header block that exceeds its limit, also by CONTINUATION frames or by references to earlier headers.
 
 Connections of one client that arrive together begin one after the other, interleaved with those of other clients. A
@@ -123,6 +132,14 @@ connection whose many small frames take long to process is interrupted every 0.2
 share these turns; while other clients are served, it pauses for 1 to 2 ms after each turn. A connection that sends a
 few bytes at a time is then read a few times per second, and once per second if it continues. `make hostile` prints how
 much each of these attacks slows other clients.
+
+## Long requests
+
+A request for many topics, partitions, groups or keys is executed in turns of 0.25 ms; after each, other clients
+are served. After eight turns, the connections of its client share the turns, and pause for a millisecond after each
+while other clients are served. Each further eight turns count as a request in `requests_per_second`. The work ends when
+the client has gone. A request of Kafka has at most `max_request_items` elements; a larger one ends its connection,
+because Kafka's responses have no place for such an error, and the log says so.
 
 ## Transactions
 
@@ -146,4 +163,6 @@ def limits_page() -> str:
 
 def _default(row: LimitRow) -> str:
     value: Any = getattr(_TABLES[row.table], row.key)
+    if value is None:
+        return "none"
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"

@@ -36,6 +36,7 @@ class _Listeners(Table, frozen=True, kw_only=True):
                     why = "to which it sends its clients"
                     raise ValueError(f"[listeners.{kind}] needs [listeners.{needed}], {why}")
             for table in tables:
+                table.check_proxies(over_http=listener_kind.over_http)
                 listener_kind.check(table, ConfigView(listeners=tuple(self.labelled())))
 
     def labelled(self) -> Iterator[tuple[str, ListenerTable]]:

@@ -31,7 +31,10 @@ class RedactTable(Table, frozen=True, kw_only=True):
     ] = SECRET_PARAMETERS
     tokens: Annotated[
         bool,
-        key("Replace access and delegation tokens inside messages of S2, the segment protocol and the controller."),
+        key(
+            "Replace access tokens, delegation tokens and what clients send to SASL, inside messages of S2, the "
+            "segment protocol, the controller and Kafka."
+        ),
     ] = True
     record_headers: Annotated[tuple[str, ...], key("Names of record headers whose values are secret.")] = ()
     patterns: Annotated[

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from penstock.app.config.backs import EMBEDDED, BackTable, kind_of_back
 from penstock.app.config.faults import FaultTable
@@ -24,35 +25,36 @@ def check_references(
     backs: Mapping[str, BackTable],
     routes: Sequence[RouteTable],
     identities: Sequence[IdentityTable],
-) -> None:
-    """Raise ValueError for a name that is unknown, used twice, or malformed."""
+) -> Iterator[str]:
+    """Yield each name that is unknown, used twice, or malformed, with what is wrong with it."""
     for name in backs:
         if name == EMBEDDED:
-            raise ValueError("[backs.embedded]: the name is reserved for the embedded store")
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"[backs]: {name!r} is not a name: use A-Z, a-z, 0-9, '.', '_' and '-'")
-    _check_unique("route", [route.name for route in routes])
-    _check_unique("identity", [identity.name for identity in identities])
-    _check_unique("username", [identity.username for identity in identities if identity.username is not None])
+            yield "[backs.embedded]: the name is reserved for the embedded store"
+        elif not _NAME.fullmatch(name):
+            yield f"[backs]: {name!r} is not a name: use A-Z, a-z, 0-9, '.', '_' and '-'"
+    yield from _check_unique("route", [route.name for route in routes])
+    yield from _check_unique("identity", [identity.name for identity in identities])
+    yield from _check_unique(
+        "username", [identity.username for identity in identities if identity.username is not None]
+    )
     known = [identity.name for identity in identities]
     labels = [label for label, _ in listeners.labelled()]
     kinds = {listener_kind_of(label) for label in labels}
     for route in routes:
         where = f"route {route.name}: "
-        _check_known(where + "back", [route.back], [EMBEDDED, *backs])
-        _check_known(where + "mirror", [route.mirror] if route.mirror else [], [EMBEDDED, *backs])
-        _check_known(where + "listeners", route.listeners, {*labels, *kinds})
-        _check_known(where + "identity", route.identity, known)
+        yield from _check_known(where + "back", [route.back], [EMBEDDED, *backs])
+        yield from _check_known(where + "mirror", [route.mirror] if route.mirror else [], [EMBEDDED, *backs])
+        yield from _check_known(where + "listeners", route.listeners, {*labels, *kinds})
+        yield from _check_known(where + "identity", route.identity, known)
         mirror, back = backs.get(route.mirror or ""), backs.get(route.back)
         if mirror is not None and not back_kinds()[kind_of_back(mirror)].side(mirror).appends:
-            why = f"is of kind {kind_of_back(mirror)}, to which nothing can be appended"
-            raise ValueError(f"{where}mirror: {route.mirror} {why}")
+            yield f"{where}mirror: {route.mirror} is of kind {kind_of_back(mirror)}, to which nothing can be appended"
         for kind in sorted(kinds):
             served = not route.listeners or any(listener_kind_of(label) == kind for label in route.listeners)
             if back is not None and served:
-                _check_reads(where, kind, route.back, back)
+                yield from _check_reads(where, kind, route.back, back)
     for name, back in backs.items():
-        _check_known(f"back {name}: tokens", getattr(back, "tokens", ()), known)
+        yield from _check_known(f"back {name}: tokens", getattr(back, "tokens", ()), known)
 
 
 def state_back(backs: Mapping[str, BackTable]) -> str | None:
@@ -64,24 +66,30 @@ def state_back(backs: Mapping[str, BackTable]) -> str | None:
     return names[0] if names else None
 
 
-def check_state(backs: Mapping[str, BackTable], routes: Sequence[RouteTable], embedded: Mapping[str, bool]) -> None:
-    """Raise ValueError if the gateway's state is at a server and something needs the embedded store, which does not
-    exist then. `embedded`: keys that need it, and whether they are given."""
-    name = state_back(backs)
+def check_state(
+    backs: Mapping[str, BackTable], routes: Sequence[RouteTable], embedded: Mapping[str, bool]
+) -> Iterator[str]:
+    """Yield what needs the embedded store, which does not exist if the gateway's state is at a server. `embedded`: keys
+    that need it, and whether they are given."""
+    try:
+        name = state_back(backs)
+    except ValueError as error:
+        yield str(error)
+        return
     if name is None:
         return
-    why = f"back {name} keeps the gateway's state, so there is no embedded store"
+    reason = f"back {name} keeps the gateway's state, so there is no embedded store"
     if not routes:
-        raise ValueError(f"{why}: give [[routes]]")
+        yield f"{reason}: give [[routes]]"
     for route in routes:
         if EMBEDDED in (route.back, route.mirror):
-            raise ValueError(f"route {route.name}: {why}")
+            yield f"route {route.name}: {reason}"
     for key, given in embedded.items():
         if given:
-            raise ValueError(f"{key}: {why}")
+            yield f"{key}: {reason}"
     for other, table in backs.items():
         if getattr(table, "exclusive", False):
-            raise ValueError(f"back {other}: exclusive: an append of a gateway that was killed may come late")
+            yield f"back {other}: exclusive: an append of a gateway that was killed may come late"
 
 
 def check_faults(
@@ -89,51 +97,55 @@ def check_faults(
     listeners: Listeners,
     routes: Sequence[RouteTable],
     identities: Sequence[IdentityTable],
-) -> None:
-    """Raise ValueError if a fault names a listener, route or identity that does not exist."""
-    _check_unique("fault", [fault.name for fault in faults])
+) -> Iterator[str]:
+    """Yield each listener, route or identity that a fault names and that does not exist."""
+    yield from _check_unique("fault", [fault.name for fault in faults])
     labels = [label for label, _ in listeners.labelled()]
     for fault in faults:
         where = f"fault {fault.name}: "
-        _check_known(where + "listeners", fault.listeners, {*labels, *(listener_kind_of(label) for label in labels)})
-        _check_known(where + "routes", fault.routes, [route.name for route in routes])
-        _check_known(where + "identity", fault.identity, [identity.name for identity in identities])
+        yield from _check_known(
+            where + "listeners", fault.listeners, {*labels, *(listener_kind_of(label) for label in labels)}
+        )
+        yield from _check_known(where + "routes", fault.routes, [route.name for route in routes])
+        yield from _check_known(where + "identity", fault.identity, [identity.name for identity in identities])
 
 
 def check_recorder(
     recorder: RecorderTable, listeners: Listeners, backs: Mapping[str, BackTable], routes: Sequence[RouteTable]
-) -> None:
-    """Raise ValueError if the recorder names a listener, back or route that does not exist."""
+) -> Iterator[str]:
+    """Yield each listener, back or route that the recorder names and that does not exist."""
     labels = [label for label, _ in listeners.labelled()]
-    _check_known("recorder.listeners", recorder.listeners, {*labels, *(listener_kind_of(label) for label in labels)})
-    _check_known("recorder.backs", recorder.backs, backs)
+    yield from _check_known(
+        "recorder.listeners", recorder.listeners, {*labels, *(listener_kind_of(label) for label in labels)}
+    )
+    yield from _check_known("recorder.backs", recorder.backs, backs)
     names = [route.name for route in routes]
     for glob in recorder.routes:
         pattern = NamePattern.compile(Match.GLOB, glob)
         if not any(pattern.match(name) is not None for name in names):
-            _check_known("recorder.routes", [glob], names)
+            yield from _check_known("recorder.routes", [glob], names)
 
 
-def _check_reads(where: str, listener: str, name: str, back: BackTable) -> None:
-    """Raise ValueError if a back lacks what reads of a listener's clients need."""
+def _check_reads(where: str, listener: str, name: str, back: BackTable) -> Iterator[str]:
+    """Yield each capability that reads of a listener's clients need and that a back lacks."""
     needs, kind = listener_kinds()[listener], back_kinds()[kind_of_back(back)]
     for capability, missing in needs.reads_need.items():
         if capability not in kind.side(back).capabilities:
-            raise ValueError(
+            yield (
                 f"{where}clients of {needs.title} cannot read from {name}, since a back of kind {kind.kind} has no "
                 f"{missing}; exclude its listeners with `listeners`"
             )
 
 
-def _check_unique(what: str, names: Sequence[str]) -> None:
+def _check_unique(kind: str, names: Sequence[str]) -> Iterator[str]:
+    for name, count in Counter(names).items():
+        if count > 1:
+            yield f"{kind} {name} is defined twice: give each a name of its own"
+
+
+def _check_known(where: str, names: Iterable[str], defined: Collection[str]) -> Iterator[str]:
     for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"{what} {name} is defined twice: give each a name of its own")
-
-
-def _check_known(where: str, wanted: Iterable[str], known: Collection[str]) -> None:
-    for name in wanted:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            there = f"did you mean {near[0]}?" if near else f"there is {', '.join(sorted(known)) or 'none'}"
-            raise ValueError(f"{where}: {name} is unknown; {there}")
+        if name not in defined:
+            near = difflib.get_close_matches(name, defined, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(sorted(defined)) or 'none'}"
+            yield f"{where}: {name} is unknown; {hint}"

@@ -104,6 +104,10 @@ class RouteTable(Table, frozen=True, kw_only=True):
         """Return whether clients of the listener with this label may use the route."""
         return not self.listeners or bool({label, listener_kind_of(label)} & set(self.listeners))
 
+    def takes_basin(self, basin: str) -> bool:
+        """Return whether the route may take streams of a basin."""
+        return self.rewriting().pattern.may_begin(basin, "")
+
     @property
     def permissions(self) -> tuple[str, ...]:
         """The operations that clients may perform."""

@@ -91,6 +91,14 @@ class BasinTable(Table, frozen=True, kw_only=True):
             least=0,
         ),
     ] = 604_800
+    retention_bytes: Annotated[
+        int,
+        key(
+            "Bytes that new streams keep at least, 8 and the body of each record, unless they are created with "
+            "another bound; older records are removed. 0: unlimited.",
+            least=0,
+        ),
+    ] = 0
     timestamping_mode: Annotated[
         Literal["client-prefer", "client-require", "arrival"],
         key(
@@ -112,6 +120,7 @@ class BasinTable(Table, frozen=True, kw_only=True):
 
 
 _Seconds = Annotated[int, Meta(ge=0)]
+_Bytes = Annotated[int, Meta(ge=0)]
 _StorageClass = Annotated[str, Meta(min_length=1, max_length=64)]
 
 
@@ -124,6 +133,9 @@ class StreamTable(Table, frozen=True, kw_only=True):
     storage_class: Annotated[_StorageClass | None, key("Any text; clients read it back.", example="express")] = None
     retention_seconds: Annotated[
         _Seconds | None, key("Time that it keeps its records; 0: unlimited.", example=604_800)
+    ] = None
+    retention_bytes: Annotated[
+        _Bytes | None, key("Bytes that it keeps at least; older records are removed. 0: unlimited.", example=1_000_000)
     ] = None
     timestamping_mode: Annotated[
         Literal["client-prefer", "client-require", "arrival"] | None,
@@ -224,12 +236,16 @@ class Config(Table, frozen=True, kw_only=True):
         if not any(getattr(self.listeners, name) for name in serving):
             *most, last = [f"[listeners.{name}]" for name in serving]
             raise ValueError(f"there is nothing to run: give {', '.join(most)} or {last}")
-        check_references(self.listeners, self.backs, self.routes, self.identities)
         embedded = {"store.basins": bool(self.store.basins), "store.streams": bool(self.store.streams)}
-        check_state(self.backs, self.routes, embedded)
-        check_faults(self.faults, self.listeners, self.routes, self.identities)
+        problems = [
+            *check_references(self.listeners, self.backs, self.routes, self.identities),
+            *check_state(self.backs, self.routes, embedded),
+            *check_faults(self.faults, self.listeners, self.routes, self.identities),
+        ]
         if self.recorder is not None:
-            check_recorder(self.recorder, self.listeners, self.backs, self.routes)
+            problems += check_recorder(self.recorder, self.listeners, self.backs, self.routes)
+        if problems:
+            raise ValueError("\n".join(problems))
 
 
 def view_of(config: Config) -> ConfigView:

@@ -14,6 +14,7 @@ import os
 import resource
 import shutil
 import socket
+import sqlite3
 import ssl
 import statistics
 import subprocess
@@ -29,12 +30,14 @@ from typing import Final
 from cryptography import x509
 
 from penstock.app.bootstrap import check_files
-from penstock.app.config import Config, ConfigError, default_config, kind_of_back, load_config
+from penstock.app.config import Config, ConfigError, default_config, kind_of_back, listener_kind_of, load_config
 from penstock.app.doctor.findings import Finding, fine, notable, wrong
 from penstock.core.address import Address
 from penstock.core.errors import CannotStart
-from penstock.protocols.plugin import back_kinds
+from penstock.protocols.plugin import back_kinds, listener_kinds
+from penstock.store.listings import undivided_with_partitions
 from penstock.store.lock import LOCK_FILE, locked
+from penstock.store.schema import FILE_NAME
 from penstock_codecs.limits import MIB
 
 __all__ = [
@@ -102,6 +105,7 @@ SLOW_SECONDS: Final = 0.02
 it."""
 TRIES: Final = 15
 LITTLE_BYTES: Final = 1024 * MIB
+MOST_NAMES: Final = 10
 _REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs"})
 _FORGETFUL: Final = frozenset({"tmpfs", "ramfs"})
 
@@ -117,6 +121,7 @@ def about_data(config: Config | None, mounts: Path = Path("/proc/self/mountinfo"
         yield wrong("data", f"{directory} {what}", "Choose another store.directory, or change its owner.")
         return
     yield _held(directory)
+    yield from _shapes(config, directory)
     yield _kind(place, mounts)
     yield _room(place)
     yield _speed(place)
@@ -130,6 +135,26 @@ def _held(directory: Path) -> Finding:
             return fine("data", f"{directory} is writable, and no other gateway uses it")
     except CannotStart as error:
         return wrong("data", str(error), "Stop that gateway, or give this one a directory of its own.")
+
+
+def _shapes(config: Config, directory: Path) -> Iterator[Finding]:
+    """Check for streams beside their partitions, which a listener's clients see as one object."""
+    if not (directory / FILE_NAME).exists():
+        return
+    for label, listener in config.listeners.labelled():
+        kind = listener_kinds()[listener_kind_of(label)]
+        for _, basin in kind.named_basins(listener) if kind.shows_partitions else ():
+            try:
+                names = undivided_with_partitions(directory, basin, MOST_NAMES)
+            except (sqlite3.Error, OSError) as error:
+                yield notable("partitions", f"the store cannot be read: {error}", "Look again while no gateway runs.")
+                continue
+            if names:
+                text = f"basin {basin} has streams beside partitions of their name, which they hide from clients of "
+                advice = "Delete the stream or its partitions; an older gateway created both."
+                yield wrong("partitions", f"{text}{kind.title}: {', '.join(names)}", advice)
+            else:
+                yield fine("partitions", f"no stream of basin {basin} hides partitions of its name")
 
 
 def _kind(place: Path, mounts: Path) -> Finding:
@@ -357,10 +382,13 @@ def _times(config: Config | None) -> Iterator[float]:
 
 def about_extras(_config: Config | None) -> Iterator[Finding]:
     """Report the optional packages; a missing one is no fault."""
-    traces = find_spec("opentelemetry") is not None
-    yield fine("extra otel", "is installed" if traces else "is not installed: OpenTelemetry traces are unavailable")
+    install = "To use it, install the extra: pip install 'penstock-gateway[{}]'."
+    if find_spec("opentelemetry") is None:
+        yield notable("extra otel", "is not installed: OpenTelemetry traces are unavailable", install.format("otel"))
+    else:
+        yield fine("extra otel", "is installed")
     if find_spec("pyspark") is None:
-        yield fine("extra spark", "is not installed: `penstock pipeline` is unavailable")
+        yield notable("extra spark", "is not installed: `penstock pipeline` is unavailable", install.format("spark"))
         return
     java = _java()
     if java is None or java < LEAST_JAVA:

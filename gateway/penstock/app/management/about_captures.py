@@ -3,13 +3,14 @@ comparison of two."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import math
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 import msgspec
 import trio
 
-from penstock.app.management.command import CommandFailed, object_of, run_command
+from penstock.app.management.command import CommandEnd, CommandFailed, object_of, run_command
 from penstock.app.management.controls import Controls
 from penstock.app.management.mcp.tool import Pager, ToolFailed
 from penstock.app.management.positions import query_of
@@ -24,6 +25,10 @@ __all__ = ["AboutCaptures"]
 
 _SECONDS: Final = 60.0
 """Time for reading captures."""
+_STREAM_SECONDS: Final = 600.0
+"""Time for reading a capture whose client sees the messages come."""
+_EVENTS: Final = "text/event-stream"
+_PROGRESS: Final = b'{"type":"progress"'
 _MOST_FILES: Final = 1000
 _MOST_MESSAGES: Final = 200
 _PIECE: Final = 256 * KIB
@@ -68,7 +73,7 @@ class AboutCaptures:
                 await exchange.send([piece])
         await exchange.finish()
 
-    async def _messages(self, exchange: Exchange, name: str) -> Answer:
+    async def _messages(self, exchange: Exchange, name: str) -> Answer | None:
         asked = query_of(exchange.request.query, ("filter", "side", "cursor", "limit"))
         limit = whole_number("limit", asked.get("limit", "100"), _MOST_MESSAGES)
         expression, side = asked.get("filter", ""), _one_of("side", asked, _SIDES)
@@ -79,16 +84,21 @@ class AboutCaptures:
             raise fail(FailureCode.BAD_QUERY, str(error)) from None
         paths = await _found(self._directory.paths(name))
         sides = [] if side is None else [f"--side={side}"]
-        command = ["show", "--json", "--details", f"--filter={expression}", *sides, "--", *map(str, paths)]
-        end = await _answered(
-            run_command(command, lambda line: pager.skip() or pager.take(msgspec.json.decode(line)), _SECONDS)
-        )
-        if end.interrupted:
-            raise RequestRefused(
-                409, "too_long", f"reading {name} took more than {_SECONDS:g} seconds: narrow the filter"
-            )
-        warnings = [] if pager.next_cursor is not None else end.warnings  # else the command was stopped
-        return 200, {"messages": pager.items, "next_cursor": pager.next_cursor, "warnings": warnings}
+        command = [
+            "show",
+            "--json",
+            "--details",
+            "--progress",
+            f"--filter={expression}",
+            *sides,
+            "--",
+            *map(str, paths),
+        ]
+        if _EVENTS in (exchange.request.header("accept") or ""):
+            await _send_messages(exchange, command, pager)
+            return None
+        end = await _answered(_run(command, pager, lambda _progress: None, _SECONDS))
+        return 200, {"messages": pager.items, **_end(pager, end)}
 
     async def _compare(self, exchange: Exchange, _name: str) -> Answer:
         asked = query_of(exchange.request.query, ("a", "b", "by"))
@@ -103,6 +113,52 @@ class AboutCaptures:
         pager = Pager(None, _MOST_MESSAGES)
         pager.take_all(found["streams"])
         return 200, {"equal": found["equal"], "streams": pager.items, "has_more": pager.next_cursor is not None}
+
+
+async def _run(command: list[str], pager: Pager, on_line: Callable[[bytes], object], seconds: float) -> CommandEnd:
+    """Run `show` until the page is full. `on_line`: gets each line of progress, and each message of the page."""
+
+    def take(line: bytes) -> bool:
+        if line.startswith(_PROGRESS):
+            on_line(b"event: progress\ndata: %b\n\n" % line)
+            return True
+        if pager.skip():
+            return True
+        goes_on = pager.take(msgspec.json.decode(line))
+        if goes_on:
+            on_line(b"event: message\ndata: %b\n\n" % msgspec.json.encode(pager.items[-1]))
+        return goes_on
+
+    return await run_command(command, take, seconds)
+
+
+def _end(pager: Pager, end: CommandEnd) -> dict[str, Any]:
+    """Return how reading ended. `complete` False: its time was over, and there may be more messages."""
+    is_full = pager.next_cursor is not None  # then the command was stopped
+    warnings = [] if is_full or end.interrupted else end.warnings
+    return {"next_cursor": pager.next_cursor, "complete": not end.interrupted, "warnings": warnings}
+
+
+async def _send_messages(exchange: Exchange, command: list[str], pager: Pager) -> None:
+    """Send a page of messages as server-sent events while they are found: `message`, `progress` with bytes, and one
+    `end` or `failed`."""
+    send, receive = trio.open_memory_channel[bytes](math.inf)  # a page, and two lines of progress a second
+
+    async def run() -> None:
+        with send:
+            try:
+                end = await _run(command, pager, send.send_nowait, _STREAM_SECONDS)
+                last = b"event: end\ndata: %b\n\n" % msgspec.json.encode(_end(pager, end))
+            except CommandFailed as error:
+                last = b"event: failed\ndata: %b\n\n" % msgspec.json.encode({"message": str(error)})
+            send.send_nowait(last)
+
+    await exchange.start(200, [("content-type", _EVENTS), ("cache-control", "no-store")])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        async for event in receive:
+            await exchange.send([event])
+    await exchange.finish()
 
 
 async def _answered(work: Awaitable[T]) -> T:

@@ -93,7 +93,7 @@ class AboutState:
 
     async def _ready(self, _exchange: Exchange, _name: str) -> Answer:
         reasons = await self._readiness.reasons()
-        return (503 if reasons else 200), {"ready": not reasons, "reasons": reasons}
+        return (503 if reasons else 200), {"ready": not reasons, "reasons": [*reasons, *self._controls.warnings()]}
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 

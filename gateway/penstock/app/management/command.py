@@ -16,6 +16,7 @@ from penstock_codecs.limits import KIB, MIB
 
 __all__ = ["CommandEnd", "CommandFailed", "object_of", "run_command"]
 
+_COMMAND: Final = ["-m", "penstock"]
 _MOST_AT_ONCE: Final = 2
 """Processes at a time: further calls wait for them."""
 _MOST_LINE: Final = 16 * MIB
@@ -47,12 +48,18 @@ async def run_command(
 
     `environment`: variables in addition to those of this process, of which none configures Penstock. After `seconds`
     the process is interrupted as by Ctrl-C, and may still report. Raises CommandFailed with its error if it fails
-    without any output, and if a line has more than 16 MiB.
+    without any output, if a line has more than 16 MiB, and for an argument or value with a NUL.
     """
+    for argument in arguments:
+        if "\0" in argument:
+            raise CommandFailed(f"{argument!r:.80} has a NUL")
+    for name, value in (environment or {}).items():
+        if "\0" in value:
+            raise CommandFailed(f"the value of {name} has a NUL")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
     async with _room:
         process = await trio.lowlevel.open_process(
-            [sys.executable, "-m", "penstock", *arguments],
+            [sys.executable, *_COMMAND, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

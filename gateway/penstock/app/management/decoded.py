@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from penstock.app.management.mcp.tool import bounded
-from penstock.recorder.captures import CaptureFilter
+from penstock.recorder.captures.choosing import CaptureFilter
 from penstock.recorder.captures.inspecting import Inspector
 from penstock.recorder.captures.lines import as_json
 from penstock.recorder.captures.text import duration, fields_text, printable, shortened
@@ -67,7 +67,7 @@ def _of(conversation: Conversation, time_ns: int, sender: Sender) -> dict[str, A
 
 
 def _message(message: Message) -> dict[str, Any]:
-    bodies = [_text(record.body[: 4 * _MOST_BODY]) for record in message.records[:_MOST_BODIES]]
+    bodies = [_text(record.body[: 4 * _MOST_BODY]) for record in message.own_records[:_MOST_BODIES]]
     return _of(message.conversation, message.end_ns, message.sender) | {
         "layer": message.layer,
         "kind": _short(message.kind),
@@ -77,8 +77,8 @@ def _message(message: Message) -> dict[str, Any]:
         "answered": duration(message.answers),
         "state": message.state,
         "failure": shortened(printable(message.failure), _MOST_SAID),
-        "said": shortened(fields_text(message.fields), _MOST_SAID),
-        "records": len(message.records),
+        "said": shortened(fields_text({"withheld_bytes": message.withheld or None, **message.fields}), _MOST_SAID),
+        "records": len(message.own_records),
         "bodies": bodies,
     }
 

@@ -32,6 +32,7 @@ from penstock.app.management.settings import ManagementSettings
 from penstock.app.management.traffic import Traffic
 from penstock.app.management.words import Answer, Endpoint, Endpoints, RequestRefused
 from penstock.net.http.exchange import Exchange
+from penstock.net.http.preconditions import check_preconditions
 from penstock.observe import level
 from penstock.observe.metrics.families import NETWORK_BYTES
 from penstock.observe.metrics.state import current
@@ -157,6 +158,7 @@ class ManagementFront:
         await exchange.respond(status, [_JSON, _NO_STORE, *challenge], body + b"\n")
 
     async def _answer(self, exchange: Exchange) -> Answer | None:
+        check_preconditions(exchange.request)
         parts = tuple(exchange.request.path.strip("/").split("/"))
         method = "GET" if exchange.request.method == "HEAD" else exchange.request.method
         if parts in self._open:

@@ -32,13 +32,15 @@ CLOSED: Final = Circuit("closed")
 
 class BackView(msgspec.Struct, frozen=True, kw_only=True):
     """One back. `address`: HOST:PORT, "" for the embedded store. `circuit` is read for each answer. `probe`: if the
-    circuit is open and its pause is over, tries one connection, whose outcome decides; None: it cannot be probed."""
+    circuit is open and its pause is over, tries one connection, whose outcome decides; None: it cannot be probed.
+    `required`: whether the gateway is not ready while the circuit is open; None: only if no route leads to another."""
 
     name: str
     kind: str
     address: str = ""
     circuit: Callable[[], Circuit] = lambda: CLOSED
     probe: Callable[[], Awaitable[None]] | None = None
+    required: bool | None = None
 
 
 class RouteView(msgspec.Struct, frozen=True, kw_only=True):

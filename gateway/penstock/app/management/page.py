@@ -14,7 +14,7 @@ from penstock.app.management.page_events import PageEvents
 from penstock.app.management.positions import query_of
 from penstock.app.management.words import Endpoints, filter_of
 from penstock.net.http.exchange import Exchange
-from penstock.recorder.captures import CaptureFilter
+from penstock.recorder.captures.choosing import CaptureFilter
 
 __all__ = ["EventsEndpoint", "PageFiles"]
 

@@ -17,7 +17,7 @@ import structlog
 import trio
 
 from penstock.app.management.traffic import Traffic
-from penstock.recorder.captures import CaptureFilter
+from penstock.recorder.captures.choosing import CaptureFilter
 from penstock_codecs.failures import OperationFailed
 
 __all__ = ["PageEvents"]
@@ -88,9 +88,9 @@ class PageEvents:
     async def news(self, after: int) -> list[tuple[int, str, bytes]]:
         """Return number, kind and JSON of all kept events after number `after`, in order. Waits until there is one;
         empty at the end."""
-        while self.number <= after and not self._over:
+        while not (events := sorted(self._since(after))) and not self._over:
             await self._moved.park()
-        return sorted(self._since(after))
+        return events
 
     def resume_id(self, number: int) -> str:
         """Return the ID with which a reader resumes after event `number`."""
@@ -143,7 +143,8 @@ class PageEvents:
 
     async def _sample(self) -> None:
         while not self._over:
-            self._newest_state = self._next(), msgspec.json.encode(await self._state())
+            state = msgspec.json.encode(await self._state())
+            self._newest_state = self._next(), state  # a number is given to what is there
             self._moved.unpark_all()
             await trio.sleep(_SAMPLE_SECONDS)
 

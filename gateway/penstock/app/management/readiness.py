@@ -29,18 +29,24 @@ class Readiness:
 
 
 async def _down_backs(overview: Overview) -> list[str]:
-    """Return the backs that routes lead to and whose circuit is not closed, without the secondary sides of mirrors.
+    """Return the required backs whose circuit is not closed, of those that routes lead to (a mirror's primary only).
 
-    A back whose circuit has been open for long enough is probed first: clients might be waiting for this gateway to be
-    ready, and would never find out that the server is back. A back that only a request can test does not count as down.
+    Without the key `required` a back is required if routes lead to no other (decision 30). A back whose circuit has
+    been open for long enough is probed first: clients might be waiting for this gateway to be ready, and would never
+    find out that the server is back. A back that only a request can test does not count as down.
     """
     led_to = {route.leads_to for route in overview.routes.values()}
-    needed = [one for one in overview.backs if one.name in led_to]
+    used_backs = [back for back in overview.backs if back.name in led_to]
     async with trio.open_nursery() as nursery:
-        for back in filter(_is_down, needed):
+        for back in filter(_is_down, used_backs):
             if back.probe is not None:
                 nursery.start_soon(back.probe)
-    return [back.name for back in filter(_is_down, needed)]
+    is_only_back = len(led_to) == 1
+    return [
+        back.name
+        for back in used_backs
+        if (is_only_back if back.required is None else back.required) and _is_down(back)
+    ]
 
 
 def _is_down(back: BackView) -> bool:

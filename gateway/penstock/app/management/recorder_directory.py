@@ -10,8 +10,7 @@ import trio
 from penstock.app.management.command import CommandFailed
 from penstock.app.management.controls import Controls
 from penstock.app.management.traffic import Traffic
-from penstock.recorder.captures import UnreadableCapture
-from penstock.recorder.captures.opening import capture_files
+from penstock.recorder.captures.opening import UnreadableCapture, capture_files
 
 __all__ = ["CaptureEntry", "RecorderDirectory"]
 

@@ -14,8 +14,7 @@ from penstock.app.management.decoded import DecodedWriter
 from penstock.observe.taps.connections import Connections
 from penstock.observe.taps.tap import Tap
 from penstock.protocols.plugin import listener_kinds
-from penstock.recorder.captures import CaptureFilter
-from penstock.recorder.captures.choosing import parse_terms
+from penstock.recorder.captures.choosing import CaptureFilter, parse_terms
 from penstock.recorder.live import LiveRecording
 from penstock.recorder.recordings import PAGE, Recordings, RunningRecording
 from penstock.recorder.selection import Selection, network

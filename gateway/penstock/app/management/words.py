@@ -9,9 +9,8 @@ import msgspec
 import trio
 
 from penstock.net.http.exchange import Exchange
-from penstock.recorder.captures import CaptureFilter
-from penstock.recorder.captures.choosing import parse_filter
-from penstock_codecs.failures import FailureCode, fail
+from penstock.recorder.captures.choosing import CaptureFilter, parse_filter
+from penstock_codecs.failures import FailureCode, fail, json_fault
 from penstock_codecs.limits import KIB
 
 __all__ = [
@@ -58,8 +57,8 @@ async def read_words(exchange: Exchange, wanted: type[W], seconds: float) -> W:
     held = await read_json(exchange, seconds)
     try:
         return msgspec.json.decode(held or b"{}", type=wanted)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise fail(FailureCode.BAD_JSON, str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise fail(FailureCode.BAD_JSON, json_fault(error)) from None
 
 
 async def read_json(exchange: Exchange, seconds: float, most: int = MOST_BODY) -> bytes:

@@ -86,7 +86,7 @@ class ByteAdministration:
     async def seal(self, operation: Seal, now: int) -> int:
         """Carry out `Seal` and return the length. `now` is the time of day in ms.
 
-        The server does not know of the seal: it holds only for appends through this gateway.
+        The server does not know of the seal: it holds only for appends through gateways with the same state.
         """
         stream = await self._streams.find(operation.stream)
         with stream.used():
@@ -95,11 +95,15 @@ class ByteAdministration:
                     return stream.row.sealed_at
                 stream.sealing = True
                 try:
+                    if self._streams.several:
+                        await stream.save(sealing=True)  # see `ByteStreams.sealed_end`
                     await self._appends.settle(stream)
                     await self._appends.settle_records(stream.ref)
                     await self._counter.catch_up(stream)
                     await stream.offsets.save()
-                    await stream.save(sealed_at=stream.offsets.end.offset, last_modified=now)
+                    end = stream.offsets.end
+                    sealed = {"sealed_at": end.offset, "sealed_seq_num": end.seq_num, "sealing": False}
+                    await stream.save(**sealed, last_modified=now)
                 finally:
                     stream.sealing = stream.row.sealed_at is not None
                 return stream.offsets.end.offset

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 import trio
 
 from penstock.backends.byte_view.requests import ByteAppend
-from penstock.backends.byte_view.sessions import ByteViewSession
+from penstock.backends.byte_view.sessions import ByteViewSession, sealed_before
 from penstock.backends.byte_view.settings import BytesSettings
 from penstock.backends.byte_view.streams import ByteStream, ByteStreams, Lane, OffsetCounter, Replaced, resolve_intents
 from penstock.core.back import AppendSession, Back
@@ -95,9 +95,12 @@ class ByteViewAppends:
             await self.admit(append)
         self.begin(ref)
         try:
-            return await self._records.perform(append)
+            appended = await self._records.perform(append)
         finally:
             self.done(ref, 1)
+        if not await self.confirm(ref, [appended]):
+            raise sealed_before(ref)
+        return appended
 
     async def admit(self, append: Append) -> None:
         """Wait until records may be appended. Counts the bytes of records before an append that trims them.
@@ -113,6 +116,11 @@ class ByteViewAppends:
             if large is None:
                 return
             await large.wait_settled()
+
+    async def confirm(self, ref: StreamRef, acknowledged: Sequence[Appended]) -> int:
+        """Return how many of these appends of records came before any seal of another gateway."""
+        end = await self._streams.sealed_end(ref)
+        return len(acknowledged) if end is None else sum(appended.end.seq_num <= end for appended in acknowledged)
 
     def begin(self, ref: StreamRef) -> None:
         """Count an append of records as in flight to the back."""

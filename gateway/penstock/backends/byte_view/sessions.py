@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 import trio
@@ -16,7 +16,7 @@ from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Appended
 
-__all__ = ["ByteViewSession"]
+__all__ = ["ByteViewSession", "sealed_before"]
 
 MAX_UNRECEIVED: Final = 4096
 """Most unreceived byte appends of one session; `send` waits while there are more."""
@@ -34,11 +34,19 @@ class AppendMethods(Protocol):
     async def admit(self, append: Append) -> None:
         """Wait until records may be appended to the stream."""
 
+    async def confirm(self, ref: StreamRef, acknowledged: Sequence[Appended]) -> int:
+        """Return how many appends of records came before any seal."""
+
     def begin(self, ref: StreamRef) -> None:
         """Count an append of records as in flight."""
 
     def done(self, ref: StreamRef, count: int) -> None:
         """Count `count` appends of records as no longer in flight."""
+
+
+def sealed_before(ref: StreamRef) -> OperationFailed:
+    """Return the error of an append that came to the server behind a seal of another gateway."""
+    return fail(FailureCode.STREAM_SEALED, f"stream {ref} was sealed before the append")
 
 
 class ByteViewSession(AppendSession):
@@ -60,6 +68,7 @@ class ByteViewSession(AppendSession):
         self._requests: deque[ByteAppend] = deque()  # in the lane
         self._stream: ByteStream | None = None
         self._under_way = 0  # appends of records
+        self._unconfirmed: list[Appended] = []  # those that the back has acknowledged
         self._receiving = False
         self._happened = trio.lowlevel.ParkingLot()
         self._closed = False
@@ -159,9 +168,14 @@ class ByteViewSession(AppendSession):
             return
         self._receiving = True
         try:
-            acknowledged = await self._inner.receive()
-            self._ready += acknowledged
+            if not self._unconfirmed:
+                self._unconfirmed += await self._inner.receive()
+            count = await self._ways.confirm(self._ref, self._unconfirmed) if self._unconfirmed else 0
+            acknowledged, self._unconfirmed = self._unconfirmed, []
+            self._ready += acknowledged[:count]
             self._over(len(acknowledged))
+            if count < len(acknowledged):
+                raise sealed_before(self._ref)
         except OperationFailed as error:
             self._over(self._under_way)
             self._fail(error.failure)

@@ -894,12 +894,15 @@ async def _apart(doing: Awaitable[None]) -> None:
 
 class _Row(msgspec.Struct, frozen=True):
     """The durable state of a stream. `layouts`: pairs of a record number and the `Layout` bits from that record on; see
-    `ByteStream.parts`. `incarnation`: see `SegmentInfo`; it is chosen at the first byte operation and lasts until the
-    row is deleted."""
+    `ByteStream.parts`. `sealed_at`: its length once it is sealed, and with several gateways `sealed_seq_num`, the
+    number of its records. `sealing`: one of several gateways has begun to seal it. `incarnation`: see `SegmentInfo`; it
+    is chosen at the first byte operation and lasts until the row is deleted."""
 
     layouts: tuple[tuple[int, int], ...]
     start_offset: int = 0
     sealed_at: int | None = None
+    sealed_seq_num: int | None = None
+    sealing: bool = False
     last_modified: int = 0
     incarnation: str = ""
 
@@ -1102,6 +1105,8 @@ class ByteStreams:
                 if stream is None or stream.owned != owned:
                     self._drop(ref, stream)
                     stream = await self._load(ref, owned)
+                if stream is not None and stream.row.sealing and not stream.sealing:  # the seal was not finished
+                    await stream.save(sealing=False)
                 return stream
         finally:
             self._taking[ref] -= 1
@@ -1124,16 +1129,43 @@ class ByteStreams:
         return await self.known(ref) is not None
 
     async def for_records(self, ref: StreamRef) -> ByteStream | None:
-        """Return the stream if appends of records may meet byte operations of this gateway. Raises STREAM_SEALED."""
+        """Return the stream if appends of records may meet byte operations of this gateway. Raises STREAM_SEALED.
+
+        Another gateway may seal the stream after that: see `sealed_end`.
+        """
         if self._owners.several:
-            (found,) = await self._rows.get(key_of(ref))
+            found = self._owners.peek(key_of(ref))
+            row = None if found is None else _ROW.decode(found)
             stream = self._cached.get(ref)
-            sealed = found is not None and _ROW.decode(found).sealed_at is not None
+            if row is not None and row.sealing and not (stream is not None and stream.sealing):
+                row = await self._row_after_seal(ref)
+            sealed = row is not None and row.sealed_at is not None
         else:
             stream, sealed = await self.known(ref), False
         if sealed or (stream is not None and stream.sealing):
             raise fail(FailureCode.STREAM_SEALED, f"stream {ref} is sealed")
         return stream
+
+    async def sealed_end(self, ref: StreamRef) -> int | None:
+        """Return the number of records of a stream that another gateway may have sealed while this one appended; None
+        for an open stream. What was appended behind it is not part of the stream.
+
+        A gateway that seals a stream first says so in its row, and then counts the records. So records that it has not
+        counted came to the server after that, and the row shows it now.
+        """
+        if not self._owners.several:
+            return None
+        (found,) = await self._rows.get(key_of(ref))
+        row = None if found is None else _ROW.decode(found)
+        stream = self._cached.get(ref)
+        if row is not None and row.sealing and not (stream is not None and stream.sealing):
+            row = await self._row_after_seal(ref)
+        return None if row is None else row.sealed_seq_num
+
+    async def _row_after_seal(self, ref: StreamRef) -> _Row | None:
+        """Wait until another gateway has sealed a stream, or gives it up, and return the row."""
+        stream = await self._owned(ref)
+        return None if stream is None else stream.row
 
     async def for_reads(self, ref: StreamRef) -> ByteStream:
         """Return the stream for an operation that reads bytes, which need not own it. Raises as `find` does."""
@@ -1176,6 +1208,8 @@ class ByteStreams:
         try:
             if stream is not None:
                 stream.leaving = True
+                async with stream.changing:  # a seal is finished: others wait for its end, and want the stream for that
+                    pass
                 while stream.lane is not None and (last := stream.lane.last) is not None:
                     await last.wait_settled()
                 await stream.writers.rest()

@@ -13,10 +13,13 @@ before is seen. So tables are linearizable, and users of the embedded store's ta
 Items are named by an id of their table that is new with each creation. Deletion is one record; the items that it leaves
 behind are removed with later changes.
 
+A log that is missing, or is another one than was read, is not taken for an empty state (`LogLost`): the gateway keeps
+what it has read, is not ready, and refuses all operations until a person restarts it.
+
 `leases` gives a duty that one gateway may do at a time to one of them.
 """
 
-from penstock.backends.logged_tables.back import ChangeLog, LoggedTables, LogNews, open_logged_tables
+from penstock.backends.logged_tables.back import ChangeLog, LoggedTables, LogLost, LogNews, open_logged_tables
 from penstock.backends.logged_tables.byte_log import ByteLog
 from penstock.backends.logged_tables.leases import Lease
 from penstock.backends.logged_tables.state import GuardedChange, LoggedBatch, TableChange, TableState
@@ -26,6 +29,7 @@ __all__ = [
     "ChangeLog",
     "GuardedChange",
     "Lease",
+    "LogLost",
     "LogNews",
     "LoggedBatch",
     "LoggedTables",

@@ -9,7 +9,7 @@ import random
 import secrets
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -28,7 +28,7 @@ from penstock_codecs.operations import Capability, Operation, Read
 from penstock_codecs.streams import StreamConfig
 from penstock_codecs.table_operations import ListTable, TableItem
 
-__all__ = ["ChangeLog", "LogNews", "LoggedTables", "open_logged_tables"]
+__all__ = ["ChangeLog", "LogLost", "LogNews", "LoggedTables", "open_logged_tables"]
 
 log = structlog.get_logger()
 
@@ -59,6 +59,14 @@ class LogNews(NamedTuple):
     restarted: bool = False
 
 
+class LogLost(OperationFailed):
+    """The log is missing, or is another one than was read: what it had is in the memory of the gateways alone."""
+
+    def __init__(self, where: str, why: str) -> None:
+        word = "the gateway keeps the state that it has read, and neither shows nor changes it until it is restarted"
+        super().__init__(Failure(FailureCode.HOT_SERVER, f"{where}: {why}; {word}"))
+
+
 class ChangeLog(ABC):
     """A log of one order to which several gateways append batches of records. One task reads it.
 
@@ -70,11 +78,19 @@ class ChangeLog(ABC):
     """Time for which a lost server is asked again before operations fail."""
     max_bytes: int
     """Most bytes of keys and values in one batch."""
+    trouble: str | None = None
+    """The reason not to be ready although the log can be read: it loses records, or has lost some."""
+
+    def note_trouble(self, reason: str | None) -> None:
+        """Set `trouble`, None if there is none any more; log it if it is new."""
+        if reason is not None and self.trouble is None:
+            log.error("state_endangered", where=self.where, reason=reason)
+        self.trouble = None if reason is None else f"{self.where}: {reason}"
 
     @abstractmethod
     async def read(self) -> LogNews:
         """Return the next records, from the beginning on; may return after a while that there are none. After a
-        failure it goes on at the same place."""
+        failure it goes on at the same place. Raises LogLost as long as the log does not have that place any more."""
 
     @abstractmethod
     async def end(self) -> int:
@@ -138,17 +154,22 @@ class LoggedTables(Back):
         self._some = trio.Event()
         self._look, self._asked = _Look(), trio.Event()
         self._failing: tuple[float, Failure] | None = None  # since when, and why, the log cannot be read
+        self._lost = False  # that is for a person to mend
         self._awaited: Counter[_Look] = Counter()
         self._stopped = False
 
     @property
     def trouble(self) -> str | None:
-        """The reason not to be ready: the log was not yet read to its end, or not at all for `recover_seconds`."""
+        """The reason not to be ready: the log was not yet read to its end, not at all for `recover_seconds`, is lost,
+        or loses records."""
+        return self._outdated() or self._log.trouble
+
+    def _outdated(self) -> str | None:
+        """Return the reason why what was read may be outdated, or not all there is."""
         if self._failing is None:
             return None if self._loaded else f"the gateway's state is being read from {self._log.where}"
-        if self._loaded and trio.current_time() - self._failing[0] < self._log.recover_seconds:
-            return None
-        return _unread(self._failing[1])
+        recent = trio.current_time() - self._failing[0] < self._log.recover_seconds
+        return None if self._loaded and recent and not self._lost else _unread(self._failing[1])
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -200,8 +221,8 @@ class LoggedTables(Back):
 
     def recent(self, operation: Operation[R]) -> R:
         """Return the result of an operation that reads tables, without asking the log for its end; never waits. Raises
-        HOT_SERVER while there is `trouble`: then what was read may be outdated, or not all there is."""
-        if (trouble := self.trouble) is not None:
+        HOT_SERVER while what was read may be outdated, or not all there is."""
+        if (trouble := self._outdated()) is not None:
             raise fail(FailureCode.HOT_SERVER, trouble)
         return self.peek(operation)
 
@@ -229,6 +250,26 @@ class LoggedTables(Back):
         seen = self.batches_read if seen is None else seen
         while self.batches_read <= seen:
             await self._news.park()
+
+    async def is_silent(self, look: Callable[[], object], seconds: float) -> bool:
+        """Wait as long as `look`, a view of what has been read, returns the same; True after `seconds` of that.
+
+        Half of them must come after the log was read to its end, and pass while this gateway runs and reads: one that
+        was paused or cut off has not read what the others wrote meanwhile. Raises HOT_SERVER if the end cannot be read.
+        """
+        before, at_end = look(), False
+        while True:
+            began = trio.current_time()
+            with trio.move_on_after(seconds / 2):
+                while look() == before:
+                    await self.news()
+                return False
+            await self._fresh()
+            if look() != before:
+                return False
+            if at_end and trio.current_time() - began < seconds:
+                return True
+            at_end = True
 
     def read_before(self, seconds: float) -> int:
         """Return a position in the log before which all was read at least so long ago, since reading began; about the
@@ -277,14 +318,18 @@ class LoggedTables(Back):
             except OperationFailed as error:
                 failures += 1
                 since, before = self._failing or (trio.current_time(), None)
-                if before is None or before.code is not error.failure.code:
+                lost = isinstance(error, LogLost)
+                if lost and not self._lost:
+                    log.error("state_lost", where=self._log.where, reason=error.failure.message)
+                elif before is None or before.code is not error.failure.code:
                     log.warning("waiting_for_state", where=self._log.where, reason=str(error.failure))
-                self._failing = since, error.failure
+                self._failing, self._lost = (since, error.failure), lost
+                self._news.unpark_all()
                 await trio.sleep(_PAUSES.pause(failures, random.random()))
                 continue
             if self._failing is not None:
                 log.info("state_reached", where=self._log.where)
-            failures, self._failing = 0, None
+            failures, self._failing, self._lost = 0, None, False
             if news.restarted:
                 self._state, self._end, self._loaded = TableState(self._max_bytes), 0, False
                 self._ends.clear()
@@ -312,11 +357,13 @@ class LoggedTables(Back):
         ends.append((now, self._end))
 
     async def _reached(self, end: int) -> None:
-        """Wait until the log has been read up to a position. Raises HOT_SERVER after `recover_seconds`."""
+        """Wait until the log has been read up to a position. Raises HOT_SERVER after `recover_seconds`, and if the log
+        is lost."""
         with trio.move_on_after(self._log.recover_seconds):
-            while self._end < end:
+            while self._end < end and not self._lost:
                 await self._news.park()
-            return
+            if not self._lost:
+                return
         why = (
             _unread(self._failing[1])
             if self._failing
@@ -442,12 +489,13 @@ class LoggedTables(Back):
             last: int | None = -1
             in_doubt = failures > 0
             try:
+                await self._reached(0)
                 last = await self._log.append(self._author, changes, self._state)
                 in_doubt = in_doubt or last is not None
                 await (self._fresh() if last is None else self._reached(last + 1))
             except OperationFailed as error:
                 failures += 1
-                if not worth_retrying(error.failure) or trio.current_time() >= give_up:
+                if self._lost or not worth_retrying(error.failure) or trio.current_time() >= give_up:
                     raise (OperationFailed(doubtful(error.failure)) if in_doubt else error) from error
                 await trio.sleep(_PAUSES.pause(failures, random.random()))
                 last = -1

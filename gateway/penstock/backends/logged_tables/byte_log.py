@@ -30,10 +30,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import structlog
+import trio
 
-from penstock.backends.logged_tables.back import ChangeLog, LogNews
+from penstock.backends.logged_tables.back import ChangeLog, LogLost, LogNews
 from penstock.backends.logged_tables.state import LoggedBatch, TableChange, TableState, sizes_of
-from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, Truncate
+from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, SegmentInfo, Truncate
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
@@ -57,6 +58,10 @@ _READ: Final = 1 * MIB
 _TOGETHER: Final = 1 * MIB
 """Bytes of changes beside which an append takes copies, and of copies in one frame if they are several."""
 _POLL_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 10.0
+"""Seconds between looks at the ends of the stream."""
+_CLEANED: Final = 6 * MIB
+"""Bytes of those below that an append may truncate at most: about `_READ`, or a frame that is larger."""
 _OUTDATED: Final = 8 * MIB
 """Bytes that the log may have beside twice the size of the state."""
 
@@ -90,32 +95,63 @@ class ByteLog(ChangeLog):
         self._outdated = outdated
         self._start = 0  # of the stream, or before it
         self._next: int | None = None
+        self._end = 0  # of what was ever read
+        self._incarnation = ""  # of the stream that this was read from
+        self._lost: LogLost | None = None
+        self._looked = 0.0
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
     async def read(self) -> LogNews:
+        if self._lost is not None:
+            raise self._lost
         start, restarted = self._next, self._next is None
         if start is None:
             start = self._start = await self._beginning()
-        frames = await self._frames(start, 0.0 if restarted else _POLL_SECONDS)
+        elif trio.current_time() >= self._looked + _LOOK_SECONDS:
+            self._look(await self._ask(GetSegmentInfo(self._stream)))
+        try:
+            frames = await self._frames(start, 0.0 if restarted else _POLL_SECONDS)
+        except OperationFailed:
+            self._looked = 0.0  # it may have another end
+            raise
         end = frames[-1].end if frames else start
         if restarted or self._next is not None:
             self._next = end
+        self._end = max(self._end, end)
         return LogNews([frame.batch for frame in frames], end, restarted)
 
     async def _beginning(self) -> int:
-        """Return the offset at which the stream begins; create it if it is missing."""
+        """Return the offset at which the stream begins; create it if it is missing. Raises STORAGE for one that has
+        lost state."""
         try:
-            return (await self._back.perform(GetSegmentInfo(self._stream))).start_offset
+            info = await self._ask(GetSegmentInfo(self._stream))
         except OperationFailed as error:
             if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
                 raise
-        try:
-            await self._back.perform(CreateStream(self._stream))
-        except OperationFailed as refused:
-            if refused.failure.code is not FailureCode.RESOURCE_ALREADY_EXISTS:
-                raise
-        return (await self._ask(GetSegmentInfo(self._stream))).start_offset
+            try:
+                await self._back.perform(CreateStream(self._stream))
+            except OperationFailed as refused:
+                if refused.failure.code is not FailureCode.RESOURCE_ALREADY_EXISTS:
+                    raise
+            else:
+                log.warning("state_created", where=self.where)
+            info = await self._ask(GetSegmentInfo(self._stream))
+        self._look(info)
+        if self.trouble is not None and not self._end:
+            raise fail(FailureCode.STORAGE, self.trouble)
+        return info.start_offset
+
+    def _look(self, info: SegmentInfo) -> None:
+        """Take note of the stream's ends. Raises LogLost if it does not have what was read."""
+        self._looked = trio.current_time()
+        if self._end and info.incarnation != self._incarnation:
+            raise self._loss("it was deleted, and created again")
+        self._incarnation = info.incarnation
+        if info.length < self._end:
+            raise self._loss(f"it ends at offset {info.length}, and was read up to {self._end}")
+        if info.start_offset > 0 and info.length - info.start_offset < self._outdated - _CLEANED:
+            self.note_trouble(f"its bytes before offset {info.start_offset} were truncated, not by a gateway")
 
     async def _frames(self, offset: int, wait: float) -> list[_Frame]:
         """Return whole frames from an offset on, none if there are none in the time to wait."""
@@ -145,28 +181,34 @@ class ByteLog(ChangeLog):
             at = end
 
     def _damaged(self, offset: int) -> OperationFailed:
+        why = f"at offset {offset} is no state of a gateway"
+        if self._end:
+            return self._loss(why)
         self._next = None
-        return fail(FailureCode.STORAGE, f"{self.where}: at offset {offset} is no state of a gateway")
+        return fail(FailureCode.STORAGE, f"{self.where}: {why}")
 
     async def end(self) -> int:
-        before = self._next
-        length = (await self._ask(GetSegmentInfo(self._stream))).length
-        if before is not None and length < before:
-            raise self._replaced(f"it ends at {length}, and was read up to {before}")
-        return length
+        info = await self._ask(GetSegmentInfo(self._stream))
+        self._look(info)
+        return info.length
 
     async def _ask(self, operation: Operation[R]) -> R:
-        """Perform an operation on the stream. If it is not what it was, read it again from the beginning."""
+        """Perform an operation on the stream. If what comes next was truncated, read it again from the beginning.
+        Raises LogLost if it was read and is missing."""
         try:
             return await self._back.perform(operation)
         except OperationFailed as error:
-            if error.failure.code in (FailureCode.STREAM_NOT_FOUND, FailureCode.OFFSET_TRUNCATED):
-                raise self._replaced(error.failure.message) from None
+            if error.failure.code is FailureCode.OFFSET_TRUNCATED:
+                self._next = None
+                why = f"{self.where} is read again from its beginning: {error.failure.message}"
+                raise fail(FailureCode.HOT_SERVER, why) from None
+            if error.failure.code is FailureCode.STREAM_NOT_FOUND and self._end:
+                raise self._loss("it was deleted") from None
             raise
 
-    def _replaced(self, why: str) -> OperationFailed:
-        self._next = None
-        return fail(FailureCode.HOT_SERVER, f"{self.where} is read again from its beginning: {why}")
+    def _loss(self, why: str) -> LogLost:
+        self._lost = LogLost(self.where, why)
+        return self._lost
 
     # ---- writing -----------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,10 @@
 """Duties that one gateway does at a time, for all gateways with the same state.
 
 The holder of a lease is a key that changes when it changes hands; beside it is one that the holder writes again and
-again. A gateway that has not seen a beat for `patience` seconds takes the lease. It needs no clock but its own: it
-counts from the last beat that it has read. Whatever the duty stores is stored on the condition that the lease has not
-changed hands, so a holder that was only slow stores nothing any more.
+again. A gateway that has not seen a beat for PATIENCE seconds takes the lease. It needs no clock but its own: it counts
+from the last beat that it has read, and the second half of the time from the end of the log, since one that was paused
+or cut off has not read the beats of a healthy holder. Whatever the duty stores is stored on the condition that the
+lease has not changed hands, so a holder that was only slow stores nothing any more.
 
 Each gateway that has the lease or waits for it writes a key of its own again and again, by which the others know of it.
 Each removes the keys that stay the same while it writes its own twice: their gateways are gone. While the state cannot
@@ -136,18 +137,14 @@ class Lease:
     async def _take(self) -> int:
         """Wait until the lease is free, and take it; return the version of that."""
         mine = msgspec.json.encode(_Holder(self._state.gateway, self._about()))
+        last: TableItem | None = None
         while True:
             found, beat = await self._table.entries(self._key, self._beat)
             holder = _Holder("") if found is None else msgspec.json.decode(found.value, type=_Holder)
             if holder.gateway:
-                self._heard = trio.current_time()
-                with trio.move_on_after(PATIENCE) as patience:
-                    while self._read(self._key) == found:
-                        await self._state.news()
-                        if (now := self._read(self._beat)) != beat:
-                            beat, self._heard = now, trio.current_time()
-                            patience.deadline = self._heard + PATIENCE
-                if not patience.cancelled_caught:
+                if beat != last:
+                    last, self._heard = beat, trio.current_time()
+                if not await self._state.is_silent(lambda: (self._read(self._key), self._read(self._beat)), PATIENCE):
                     continue
             version = await self._table.replace(self._key, mine, NOT_EXISTS if found is None else found.version)
             if version is not None:
@@ -169,7 +166,9 @@ class Lease:
                 await self._table.put((self._beat, self._state.gateway.encode()))
             except OperationFailed as error:
                 log.info("lease_not_renewed", lease=self._name, reason=str(error.failure))
-            await trio.sleep(PATIENCE / _BEATS)
+                await trio.sleep(_AGAIN_SECONDS)
+            else:
+                await trio.sleep(PATIENCE / _BEATS)
 
     async def _be_present(self) -> None:
         """Write this gateway's key again and again, and remove the keys of those that no longer write theirs."""
@@ -185,7 +184,9 @@ class Lease:
                     earlier, before = before, now
                 except OperationFailed as error:
                     log.info("presence_not_written", lease=self._name, reason=str(error.failure))
-                await trio.sleep(PRESENCE_SECONDS)
+                    await trio.sleep(_AGAIN_SECONDS)
+                else:
+                    await trio.sleep(PRESENCE_SECONDS)
         finally:
             with trio.move_on_after(_AGAIN_SECONDS, shield=True), suppress(OperationFailed):
                 await self._table.remove(self._own)

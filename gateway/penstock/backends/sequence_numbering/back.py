@@ -64,6 +64,7 @@ _COMMON: Final = StreamConfig(
     timestamping_mode=TimestampingMode.ARRIVAL,
     timestamping_uncapped=False,
     delete_on_empty_seconds=0,
+    retention_bytes=0,
 )
 
 

@@ -55,8 +55,8 @@ async def _start(stream: IndexedStream, asked: Read) -> tuple[ScanStart, RecordI
             past = seq_num > end.seq_num
         case FromByteOffset(offset):
             past = offset > end.offset
-        case FromTimestamp():
-            past = True
+        case FromTimestamp(timestamp):
+            past = timestamp > end.timestamp
     if not asked.exhausted and ((past and not asked.clamp) or not asked.may_follow):
         raise fail(
             FailureCode.RANGE_NOT_SATISFIABLE,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from penstock.cli.captures.opened import capture_argument, opened_captures, side_option, writer
 from penstock.cli.captures.rows import ARROWS, RowFormat
 from penstock.cli.output import json_lines_option
-from penstock.recorder.captures import CaptureFilter
+from penstock.recorder.captures.choosing import CaptureFilter
 from penstock.recorder.captures.lines import as_json, message_line, problem_line
 from penstock.recorder.captures.recent import RecentBytes
 from penstock.recorder.captures.text import dump, duration, printable, size, value_text

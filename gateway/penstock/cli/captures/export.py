@@ -15,8 +15,9 @@ import click
 
 from penstock import DISTRIBUTION
 from penstock.cli.captures.opened import begun, capture_argument, choice_options, opened_captures
-from penstock.recorder.captures import CaptureEvents, CaptureFilter
+from penstock.recorder.captures.choosing import CaptureFilter
 from penstock.recorder.captures.lines import as_json, message_line, problem_line, record_line
+from penstock.recorder.captures.opening import CaptureEvents
 from penstock_analysis.capture import CaptureEvent, CaptureWriter, Conversation
 from penstock_analysis.dialogue import Message, Problem
 
@@ -127,8 +128,8 @@ def _jsonl(events: Events, choice: CaptureFilter, wanted: Wanted, write: Write) 
                 write(as_json(problem_line(item)).encode() + b"\n")
         elif choice.message(item):
             line = message_line(item)
-            if item.records:
-                line["bodies"] = [record_line(record) for record in item.records]
+            if item.own_records:
+                line["bodies"] = [record_line(record) for record in item.own_records]
             write(as_json(line).encode() + b"\n")
 
 

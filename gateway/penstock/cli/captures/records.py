@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from penstock.cli.captures.opened import capture_argument, choice_options, opened_captures, writer
-from penstock.recorder.captures import CaptureFilter
+from penstock.recorder.captures.choosing import CaptureFilter
 from penstock.recorder.captures.lines import as_json, record_line
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem
 

@@ -71,12 +71,13 @@ class RowFormat:
             return
         yield self.message(item)
         if self._bodies:
-            for record in item.records:
+            for record in item.own_records:
                 yield record_row(record)
 
     def message(self, message: Message) -> str:
         """Return the row of a message."""
         failure = f"!! {printable(message.failure)}" if message.failure else ""
+        withheld = f"({size(message.withheld)} withheld by redaction) " if message.withheld else ""
         return _MESSAGE.format(
             self.time(message.end_ns),
             f"#{message.conversation.number}",
@@ -88,7 +89,7 @@ class RowFormat:
             "" if message.exchange is None else message.exchange,
             duration(message.answers),
             message.state,
-            failure or _fields(message.fields),
+            withheld + (failure or _fields(message.fields)),
         ).rstrip()
 
     def problem(self, problem: Problem) -> str:

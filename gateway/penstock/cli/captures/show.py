@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -19,7 +20,7 @@ from penstock.cli.captures.opened import (
 )
 from penstock.cli.captures.rows import CONVERSATION_HEAD, MESSAGE_HEAD, RowFormat
 from penstock.cli.output import json_lines_option
-from penstock.recorder.captures import CaptureFilter
+from penstock.recorder.captures.choosing import CaptureFilter
 from penstock.recorder.captures.inspecting import Inspector
 from penstock.recorder.captures.lines import as_json, message_line, problem_line, record_line, summary_line
 from penstock_analysis.capture import CaptureEvent
@@ -61,6 +62,7 @@ class MessageForm(NamedTuple):
 )
 @click.option("--utc", "absolute", is_flag=True, help="Show times of day (UTC) instead of seconds since the start.")
 @json_lines_option("message or conversation")
+@click.option("--progress", is_flag=True, hidden=True, help="Also print lines of JSON that tell how much was read.")
 def show_command(
     captures: tuple[Path, ...],
     connections: Sequence[int],
@@ -75,6 +77,7 @@ def show_command(
     details: bool,
     absolute: bool,
     as_lines: bool,
+    progress: bool,
 ) -> None:
     """List the messages in CAPTURE: a file, compressed or not, a directory of them, or - for standard input.
 
@@ -87,10 +90,31 @@ def show_command(
     rows = RowFormat(absolute, bodies or details)
     with opened_captures(captures, "Reading", side=side, connections=connections) as found:
         write = writer(found)
+        if progress:
+            found.on_read = _Progress(found.size).on_read
         if conversations:
             _show_conversations(begun(found), choice, rows, as_lines, write)
         else:
             show_messages(begun(found), choice, rows, MessageForm(as_lines, bodies, details), write)
+
+
+class _Progress:
+    """Printer of `{"type": "progress", "read": 4096, "size": 10000}`, in bytes, for a program that reads the output."""
+
+    _SECONDS: Final = 0.5
+    """Time between two lines, which also bring what is buffered."""
+
+    def __init__(self, size: int | None) -> None:
+        self._size = size
+        self._read = 0
+        self._next = 0.0
+
+    def on_read(self, count: int) -> None:
+        """Note that bytes were read."""
+        self._read += count
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + self._SECONDS
+            click.echo(as_json({"type": "progress", "read": self._read, "size": self._size}))
 
 
 def show_messages(
@@ -126,7 +150,7 @@ def show_messages(
             return inspector.inspect(item)
         if isinstance(item, Problem):
             return problem_line(item)
-        return message_line(item) | ({"bodies": list(map(record_line, item.records))} if form.bodies else {})
+        return message_line(item) | ({"bodies": list(map(record_line, item.own_records))} if form.bodies else {})
 
     for event in events:
         rows.begin(event.time_ns)

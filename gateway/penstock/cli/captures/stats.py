@@ -10,7 +10,7 @@ import click
 
 from penstock.cli.captures.opened import capture_argument, choice_options, opened_captures
 from penstock.cli.output import json_option, print_json
-from penstock.recorder.captures import CaptureFilter
+from penstock.recorder.captures.choosing import CaptureFilter
 from penstock.recorder.captures.lines import utc
 from penstock.recorder.captures.stats import PERCENTILES, CountKey, GroupCounts, Statistics
 from penstock.recorder.captures.text import column, columns, duration, printable, size

@@ -88,9 +88,14 @@ async def _pieces(source: BinaryIO, advance: Callable[[int], None]) -> AsyncGene
     """Yield input as it comes. It is read around the buffer: a thread that waits in it would keep its lock at exit."""
     import trio
 
-    while data := await trio.to_thread.run_sync(os.read, source.fileno(), _PIECE, abandon_on_cancel=True):
-        yield data
-        advance(len(data))
+    from penstock.app.streams.formats import BadInput
+
+    try:
+        while data := await trio.to_thread.run_sync(os.read, source.fileno(), _PIECE, abandon_on_cancel=True):
+            yield data
+            advance(len(data))
+    except OSError as error:
+        raise BadInput(f"the input cannot be read: {error.strerror}") from error
 
 
 def _size(source: BinaryIO) -> int | None:

@@ -79,8 +79,7 @@ def on_server(text: str, said: dict[str, Any], work: Callable[[Back, Name], Awai
     from penstock.cli.signals import until_signalled
     from penstock.core.errors import CannotStart
     from penstock.observe import configure_logging
-    from penstock.tools.target.configuring import TARGET_BACK, TargetOptions
-    from penstock.tools.target.gateway import open_target_back
+    from penstock.tools.target.back import TARGET_BACK, TargetOptions, open_target_back
     from penstock.tools.target.naming import parse_name
     from penstock.tools.target.url import BadTarget
     from penstock_codecs.failures import OperationFailed

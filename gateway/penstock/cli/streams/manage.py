@@ -33,7 +33,7 @@ def streams_command(name: str, as_lines: bool, **said: Any) -> None:
     """
 
     async def work(back: Back, found: Name) -> None:
-        from penstock.tools.target.configuring import TARGET_BACK
+        from penstock.tools.target.back import TARGET_BACK
         from penstock_codecs.failures import FailureCode, OperationFailed, fail
 
         failed: dict[str, str] = {}
@@ -83,7 +83,9 @@ def create_command(name: str, retention: str | None, **said: Any) -> None:
 def delete_command(name: str, yes: bool, **said: Any) -> None:
     """Delete STREAM with its records: BASIN/STREAM, or a URL such as s3p://HOST:PORT/STREAM. A name that ends in / is a
     basin, which is deleted with all its streams."""
-    if not yes and sys.stdin.isatty():
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError(f"{name} is deleted with its records without a question only with --yes")
         click.confirm(f"Delete {name} and its records?", abort=True)
 
     async def work(back: Back, found: Name) -> None:

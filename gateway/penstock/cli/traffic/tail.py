@@ -15,8 +15,7 @@ from penstock.cli.captures.rows import RowFormat
 from penstock.cli.captures.show import MessageForm, show_messages
 from penstock.cli.output import json_lines_option
 from penstock.cli.traffic.selecting import SPOKEN, query, selection_options
-from penstock.recorder.captures import CaptureFilter
-from penstock.recorder.captures.choosing import PROTOCOLS
+from penstock.recorder.captures.choosing import PROTOCOLS, CaptureFilter
 from penstock_analysis.capture import CaptureEvent, CaptureReader
 
 __all__ = ["tail_command"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -14,7 +15,7 @@ from google.protobuf.message import DecodeError, Message
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.grpc import Code, GrpcError, error_of
 
-__all__ = ["GrpcContext", "Method", "perform"]
+__all__ = ["GrpcContext", "Method", "StreamingMethod", "perform", "stream"]
 
 Q = TypeVar("Q", bound=Message)
 
@@ -50,17 +51,45 @@ class Method(msgspec.Struct, Generic[Q], frozen=True):
     handler: Callable[[Q, GrpcContext], Awaitable[Message]]
 
 
+class StreamingMethod(msgspec.Struct, Generic[Q], frozen=True):
+    """One method that answers with any number of messages, which its handler yields. See `Method`."""
+
+    request: type[Q]
+    handler: Callable[[Q, GrpcContext], AsyncGenerator[Message, None]]
+
+
 async def perform(path: str, method: Method[Any], message: bytes, context: GrpcContext) -> bytes:
     """Execute one call and return the response, serialized. Raises GrpcError and nothing else: other exceptions of a
     handler are logged."""
-    try:
-        request = method.request.FromString(message)
-    except DecodeError:
-        name = method.request.DESCRIPTOR.full_name
-        raise GrpcError(Code.INTERNAL, f"the message is not a {name}") from None
-    try:
+    request = _parse(method.request, message)
+    with _failures(path):
         answer = await method.handler(request, context)
         return answer.SerializeToString()
+
+
+async def stream(
+    path: str, method: StreamingMethod[Any], message: bytes, context: GrpcContext
+) -> AsyncGenerator[bytes, None]:
+    """Execute one call and yield its responses, serialized. Raises as `perform`."""
+    request = _parse(method.request, message)
+    with _failures(path):
+        async with aclosing(method.handler(request, context)) as answers:
+            async for answer in answers:
+                yield answer.SerializeToString()
+
+
+def _parse(kind: type[Q], message: bytes) -> Q:
+    try:
+        return kind.FromString(message)
+    except DecodeError:
+        raise GrpcError(Code.INTERNAL, f"the message is not a {kind.DESCRIPTOR.full_name}") from None
+
+
+@contextmanager
+def _failures(path: str) -> Iterator[None]:
+    """Raise GrpcError for all that a handler raises."""
+    try:
+        yield
     except GrpcError:
         raise
     except OperationFailed as error:

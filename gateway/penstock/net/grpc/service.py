@@ -1,15 +1,16 @@
-"""A gRPC service of unary methods, as the handler of an HTTP server (the protocol document "gRPC over HTTP2")."""
+"""A gRPC service, as the handler of an HTTP server (the protocol document "gRPC over HTTP2")."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Final, NamedTuple
 
 import trio
 
 from penstock.net.draining import SHUTTING_DOWN
-from penstock.net.grpc.call import GrpcContext, Method, perform
+from penstock.net.grpc.call import GrpcContext, Method, StreamingMethod, perform, stream
 from penstock.net.http.exchange import Exchange, HeaderList, Request
 from penstock.net.limits import current_quota
 from penstock.net.limits.limiter import too_many
@@ -42,22 +43,25 @@ class GrpcService:
 
     `name`: package and service, as in the path. `methods`: by their names in the path. `max_message`: bytes of a
     request at most, decompressed. `admit`: raises GrpcError, before the message is read, if the client may not make the
-    call. `body_seconds`: seconds in which the body of a request must arrive, counted from its head.
+    call. `body_seconds`: seconds in which the body of a request must arrive, counted from its head. `admits`: a client
+    that was answered is no longer one of those that are evicted first.
     """
 
     def __init__(
         self,
         name: str,
-        methods: Mapping[str, Method[Any]],
+        methods: Mapping[str, Method[Any] | StreamingMethod[Any]],
         *,
         admit: Callable[[Request], Awaitable[None]] | None = None,
         max_message: int = MAX_MESSAGE,
         body_seconds: float = 60.0,
+        admits: bool = True,
     ) -> None:
         self._methods = {f"/{name}/{method}": each for method, each in methods.items()}
         self._admit = admit
         self._max_message = max_message
         self._body_seconds = body_seconds
+        self._admits = admits
         self._held = 0
         self._draining = False
 
@@ -78,10 +82,13 @@ class GrpcService:
             count_error(error.code.name.lower())
             await exchange.respond(200, [*_HEAD, *status_fields(error.code, error.message)], trailers=())
         else:
-            await exchange.respond(200, _HEAD, frame(answer), status_fields(Code.OK))
+            if isinstance(answer, bytes):
+                await exchange.respond(200, _HEAD, frame(answer), status_fields(Code.OK))
+            else:
+                await _send_all(exchange, answer)
 
-    async def _call(self, exchange: Exchange) -> bytes:
-        """Return the response to one call. Raises GrpcError."""
+    async def _call(self, exchange: Exchange) -> bytes | _Streamed:
+        """Return the response to one call, or where its responses come from. Raises GrpcError."""
         request = exchange.request
         if self._draining:
             raise error_of(SHUTTING_DOWN)
@@ -101,8 +108,11 @@ class GrpcService:
             with trio.move_on_at(context.deadline):
                 message = await self._message(exchange, reader)
                 await _room(exchange)
+                if isinstance(method, StreamingMethod):
+                    return _Streamed(context.deadline, stream(request.path, method, message, context))
                 answer = await perform(request.path, method, message, context)
-                quota.admit()
+                if self._admits:
+                    quota.admit()
                 return answer
         finally:
             self._held -= reader.held
@@ -117,7 +127,32 @@ class GrpcService:
                 if self._held > _MOST_HELD:
                     raise GrpcError(Code.RESOURCE_EXHAUSTED, "too many large requests are in progress")
             return reader.finish()
+        exchange.refuse_body()
         raise GrpcError(Code.DEADLINE_EXCEEDED, f"the request took more than {self._body_seconds:g} seconds to arrive")
+
+
+class _Streamed(NamedTuple):
+    """The responses to a call, until its deadline on trio's clock."""
+
+    deadline: float
+    messages: AsyncGenerator[bytes, None]
+
+
+async def _send_all(exchange: Exchange, answer: _Streamed) -> None:
+    """Send responses as they come, and the status in which they end."""
+    status, reason = Code.OK, ""
+    await exchange.start(200, _HEAD)
+    try:
+        with trio.move_on_at(answer.deadline) as deadline:
+            async with aclosing(answer.messages) as messages:
+                async for message in messages:
+                    await exchange.send([frame(message)])
+        if deadline.cancelled_caught:
+            status, reason = Code.DEADLINE_EXCEEDED, "the client's deadline has passed"
+    except GrpcError as error:
+        count_error(error.code.name.lower())
+        status, reason = error.code, error.message
+    await exchange.finish(status_fields(status, reason))
 
 
 async def _room(exchange: Exchange) -> None:

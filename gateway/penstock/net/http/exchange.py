@@ -12,9 +12,12 @@ from typing import Protocol
 
 from penstock_codecs.http import Buffer
 
-__all__ = ["Exchange", "Handler", "HeaderList", "Request"]
+__all__ = ["Exchange", "Handler", "HeaderList", "Refetch", "Request"]
 
 HeaderList = Iterable[tuple[str, str]]
+Refetch = Callable[[], Awaitable[Sequence[Buffer]]]
+"""Fetches what was given to `Exchange.send` again: the same bytes, in any pieces. Raises OperationFailed if they are
+gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,10 @@ class Exchange(Protocol):
     def ended(self) -> bool:
         """True once `receive` has returned the whole request body: it would return b""."""
 
+    def refuse_body(self) -> None:
+        """Take no more of the request, which comes too slowly: once it is answered, its connection ends, or on HTTP/2
+        its stream is reset. Otherwise a client would be waited for once more, to send what is dropped."""
+
     async def room(self, keep: bool = True) -> None:
         """Wait until the connection may hold more: to be called before a large piece (up to about 1 MiB) is fetched.
 
@@ -80,17 +87,27 @@ class Exchange(Protocol):
         """Return how many bytes `send` may be given besides the piece for which there is room; 0 while others wait."""
 
     async def respond(
-        self, status: int, headers: HeaderList, body: bytes = b"", trailers: HeaderList | None = None
+        self,
+        status: int,
+        headers: HeaderList,
+        body: bytes = b"",
+        trailers: HeaderList | None = None,
+        refetch: Refetch | None = None,
     ) -> None:
         """Send a whole response, with content-length unless there are `trailers` (even an empty sequence), as for
-        `finish`."""
+        `finish`. `refetch`: as for `send`."""
 
     async def start(self, status: int, headers: HeaderList) -> None:
         """Send the head of a streamed response; it is on its way to the client when this returns."""
 
-    async def send(self, pieces: Sequence[Buffer]) -> None:
+    async def send(self, pieces: Sequence[Buffer], refetch: Refetch | None = None) -> None:
         """Send more of a streamed body. Returns when the pieces need not be kept: it waits for a slow client (bounded
-        memory)."""
+        memory).
+
+        With `refetch`, `pieces` is a list, which may be emptied. What a closed flow-control window keeps back is then
+        dropped if others need the memory, and fetched again when the window opens; the stream is reset if that is
+        impossible. So the caller keeps no reference to what the pieces were made of.
+        """
 
     def send_now(self, piece: bytes) -> bool:
         """Send a small piece of a streamed body without waiting. Returns False, and sends nothing, if that is

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from random import random
 from time import perf_counter
 from typing import Final, Protocol
@@ -10,12 +12,17 @@ from typing import Final, Protocol
 import trio
 
 from penstock.core.back import Following, ReadSession
+from penstock.core.rereading import BatchExtent
 from penstock.net.draining import SHUTTING_DOWN, Draining
-from penstock_codecs.failures import OperationFailed
+from penstock.net.http.exchange import Refetch
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.http import Buffer
 from penstock_codecs.model import RecordBatch, StreamPosition
 
-__all__ = ["FollowedExchange", "FollowingSession", "Heartbeats"]
+__all__ = ["TIME_OVER", "FollowedExchange", "FollowingSession", "Heartbeats"]
+
+TIME_OVER: Final = Failure(FailureCode.SERVER_DRAINING, "the time of an event stream is over: reconnect to read on")
+"""The end of a session that was open for its longest time."""
 
 _GATHER_SECONDS: Final = 0.001
 """Time after which no further batch is sent together with those before it."""
@@ -88,7 +95,7 @@ class FollowedExchange(Protocol):
     def spare(self) -> int:
         """See `Exchange.spare`."""
 
-    async def send(self, pieces: Sequence[Buffer]) -> None:
+    async def send(self, pieces: Sequence[Buffer], refetch: Refetch | None = None) -> None:
         """See `Exchange.send`."""
 
     def send_now(self, piece: bytes) -> bool:
@@ -107,12 +114,15 @@ class FollowingSession:
 
     Nothing is read for a client that does not receive: `exchange` has room first. A reader waiting at the tail reserves
     none, because the batch that it will get is shared by all who wait there.
+
+    `max_seconds`: time after which `next` raises TIME_OVER.
     """
 
     __slots__ = (
         "_begun",
         "_draining",
         "_encode",
+        "_ends_at",
         "_exchange",
         "_heartbeats",
         "_scope",
@@ -129,12 +139,14 @@ class FollowingSession:
         encode: Callable[[RecordBatch | StreamPosition], list[bytes]],
         heartbeats: Heartbeats,
         draining: Draining,
+        max_seconds: float | None = None,
     ) -> None:
         self._session = session
         self._exchange = exchange
         self._encode = encode
         self._heartbeats = heartbeats
         self._draining = draining
+        self._ends_at = math.inf if max_seconds is None else trio.current_time() + max_seconds
         self._begun = False
         self._scope: trio.CancelScope
         self.due = 0
@@ -147,14 +159,17 @@ class FollowingSession:
     async def next(self) -> RecordBatch | StreamPosition | None:
         """Return the next batch, a tail if a heartbeat is to be sent, or None at the end.
 
-        Raises OperationFailed if the stream fails, and SERVER_DRAINING when a drain's grace time is over.
+        Raises OperationFailed if the stream fails, and SERVER_DRAINING when a drain's grace time or that of the session
+        is over.
         """
         while not self._draining.over:
+            if (seconds := self._ends_at - trio.current_time()) <= 0:
+                raise OperationFailed(TIME_OVER)
             behind = self._session.behind()
             await self._exchange.room(behind)
             if not behind and self._session.behind():  # records came while it waited
                 await self._exchange.room(True)
-            with self._draining.interrupts() as self._scope:
+            with self._draining.interrupts(seconds) as self._scope:
                 if self._begun:
                     self.waits = True
                     self._heartbeats.expect(self)
@@ -165,21 +180,36 @@ class FollowingSession:
             if not self._scope.cancelled_caught:
                 self._begun = True
                 return event.tail if isinstance(event, Following) else event
-            if self._begun and not self._session.behind():
+            if self._begun and not self._session.behind() and trio.current_time() < self._ends_at:
                 return self._session.tail()
         raise OperationFailed(SHUTTING_DOWN)
 
-    async def deliver(self) -> None:
+    async def deliver(
+        self,
+        reread: Callable[[Sequence[BatchExtent]], Awaitable[Sequence[RecordBatch]]],
+        encoder: Callable[[], Callable[[RecordBatch], list[bytes]]],
+    ) -> None:
         """Send all that `next` returns, until its end, and with a batch those that are in memory. Raises as `next`, and
-        OperationFailed for a damaged batch, once all before it is sent."""
+        OperationFailed for a damaged batch, once all before it is sent.
+
+        `reread` reads delivered batches again. `encoder` returns what will encode batches, from the present state of
+        the answer on, as `encode` is about to.
+        """
+        batch: RecordBatch | None
         while (event := await self.next()) is not None:
+            refetch = None
+            if isinstance(event, RecordBatch):
+                extents = [BatchExtent.of(event)]
+                refetch = partial(_encode_again, reread, extents, encoder())
             pieces = self._encode(event)
             try:
                 for batch in self.more(event):
+                    extents.append(BatchExtent.of(batch))
                     pieces += self._encode(batch)
             finally:
-                await self._exchange.send(pieces)
-            del event, pieces  # not to be kept while waiting for the next
+                batch = event = None  # not to be kept while it waits for the client
+                await self._exchange.send(pieces, refetch)
+            del pieces, refetch  # not to be kept while it waits for the next batch
 
     def more(self, first: RecordBatch | StreamPosition) -> Iterator[RecordBatch]:
         """Yield the batches after `first` that are in memory, as far as there is room to send them with it.
@@ -203,3 +233,11 @@ class FollowingSession:
             done = False
         if not done:
             self._scope.cancel()
+
+
+async def _encode_again(
+    reread: Callable[[Sequence[BatchExtent]], Awaitable[Sequence[RecordBatch]]],
+    extents: Sequence[BatchExtent],
+    encode: Callable[[RecordBatch], list[bytes]],
+) -> list[bytes]:
+    return [piece for batch in await reread(extents) for piece in encode(batch)]

@@ -51,6 +51,7 @@ class PacedBody:
             await self._quota.request_room()
             return await self._exchange.receive()
         self._quota.limited("min_receive_rate")
+        self._exchange.refuse_body()
         least = f"{limits.receive_grace_seconds:g} s, or at {limits.min_receive_rate} bytes a second"
         raise fail(FailureCode.REQUEST_TIMEOUT, f"a request or frame must arrive within {least}")
 
@@ -86,6 +87,7 @@ async def whole_body(exchange: Exchange, most: int, seconds: float, too_large: F
             return await _joined(body, most, too_large)
         with trio.move_on_after(seconds):
             return await _joined(body, most, too_large)
+    exchange.refuse_body()
     raise fail(FailureCode.REQUEST_TIMEOUT, f"the request body took more than {seconds:g} seconds")
 
 

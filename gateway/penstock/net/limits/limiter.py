@@ -23,6 +23,7 @@ import math
 import random
 import resource
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from itertools import islice
 from typing import Final, Self
@@ -189,6 +190,8 @@ def client_key(host: str, identity: str = "") -> str:
 _OWN: Final = 64 * KIB
 _UNAUTHENTICATED_OWN: Final = 16 * KIB
 """Bytes that a connection may hold regardless of all limits; the smaller one until a request of it is admitted."""
+_LEAST_READ: Final = 4 * KIB
+"""Bytes that are read at once in any case."""
 _MUCH: Final = 64 * KIB
 _REST_SECONDS: Final = 0.002
 _SHORT_REST_SECONDS: Final = 0.001
@@ -287,7 +290,12 @@ class ConnectionQuota:
             self._limiter.authenticated(self, self._own_pool)
         if identity and identity != self._identity:
             self._identity = identity
-            self._limiter.move(self, identity)
+            self._limiter.move(self, client_key("", identity))
+
+    def come_from(self, host: str, identity: str) -> None:
+        """Charge the connection to the client at this address, or with this identity, from now on: a proxy passes on
+        its request."""
+        self._limiter.move(self, client_key(host, identity))
 
     def limited(self, key: str) -> None:
         """Count something that was refused, cut off or delayed by the limit of this name."""
@@ -296,6 +304,10 @@ class ConnectionQuota:
     def abused(self) -> None:
         """Slow the client for a while: the connection is cut off for behaviour of hostile clients only."""
         self._limiter.throttle(self)
+
+    def login_failed(self) -> None:
+        """Count a failed login as a failed connection of the client."""
+        self._limiter.connection_failed(self.account)
 
     @property
     def slowed(self) -> bool:
@@ -317,6 +329,12 @@ class ConnectionQuota:
         async with self.account.turns:
             await self.rest_after_turn(1, 1)
 
+    async def rest_in_work(self, pause: Callable[[float], Awaitable[object]]) -> None:
+        """Pause in the work on a long request, one connection of the client after the other. `pause` waits for some
+        seconds, 0 if no other client is being served."""
+        async with self.account.turns:
+            await pause(_SHORT_REST_SECONDS if self._limiter.others(self.account) else 0.0)
+
     # ---- rates ---------------------------------------------------------------------------------------------------
 
     def request(self) -> float:
@@ -326,6 +344,17 @@ class ConnectionQuota:
         if not rate:
             return 0.0
         wait = self.account.requests.take(1, rate, limits.burst_seconds, trio.current_time())
+        if wait:
+            self.limited("requests_per_second")
+        return wait
+
+    def worked(self) -> float:
+        """Count work on a request that is as much as another request. Return how long to pause, in seconds."""
+        limits = self._limiter.table
+        rate = limits.requests_per_second
+        if not rate:
+            return 0.0
+        wait = self.account.requests.owe(1, rate, limits.burst_seconds, trio.current_time())
         if wait:
             self.limited("requests_per_second")
         return wait
@@ -369,6 +398,13 @@ class ConnectionQuota:
     def own(self) -> int:
         """Bytes that the connection may hold regardless of all limits."""
         return _OWN if self.authenticated else _UNAUTHENTICATED_OWN
+
+    def most_to_read(self, size: int) -> int:
+        """Return how many bytes may be read at once, at most `size`: few if a limit is reached, as many connections may
+        have something to read at that moment."""
+        if self._limiter.crowded_by(self, -1) is None:
+            return size
+        return min(size, max(self.own - self.held, _LEAST_READ))
 
     async def room(self) -> None:
         """Wait until the connection may hold more. Raises Crowded if that takes too long."""
@@ -606,12 +642,12 @@ class Limiter:
         for pool in pools:
             pool.enter(quota)
 
-    def move(self, quota: ConnectionQuota, identity: str) -> None:
-        """Charge the connection to the identity that its client proved.
+    def move(self, quota: ConnectionQuota, key: str) -> None:
+        """Charge the connection to the client with this key, whose identity or address is known now.
 
-        If that is one connection too many, an idle one of the identity is closed, or this one if none is idle.
+        If that is one connection too many, an idle one of the client is closed, or this one if none is idle.
         """
-        before, key = quota.account, client_key("", identity)
+        before = quota.account
         if key == before.key or not before.pool.has(quota):
             return
         after = self._account(key)

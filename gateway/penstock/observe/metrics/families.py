@@ -97,7 +97,8 @@ CONNECTIONS_ACCEPTED: Final = _counter(
 CONNECTIONS_REFUSED: Final = _counter(
     "penstock_connections_refused_total",
     "Connections from clients that were closed before a request was served: `limit` (a configured limit), "
-    "`handshake` (the TLS handshake failed, or the client sent no valid certificate).",
+    "`handshake` (the TLS handshake failed, or the client sent no valid certificate), `proxy` (it is not from a proxy, "
+    "or without a valid header of the PROXY protocol).",
     (*_LISTENER, "reason"),
 )
 NETWORK_BYTES: Final = _counter(
@@ -150,6 +151,13 @@ RECORD_BYTES: Final = _counter(
     "Bytes of these records, metered as S2 does. For the segment protocol and for passthrough sessions, the "
     "transferred bytes.",
     _FLOW,
+)
+RESTAMPED_RECORDS: Final = _counter(
+    "penstock_restamped_records_total",
+    "Records stored with another timestamp than their client gave, which is not kept: it fell, lay in the future, or "
+    "the stream stamps its records. Where a server tells only the first and the last timestamp of an append, all of "
+    "its records count if either differs. Passthrough sessions are not counted.",
+    _WAY,
 )
 BATCHES: Final = _counter(
     "penstock_batches_total",
@@ -248,6 +256,10 @@ STORE_WAITING: Final = _gauge(
 )
 STORE_FILE_BYTES: Final = _gauge("penstock_store_file_bytes", "Size of the store's database file.")
 STORE_LOG_BYTES: Final = _gauge("penstock_store_log_bytes", "Size of the store's write-ahead log.")
+STORE_DAMAGED_READS: Final = _counter(
+    "penstock_store_damaged_reads_total",
+    "Reads that met records whose stored payload differs from its checksum; `penstock store check` finds them all.",
+)
 STORE_PAYLOAD_BYTES: Final = _gauge("penstock_store_payload_bytes", "Disk space of the store's files of payloads.")
 
 _section("Recordings and mirrors")

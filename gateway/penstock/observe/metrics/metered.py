@@ -18,20 +18,20 @@ from typing import Any, Final, TypeVar
 from penstock.core.back import AppendSession, AppendSessionWrapper, Following, ReadSession, ReadSessionWrapper
 from penstock.core.passthrough import RawSession
 from penstock.observe.metrics.meters import FlowMeters, Meter, snake_case
-from penstock.observe.metrics.passthrough_appends import PassthroughAppends, PassthroughReads
 from penstock.observe.metrics.spans import AppendGroups, SessionSpan, operation_span
 from penstock.observe.tracing import tracer
 from penstock_codecs.byte_operations import AppendBytes, BytesRead, ReadBytes
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.http import Buffer, FramePieces, ResponseHead
 from penstock_codecs.model import RecordBatch
-from penstock_codecs.operations import Append, Appended, Operation
+from penstock_codecs.operations import Append, Appended, Operation, restamped_records
 
 __all__ = ["metered_appends", "metered_operation", "metered_passage", "metered_reads"]
 
 R = TypeVar("R")
 S = TypeVar("S")
 
+Timestamps = Sequence[int | None] | None
 _APPENDS: Final = (Append, AppendBytes)
 _WAITED: Final = 0.001
 """Seconds; a send that took less did not wait for back-pressure."""
@@ -59,7 +59,7 @@ async def metered_operation(meter: Meter, operation: Operation[R], carried_out: 
     if isinstance(operation, _APPENDS):
         meter.append_seconds.observe(seconds)
         if isinstance(result, Appended):
-            _count(meter.appends, result, _size(operation))
+            _count(meter, result, _size(operation), _timestamps(operation))
     elif isinstance(operation, ReadBytes):
         _count_bytes(meter, operation, result, seconds)
     else:
@@ -67,10 +67,18 @@ async def metered_operation(meter: Meter, operation: Operation[R], carried_out: 
     return result
 
 
-def _count(flow: FlowMeters, appended: Appended, size: int) -> None:
+def _timestamps(append: Append | AppendBytes) -> Timestamps:
+    return append.timestamps if isinstance(append, Append) else None
+
+
+def _count(meter: Meter, appended: Appended, size: int, timestamps: Timestamps) -> None:
+    """Count an append of `size` bytes; `timestamps`: those that its client gave to its records."""
+    flow = meter.appends
     flow.records.value += appended.end.seq_num - appended.start.seq_num
     flow.bytes.value += size
     flow.batches.value += 1
+    if timestamps is not None:
+        meter.restamped.value += restamped_records(timestamps, appended)
 
 
 def _count_bytes(meter: Meter, read: ReadBytes, result: object, seconds: float) -> None:
@@ -136,11 +144,11 @@ class _Appends(AppendSessionWrapper):
         super().__init__(inner)
         self._meter = meter
         self._groups = groups  # None: tracing is off
-        self._sent: deque[tuple[float, int]] = deque()  # send time and size of each unacknowledged append
+        self._sent: deque[tuple[float, int, Timestamps]] = deque()  # of each unacknowledged append, with its send time
 
     async def send(self, append: Append | AppendBytes) -> None:
         began = perf_counter()
-        sent = (began, _size(append))
+        sent = (began, _size(append), _timestamps(append))
         self._sent.append(sent)  # before sending: it may be acknowledged before `send` returns
         if self._groups is not None:
             self._groups.sent()
@@ -162,9 +170,10 @@ class _Appends(AppendSessionWrapper):
             raise
         now, sent, meter = perf_counter(), self._sent, self._meter
         for appended in acknowledged:
-            began, size = sent.popleft() if sent else (now, 0)  # none: its `send` was cancelled, yet it was appended
+            # none: its `send` was cancelled, yet it was appended
+            began, size, timestamps = sent.popleft() if sent else (now, 0, None)
             meter.append_seconds.observe(now - began)
-            _count(meter.appends, appended, size)
+            _count(meter, appended, size, timestamps)
         if self._groups is not None and acknowledged:
             records = sum(one.end.seq_num - one.start.seq_num for one in acknowledged)
             self._groups.acknowledged(len(acknowledged), records, len(sent))
@@ -217,6 +226,8 @@ class _Raw:
     """A `RawSession`, measured."""
 
     def __init__(self, inner: RawSession, meter: Meter, flow: FlowMeters) -> None:
+        from penstock.observe.metrics.passthrough_appends import PassthroughAppends, PassthroughReads
+
         self._inner = inner
         self._meter = meter
         self._bytes = flow.bytes

@@ -17,6 +17,7 @@ from penstock.observe.metrics.families import (
     READ_FIRST_SECONDS,
     RECORD_BYTES,
     RECORDS,
+    RESTAMPED_RECORDS,
     SESSIONS,
 )
 from penstock.observe.metrics.series import Count, Histogram
@@ -51,7 +52,17 @@ class FlowMeters:
 class Meter:
     """The metrics of one listener, route, back and protocol. `appends` goes in, `reads` goes out."""
 
-    __slots__ = ("_errors", "_operations", "append_seconds", "append_wait", "appends", "first_read", "labels", "reads")
+    __slots__ = (
+        "_errors",
+        "_operations",
+        "append_seconds",
+        "append_wait",
+        "appends",
+        "first_read",
+        "labels",
+        "reads",
+        "restamped",
+    )
 
     def __init__(self, *labels: str) -> None:
         self.labels = labels
@@ -60,6 +71,7 @@ class Meter:
         self._operations: dict[type, Histogram] = {}
         self.appends = FlowMeters(*labels, "in")
         self.reads = FlowMeters(*labels, "out")
+        self.restamped = RESTAMPED_RECORDS.child(*labels)
         self.append_seconds = APPEND_SECONDS.child(*labels)
         self.append_wait = APPEND_WAIT_SECONDS.child(*labels)
         self.first_read = READ_FIRST_SECONDS.child(*labels)

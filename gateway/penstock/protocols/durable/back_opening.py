@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from penstock.core.delivery import Delivery
 from penstock.net.http.client.settings import HttpVersion
 from penstock.net.upstream import Credentials, CredentialsMode, Upstream, UpstreamSettings
+from penstock.protocols.back_opening import BackContext
 from penstock.protocols.durable.back import DurableBackSettings, open_durable
 from penstock.protocols.durable.config import DurableBackTable
 from penstock.protocols.durable.names import names_of
-from penstock.protocols.opening import BackContext
 from penstock.protocols.upstreams import secret_in, upstream_settings
 from penstock.routing.target import Target
 from penstock_codecs.durable import RECORDS_TYPE

@@ -18,9 +18,9 @@ from penstock.protocols.tables import (
     NumberedBackTable,
     Recover,
 )
-from penstock_codecs.durable import DEFAULT_TYPE, essence
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.limits import KIB, MIB
+from penstock_codecs.media_types import DEFAULT_TYPE, essence
 
 __all__ = ["DurableBackTable", "DurableListener", "DurableListenerLimits", "DurableLoss"]
 

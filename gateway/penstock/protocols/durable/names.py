@@ -6,6 +6,7 @@ is one to one on decoded names.
 
 from __future__ import annotations
 
+from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
@@ -16,6 +17,10 @@ from penstock_codecs.model import StreamRef
 from penstock_codecs.s2.names import validate_basin_name, validate_stream_name
 
 __all__ = ["DurableNames", "names_of"]
+
+
+_CONTROL: Final = "__ds"
+"""The first label of paths that the protocol reserves for its extensions, such as subscriptions."""
 
 
 class DurableNames(msgspec.Struct, frozen=True):
@@ -37,6 +42,8 @@ class DurableNames(msgspec.Struct, frozen=True):
 
     def named(self, name: str) -> StreamRef:
         """Return the stream with this decoded name. Raises BAD_PATH."""
+        if name.split("/", 1)[0] == _CONTROL:
+            raise fail(FailureCode.BAD_PATH, f"{name!r:.80} is no stream: Durable Streams reserves {_CONTROL}/")
         basin, stream = self.basin, name
         if basin is None:
             space, _, stream = name.partition("/")
@@ -44,11 +51,14 @@ class DurableNames(msgspec.Struct, frozen=True):
         return StreamRef(basin, validate_stream_name(stream, FailureCode.BAD_PATH))
 
     def path_of(self, stream: StreamRef) -> str:
-        """Return the path of a stream. Raises NOT_REPRESENTABLE for one of another basin than the listener's."""
+        """Return the path of a stream. Raises NOT_REPRESENTABLE for one of another basin than the listener's, and for a
+        reserved path."""
         if self.basin not in (None, stream.basin):
             why = f"stream {stream} is not in basin {self.basin}, the only basin of this listener"
             raise fail(FailureCode.NOT_REPRESENTABLE, why)
         name = stream.stream if self.basin is not None else f"{stream.basin}/{stream.stream}"
+        if name.split("/", 1)[0] == _CONTROL:
+            raise fail(FailureCode.NOT_REPRESENTABLE, f"stream {stream}: Durable Streams reserves {_CONTROL}/")
         return self.prefix + quote(name)
 
 

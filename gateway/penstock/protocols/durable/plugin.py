@@ -17,8 +17,9 @@ from penstock.routing.loss.plan import BackSide, FrontSide
 from penstock_codecs.model import StreamRef
 
 if TYPE_CHECKING:
+    from penstock.protocols.back_opening import BackContext
     from penstock.protocols.conformance import Suite
-    from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
+    from penstock.protocols.opening import ListenerContext, OpenListener
     from penstock.routing.target import Target
 
 __all__ = ["PLUGIN"]
@@ -149,7 +150,7 @@ class _Back(BackKind[DurableBackTable]):
 class _Server(ServerKind):
     scheme = "durable"
     protocol = "durable"
-    back = DurableBackTable
+    back = _Back()
     example = "durable://127.0.0.1:4437"
     default_basin = DEFAULT_BASIN
 
@@ -162,4 +163,4 @@ class _Server(ServerKind):
         return SUITE
 
 
-PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Back(),), server=_Server())
+PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Server.back,), server=_Server())

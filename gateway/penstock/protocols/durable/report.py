@@ -74,9 +74,9 @@ def describe_names(listener: DurableListener) -> Iterator[str]:
 
 
 def commands(listener: DurableListener, address: Address, example: Example) -> Iterator[str]:
-    """See `penstock.protocols.plugin.ListenerKind.commands`. None is shown before one that appends."""
+    """See `penstock.protocols.plugin.ListenerKind.commands`. It leaves appending to other kinds if there are any."""
     names = names_of(listener)
-    if example.first or names.basin not in (None, example.basin):
+    if (example.first and not example.alone) or names.basin not in (None, example.basin):
         return
     url = f"{'https' if listener.tls_certificate else 'http'}://{address}"
     url += names.path_of(StreamRef(example.basin, example.stream))
@@ -85,4 +85,12 @@ def commands(listener: DurableListener, address: Address, example: Example) -> I
         curl += " --cert client.pem --key client-key.pem"
     if listener.auth_tokens:
         curl += ' -H "authorization: Bearer $TOKEN"'
+    if example.first:
+        text = "-H 'content-type: text/plain' -d"
+        yield from (
+            "",
+            "  # create a stream, and append to it (Durable Streams)",
+            f"  {curl} -X PUT '{url}' {text} first",
+            f"  {curl} '{url}' {text} second",
+        )
     yield from ("", "  # read it over Durable Streams", f"  {curl} '{url}'")

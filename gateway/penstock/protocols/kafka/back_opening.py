@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from penstock.backends.logged_tables import LoggedTables, open_logged_tables
 from penstock.core.delivery import Delivery
 from penstock.net.upstream import Upstream, UpstreamSettings, Watch
+from penstock.protocols.back_opening import BackContext
 from penstock.protocols.kafka.back import KafkaBackSettings, open_kafka
 from penstock.protocols.kafka.back.brokers import Brokers
 from penstock.protocols.kafka.back.settings import KafkaLogin
 from penstock.protocols.kafka.back.state_topic import MAX_BATCH_BYTES, StateTopic
 from penstock.protocols.kafka.config import KafkaBackTable
 from penstock.protocols.kafka.names import KafkaNames
-from penstock.protocols.opening import BackContext
 from penstock.protocols.upstreams import secret_in, upstream_settings
 from penstock.routing.target import Target
 

@@ -14,7 +14,7 @@ from penstock.protocols.tables import (
     ListenerTable,
     Recover,
 )
-from penstock_codecs.limits import KIB, MIB
+from penstock_codecs.limits import KIB, MAX_MESSAGE_ITEMS, MIB
 
 __all__ = ["KafkaBackTable", "KafkaListener", "KafkaListenerLimits"]
 
@@ -26,6 +26,15 @@ class KafkaListenerLimits(ListenerLimits, frozen=True, kw_only=True):
     max_request_bytes: Annotated[
         int, key("Largest request. A larger one ends the connection.", least=64 * KIB, most=64 * MIB)
     ] = 16 * MIB
+    max_request_items: Annotated[
+        int,
+        key(
+            "Most topics, partitions, groups and other elements of one request, all counted together. A request with "
+            "more ends the connection.",
+            least=1000,
+            most=MAX_MESSAGE_ITEMS,
+        ),
+    ] = 10_000
     max_batch_bytes: Annotated[
         int,
         key(

@@ -1,7 +1,7 @@
 """The mapping between Kafka's topics and streams; docs/names.md explains it.
 
 A topic of one partition is the stream of the same name in the listener's basin. A topic of several partitions is a set
-of streams: partition 2 of topic `orders` is stream `orders/2`. A topic's name has no slash, so the two never meet.
+of streams: partition 2 of topic `orders` is stream `orders/2`. The two exclude each other (`penstock.core.partitions`).
 """
 
 from __future__ import annotations
@@ -104,21 +104,23 @@ class KafkaNames(msgspec.Struct, frozen=True):
         return _ESCAPED.sub(lambda found: _LETTERS[found[0]], topic[len(self.internal) :])
 
 
-def topics_of(names: Iterable[str]) -> dict[str, int]:
+async def topics_of(names: Iterable[str]) -> dict[str, int]:
     """Return the topics among the names of a basin's streams, each with its number of partitions, in order of name.
 
-    A set of streams counts as far as its numbers have no gap, from 0 on. A stream that has the name of a set is the
-    topic, and its members are not reached.
+    A set of streams counts as far as its numbers have no gap, from 0 on. In the store of an older gateway a stream may
+    have the name of a set: it is the topic, and the set's members are not reached.
     """
+    from penstock.net.limits.work import in_turns  # the configuration's tables need these names, but no event loop
+
     members: dict[str, set[int]] = {}
     whole: set[str] = set()
-    for name in names:
+    async for name in in_turns(names):
         if (found := _MEMBER.fullmatch(name)) is not None:
             members.setdefault(found[1], set()).add(int(found[2]))
         elif _TOPIC.fullmatch(name):
             whole.add(name)
     topics = dict.fromkeys(whole - _DOTS, 1)
-    for topic, numbers in members.items():
+    async for topic, numbers in in_turns(members.items()):
         count = without_gap(numbers)
         if count and topic not in _DOTS:
             topics.setdefault(topic, count)

@@ -38,6 +38,7 @@ def kafka_settings(listener: KafkaListener, clients: KafkaClients, label: str = 
         partitions=listener.partitions,
         max_partitions=limits.max_partitions,
         max_request_bytes=limits.max_request_bytes,
+        max_request_items=limits.max_request_items,
         max_batch_bytes=limits.max_batch_bytes,
         max_fetch_bytes=limits.max_fetch_bytes,
         max_fetch_wait_ms=limits.max_fetch_wait_ms,

@@ -19,8 +19,9 @@ from penstock_codecs.model import StreamRef
 if TYPE_CHECKING:
     from penstock.backends.logged_tables import LoggedTables
     from penstock.net.upstream import Watch
+    from penstock.protocols.back_opening import BackContext
     from penstock.protocols.conformance import Suite
-    from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
+    from penstock.protocols.opening import ListenerContext, OpenListener
     from penstock.routing.target import Target
 
 __all__ = ["PLUGIN"]
@@ -31,6 +32,8 @@ class _Listener(ListenerKind[KafkaListener]):
     title = "Kafka"
     table = KafkaListener
     by_default = True
+    needs_basin = True
+    shows_partitions = True
     proved_by_routes = True
     fixed_keys = frozenset({"basin"})
     proofs = "auth_tokens, [access], tls_client_ca, or routes that are all for identities"
@@ -42,6 +45,7 @@ class _Listener(ListenerKind[KafkaListener]):
     }
     at_limits = (
         ("max_request_bytes", "the connection is closed", ""),
+        ("max_request_items", "the connection is closed", ""),
         ("max_batch_bytes", "`MESSAGE_TOO_LARGE`", ""),
         ("max_partitions", "`INVALID_PARTITIONS`", ""),
         ("max_fetch_bytes", "the answer has fewer records", ""),
@@ -114,6 +118,7 @@ class _Listener(ListenerKind[KafkaListener]):
 class _Back(BackKind[KafkaBackTable]):
     title = "Kafka"
     table = KafkaBackTable
+    keeps_partitions_apart = True
 
     def open(self, context: BackContext, name: str, table: KafkaBackTable) -> AbstractAsyncContextManager[Target]:
         from penstock.protocols.kafka.back_opening import open_back
@@ -143,7 +148,7 @@ class _Back(BackKind[KafkaBackTable]):
 class _Server(ServerKind):
     scheme = "kafka"
     protocol = "kafka"
-    back = KafkaBackTable
+    back = _Back()
     example = "kafka://127.0.0.1:9092"
     is_cluster = True
     default_basin = DEFAULT_BASIN
@@ -158,4 +163,4 @@ class _Server(ServerKind):
         return SUITE
 
 
-PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Back(),), server=_Server())
+PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Server.back,), server=_Server())

@@ -26,6 +26,10 @@ class KafkaSide(FrontSide):
         yield headers._replace(what="keys and headers")
         yield empty._replace(what="empty values")
         yield Item("timestamps", Fate.KEPT, back.timestamps_kept)
+        if not back.event_times:
+            yield Item(
+                "timestamps that fall", Fate.DROPPED, "the server's are stored, and the answer tells the last one"
+            )
 
     def positions(self, back: BackSide) -> Iterator[Item]:  # noqa: ARG002
         """Yield the fate of positions that its clients read."""
@@ -44,6 +48,7 @@ def back_side(table: KafkaBackTable) -> BackSide:
         kept={Feature.HEADERS: "if their names are UTF-8", Feature.EMPTY_BODY: ""},
         record_ids=True,
         timestamps_kept="in topics with message.timestamp.type = CreateTime; others have the broker's",
+        event_times=True,
         timestamps_read="they are those of the records, raised where they would fall",
         finds_out="the gateway sends the batch again with its number as a producer, and the leader stores it once",
     )
@@ -59,12 +64,18 @@ def describe(listener: KafkaListener, config: ConfigView) -> Iterator[str]:
 
 def describe_names(listener: KafkaListener) -> Iterator[str]:
     """See `penstock.protocols.plugin.ListenerKind.describe_names`."""
-    yield f"A topic is a stream of basin {listener.basin}; partition 2 of several is stream TOPIC/2 (docs/names.md)"
+    yield (
+        f"A topic is a stream of basin {listener.basin}; partition 2 of several is stream TOPIC/2 (docs/names.md). "
+        "Stream TOPIC and streams TOPIC/0, TOPIC/1, ... exclude each other there, for clients of all protocols"
+    )
 
 
 def commands(listener: KafkaListener, address: Address, example: Example) -> Iterator[str]:
-    """See `penstock.protocols.plugin.ListenerKind.commands`. None is shown before one that appends."""
-    if example.first:
+    """See `penstock.protocols.plugin.ListenerKind.commands`. It leaves appending to other kinds if there are any."""
+    if (example.first and not example.alone) or listener.tls_certificate is not None:
         return
-    if listener.tls_certificate is None and example.stream.replace("-", "").replace("_", "").isalnum():
+    if example.stream.replace("-", "").replace("_", "").isalnum():
+        if example.first:
+            append = f"printf 'first\\nsecond\\n' | kcat -b {address} -t {example.stream} -P"
+            yield from ("", "  # append two records to a Kafka topic", f"  {append}")
         yield from ("", "  # read it as a Kafka topic", f"  kcat -b {address} -t {example.stream} -C -e")

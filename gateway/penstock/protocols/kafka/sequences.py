@@ -22,9 +22,9 @@ from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import KafkaBatch
 from penstock_codecs.kafka.carrying import RecordsPart
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append, Appended
+from penstock_codecs.operations import Append, Appended, restamped_records
 
-__all__ = ["KafkaRefusal", "ProducerSequence", "append_as", "append_plain", "position_of"]
+__all__ = ["BatchPlace", "KafkaRefusal", "ProducerSequence", "append_as", "append_plain", "position_of"]
 
 _EPOCH_SHIFT: Final = 47
 _COUNT: Final = (1 << _EPOCH_SHIFT) - 1
@@ -41,26 +41,48 @@ class KafkaRefusal(Exception):
         self.code = code
 
 
+class BatchPlace(NamedTuple):
+    """The place of an appended batch: the offset of its first record, -1 if it is not known, and the timestamp in ms
+    that records got in place of their own, of several the last one, -1 if all keep theirs."""
+
+    offset: int = -1
+    log_append_time: int = -1
+
+    def after(self, part: RecordsPart, appended: Appended) -> BatchPlace:
+        """Return the place once one more part of the batch is appended."""
+        offset = appended.start.seq_num if part.first == 0 else self.offset
+        if None in part.timestamps or restamped_records(part.timestamps, appended):
+            return BatchPlace(offset, appended.end.timestamp)
+        return BatchPlace(offset, self.log_append_time)
+
+
 class _Stored(NamedTuple):
-    """A batch that was stored: its epoch, its first and last sequence number, and its first offset."""
+    """A batch that was stored: its epoch, its first and last sequence number, and its place."""
 
     epoch: int
     first: int
     last: int
-    offset: int
+    place: BatchPlace
 
 
 class ProducerSequence(msgspec.Struct):
-    """The state of one producer of one stream. `position`: NO_ATTRIBUTE if the stream does not know it."""
+    """The state of one producer of one stream. `position`: NO_ATTRIBUTE if the stream does not know it; `first`: epoch
+    and sequence number of the batch with which it begins then, None once one is stored."""
 
     position: int = NO_ATTRIBUTE
+    first: tuple[int, int] | None = None
     recent: deque[_Stored] = msgspec.field(default_factory=lambda: deque(maxlen=_RECENT))
 
-    def place(self, batch: KafkaBatch) -> tuple[int | None, int]:
-        """Return the position of the batch's first record, and how many of its records are stored already; or None and
-        the offset of a batch that is stored whole. Raises KafkaRefusal."""
+    def place(self, batch: KafkaBatch) -> tuple[int, int] | BatchPlace:
+        """Return the position of the batch's first record, and how many of its records are stored already; or the place
+        of a batch that is stored whole. Raises KafkaRefusal."""
         epoch, first, count = batch.producer_epoch, batch.base_sequence, len(batch)
         if self.position == NO_ATTRIBUTE:
+            # A batch behind one that failed must fail as well: the client would take the repeated one for a duplicate.
+            if self.first is not None and self.first[0] == epoch and first > self.first[1]:
+                why = f"producer {batch.producer_id} must begin with sequence number {self.first[1]}, not {first}"
+                raise KafkaRefusal(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, why)
+            self.first = epoch, first
             return epoch << _EPOCH_SHIFT | first, 0
         last_epoch, last = self.position >> _EPOCH_SHIFT, self.position & _COUNT
         who = f"producer {batch.producer_id}"
@@ -72,7 +94,7 @@ class ProducerSequence(msgspec.Struct):
             return epoch << _EPOCH_SHIFT | (0 if epoch > last_epoch else last + 1), 0
         for stored in self.recent:
             if stored[:3] == (epoch, first, (first + count - 1) % _WRAP):
-                return None, stored.offset
+                return stored.place
         behind = (expected - first) % _WRAP
         if epoch > last_epoch or behind > min(last + 1, _WRAP // 2):
             why = f"{who} must go on with sequence number {expected}, not {first}"
@@ -82,10 +104,19 @@ class ProducerSequence(msgspec.Struct):
             raise KafkaRefusal(KafkaError.DUPLICATE_SEQUENCE_NUMBER, why)
         return self.position + 1, behind  # the gateway stopped between two parts of the batch
 
-    def stored(self, batch: KafkaBatch, offset: int) -> None:
-        """Remember a batch that is stored whole, and its first offset."""
+    def continues(self, batch: KafkaBatch) -> bool:
+        """Return whether a batch follows the last one in the same epoch, so that it needs no further check."""
+        epoch, last = self.position >> _EPOCH_SHIFT, self.position & _COUNT
+        return self.position != NO_ATTRIBUTE and (batch.producer_epoch, batch.base_sequence) == (
+            epoch,
+            (last + 1) % _WRAP,
+        )
+
+    def stored(self, batch: KafkaBatch, place: BatchPlace) -> None:
+        """Remember a batch that is stored whole."""
+        self.first = None
         first = batch.base_sequence
-        self.recent.append(_Stored(batch.producer_epoch, first, (first + len(batch) - 1) % _WRAP, offset))
+        self.recent.append(_Stored(batch.producer_epoch, first, (first + len(batch) - 1) % _WRAP, place))
 
 
 async def position_of(back: Back, stream: StreamRef, writer: Attribute) -> int:
@@ -101,7 +132,16 @@ async def position_of(back: Back, stream: StreamRef, writer: Attribute) -> int:
 def append_plain(stream: StreamRef, part: RecordsPart) -> Append:
     """Return the operation that appends records."""
     timestamps = None if all(time is None for time in part.timestamps) else part.timestamps
-    return Append(stream, part.bodies, part.metered, part.headers, timestamps, create_if_missing=False, wire=part.wire)
+    return Append(
+        stream,
+        part.bodies,
+        part.metered,
+        part.headers,
+        timestamps,
+        create_if_missing=False,
+        wire=part.wire,
+        event_times=True,
+    )
 
 
 async def append_as(back: Back, stream: StreamRef, part: RecordsPart, writer: WriterPosition) -> Appended:
@@ -117,6 +157,7 @@ async def append_as(back: Back, stream: StreamRef, part: RecordsPart, writer: Wr
                 plain.timestamps,
                 create_if_missing=False,
                 wire=part.wire,
+                event_times=True,
                 writer=writer,
             )
         )

@@ -3,8 +3,8 @@
 Theory of operation. An id is a hash of the topic's name and of the time at which the stream of its partition 0 was
 created, which is created last and deleted first. So it needs no table, it lasts as long as the topic, clients of all
 protocols change it by deleting and creating a stream, and every gateway before the same store tells the same one. The
-way back, from an id to a name, is remembered for those that were told; for another one all topics are looked through.
-A name that is found has its id checked: the stream may have been created again since.
+way back, from an id to a topic, is remembered for those that were told; for another one all topics are looked through.
+Each use of an id checks that the stream of partition 0 still is the one that was created at that time.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from hashlib import blake2b
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
+from penstock.net.limits.work import in_turns
 from penstock.protocols.kafka.sequences import KafkaRefusal
-from penstock.protocols.kafka.topics import KafkaTopics
+from penstock.protocols.kafka.topics import FirstPartition, KafkaTopics
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.schema import NO_UUID
@@ -28,9 +29,14 @@ TopicKey = str | bytes
 """A topic as a request names it: by its name, or by its id in newer versions."""
 
 _REMEMBERED: Final = 100_000
-"""Ids whose names are remembered, about 200 bytes each."""
+"""Ids whose topics are remembered, about 500 bytes each."""
 _LOOK_SECONDS: Final = 1.0
 """Time between two looks through all topics."""
+
+
+class _Topic(NamedTuple):
+    name: str
+    first: FirstPartition
 
 
 class TopicIds:
@@ -38,7 +44,7 @@ class TopicIds:
 
     def __init__(self, topics: KafkaTopics) -> None:
         self._topics = topics
-        self._names: OrderedDict[bytes, str] = OrderedDict()
+        self._topics_by_id: OrderedDict[bytes, _Topic] = OrderedDict()
         self._looked_at = -inf
         self._looking = trio.Lock()
 
@@ -55,13 +61,13 @@ class TopicIds:
     async def look_up(self, topic: str) -> bytes:
         """Return the id of a topic; NO_UUID if the server cannot list its streams. Raises STREAM_NOT_FOUND, BAD_PATH,
         and PERMISSION_DENIED for a client that may not list them."""
-        created_at = await self._topics.created_at(topic)
-        return NO_UUID if created_at is None else self._id(topic, created_at)
+        first = await self._topics.first_partition(topic)
+        return NO_UUID if first is None else self._id(topic, first)
 
     async def all(self) -> dict[str, tuple[int, bytes]]:
         """Return the number of partitions and the id of each topic. Raises LIMIT_EXCEEDED for too many streams."""
-        found = await self._topics.all()
-        return {name: (one.partitions, self._id(name, one.created_at)) for name, one in found.items()}
+        topics = (await self._topics.all()).items()
+        return {name: (topic.partitions, self._id(name, topic.first)) async for name, topic in in_turns(topics)}
 
     async def resolve(self, topic: TopicKey) -> str:
         """Return the name of a topic. Raises KafkaRefusal (UNKNOWN_TOPIC_ID)."""
@@ -69,27 +75,23 @@ class TopicIds:
 
     async def name_of(self, topic_id: bytes) -> str:
         """Return the name of the topic that has an id. Raises KafkaRefusal (UNKNOWN_TOPIC_ID)."""
-        name = self._names.get(topic_id) or await self._looked_for(topic_id)
-        try:
-            if name is not None and await self.of(name) == topic_id:
-                return name
-        except OperationFailed as error:
-            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
-                raise
+        topic = self._topics_by_id.get(topic_id) or await self._looked_for(topic_id)
+        if topic is not None and await self._topics.exists(topic.first):
+            return topic.name
         raise KafkaRefusal(KafkaError.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id.hex()}")
 
-    async def _looked_for(self, topic_id: bytes) -> str | None:
-        """Return the name of a topic after a look through all of them, which all that ask meanwhile wait for."""
+    async def _looked_for(self, topic_id: bytes) -> _Topic | None:
+        """Return a topic after a look through all of them, which all that ask meanwhile wait for."""
         async with self._looking:
-            if topic_id not in self._names and self._looked_at + _LOOK_SECONDS <= trio.current_time():
+            if topic_id not in self._topics_by_id and self._looked_at + _LOOK_SECONDS <= trio.current_time():
                 self._looked_at = trio.current_time()
                 await self.all()
-        return self._names.get(topic_id)
+        return self._topics_by_id.get(topic_id)
 
-    def _id(self, topic: str, created_at: int) -> bytes:
-        found = blake2b(f"{created_at} {topic}".encode(), digest_size=len(NO_UUID)).digest()
-        self._names[found] = topic
-        self._names.move_to_end(found)
-        if len(self._names) > _REMEMBERED:
-            self._names.popitem(last=False)
-        return found
+    def _id(self, name: str, first: FirstPartition) -> bytes:
+        topic_id = blake2b(f"{first.created_at} {name}".encode(), digest_size=len(NO_UUID)).digest()
+        self._topics_by_id[topic_id] = _Topic(name, first)
+        self._topics_by_id.move_to_end(topic_id)
+        if len(self._topics_by_id) > _REMEMBERED:
+            self._topics_by_id.popitem(last=False)
+        return topic_id

@@ -5,19 +5,20 @@ Nothing is remembered: clients of all protocols create and delete streams.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
 from penstock.core.back import Back
+from penstock.net.limits.work import in_turns
 from penstock.protocols.kafka.names import KafkaNames, topics_of, without_gap
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CheckTail, CreateStream, DeleteStream, ListStreams
 from penstock_codecs.streams import StreamConfig, StreamInfo
 
-__all__ = ["FoundTopic", "KafkaTopics"]
+__all__ = ["FirstPartition", "FoundTopic", "KafkaTopics"]
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -29,11 +30,18 @@ _ABSENT: Final = frozenset({FailureCode.STREAM_NOT_FOUND, FailureCode.NOT_REPRES
 """Failures that say that a stream is not there, or cannot be: some servers have no slash in their names."""
 
 
+class FirstPartition(NamedTuple):
+    """The stream of a topic's partition 0, and when it was created, in Unix ms."""
+
+    stream: StreamRef
+    created_at: int
+
+
 class FoundTopic(NamedTuple):
-    """A topic in a listing. `created_at`: of the stream of its partition 0, in Unix ms."""
+    """A topic in a listing."""
 
     partitions: int
-    created_at: int
+    first: FirstPartition
 
 
 class KafkaTopics:
@@ -42,6 +50,7 @@ class KafkaTopics:
     def __init__(self, back: Back, names: KafkaNames) -> None:
         self._back = back
         self._names = names
+        self._conflicts: set[str] = set()
 
     async def partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic. Raises STREAM_NOT_FOUND if it does not exist, BAD_PATH."""
@@ -57,22 +66,40 @@ class KafkaTopics:
         infos = await self._infos("")
         if infos is None:
             log.info("topics_not_listed", basin=self._names.basin)
-        times = {info.name: info.created_at for info in infos or ()}
+        times = {info.name: info.created_at async for info in in_turns(infos or ())}
+        async for topic in in_turns(times):
+            if "/" not in topic and f"{topic}/0" in times and topic not in self._conflicts:
+                self._conflicts.add(topic)
+                advice = "delete one of the two, or the topic, which deletes both"
+                log.warning("topic_hides_partitions", basin=self._names.basin, topic=topic, advice=advice)
         return {
-            topic: FoundTopic(count, times[topic] if topic in times else times[f"{topic}/0"])
-            for topic, count in topics_of(times).items()
+            topic: FoundTopic(count, self._first(topic if topic in times else f"{topic}/0", times))
+            async for topic, count in in_turns((await topics_of(times)).items())
         }
 
-    async def created_at(self, topic: str) -> int | None:
-        """Return when the stream of a topic's partition 0 was created, in Unix ms; None if the server cannot list its
-        streams. Raises STREAM_NOT_FOUND, BAD_PATH."""
+    def _first(self, name: str, times: Mapping[str, int]) -> FirstPartition:
+        return FirstPartition(StreamRef(self._names.basin, name), times[name])
+
+    async def first_partition(self, topic: str) -> FirstPartition | None:
+        """Return the first partition of a topic; None if the server cannot list its streams. Raises STREAM_NOT_FOUND,
+        BAD_PATH."""
         for stream in (self._names.to_stream(topic), self._names.member(topic, 0)):
-            first = await self._infos(stream.stream, most=1)
-            if first is None:
+            infos = await self._infos(stream.stream, most=1)
+            if infos is None:
                 return None
-            if first and first[0].name == stream.stream:
-                return first[0].created_at
+            if infos and infos[0].name == stream.stream:
+                return FirstPartition(stream, infos[0].created_at)
         raise self._unknown(topic)
+
+    async def exists(self, first: FirstPartition) -> bool:
+        """Return whether a first partition still exists, and was not created again, for a client that may list it."""
+        try:
+            infos = await self._infos(first.stream.stream, most=1)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.PERMISSION_DENIED:
+                raise
+            return False
+        return any((info.name, info.created_at) == (first.stream.stream, first.created_at) for info in infos or ())
 
     async def creations(self, topic: str) -> dict[int, tuple[StreamRef, int]]:
         """Return the stream of each partition of a topic, and its creation time in Unix ms, which tells it from earlier
@@ -124,8 +151,19 @@ class KafkaTopics:
         Raises RESOURCE_ALREADY_EXISTS, BAD_PATH.
         """
         await self.check_absent(topic)
-        for stream in self._streams(topic, partitions):
-            await self._back.perform(CreateStream(stream, config))
+        try:
+            for stream in self._streams(topic, partitions):
+                await self._back.perform(CreateStream(stream, config))
+        except OperationFailed as error:
+            if error.failure.code is FailureCode.INVALID:  # the other shape may have been created meanwhile
+                await self.check_absent(topic)
+            raise
+
+    async def grow(self, topic: str, first: int, partitions: int, config: StreamConfig) -> None:
+        """Create the partitions from `first` on of a topic of several, up to so many, in their order: those before a
+        failure are there. Raises RESOURCE_ALREADY_EXISTS, BAD_PATH."""
+        for number in range(first, partitions):
+            await self._back.perform(CreateStream(self._names.member(topic, number), config))
 
     async def ensure(self, topic: str, partitions: int) -> None:
         """Create a topic, if its basin creates streams on append and the client may append to it. Raises
@@ -143,18 +181,22 @@ class KafkaTopics:
             raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, why)
 
     async def delete(self, topic: str) -> None:
-        """Delete a topic, or what an interrupted deletion has left of it. Partition 0 goes first: without it the topic
-        does not exist. Raises STREAM_NOT_FOUND, BAD_PATH."""
-        stream = self._names.to_stream(topic)
+        """Delete a topic in both shapes, or what an interrupted deletion has left of it. Partition 0 goes first:
+        without it the topic does not exist. Raises STREAM_NOT_FOUND, BAD_PATH."""
+        is_deleted = True
         try:
-            await self._back.perform(DeleteStream(stream))
+            await self._back.perform(DeleteStream(self._names.to_stream(topic)))
         except OperationFailed as error:
             if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
                 raise
-        else:
-            return
-        numbers = await self._numbers(topic)
-        if not numbers:
+            is_deleted = False
+        try:
+            numbers = await self._numbers(topic)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.PERMISSION_DENIED or not is_deleted:
+                raise
+            return  # a stream and its partitions exist together only if an older gateway created them
+        if not numbers and not is_deleted:
             raise self._unknown(topic)
         for number in sorted(numbers):
             await self._back.perform(DeleteStream(self._names.member(topic, number)))
@@ -192,11 +234,12 @@ class KafkaTopics:
         return None if infos is None else [info.name for info in infos]
 
     async def _infos(self, prefix: str, most: int = MOST_STREAMS) -> list[StreamInfo] | None:
-        """Return the streams that begin with `prefix`, the first `most` of them, as `_listed` does."""
+        """Return the streams that begin with `prefix`, the first `most` of them, as `_listed` does; 1 to look for the
+        stream of this name."""
         found: list[StreamInfo] = []
         while True:
             after = found[-1].name if found else ""
-            listing = ListStreams(self._names.basin, prefix, after, min(_PAGE, most))
+            listing = ListStreams(self._names.basin, prefix, after, min(_PAGE, most), exact=most == 1)
             try:
                 page = await self._back.perform(listing)
             except OperationFailed as error:

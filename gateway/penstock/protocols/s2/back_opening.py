@@ -12,10 +12,9 @@ from penstock.backends.trim_points import TrimPoints
 from penstock.core.delivery import Delivery
 from penstock.net.http.client.settings import HttpVersion
 from penstock.net.upstream import Credentials, CredentialsMode, Upstream
-from penstock.protocols.opening import BackContext
+from penstock.protocols.back_opening import BackContext
 from penstock.protocols.s2.back.back import open_s2
 from penstock.protocols.s2.back.settings import BasinStyle, S2BackSettings
-from penstock.protocols.s2.back.sse import open_s2_sse
 from penstock.protocols.s2.config import S2BackTable, S2SseBackTable
 from penstock.protocols.upstreams import secret_in, upstream_settings
 from penstock.routing.target import Target
@@ -38,6 +37,8 @@ async def open_s2_back(context: BackContext, name: str, table: S2BackTable) -> A
 @asynccontextmanager
 async def open_s2_sse_back(context: BackContext, name: str, table: S2SseBackTable) -> AsyncIterator[Target]:
     """See `penstock.protocols.plugin.BackKind.open`."""
+    from penstock.protocols.s2.back.sse import open_s2_sse
+
     server = _server(context, name, table)
     async with (
         open_s2_sse(s2_back_settings(table), server) as records,

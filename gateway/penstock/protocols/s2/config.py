@@ -28,6 +28,14 @@ class S2ListenerLimits(ListenerLimits, frozen=True, kw_only=True):
     """Limits of one S2 listener. Sizes are per connection."""
 
     max_connections: Annotated[int, MAX_CONNECTIONS] = 10_000
+    event_stream_seconds: Annotated[
+        Annotated[float, Meta(ge=1)] | None,
+        key(
+            "Time after which an event stream ends and its client reconnects, at least 1; absent: 45 with sse_dialect "
+            '= "seed", otherwise never.',
+            example=60.0,
+        ),
+    ] = None
     keep_alive_seconds: Annotated[
         float, key("Time after which a connection without a request in progress is closed.", least=1)
     ] = 120.0

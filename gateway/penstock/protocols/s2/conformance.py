@@ -276,9 +276,9 @@ async def append_as_protobuf(session: S2TestSession) -> None:
 
 @_CASES.case("append")
 async def append_without_json(session: S2TestSession) -> None:
-    """Malformed JSON, and JSON without records, is status 400, bad_json."""
+    """Malformed JSON, JSON without records, and a key twice are status 400, bad_json."""
     await session.created()
-    for body in (b"{", b'{"record":[]}', b'{"records":[{"body":7}]}'):
+    for body in (b"{", b'{"record":[]}', b'{"records":[{"body":7}]}', b'{"records":[{"body":"a","body":"b"}]}'):
         answer = await session.answer(400, "POST", session.records, body, [("content-type", _JSON)])
         _code(answer, "bad_json")
 
@@ -422,8 +422,10 @@ async def read_from_the_end(session: S2TestSession) -> None:
 
 @_CASES.case("read")
 async def read_from_a_time(session: S2TestSession) -> None:
-    """timestamp starts at the first record at or after it, and until ends before it."""
-    await session.created(*({"body": name, "timestamp": time} for name, time in (("a", 10), ("b", 20), ("c", 30))))
+    """timestamp starts at the first record at or after it, and until ends before it; the tail's own is status 416."""
+    await session.created()
+    require_equal(await session.read(416, timestamp=0), {"tail": _position(0)})
+    await session.append(*({"body": name, "timestamp": time} for name, time in (("a", 10), ("b", 20), ("c", 30))))
     require_equal(await session.bodies(timestamp=11), ["b", "c"])
     require_equal(await session.bodies(timestamp=10, until=30), ["a", "b"])
     await session.read(416, timestamp=31)

@@ -37,6 +37,7 @@ def s2_settings(
         hosts=_hosts(listener, access),
         bearer_tokens=frozenset(listener.auth_tokens),
         sse_dialect=listener.sse_dialect,
+        event_stream_seconds=listener.limits.event_stream_seconds,
         compress=listener.compress,
         identities=identities,
         access=access,

@@ -16,8 +16,9 @@ from penstock.routing.loss.plan import BackSide, FrontSide
 from penstock_codecs.operations import Capability
 
 if TYPE_CHECKING:
+    from penstock.protocols.back_opening import BackContext
     from penstock.protocols.conformance import Suite
-    from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
+    from penstock.protocols.opening import ListenerContext, OpenListener
     from penstock.routing.target import Target
 
 __all__ = ["PLUGIN"]
@@ -42,6 +43,7 @@ class _Listener(ListenerKind[S2Listener]):
         "min_receive_rate": "408 `request_timeout`, or in a session a terminal frame",
     }
     at_limits = (
+        ("event_stream_seconds", "the event stream ends, and its client reconnects", ""),
         ("keep_alive_seconds", "the connection is closed", ""),
         ("head_timeout_seconds", "the connection is closed", "head_timeout_seconds"),
         ("slow_reader_seconds", "the HTTP/2 stream is reset, or the connection is closed", "slow_reader_seconds"),
@@ -177,7 +179,7 @@ class _S2SseBack(BackKind[S2SseBackTable]):
 class _Server(ServerKind):
     scheme = "s2"
     protocol = "s2"
-    back = S2BackTable
+    back = _S2Back()
     example = "s2://127.0.0.1:8080/my-basin"
     local = "s2://127.0.0.1:8080"
     aliases = {"http": ("s2", 80), "https": ("s2+tls", 443)}
@@ -192,4 +194,4 @@ class _Server(ServerKind):
         return SUITE
 
 
-PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_S2Back(), _S2SseBack()), server=_Server())
+PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Server.back, _S2SseBack()), server=_Server())

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from penstock.core.delivery import Delivery
 from penstock.net.upstream import Upstream
-from penstock.protocols.opening import BackContext
+from penstock.protocols.back_opening import BackContext
 from penstock.protocols.s3p.back import S3PBackSettings, open_s3p
 from penstock.protocols.s3p.config import S3PBackTable
 from penstock.protocols.s3p.names import s3p_names

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail, printable
+from penstock_codecs.limits import S2_MAX_STREAM_NAME
 from penstock_codecs.model import StreamRef
 from penstock_codecs.s2.names import validate_basin_name, validate_stream_name
 
@@ -87,8 +88,12 @@ def _check_basin(basin: str) -> None:
 def _escaped(name: bytes) -> str:
     if name in _DOTS:
         return "%2E" * len(name)
-    text = name.decode("utf-8", "surrogateescape")
-    return validate_stream_name(_TO_ESCAPE.sub(_escape, text), NO_COUNTERPART)
+    escaped = _TO_ESCAPE.sub(_escape, name.decode("utf-8", "surrogateescape"))
+    size = len(escaped.encode())
+    if size > max(len(name), S2_MAX_STREAM_NAME):
+        why = f"the stream name of {len(name)} bytes has bytes that are escaped (%XX): it becomes {size} bytes long"
+        raise fail(NO_COUNTERPART, f"{why}, at most {S2_MAX_STREAM_NAME} are allowed")
+    return validate_stream_name(escaped, NO_COUNTERPART)
 
 
 def _escape(found: re.Match[str]) -> str:

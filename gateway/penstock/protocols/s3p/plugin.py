@@ -18,8 +18,9 @@ from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Capability
 
 if TYPE_CHECKING:
+    from penstock.protocols.back_opening import BackContext
     from penstock.protocols.conformance import Suite
-    from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
+    from penstock.protocols.opening import ListenerContext, OpenListener
     from penstock.routing.target import Target
 
 __all__ = ["PLUGIN"]
@@ -141,7 +142,7 @@ class _Back(BackKind[S3PBackTable]):
 class _Server(ServerKind):
     scheme = "s3p"
     protocol = "s3p"
-    back = S3PBackTable
+    back = _Back()
     example = "s3p://127.0.0.1:7500"
     default_basin = DEFAULT_BASIN
 
@@ -154,4 +155,4 @@ class _Server(ServerKind):
         return SUITE
 
 
-PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Back(),), server=_Server())
+PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Server.back,), server=_Server())

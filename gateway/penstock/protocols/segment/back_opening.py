@@ -11,7 +11,7 @@ from penstock.backends.logged_tables import ByteLog, LoggedTables, open_logged_t
 from penstock.core.delivery import Delivery
 from penstock.core.segment_names import SegmentName, SegmentNames
 from penstock.net.upstream import Watch
-from penstock.protocols.opening import BackContext
+from penstock.protocols.back_opening import BackContext
 from penstock.protocols.segment.back import SegmentBackSettings, open_segment
 from penstock.protocols.segment.config import SegmentBackTable
 from penstock.protocols.upstreams import secret_in, upstream_settings

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.core.address import Address
 from penstock.core.config_fields import DEFAULT_BASIN, is_basin_name
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentName, SegmentNames
-from penstock.protocols.plugin import BackKind, ListenerKind, ProtocolPlugin
+from penstock.protocols.plugin import BackKind, Example, ListenerKind, ProtocolPlugin
 from penstock.protocols.segment.config import SegmentBackTable, SegmentListener
 from penstock.protocols.servers import Server, ServerKind
 from penstock.protocols.tables import ConfigView
 from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item
-from penstock_analysis.segment.dialect_detection import HELLO
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.features import Feature
 from penstock_codecs.model import StreamRef
@@ -24,8 +24,9 @@ from penstock_codecs.streams import BasinConfig, Retention, StreamConfig
 if TYPE_CHECKING:
     from penstock.backends.logged_tables import LoggedTables
     from penstock.net.upstream import Watch
+    from penstock.protocols.back_opening import BackContext
     from penstock.protocols.conformance import Suite
-    from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
+    from penstock.protocols.opening import ListenerContext, OpenListener
     from penstock.routing.target import Target
 
 __all__ = ["PLUGIN", "SegmentStoreKind"]
@@ -108,6 +109,11 @@ class _Listener(ListenerKind[SegmentListener]):
     def replaying(self, basin: str, patience: float) -> dict[str, Any]:
         return {"basin": basin, "limits": {"idle_timeout_seconds": patience}}
 
+    def commands(self, table: SegmentListener, address: Address, example: Example) -> Iterator[str]:
+        from penstock.protocols.segment.report import commands
+
+        return commands(table, address, example)
+
     def describe_access(self, table: SegmentListener, config: ConfigView) -> Iterator[str]:
         from penstock.protocols.segment.report import describe_access
 
@@ -183,7 +189,7 @@ class SegmentStoreKind(ServerKind):
 
     scheme = "segment"
     protocol = "segment"
-    back = SegmentBackTable
+    back = _Back()
     example = "segment://127.0.0.1:12345"
     options = frozenset({"draft"})
 
@@ -204,7 +210,9 @@ class SegmentStoreKind(ServerKind):
         return DRAFT if server.options else RELEASED
 
     def takes_recorded(self, server: Server, first: bytes) -> bool:
+        from penstock_analysis.segment.dialect_detection import HELLO
+
         return server.space is None and first.startswith(HELLO) == (not server.options)
 
 
-PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Back(),), server=SegmentStoreKind())
+PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(SegmentStoreKind.back,), server=SegmentStoreKind())

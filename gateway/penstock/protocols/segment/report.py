@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from penstock.core.address import Address
+from penstock.protocols.plugin import Example
 from penstock.protocols.segment.config import SegmentListener
 from penstock.protocols.tables import ConfigView
 from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item, bodies, carried
 from penstock_codecs.operations import Capability
 
-__all__ = ["SegmentSide", "describe", "describe_access"]
+__all__ = ["SegmentSide", "commands", "describe", "describe_access"]
 
 
 class SegmentSide(FrontSide):
@@ -55,3 +57,18 @@ def describe_access(listener: SegmentListener, config: ConfigView) -> Iterator[s
             f"all requests need a delegation token, valid for {listener.delegation_token_seconds} s, which its "
             f"controllers issue for the password of {users}"
         )
+
+
+def commands(listener: SegmentListener, address: Address, example: Example) -> Iterator[str]:
+    """See `penstock.protocols.plugin.ListenerKind.commands`. Its clients need a controller, so it has none beside other
+    kinds."""
+    if not example.alone or listener.tls_certificate is not None:
+        return
+    url = f"segment://{address}/{example.basin}/{example.stream}"
+    yield from (
+        "",
+        "  # create a segment, append two events, and read them",
+        f"  penstock create {url}",
+        f"  printf 'first\\nsecond\\n' | penstock append {url}",
+        f"  penstock read {url}",
+    )

@@ -151,7 +151,7 @@ def _says(message: Message, text: str) -> bool:
     if text in message.failure or _has(message.fields, text):
         return True
     data = text.encode("utf-8", "surrogateescape")
-    return any(data in part for record in message.records for part in _parts(record))
+    return any(data in part for record in message.own_records for part in _parts(record))
 
 
 def _has(value: Any, text: str) -> bool:

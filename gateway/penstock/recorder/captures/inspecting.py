@@ -64,8 +64,8 @@ class Inspector:
         if not isinstance(item, Message) or item.sender is not Sender.CLIENT or item.exchange is None:
             return
         kept = self._requests.setdefault((item.conversation, item.exchange), deque(maxlen=_MOST_REQUESTS))
-        records = [_shortened(record) for record in item.records[:_MOST_RECORDS]]
-        kept.append(_Request(replace(item, records=records, event=None), *self._bytes(item)))
+        carried = [_shortened(record) for record in item.carried[:_MOST_RECORDS]]
+        kept.append(_Request(replace(item, records=(), carried=carried, event=None), *self._bytes(item)))
         self._requests.move_to_end((item.conversation, item.exchange))
         if len(self._requests) > _MOST_EXCHANGES:
             self._requests.popitem(last=False)
@@ -104,7 +104,7 @@ class Inspector:
 
 
 def _described(message: Message, lines: list[str]) -> dict[str, Any]:
-    records = [record_line(_shortened(record)) for record in message.records[:_MOST_RECORDS]]
+    records = [record_line(_shortened(record)) for record in message.own_records[:_MOST_RECORDS]]
     return message_line(message) | {"bodies": records, "dump": lines}
 
 

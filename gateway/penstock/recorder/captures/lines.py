@@ -6,14 +6,16 @@ import base64
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from penstock_analysis.capture import Conversation, Sender
-from penstock_analysis.dialogue import Message, Problem, SeenRecord
-from penstock_analysis.dialogue.summaries import Summary
 from penstock_codecs.model import Headers
+
+if TYPE_CHECKING:
+    from penstock_analysis.capture import Conversation
+    from penstock_analysis.dialogue import Message, Problem, SeenRecord
+    from penstock_analysis.dialogue.summaries import Summary
 
 __all__ = [
     "as_json",
@@ -65,7 +67,7 @@ def conversation_keys(conversation: Conversation) -> dict[str, Any]:
 
 
 def message_line(message: Message) -> dict[str, Any]:
-    """Return a message with its fields, and the number of its records."""
+    """Return a message with its fields, and the numbers of its own records and of those that it settles."""
     line = {
         "type": "message",
         "time": utc(message.end_ns),
@@ -82,7 +84,9 @@ def message_line(message: Message) -> dict[str, Any]:
         "answer_ns": message.answers,
         "state": message.state,
         "failure": message.failure,
-        "records": len(message.records),
+        "records": len(message.own_records),
+        "settled": (len(message.records) if message.records and not message.own_records else 0) or None,
+        "withheld_bytes": message.withheld or None,
         "fields": message.fields,
     }
     return {name: value for name, value in line.items() if value is not None and value != ""}
@@ -100,6 +104,7 @@ def problem_line(problem: Problem) -> dict[str, Any]:
         "rule": problem.rule,
         "clause": problem.clause,
         "fatal": problem.fatal,
+        "withheld_bytes": problem.withheld or None,
         "context_offset": problem.context_offset,
         "context_hex": problem.context.hex(),
     }
@@ -131,6 +136,8 @@ def record_line(record: SeenRecord) -> dict[str, Any]:
 
 def summary_line(summary: Summary) -> dict[str, Any]:
     """Return the summary of a conversation."""
+    from penstock_analysis.capture import Sender  # other lines need no captures
+
     conversation = summary.conversation
     return {
         "type": "conversation",

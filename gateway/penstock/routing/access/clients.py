@@ -68,7 +68,7 @@ def admit_token(token: str, rules: ClientRules, *, open_to_all: bool = False) ->
     name = client.identity if identity is None else identity
     if (name, token or None, grant) != (client.identity, client.token, client.grant):  # replacing takes 3 us
         CLIENT.set(replace(client, identity=name, token=token or None, grant=grant))
-    who = name or (f"token:{grant.info.id}" if grant else "")
+    who = CLIENT.get().principal
     note_identity(who)
     current_quota().admit(who)
     return Admitted(grant, trusted)

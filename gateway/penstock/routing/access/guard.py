@@ -28,7 +28,7 @@ from penstock.core.back import (
 from penstock.core.grants import Grant
 from penstock.core.identity import CLIENT
 from penstock.core.passthrough import Passthrough
-from penstock.core.permissions import APPEND, READ, Permission
+from penstock.core.permissions import APPEND, MANAGE, READ, Permission
 from penstock.core.scopes import common_prefix
 from penstock.routing.access.revocation import RevocationMonitor, Watched
 from penstock_codecs.byte_operations import AppendBytes, GetAttribute, GetSegmentInfo, Seal, UpdateAttribute
@@ -216,10 +216,14 @@ class GuardedBack(BackWrapper):
             grant.check(_ops_for(grant, needs), basin)
         self._inner.require_some(basin, prefix, needs)
 
-    def require_all(self, basin: str, prefix: str) -> None:
-        if (grant := CLIENT.get().grant) is not None:
-            raise _denied(grant)
-        self._inner.require_all(basin, prefix)
+    def require_all(self, basin: str, prefix: str, needs: frozenset[Permission] = MANAGE) -> None:
+        grant = CLIENT.get().grant
+        if grant is not None:
+            grant.check(_ops_for(grant, needs), basin)
+            prefix = grant.prefix + prefix
+            if grant.streams.prefix is None or not prefix.startswith(grant.streams.prefix):
+                raise grant.denied(f"not all streams of basin {basin} that begin with {prefix!r} are in its scope")
+        self._inner.require_all(basin, prefix, needs)
 
     def destination(self, stream: StreamRef) -> Destination:
         return self._inner.destination(CLIENT.get().place(stream))

@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.net.cutting import cut_connection, silence
-from penstock.net.http.exchange import Exchange, HeaderList, Request
+from penstock.net.http.exchange import Exchange, HeaderList, Refetch, Request
 from penstock.routing.faults.messages import MessageFaults, due_message, send_faulty
 from penstock.routing.faults.rules import Faults
 from penstock.routing.faults.unknown import UNKNOWN_HEADER, AddField
@@ -64,6 +64,9 @@ class _FaultyExchange:
     def ended(self) -> bool:
         return self._inner.ended
 
+    def refuse_body(self) -> None:
+        self._inner.refuse_body()
+
     async def room(self, keep: bool = True) -> None:
         await self._inner.room(keep)
 
@@ -79,12 +82,17 @@ class _FaultyExchange:
         await self._inner.written()
 
     async def respond(
-        self, status: int, headers: HeaderList, body: bytes = b"", trailers: HeaderList | None = None
+        self,
+        status: int,
+        headers: HeaderList,
+        body: bytes = b"",
+        trailers: HeaderList | None = None,
+        refetch: Refetch | None = None,
     ) -> None:
         headers = list(headers)
         said = due_message(answer=True, unknown=self._field(headers) or bytes)  # a header always has a place
         if said is None:
-            await self._inner.respond(status, headers, body, trailers)
+            await self._inner.respond(status, headers, body, trailers, refetch)
             return
         if not said.copies:
             await silence()
@@ -118,10 +126,10 @@ class _FaultyExchange:
         self._in_parts = self._field(headers)
         await self._inner.start(status, headers)
 
-    async def send(self, pieces: Sequence[Buffer]) -> None:
+    async def send(self, pieces: Sequence[Buffer], refetch: Refetch | None = None) -> None:
         said = due_message(unknown=self._in_parts)
         if said is None:
-            await self._inner.send(pieces)
+            await self._inner.send(pieces, refetch)
         else:
             await send_faulty(said, said.message(pieces), self._send_one, self._inner.written)
 

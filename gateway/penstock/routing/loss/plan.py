@@ -48,10 +48,10 @@ class BackSide(msgspec.Struct, frozen=True, kw_only=True):
     records that it cannot carry, None if it can carry all. `kept`: features that it carries nevertheless, each with a
     remark. `largest`: largest body of a record, in bytes. `appends`: False if it is only read. `embedded`: it is the
     store in this process. `numbered`: the gateway counts its records. `byte_offsets`, `record_ids`: it has its own.
-    `timestamps_kept`, `timestamps_read`: remarks on timestamps. `finds_out`: how it is found out whether an append was
-    stored whose acknowledgement was lost. `exactly_once`: deliveries for which that is done. `for_bytes`: the fate of
-    what only clients that append bytes use, in place of the default. `passes`: the format of sessions that pass
-    through untouched from clients that speak the same.
+    `event_times`: it keeps the times of events that fall. `timestamps_kept`, `timestamps_read`: remarks on timestamps.
+    `finds_out`: how it is found out whether an append was stored whose acknowledgement was lost. `exactly_once`:
+    deliveries for which that is done. `for_bytes`: the fate of what only clients that append bytes use, in place of the
+    default. `passes`: the format of sessions that pass through untouched from clients that speak the same.
     """
 
     kind: str
@@ -65,6 +65,7 @@ class BackSide(msgspec.Struct, frozen=True, kw_only=True):
     numbered: bool = False
     byte_offsets: bool = False
     record_ids: bool = False
+    event_times: bool = False
     timestamps_kept: str = "according to the stream's timestamping mode"
     timestamps_read: str = ""
     finds_out: str = "the gateway looks for the records at their place on the server before it sends them again"
@@ -95,7 +96,7 @@ class FrontSide:
         return iter(())
 
 
-EMBEDDED_SIDE: Final = BackSide(kind="embedded", embedded=True, byte_offsets=True, record_ids=True)
+EMBEDDED_SIDE: Final = BackSide(kind="embedded", embedded=True, byte_offsets=True, record_ids=True, event_times=True)
 """The store in this process."""
 
 

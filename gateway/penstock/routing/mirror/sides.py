@@ -130,6 +130,7 @@ class Sides(msgspec.Struct, frozen=True):
             found = await self.primary.perform(GetStreamConfig(self.stream))
             config = StreamConfig(
                 retention=found.retention,
+                retention_bytes=found.retention_bytes or None,
                 timestamping_mode=TimestampingMode.CLIENT_PREFER,
                 timestamping_uncapped=True,
                 delete_on_empty_seconds=found.delete_on_empty_seconds,

@@ -30,7 +30,8 @@ class NotComparable(Exception):
 
 class StreamComparison(msgspec.Struct):
     """The comparison of one stream. `a` or `b` is None if only one source has it. `same`: number of records that agree.
-    `counts`: of all differences; `shown`: the first ones, in the order of the stream."""
+    `counts`: of all differences, and of trimmed records, which are none; `shown`: the first ones, in the order of the
+    stream."""
 
     a: ComparedStream | None
     b: ComparedStream | None
@@ -40,8 +41,14 @@ class StreamComparison(msgspec.Struct):
 
     @property
     def equal(self) -> bool:
-        """True if both sources have the stream and all records agree."""
-        return self.a is not None and self.b is not None and not self.counts
+        """True if all records agree that B still keeps, and both sources have the stream unless B trimmed all of it."""
+        whole = (self.a is not None and self.b is not None) or self.counts[DiffKind.TRIMMED]
+        return bool(whole) and not self.different
+
+    @property
+    def different(self) -> int:
+        """The number of differences."""
+        return self.counts.total() - self.counts[DiffKind.TRIMMED]
 
 
 class Comparison(msgspec.Struct):
@@ -76,7 +83,9 @@ def compare_streams(
     found = Comparison([_compare(table, a, b, by, most_shown) for a, b in pairs.both if wanted(a, globs)])
     for one in pairs.only_a:
         if wanted(one, globs):
-            found.streams.append(StreamComparison(one, None, counts=Counter({DiffKind.LOST: one.records})))
+            trimmed = table.first(Input.B, (named or {}).get(one.name, one.name)) >= one.records
+            kind = DiffKind.TRIMMED if trimmed else DiffKind.LOST
+            found.streams.append(StreamComparison(one, None, counts=Counter({kind: one.records})))
     for one in pairs.only_b:
         if wanted(one, globs):
             found.streams.append(StreamComparison(None, one, counts=Counter({DiffKind.ADDED: one.records})))
@@ -100,7 +109,8 @@ def _compare(table: RecordTable, a: ComparedStream, b: ComparedStream, by: str, 
     def told() -> Iterator[RecordDifference]:
         for difference in differences(_counted(aligned, result), table, a, b):
             result.counts[difference.kind] += 1
-            yield difference
+            if difference.kind is not DiffKind.TRIMMED:
+                yield difference
 
     # Differences come in no order. `nsmallest` of none would not consume them, and so not count them.
     result.shown = nsmallest(max(1, most_shown), told(), key=_place)[:most_shown]

@@ -33,6 +33,8 @@ class DiffKind(Enum):
     """B has another record in its place."""
     ADDED = "added"
     """Only B has the record."""
+    TRIMMED = "trimmed"
+    """Only A has the record, and B's stream begins behind it: B had as many records that it no longer keeps."""
 
 
 class RecordDifference(msgspec.Struct, frozen=True):
@@ -53,7 +55,7 @@ def differences(
     alone = _Alone()
     for one in aligned:
         if isinstance(one, Gap):
-            yield from alone.add(one)
+            yield from alone.add(one, b.first)
     yield from alone.moved()
     yield from _told(alone, table, a, b)
 
@@ -65,8 +67,9 @@ class _Alone:
         self._gaps: list[Gap] = []
         self._size = 0
 
-    def add(self, gap: Gap) -> Iterator[RecordDifference]:
+    def add(self, gap: Gap, first: int) -> Iterator[RecordDifference]:
         if self._size + len(gap.a) + len(gap.b) > MOST_REMEMBERED:
+            yield from _trimmed(gap, first)
             yield from _altered(gap)
             yield from (RecordDifference(DiffKind.LOST, row, None) for row in gap.a)
             yield from (RecordDifference(DiffKind.ADDED, None, row) for row in gap.b)
@@ -106,9 +109,19 @@ def _told(alone: _Alone, table: RecordTable, a: ComparedStream, b: ComparedStrea
             (copies if _is_copy(row, table, a, b, told) else others).append(row)
         gap.b = others
         yield from (RecordDifference(DiffKind.DOUBLED, None, row) for row in copies)
+        yield from _trimmed(gap, b.first)
         yield from _altered(gap)
         yield from (RecordDifference(DiffKind.LOST, row, None) for row in gap.a)
         yield from (RecordDifference(DiffKind.ADDED, None, row) for row in gap.b)
+
+
+def _trimmed(gap: Gap, first: int) -> Iterator[RecordDifference]:
+    """Yield the records of A at its beginning for which B has none, up to B's first number, and remove them."""
+    count = 0
+    while count < len(gap.a) - len(gap.b) and gap.a[count].ordinal == count < first:
+        count += 1
+    yield from (RecordDifference(DiffKind.TRIMMED, row, None) for row in gap.a[:count])
+    del gap.a[:count]
 
 
 def _is_copy(row: RecordRow, table: RecordTable, a: ComparedStream, b: ComparedStream, told: Counter[bytes]) -> bool:

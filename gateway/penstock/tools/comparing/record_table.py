@@ -50,7 +50,8 @@ class Input(IntEnum):
 class ComparedStream(NamedTuple):
     """A stream of one source. `kinds`: of its records' positions; "" for records without one. `layer`: the protocol
     that first named it, as in `Message.layer`. `numbers`: of its rows, several if protocols have several names for it;
-    `others`: the names beside `name`."""
+    `others`: the names beside `name`. `first`: the number of the first record that a live server keeps: it had as many
+    before it."""
 
     numbers: tuple[int, ...]
     source: Input
@@ -60,6 +61,7 @@ class ComparedStream(NamedTuple):
     kinds: frozenset[str]
     layer: str = ""
     others: tuple[str, ...] = ()
+    first: int = 0
 
 
 class RecordRow(NamedTuple):
@@ -98,6 +100,7 @@ class RecordTable:
         self._arrivals = count()
         self._rows: list[tuple[object, ...]] = []
         self._repeats: dict[int, _Repeats] = {}
+        self._first: dict[tuple[Input, str], int] = {}
 
     def __enter__(self) -> RecordTable:
         return self
@@ -136,6 +139,14 @@ class RecordTable:
         if arrival % _COMMIT_EVERY == _COMMIT_EVERY - 1:
             self._base.execute("COMMIT")
             self._base.execute("BEGIN")
+
+    def begin(self, source: Input, name: str, first: int) -> None:
+        """Note the number of the first record that a live server keeps of a stream, or would give to the next one."""
+        self._first[source, name] = first
+
+    def first(self, source: Input, name: str) -> int:
+        """Return the number that `begin` noted, or 0."""
+        return self._first.get((source, name), 0)
 
     def _flush(self) -> None:
         self._base.executemany(
@@ -177,7 +188,9 @@ class RecordTable:
         for number, name, layer, appended, records, kinds in rows:
             if action is None or bool(appended) == (action == APPENDED):
                 known = frozenset((kinds or "").split(","))
-                found[number] = ComparedStream((number,), source, name, bool(appended), records, known, layer)
+                found[number] = ComparedStream(
+                    (number,), source, name, bool(appended), records, known, layer, first=self.first(source, name)
+                )
         return list(found.values())
 
     def rows(self, stream: ComparedStream) -> Iterator[RecordRow]:

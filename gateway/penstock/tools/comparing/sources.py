@@ -85,13 +85,19 @@ async def _put_stream(
     table: RecordTable, source: Input, back: Back, name: str, stream: StreamRef, on_record: Callable[[int], object]
 ) -> None:
     read = Read(stream, FromSeqNum(0), clamp=True, wait=0.0, create_if_missing=False)
+    begun = False
     async with back.read_session(read) as session:
         while (event := await session.next()) is not None:
             if isinstance(event, Following):
                 continue
+            if not begun:
+                begun = True
+                table.begin(source, name, event.first_seq_num)
             for record in _seen(name, event):
                 table.put(source, record)
             on_record(event.count)
+        if not begun:
+            table.begin(source, name, session.tail().seq_num)
 
 
 def _seen(name: str, batch: RecordBatch) -> Iterator[SeenRecord]:

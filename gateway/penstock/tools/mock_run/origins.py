@@ -21,7 +21,7 @@ from penstock.net.tls.client import ClientTls
 from penstock.net.upstream import Dial, Upstream, UpstreamSettings, Watch, unwatched
 from penstock.observe.taps.connections import Connections
 from penstock.protocols.servers import Server
-from penstock.tools.target.configuring import TargetOptions
+from penstock.tools.target.back import TargetOptions
 from penstock.tools.target.gateway import LazyGateway
 
 __all__ = ["Origins"]

@@ -18,8 +18,7 @@ from penstock.core.errors import CannotStart, out_of_groups
 from penstock.net.upstream import Upstream, UpstreamSettings
 from penstock.protocols.environment import client_environment
 from penstock.protocols.servers import Server
-from penstock.recorder.captures import CaptureEvents
-from penstock.recorder.captures.opening import UnreadableCapture, recorded_side
+from penstock.recorder.captures.opening import CaptureEvents, UnreadableCapture, recorded_side
 from penstock.tools.mock_run.answers import AnswerBook
 from penstock.tools.mock_run.fork import ForkedRecords, StreamFork, open_fork, stream_recorded_as
 from penstock.tools.mock_run.naming import MOCK_URL, directory_of, recordings_by_test

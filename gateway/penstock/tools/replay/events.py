@@ -8,7 +8,7 @@ from typing import Final
 
 import trio
 
-from penstock.recorder.captures import CaptureEvents
+from penstock.recorder.captures.opening import CaptureEvents
 from penstock_analysis.capture import CaptureEvent
 
 __all__ = ["capture_events"]

@@ -6,16 +6,17 @@ differently, but it should answer, acknowledge and deliver as many.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from typing import Final
 
 import msgspec
 
 from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue import APPENDED, Message
-from penstock_analysis.plugin import layers_settled_by_record, unasked_layers
+from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, SeenRecord
+from penstock_analysis.plugin import layers_settled_by_record, plugins, unasked_layers
 from penstock_codecs.http import Body, End, RequestHead, Reset
 
-__all__ = ["ClientSent", "Finish", "Item", "Move", "Over", "ServerGave", "given_by", "outcome_of"]
+__all__ = ["ClientSent", "Finish", "Item", "Move", "NewRecords", "Over", "ServerGave", "given_by", "outcome_of"]
 
 Move = bytes | RequestHead | Body | End | Reset
 """Data that a client sends: raw bytes, or a part of a request, whose `stream_id` is the recorded exchange."""
@@ -50,8 +51,9 @@ class ServerGave(msgspec.Struct):
     """The server gave the client something: answers to requests, or records delivered or acknowledged.
 
     `exchange`: over HTTP the exchange; None if the whole conversation is counted together. `outcome`: the answer in a
-    word, "" for none; `asked`: the exchange as the dialogue numbers it. The consumer fills in the time, as for all
-    items.
+    word, "" for none; `asked`: the exchange as the dialogue numbers it; `delivered`: records that the client did not
+    have yet; `alone`: nothing else was in flight from its request to it, so that another server should deliver as
+    many; `ids`: see `AnalysisPlugin.given_ids`. The consumer fills in `alone` and the time.
     """
 
     exchange: int | None
@@ -59,16 +61,20 @@ class ServerGave(msgspec.Struct):
     records: int = 0
     outcome: str = ""
     asked: int | None = None
+    delivered: int = 0
+    alone: bool = False
+    ids: Mapping[str, Hashable] = msgspec.field(default_factory=dict)
     time_ns: int = 0
     place: int = 0
     size: int = ITEM_BYTES
 
 
 class Over(msgspec.Struct):
-    """The response in an exchange was complete, or `broken` off by the server."""
+    """The response in an exchange was complete, or `broken` off by the server. `alone`: as in `ServerGave`."""
 
     exchange: int
     broken: bool = False
+    alone: bool = False
     time_ns: int = 0
     place: int = 0
     size: int = ITEM_BYTES
@@ -89,12 +95,47 @@ _RESET: Final = "RST_STREAM"
 """Kind of message that ends an exchange, reported as `Over`."""
 
 
-def given_by(message: Message, exchange: int | None) -> ServerGave | None:
+class NewRecords:
+    """The records that a conversation's client did not have yet: in each stream those beyond the ones before. A server
+    may cut its batches differently, and so deliver a record again that another had left to the next request."""
+
+    def __init__(self) -> None:
+        self._furthest: dict[str, tuple[int, ...]] = {}
+
+    def count(self, message: Message) -> int:
+        """Return the number of new records that a message delivers; those without a position are all new."""
+        new = 0
+        for record in message.records:
+            if record.action != DELIVERED:
+                continue
+            position = _position(record)
+            if position is not None:
+                if position <= self._furthest.get(record.stream, _NOWHERE):
+                    continue
+                self._furthest[record.stream] = position
+            new += 1
+        return new
+
+
+_NOWHERE: Final = (-1,)
+
+
+def _position(record: SeenRecord) -> tuple[int, ...] | None:
+    if record.record_id is not None:
+        return tuple(map(int, record.record_id.split("-")))
+    number = record.offset if record.seq_num is None else record.seq_num
+    return None if number is None else (number,)
+
+
+def given_by(message: Message, exchange: int | None, new: NewRecords) -> ServerGave | None:
     """Return what a server's message gives its client; None for messages without news: heartbeats, pings, interim
-    responses."""
+    responses. `new`: of its conversation."""
     if message.sender is Sender.CLIENT:
         return None
-    given = ServerGave(exchange, asked=message.exchange, outcome=outcome_of(message))
+    given = ServerGave(exchange, asked=message.exchange, outcome=outcome_of(message), delivered=new.count(message))
+    plugin = plugins().get(message.conversation.protocol)
+    if plugin is not None and plugin.given_ids is not None:
+        given.ids = plugin.given_ids(message)
     count = len(message.records)
     if message.layer in unasked_layers() and count and message.answers is None and not message.failure:
         given.records = count
@@ -102,7 +143,7 @@ def given_by(message: Message, exchange: int | None) -> ServerGave | None:
         given.records, given.outcome = count, outcome_of(message) if message.failure else ""
     elif message.answers is not None or (message.failure and message.kind != _RESET):
         given.answers = 1
-    else:
+    elif not given.delivered:
         return None
     return given
 

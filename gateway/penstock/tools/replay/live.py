@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 import trio
 
+from penstock.core.errors import CannotStart
 from penstock.net.tls import ClientTls
 from penstock.net.upstream import Dial, Upstream, UpstreamSettings, reason_of
 from penstock.observe.taps.tap import Tap
@@ -15,6 +16,7 @@ from penstock.protocols.servers import Server
 from penstock.tools.replay.items import ClientSent
 from penstock.tools.replay.tally import ReplayTally
 from penstock_analysis.capture import Conversation, Side, SocketAddress
+from penstock_codecs.failures import OperationFailed
 from penstock_codecs.limits import KIB
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "Live",
     "LiveBytes",
     "live_conversation",
+    "reach",
     "upstream_of",
 ]
 
@@ -101,14 +104,37 @@ def upstream_of(
     return Upstream(settings, dial=dial, watch=watch)
 
 
+async def reach(target: Server, tls: ClientTls | None) -> None:
+    """Connect to the target once, and close. Raises CannotStart with the reason if none of its addresses is reached."""
+    reasons: list[str] = []
+    for address in (target.address, *target.others):
+        settings = UpstreamSettings(
+            name="target", host=address.host, port=address.port, tls=tls, connect_seconds=CONNECT_SECONDS
+        )
+        try:
+            await trio.aclose_forcefully(await Upstream(settings).connect())
+        except OperationFailed as error:
+            reasons.append(error.failure.message)
+        else:
+            return
+    raise CannotStart(f"nothing was replayed: {'; '.join(reasons)}")
+
+
 class LiveBytes(Live):
     """A connection without HTTP: bytes are sent as they were recorded. `numbers`: called with the recorded exchange of
-    each message that is sent, in order."""
+    each message that is sent, in order; `reassigned`: puts the ids of this run into a message."""
 
-    def __init__(self, upstream: Upstream, tally: ReplayTally, numbers: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        tally: ReplayTally,
+        numbers: Callable[[int], None],
+        reassigned: Callable[[bytes], bytes],
+    ) -> None:
         self._upstream = upstream
         self._tally = tally
         self._numbers = numbers
+        self._reassigned = reassigned
         self._stream: trio.abc.Stream
 
     async def open(self, nursery: trio.Nursery) -> None:
@@ -128,7 +154,7 @@ class LiveBytes(Live):
             self._numbers(item.exchange)
         assert isinstance(item.move, bytes)
         try:
-            await self._stream.send_all(item.move)
+            await self._stream.send_all(self._reassigned(item.move))
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._tally.end(f"the connection was lost: {reason_of(error)}")
 

@@ -12,10 +12,14 @@ import trio
 
 from penstock_codecs.limits import MIB
 
-__all__ = ["READ_AHEAD_BYTES", "PlaybackBuffer", "Turns"]
+__all__ = ["READ_AHEAD_BYTES", "PlaybackBuffer", "RequestsInFlight", "Turns"]
 
 READ_AHEAD_BYTES: Final = 32 * MIB
 """Bytes of a capture, of all conversations, that may wait to be played. A larger message is read alone."""
+
+
+MAX_IN_FLIGHT: Final = 10_000
+"""Most recorded requests without an answer that are remembered."""
 
 
 class Turns:
@@ -52,6 +56,36 @@ class Turns:
             event = self._waiting.pop(self._first, None)
             if event is not None:
                 event.set()
+
+
+class RequestsInFlight:
+    """The recorded requests that wait for an answer, of all conversations, and which of them were alone from their
+    beginning to their answer: the answer to a read depends on an append that was in flight at the same time. Of more
+    than MAX_IN_FLIGHT the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._begun = 0
+        self._open: dict[tuple[object, int], tuple[int, bool]] = {}  # how many had begun, and whether none was open
+
+    def begin(self, conversation: object, exchange: int) -> None:
+        """Note a request."""
+        self._begun += 1
+        self._open[conversation, exchange] = self._begun, not self._open
+        if len(self._open) > MAX_IN_FLIGHT:
+            del self._open[next(iter(self._open))]
+
+    def is_alone(self, conversation: object, exchange: int | None) -> bool:
+        """Return whether a request has been alone until now."""
+        begun, alone = (0, False) if exchange is None else self._open.get((conversation, exchange), (0, False))
+        return alone and begun == self._begun
+
+    def end(self, conversation: object, exchange: int | None) -> None:
+        """Note that a request is answered; None: all requests of the conversation."""
+        if exchange is not None:
+            self._open.pop((conversation, exchange), None)
+            return
+        for key in [key for key in self._open if key[0] is conversation]:
+            del self._open[key]
 
 
 class PlaybackBuffer:

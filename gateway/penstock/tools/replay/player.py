@@ -75,6 +75,8 @@ class Player:
                     self._stage.ahead.give_back(size)
             if self._open:
                 await self._live.close()
+                if not self._given_up:
+                    self._tally.compare_records(None)
             nursery.cancel_scope.cancel()
         for asked, outcome in self._tally.unanswered():
             self._report.differs(asked, outcome, "nothing")
@@ -89,6 +91,8 @@ class Player:
             case Over():
                 await self._wait(item, lambda: False)
                 self._compare_ends(item)
+                if item.alone and not (item.broken or self._given_up):
+                    self._tally.compare_records(item.exchange)
                 self._forget(item.exchange)
             case Finish():
                 await self._finish(item)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from penstock.tools.replay.items import ClientSent, Finish, Item, given_by
+from penstock.tools.replay.items import ClientSent, Finish, Item, NewRecords, given_by
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Opened, Sender
 from penstock_analysis.dialogue import Dialogue, Message, Problem
 
@@ -70,6 +70,7 @@ class RecordedBytes:
         self.raw: str | None = None  # what follows is sent byte by byte
         self._closing = False
         self._left_out: set[int | None] = set()
+        self._new = NewRecords()
         self.records = 0
         self.problems: list[str] = []
 
@@ -123,7 +124,7 @@ class RecordedBytes:
             self._flawed(item)
         elif item.sender is Sender.CLIENT:
             yield from self._sent_items(item)
-        elif (given := given_by(item, None)) is not None:
+        elif (given := given_by(item, None, self._new)) is not None:
             if given.asked in self._left_out:
                 self._left_out.discard(given.asked)
             elif not item.stream or self._wanted(item):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from penstock.tools.replay.items import ClientSent, Finish, Item, Over, given_by
+from penstock.tools.replay.items import ClientSent, Finish, Item, NewRecords, Over, given_by
 from penstock.tools.replay.recorded import MOST_PROBLEMS, Choice, missed
 from penstock_analysis.capture import CaptureEvent, Closed, Conversation, Joined, Sender
 from penstock_analysis.dialogue import Message, Problem
@@ -107,7 +107,7 @@ class RecordedExchanges:
                     self._playing[one.exchange] = set(Sender)
             elif one.exchange in self._playing:
                 self.records += len(one.records)
-                item = given_by(one, one.exchange)
+                item = given_by(one, one.exchange, NewRecords())
                 if item is not None:
                     given.append(item)
         yield from given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 
@@ -16,9 +17,9 @@ from penstock.protocols.plugin import listener_kinds
 from penstock.protocols.servers import Server
 from penstock.tools.replay import AS_RECORDED, PATIENCE_SECONDS
 from penstock.tools.replay.exchanges import LiveExchanges, Rewritten
-from penstock.tools.replay.items import ClientSent, Item
-from penstock.tools.replay.live import ExchangeNumbers, Live, LiveBytes, live_conversation, upstream_of
-from penstock.tools.replay.order import PlaybackBuffer, Turns
+from penstock.tools.replay.items import ClientSent, Finish, Item, Over, ServerGave
+from penstock.tools.replay.live import ExchangeNumbers, Live, LiveBytes, live_conversation, reach, upstream_of
+from penstock.tools.replay.order import PlaybackBuffer, RequestsInFlight, Turns
 from penstock.tools.replay.pace import ReplayPace
 from penstock.tools.replay.player import Player, ReplayState
 from penstock.tools.replay.protocols import is_http, protocol_of
@@ -27,13 +28,14 @@ from penstock.tools.replay.recorded_http import RecordedExchanges
 from penstock.tools.replay.report import ReplaySummary, Report
 from penstock.tools.replay.selection import PlayedParts, moment
 from penstock.tools.replay.tally import ReplayTally
-from penstock.tools.target.configuring import TargetOptions
+from penstock.tools.target.back import TargetOptions
 from penstock.tools.target.gateway import LazyGateway
+from penstock_analysis.assigned_ids import AssignedIds
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Joined, Lost, Opened, Sender
 from penstock_analysis.dialogue import Dialogue
 from penstock_analysis.dialogue.choosing import dialogue_for
 from penstock_analysis.plugin import plugins
-from penstock_codecs.http import PREFACE
+from penstock_codecs.http import PREFACE, Reset
 
 __all__ = ["Replay", "ReplaySettings"]
 
@@ -106,8 +108,8 @@ class Replay:
         """The report, complete when `run` has returned."""
 
     async def run(self) -> ReplaySummary:
-        """Play the capture, in all loops. Raises CannotStart for files that cannot be used, ValueError for invalid
-        times."""
+        """Play the capture, in all loops. Raises CannotStart for files that cannot be used and for a target that cannot
+        be reached, ValueError for invalid times."""
         tls = ClientTls(self._settings.options.tls_ca) if self._target.tls else None
         for loop in range(1, self._settings.loops + 1):
             settings = _of_loop(self._settings, loop)
@@ -141,6 +143,7 @@ class _Run:
         self._gateway = gateway
         self._tls = tls
         self._dial = dial
+        self._reached = dial is not None
         pace = ReplayPace(settings.speed, settings.rate)
         self._stage = ReplayState(
             turns=Turns(settings.together),
@@ -149,6 +152,8 @@ class _Run:
             patience=settings.patience,
             gives_up=settings.gives_up,
         )
+        self._requests = RequestsInFlight()
+        self._ids = AssignedIds(secrets.token_bytes(16))
         self._parts = settings.parts
         self._until_ns: float = math.inf
         self._now = 0
@@ -229,6 +234,9 @@ class _Run:
             numbered = plugins()[protocol].numbered_requests
             playing.recorded = RecordedBytes(conversation, dialogue, self._parts.wants, numbered)
         live, tally = await self._live(conversation, protocol, playing.report, _first(playing.held))
+        if not self._reached:
+            await reach(self._target, self._tls)
+            self._reached = True
         playing.player = Player(self._stage, live, tally, playing.report)
         nursery.start_soon(self._run_player, playing.player, playing.report)
         held, playing.held = playing.held, []
@@ -251,11 +259,31 @@ class _Run:
         assert playing.player is not None
         for item in items:
             item.time_ns = self._now
+            self._note_requests(playing, item)
             if isinstance(item, ClientSent):
                 item.records = self._records
             await playing.player.put(item)
 
+    def _note_requests(self, playing: _Playing, item: Item) -> None:
+        requests, together = self._requests, self._settings.together
+        match item:
+            case ClientSent(exchange=int(exchange)):
+                requests.begin(playing, exchange)
+            case ClientSent(move=Reset(stream_id=exchange)):
+                requests.end(playing, exchange)
+            case ServerGave(exchange=None):
+                item.alone = together and requests.is_alone(playing, item.asked)
+                requests.end(playing, item.asked)
+            case Over():
+                item.alone = together and requests.is_alone(playing, item.exchange)
+                requests.end(playing, item.exchange)
+            case Finish():
+                requests.end(playing, None)
+            case _:
+                pass
+
     async def _end(self, playing: _Playing) -> None:
+        self._requests.end(playing, None)
         if playing.left_out:
             return
         if playing.recorded is None:
@@ -289,16 +317,19 @@ class _Run:
 
         if not is_http(protocol):
             numbers = ExchangeNumbers(plugins()[protocol].numbered_requests)
-            tally = ReplayTally(new_dialogue, report, numbers.recorded, by_exchange=False)
+            tally = ReplayTally(new_dialogue, report, numbers.recorded, by_exchange=False, ids=self._ids)
             upstream = upstream_of(target, tls, tally, shown, dial)
-            return LiveBytes(upstream, tally, numbers.sent), tally
+            make = plugins()[protocol].reassigned
+            return LiveBytes(upstream, tally, numbers.sent, bytes if make is None else make(self._ids)), tally
         token = options.token if direct else None
         basin = target.space if direct else None
         scheme = "https" if direct and target.tls else "http"
         patience = self._settings.patience
         rewritten = Rewritten(str(target.address), scheme, token, basin, listener_kinds()[protocol].replayed_headers)
         live: LiveExchanges
-        tally = ReplayTally(new_dialogue, report, lambda exchange: live.recorded(exchange), by_exchange=True)
+        tally = ReplayTally(
+            new_dialogue, report, lambda exchange: live.recorded(exchange), by_exchange=True, ids=self._ids
+        )
         upstream = upstream_of(target, tls, tally, shown, dial)
         live = LiveExchanges(upstream, tally, rewritten, "2" if first.startswith(b"PRI") else "1.1", patience)
         return live, tally

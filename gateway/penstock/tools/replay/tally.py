@@ -10,8 +10,10 @@ import trio
 
 from penstock.observe.taps.sink import Sink
 from penstock.observe.taps.tap import Tap, Use
-from penstock.tools.replay.items import ServerGave, given_by
+from penstock.recorder.captures.text import counted
+from penstock.tools.replay.items import NewRecords, ServerGave, given_by
 from penstock.tools.replay.report import Report
+from penstock_analysis.assigned_ids import AssignedIds
 from penstock_analysis.capture import CaptureEvent, Opened, Sender
 from penstock_analysis.dialogue import APPENDED, Dialogue, Message, Problem
 from penstock_analysis.plugin import layers_over_http
@@ -40,16 +42,22 @@ class ReplayTally:
         report: Report,
         key_of: Callable[[int | None], int | None],
         by_exchange: bool,
+        ids: AssignedIds,
     ) -> None:
         self._make = make
         self._dialogue = make()
         self._report = report
         self._key_of = key_of
         self._by_exchange = by_exchange
+        self._ids = ids
         self._got: Counter[tuple[Key, str]] = Counter()
         self._wanted: Counter[tuple[Key, str]] = Counter()
-        self._recorded: dict[int | None, deque[str]] = {}
-        self._live: dict[int | None, deque[str]] = {}
+        self._recorded: dict[int | None, deque[ServerGave]] = {}
+        self._live: dict[int | None, deque[ServerGave]] = {}
+        self._new = NewRecords()
+        self._recorded_records: Counter[Key] = Counter()
+        self._live_records: Counter[Key] = Counter()
+        self._forgiven: set[Key] = set()
         self._dropped = 0  # live answers that are not compared
         self._differing: set[int | None] = set()  # exchanges whose answers differ
         self.changed = trio.lowlevel.ParkingLot()
@@ -89,13 +97,15 @@ class ReplayTally:
         if item.sender is Sender.CLIENT:
             return
         asked = self._key_of(item.exchange)
-        given = given_by(item, asked if self._by_exchange else None)
+        given = given_by(item, asked if self._by_exchange else None, NewRecords() if self._by_exchange else self._new)
         if given is None or (self._by_exchange and asked is None):
             return
         self._got[given.exchange, "answers"] += given.answers
         self._got[given.exchange, "records"] += given.records
+        if self._by_exchange:
+            self._live_records[asked] += given.delivered
         if given.outcome:
-            self._pair(asked, given.outcome, self._live, self._recorded)
+            self._pair(asked, given, self._live, self._recorded)
 
     def _count(self, message: Message) -> None:
         report = self._report
@@ -123,8 +133,10 @@ class ReplayTally:
         """Add what the recorded server gave to what is waited for."""
         self._wanted[given.exchange, "answers"] += given.answers
         self._wanted[given.exchange, "records"] += given.records
+        if self._by_exchange:
+            self._recorded_records[given.exchange] += given.delivered
         if given.outcome:
-            self._pair(given.asked, given.outcome, self._recorded, self._live)
+            self._pair(given.asked, given, self._recorded, self._live)
 
     def has(self, exchange: Key) -> bool:
         """Return whether the live server has given as much as the recorded one in this exchange."""
@@ -144,7 +156,8 @@ class ReplayTally:
         return "" if exchange is not None and exchange in self._differing else self._lacking(exchange, "records")
 
     def forgive(self, exchange: Key) -> None:
-        """Stop waiting for what is missing."""
+        """Stop waiting for what is missing, which is reported."""
+        self._forgiven.add(exchange)
         for what in ("answers", "records"):
             self._got[exchange, what] = max(self._got[exchange, what], self._wanted[exchange, what])
 
@@ -154,15 +167,26 @@ class ReplayTally:
             self._got.pop((exchange, what), None)
             self._wanted.pop((exchange, what), None)
         self._differing.discard(exchange)
+        self._forgiven.discard(exchange)
+        self._recorded_records.pop(exchange, None)
+        self._live_records.pop(exchange, None)
+
+    def compare_records(self, exchange: Key) -> None:
+        """Report how many records a whole answer delivered (None: all answers of the conversation), if the recorded one
+        delivered another number and nothing else is reported of it."""
+        recorded, live = self._recorded_records[exchange], self._live_records[exchange]
+        if recorded != live and exchange not in self._forgiven and exchange not in self._differing:
+            totals = (f"a total of {counted(number, 'record')}" for number in (recorded, live))
+            self._report.differs(exchange, *totals)
 
     # ---- answers, side by side -------------------------------------------------------------------------------------
 
     def _pair(
         self,
         asked: int | None,
-        outcome: str,
-        own: dict[int | None, deque[str]],
-        others: dict[int | None, deque[str]],
+        given: ServerGave,
+        own: dict[int | None, deque[ServerGave]],
+        others: dict[int | None, deque[ServerGave]],
     ) -> None:
         """Compare an answer with its counterpart, or keep it until that is there."""
         waiting = others.get(asked)
@@ -170,7 +194,7 @@ class ReplayTally:
             if own is self._recorded and self._dropped:
                 self._dropped -= 1
             elif len(own) < MOST_UNPAIRED:
-                own.setdefault(asked, deque(maxlen=MOST_UNPAIRED)).append(outcome)
+                own.setdefault(asked, deque(maxlen=MOST_UNPAIRED)).append(given)
             elif own is self._live:
                 self._dropped += 1
                 self._report.leave_out(_TOO_MANY)
@@ -178,14 +202,18 @@ class ReplayTally:
         other = waiting.popleft()
         if not waiting:
             del others[asked]
-        if outcome != other:
-            recorded, live = (outcome, other) if own is self._recorded else (other, outcome)
-            self._report.differs(asked, recorded, live)
+        recorded, live = (given, other) if own is self._recorded else (other, given)
+        self._ids.learn(recorded.ids, live.ids)
+        if recorded.outcome != live.outcome:
+            self._report.differs(asked, recorded.outcome, live.outcome)
             if self._by_exchange:
                 self._differing.add(asked)
+        elif not self._by_exchange and recorded.alone:
+            self._recorded_records[None] += recorded.delivered
+            self._live_records[None] += live.delivered
 
     def unanswered(self) -> Iterator[tuple[int | None, str]]:
         """Yield recorded answers that the live server never gave."""
-        for asked, outcomes in self._recorded.items():
-            for outcome in outcomes:
-                yield asked, outcome
+        for asked, answers in self._recorded.items():
+            for answer in answers:
+                yield asked, answer.outcome

@@ -7,25 +7,19 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 import trio
 
 from penstock.app.bootstrap import open_listeners, open_router, open_store
-from penstock.app.config import Config
-from penstock.core.back import Back
 from penstock.core.identity import CLIENT, Client
-from penstock.core.segment_names import SegmentNames
 from penstock.net.accepting import Listener
-from penstock.net.upstream import UpstreamSettings, Watch, unwatched
+from penstock.net.upstream import UpstreamSettings
 from penstock.protocols.servers import Server
-from penstock.routing.router import Router
-from penstock.tools.target.configuring import TargetOptions, target_config
+from penstock.tools.target.back import TargetOptions, raising_outside
+from penstock.tools.target.configuring import target_config
 
-__all__ = ["LazyGateway", "TargetGateway", "open_target_back", "open_target_gateway"]
-
-
-T = TypeVar("T")
+__all__ = ["LazyGateway", "TargetGateway", "open_target_gateway"]
 
 
 class TargetGateway:
@@ -57,14 +51,6 @@ class TargetGateway:
             await trio.aclose_forcefully(stream)
 
 
-def open_target_back(target: Server, options: TargetOptions) -> AbstractAsyncContextManager[Back]:
-    """Open the target as a back until the block ends, without fronts. Connections are made when they are needed.
-
-    Entering raises CannotStart for files that cannot be used.
-    """
-    return _raising_outside(_back(target, options))
-
-
 def open_target_gateway(
     target: Server, options: TargetOptions | None = None
 ) -> AbstractAsyncContextManager[TargetGateway]:
@@ -72,26 +58,7 @@ def open_target_gateway(
 
     Entering raises CannotStart for files that cannot be used.
     """
-    return _raising_outside(_gateway(target, options or TargetOptions()))
-
-
-@asynccontextmanager
-async def _raising_outside(opened: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
-    """Open; raise an exception of the block outside of the nurseries, which would wrap it in a group."""
-    failure: Exception | None = None
-    async with opened as value:
-        try:
-            yield value
-        except Exception as error:
-            failure = error
-    if failure is not None:
-        raise failure
-
-
-@asynccontextmanager
-async def _back(target: Server, options: TargetOptions) -> AsyncIterator[Back]:
-    async with _router(target, options, unwatched) as (_config, router):
-        yield router.for_listener("", SegmentNames(options.basin))
+    return raising_outside(_gateway(target, options or TargetOptions()))
 
 
 @asynccontextmanager
@@ -100,23 +67,21 @@ async def _gateway(target: Server, options: TargetOptions) -> AsyncIterator[Targ
         gateway.reached = True
         return stream
 
-    async with _router(target, options, watch) as (config, router), trio.open_nursery() as nursery:
-        listeners = {listener.protocol: listener for listener in open_listeners(config, router)}
-        for listener in listeners.values():
-            listener.bound([listener.address])
-            if listener.duties is not None:
-                nursery.start_soon(listener.duties)
-        gateway = TargetGateway(target, listeners, nursery)
-        yield gateway
-        nursery.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def _router(target: Server, options: TargetOptions, watch: Watch) -> AsyncIterator[tuple[Config, Router]]:
     with tempfile.TemporaryDirectory(prefix="penstock-") as directory:
         config = target_config(target, options, directory)
-        async with open_store(config) as embedded, open_router(config, embedded, watch) as router:
-            yield config, router
+        async with (
+            open_store(config) as embedded,
+            open_router(config, embedded, watch) as router,
+            trio.open_nursery() as nursery,
+        ):
+            listeners = {listener.protocol: listener for listener in open_listeners(config, router)}
+            for listener in listeners.values():
+                listener.bound([listener.address])
+                if listener.duties is not None:
+                    nursery.start_soon(listener.duties)
+            gateway = TargetGateway(target, listeners, nursery)
+            yield gateway
+            nursery.cancel_scope.cancel()
 
 
 class LazyGateway:

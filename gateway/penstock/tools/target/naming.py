@@ -6,6 +6,7 @@ A server whose protocol has no basins, as S3P, has only STREAM behind its addres
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
@@ -54,6 +55,10 @@ def parse_name(text: str, server: str | None = None) -> Name:
 
     A name without a basin is in the basin `penstock`; an empty name is the server, or its space. Raises BadTarget.
     """
+    try:
+        text = os.fsencode(text).decode()  # an argument of the command line may have another encoding, or none
+    except UnicodeDecodeError as error:
+        raise BadTarget(f"{text!r} is not UTF-8: {error.reason} at byte {error.start}") from None
     if "://" in text:
         parts = urlsplit(text)
         if parts.query or parts.fragment:

@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from penstock.core.address import Address
 from penstock.core.config_fields import check_server
-from penstock.protocols.plugin import server_kinds
+from penstock.protocols.plugin import server_kinds, servers_from
 from penstock.protocols.servers import Server, ServerKind
 from penstock_codecs.failures import OperationFailed
 
@@ -35,11 +35,15 @@ def parse_target(url: str) -> Server:
         addresses = [Address(other.hostname or "", other.port or 0) for other in others]
     except ValueError as error:
         raise BadTarget(f"{url!r}: {error}") from None
-    aliases = {alias: of for kind in server_kinds().values() for alias, of in kind.aliases.items()}
-    scheme, default_port = aliases.get(parts.scheme, (parts.scheme, None))
-    name, *options = scheme.split("+")
-    kind = server_kinds().get(name)
-    if kind is None or not set(options) <= {"tls", *kind.options}:
+    name, *options = parts.scheme.split("+")
+    default_port = None
+    for kind in servers_from(name):
+        if parts.scheme in kind.aliases:
+            scheme, default_port = kind.aliases[parts.scheme]
+            name, *options = scheme.split("+")
+        if name == kind.scheme and set(options) <= {"tls", *kind.options}:
+            break
+    else:
         raise BadTarget(f"{url!r} is no server: give a URL such as {examples()}")
     if parts.query or parts.fragment or parts.username is not None:
         raise BadTarget(f"{url!r}: nothing but HOST:PORT and the name of a basin or scope can be said")

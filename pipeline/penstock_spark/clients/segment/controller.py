@@ -97,9 +97,10 @@ class BlockingControllerClient:
         ]
 
     def where(self, segment: StreamSegmentName) -> tuple[str, int]:
-        """Return host and port of the store that serves a segment, or would serve it."""
+        """Return host and port of the store that serves a segment, or would serve it. Controllers may put an IPv6
+        address in brackets."""
         uri = self._call("getURI", _id(segment))
-        return uri.endpoint, uri.port
+        return uri.endpoint.removeprefix("[").removesuffix("]"), uri.port
 
     def delegation_token(self, segment: StreamSegmentName) -> str:
         """Return the delegation token for a segment's store."""

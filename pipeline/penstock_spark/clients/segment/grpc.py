@@ -10,7 +10,8 @@ from google.protobuf.message_factory import GetMessageClass
 from penstock_codecs.codec import NEED_DATA, Role
 from penstock_codecs.failures import FailureCode, RemoteProtocolError, fail
 from penstock_codecs.grpc import GrpcError, MessageReader, basic, call_headers, error_in, failure_code, frame
-from penstock_codecs.http import Body, Credit, Data, End, Http2Connection, Noise, RequestHead, ResponseHead
+from penstock_codecs.http import Body, Credit, Data, End, Noise, RequestHead, ResponseHead
+from penstock_codecs.http.h2 import Http2Connection
 from penstock_proto import pravega_controller_pb2 as pb
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.failing import lost

@@ -28,6 +28,13 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
         ),
         ("workers = 2\n" + S2, "at workers: this key no longer exists; a gateway is one process: docs/scaling.md"),
         (S2 + "bnid = 'x'", "at listeners.s2.bnid: unknown key; did you mean bind?"),
+        (S2 + "proxy_protocol = true", "proxy_protocol needs proxies"),
+        (S2 + "proxies = ['10.0.0.0/8']", "proxies needs proxy_protocol or forwarded_for"),
+        (S2 + "proxies = ['10.0.0.1/8']\nproxy_protocol = true", "10.0.0.1/8 has host bits set"),
+        (
+            "[listeners.s3p]\nproxies = ['10.0.0.0/8']\nforwarded_for = true",
+            "forwarded_for is for listeners that speak HTTP",
+        ),
         (S2 + "[listeners.s3]", "at listeners.s3: unknown key; did you mean s3p?"),
         (S2 + "[listeners.s2.limits]\nmax_conections = 1", "did you mean max_connections?"),
         (
@@ -94,6 +101,12 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
         (
             FAR + "exclusive = true",
             "at backs.far.exclusive: a back of kind 's2' has no such key; those of kind durable, s3p",
+        ),
+        (S2 + "[backs.far]\ntype = 's2'\naddress = 'a:1'", "'s3p', 'segment'; write it instead of `type`"),
+        (S2 + "[backs.far]\nkind = 's2'\nurl = 'a:1'", "at backs.far.url: unknown key; did you mean address?"),
+        (
+            FAR.replace("a:1", "https://a:1/x"),
+            "at backs.far: address: expected HOST:PORT instead of a URL: write a:1, and tls = true, got 'https://a:1/x'",
         ),
         (FAR + "compresion = 'zstd'", "at backs.far.compresion: unknown key; did you mean compression?"),
         (
@@ -233,3 +246,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b"# caf\xe9\n")
     with pytest.raises(ConfigError, match=r"latin\.toml: is not UTF-8 text"):
         load_config(tmp_path / "latin.toml")
+
+
+def test_all_unknown_names_are_reported_in_one_pass() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(ROUTE + "back = 'y'\nlisteners = ['z']\n[[faults]]\nname = 'f'\naction = 'cut'\nroutes = ['w']")
+    assert caught.value.problems == [
+        "route x: back: y is unknown; there is embedded, far",
+        "route x: listeners: z is unknown; there is s2",
+        "fault f: routes: w is unknown; there is x",
+    ]

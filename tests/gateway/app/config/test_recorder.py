@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.shipping import ROOT
 
 from penstock.app.bootstrap import check_files
 from penstock.app.bootstrap.recorder import backs_of_routes, file_settings, redaction_rules, selection_of
@@ -15,6 +16,7 @@ from penstock.cli.overrides import overridden
 from penstock.core.errors import CannotStart
 from penstock.recorder.selection import Selection
 from penstock.recorder.settings import FileCompression, FileSettings, Sync
+from penstock_analysis.plugin import plugins
 from penstock_analysis.redaction.rules import RedactionRules
 
 BRIDGE = """
@@ -173,6 +175,10 @@ def test_check_says_what_is_recorded_and_what_is_blanked() -> None:
     assert "at 256 MiB or after 60 s; the newest are kept, up to 3 files and 16384 MiB" in said
     assert "closed files are compressed (zstd)" in said
     assert "Redacted: NOTHING" in said
+    said = said_by_check("[recorder]\ndirectory = '/r'\n[recorder.redact]\npatterns = ['card']\ntokens = false")
+    assert "Redacted in s2: headers: values in heads and trailers; parameters: values in URLs; patterns: heads" in said
+    assert "withheld: bodies in other content codings" in said
+    assert "in the response that issues it" not in said
     said = said_by_check("[recorder]\ndirectory = '/r'\nstart = false")
     assert "Only after `penstock record start`" in said
 
@@ -191,3 +197,11 @@ def test_more_redaction_is_no_matter(tmp_path: Path) -> None:
     headers = [*RedactTable().headers, "x-key"]
     text = f"[recorder]\ndirectory = '{tmp_path}'\n[recorder.redact]\nheaders = {headers}"
     assert not [one for one in advice(parse_config(BRIDGE + text)) if one.text.startswith("recorder: ")]
+
+
+def test_the_page_on_redaction_says_the_same_of_every_protocol() -> None:
+    page = (ROOT / "docs/redaction.md").read_text()
+    for protocol in ("s2", "durable", "kafka", "s3p", "segment", "controller"):
+        [row] = [line for line in page.splitlines() if line.startswith(f"| {protocol} |")]
+        effects = plugins()[protocol].redacts
+        assert {text for text in row.strip("| ").split(" | ")[1:] if text != "nothing"} == set(effects.values())

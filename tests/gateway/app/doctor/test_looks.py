@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from support.s3p.front import store_with_basin
 from support.tls.certificates import needs_openssl, self_signed
 
 from penstock.app.config import Config, parse_config
@@ -24,6 +25,8 @@ from penstock.app.doctor.examination import (
 )
 from penstock.app.doctor.findings import Finding, Severity
 from penstock.store.lock import locked
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import CreateStream
 
 
 def config_of(directory: Path, more: str = "") -> Config:
@@ -81,6 +84,19 @@ def test_a_directory_that_another_has(tmp_path: Path) -> None:
     assert found["data"].state is Severity.WRONG
     assert "in use by another gateway" in found["data"].text
     assert by_name(about_data(config_of(tmp_path)))["data"].state is Severity.FINE
+
+
+async def test_a_store_with_a_stream_beside_its_partitions(tmp_path: Path) -> None:
+    kafka = '[listeners.kafka]\nbind = "127.0.0.1:0"\n'
+    async with store_with_basin(tmp_path) as back:
+        for name in ("good", "two/0", "two/1", "t/x", "t"):
+            await back.perform(CreateStream(StreamRef("penstock", name)))
+        assert by_name(about_data(config_of(tmp_path, kafka)))["partitions"].state is Severity.FINE
+        for name in ("two", "good/12"):
+            await back.perform(CreateStream(StreamRef("penstock", name)))
+        found = by_name(about_data(config_of(tmp_path, kafka)))["partitions"]
+        assert found.state is Severity.WRONG and found.text.endswith("Kafka: good, two"), found.text
+        assert "partitions" not in by_name(about_data(config_of(tmp_path)))
 
 
 def test_a_directory_that_is_a_file(tmp_path: Path) -> None:

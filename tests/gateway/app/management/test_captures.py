@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from support.http.client import memory_pair, serving
 from support.management import Asker, Process
 
 from penstock.app.config import parse_config
+from penstock.app.management import about_captures, command
 from penstock.app.management.front import ManagementFront
 from penstock.app.management.overview import Overview
 from penstock.app.management.settings import ManagementSettings
@@ -86,15 +88,41 @@ async def test_messages_come_page_by_page_with_what_is_known_of_them(archive: Ar
         cursor = answer["next_cursor"]
     assert [one["sender"] for one in found] == ["client", "server"] * 3 and answer["warnings"] == []
     last = found[-1]
-    assert last["bodies"][0]["body"] == "three" and last["dump"][0].endswith("|$3..3-0..|")
+    assert (
+        found[-2]["bodies"][0]["body"] == "three" and last["settled"] == 1 and last["dump"][0].endswith("|$3..3-0..|")
+    )
     assert last["asked"]["offset"] == found[-2]["offset"] and last["asked"]["kind"] == "APPEND"
+
+
+async def test_messages_come_as_events_while_they_are_found(archive: Archive) -> None:
+    name = await archive.record(b"one", b"two", b"three")
+    head = [("accept", "text/event-stream")]
+    answer = await archive.client.ask("GET", f"/captures/{name}/messages?filter=kind%3DAPPEND&limit=2", headers=head)
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/event-stream")
+    blocks = [block.split("\n") for block in answer.body.decode().strip().split("\n\n")]
+    events = [(kind.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for kind, data in blocks]
+    size = (archive.directory / name).stat().st_size
+    assert events[0] == ("progress", {"type": "progress", "read": size, "size": size})
+    messages = [data for kind, data in events if kind == "message"]
+    assert [one["bodies"][0]["body"] for one in messages] == ["one", "two"]
+    assert events[-1] == ("end", {"next_cursor": "2", "complete": True, "warnings": []})
+
+
+async def test_what_came_in_time_is_the_answer(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command goes on for ever, as if the capture were long."""
+    script = 'print("{}", flush=True); import time; time.sleep(1000)'
+    monkeypatch.setattr(command, "_COMMAND", ["-c", script])
+    monkeypatch.setattr(about_captures, "_SECONDS", 2.0)
+    name = await archive.record(b"one")
+    answer = await archive.get(f"/captures/{name}/messages")
+    assert answer == {"messages": [{}], "next_cursor": None, "complete": False, "warnings": []}
 
 
 async def test_messages_are_chosen_by_a_filter(archive: Archive) -> None:
     name = await archive.record(b"one", b"two", b"three")
     answer = await archive.get(f"/captures/{name}/messages?filter=two")
     (message,) = answer["messages"]
-    assert message["bodies"][0]["body"] == "two" and message["asked"]["kind"] == "APPEND"
+    assert message["bodies"][0]["body"] == "two" and message["kind"] == "APPEND"
     assert (await archive.get(f"/captures/{name}/messages?filter=nowhere&side=front"))["messages"] == []
 
 
@@ -123,6 +151,12 @@ async def test_two_captures_are_compared(archive: Archive) -> None:
 )
 async def test_wrong_requests(archive: Archive, target: str, status: int, said: str) -> None:
     assert said in (await archive.get(target, status))["message"]
+
+
+async def test_a_filter_with_a_nul_is_refused(archive: Archive) -> None:
+    name = await archive.record(b"one")
+    answer = await archive.get(f"/captures/{name}/messages?filter=stream%3D%00", 409)
+    assert answer["message"] == r"'--filter=stream=\x00' has a NUL"
 
 
 async def test_a_wrong_selection_is_refused(archive: Archive) -> None:

@@ -106,6 +106,7 @@ MIRRORED = "/routes/all/cut-over"
     [
         ([], b"{}", "content-type: expected application/json"),
         ([("content-type", "text/plain")], b"{}", "content-type: expected application/json"),
+        ([*JSON, ("if-match", '"x"')], b"{}", "if-match: POST has no such condition"),
         (JSON, b"{", "Input data was truncated"),
         (JSON, b'{"\xff": true}', "can't decode byte 0xff"),
         (JSON, b'{"forced": true}', "unknown field `forced`"),

@@ -16,6 +16,7 @@ from support.management import Asker, Process
 
 from penstock.app.management.front import ManagementFront
 from penstock.app.management.overview import Overview
+from penstock.app.management.page_events import PageEvents
 from penstock.app.management.settings import ManagementSettings
 from penstock.app.management.traffic import Traffic
 from penstock.observe.taps.connections import Connections
@@ -150,9 +151,12 @@ async def test_messages_are_decoded(page: Page) -> None:
     message = await feed.next("message")
     assert (message["connection"], message["layer"], message["kind"]) == (7, "s3p", "APPEND")
     assert (message["sender"], message["stream"], message["nth"]) == ("client", "hello", 1)
+    assert (message["records"], message["bodies"]) == (1, ["first"])
     tap.sent([b"$3\r\n1-0\r\n"], 9)
     message = await feed.next("message")
-    assert (message["sender"], message["records"], message["bodies"]) == ("server", 1, ["first"])
+    assert (message["sender"], message["records"], message["bodies"]) == ("server", 0, [])
+    assert message["detail"]["settled"] == 1
+    assert message["detail"]["asked"]["bodies"][0]["body"] == "first"
     page.speaks(8).received(b"nonsense\r\n")
     problem = await feed.next("message")
     assert (problem["connection"], problem["kind"], problem["nth"]) == (8, "problem", 3)
@@ -167,10 +171,8 @@ async def test_a_filter_of_the_command_line_chooses_messages(page: Page) -> None
         tap.received(APPEND % (len(body), body))
         tap.sent([b"$3\r\n1-0\r\n"], 9)
     message = await feed.next("message")
-    assert (message["sender"], message["bodies"]) == ("server", ["second body"])
-    asked = message["detail"]["asked"]
-    assert (asked["sender"], asked["kind"]) == ("client", "APPEND") and asked["offset"] > 0
-    assert "|*4..$6..APPEND..|" in asked["dump"][0] and asked["fields"]
+    assert (message["sender"], message["kind"], message["bodies"]) == ("client", "APPEND", ["second body"])
+    assert "|*4..$6..APPEND..|" in message["detail"]["dump"][0] and message["detail"]["fields"]
 
 
 @pytest.mark.parametrize(
@@ -222,6 +224,34 @@ async def test_nothing_is_done_without_viewers(page: Page, monkeypatch: pytest.M
 async def test_a_page_shows_the_rest_where_no_other_tap_is_allowed(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recordings_module, "MOST_RECORDINGS", 0)
     assert (await (await page.follow()).next("state"))["ready"] is True
+
+
+async def test_events_go_on_while_a_state_is_awaited(autojump_clock: trio.testing.MockClock) -> None:
+    async def slow_state() -> dict[str, Any]:
+        await trio.sleep(0.5)
+        return {}
+
+    connections = Connections()
+    recordings = Recordings(Recorder(connections, {}), None, None)
+    events, last = PageEvents(Traffic(connections, recordings, ["s3p"], []), slow_state), 0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(events.run)
+        async with events.opened():
+            for _ in range(10):
+
+                async def another_page_opens() -> None:
+                    await trio.sleep(1.4)  # 0.1 s before the next state is there
+                    async with events.opened():
+                        pass
+
+                nursery.start_soon(another_page_opens)
+                news = await events.news(last)
+                assert [kind for _, kind, _ in news] == ["state"]
+                assert news[0][0] > last
+                last = news[0][0]
+        events.drain()
+        assert await events.news(last) == []
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_drain_ends_the_events(page: Page) -> None:

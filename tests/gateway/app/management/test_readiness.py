@@ -25,6 +25,7 @@ address = "127.0.0.1:PORT"
 breaker_failures = 1
 breaker_open_seconds = 0.5
 recover_seconds = 0
+required = true
 [[routes]]
 name = "away"
 stream = "orders"

@@ -36,17 +36,22 @@ async def asker(process: Process) -> AsyncIterator[Asker]:
 async def test_it_lives_and_is_ready(asker: Asker, process: Process) -> None:
     assert await asker.get("/live") == {"live": True}
     assert await asker.get("/ready") == {"ready": True, "reasons": []}
+    process.warnings = ["the clock jumped"]
+    assert await asker.get("/ready") == {"ready": True, "reasons": ["the clock jumped"]}
     process.reasons = ["the gateway is draining"]
     assert await asker.get("/live") == {"live": True}
-    assert await asker.get("/ready", 503) == {"ready": False, "reasons": ["the gateway is draining"]}
+    both = ["the gateway is draining", "the clock jumped"]
+    assert await asker.get("/ready", 503) == {"ready": False, "reasons": both}
 
 
 class Server:
     """A back with a circuit; a probe finds out whether it is there."""
 
-    def __init__(self, name: str, state: str, *, there: bool = False) -> None:
+    def __init__(self, name: str, state: str, *, there: bool = False, required: bool | None = None) -> None:
         self.state, self.there, self.probes = state, there, 0
-        self.view = BackView(name=name, kind="s2", circuit=lambda: Circuit(self.state), probe=self.probe)
+        self.view = BackView(
+            name=name, kind="s2", circuit=lambda: Circuit(self.state), probe=self.probe, required=required
+        )
 
     async def probe(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -55,13 +60,32 @@ class Server:
 
 
 async def test_a_back_that_is_down_is_named(process: Process) -> None:
-    up, down, idle = Server("up", "closed"), Server("down", "open"), Server("idle", "open")
+    up, down, idle = (
+        Server("up", "closed"),
+        Server("down", "open", required=True),
+        Server("idle", "open", required=True),
+    )
     routes = {name: RouteView(name=name, match="", back=name) for name in ("up", "down")}
     shown = Overview(listeners=[], routes=routes, backs=[up.view, down.view, idle.view])
     async with asking(shown, process=process) as asker:
         assert await asker.get("/ready", 503) == {"ready": False, "reasons": ["back down is down"]}
         assert (up.probes, down.probes, idle.probes) == (0, 1, 0), "only what clients need is tried"
         down.there = True
+        assert await asker.get("/ready") == {"ready": True, "reasons": []}
+
+
+async def test_a_back_beside_others_is_not_required(process: Process) -> None:
+    """Streams of the other backs can be served; the only back is required unless its table denies it."""
+    down, up = Server("down", "open"), Server("up", "closed")
+    routes = {name: RouteView(name=name, match="", back=name) for name in ("down", "up")}
+    async with asking(Overview(listeners=[], routes=routes, backs=[down.view, up.view]), process=process) as asker:
+        assert await asker.get("/ready") == {"ready": True, "reasons": []}
+        assert down.probes == 1, "its recovery is looked for all the same"
+    only_route = {"down": routes["down"]}
+    async with asking(Overview(listeners=[], routes=only_route, backs=[down.view]), process=process) as asker:
+        assert await asker.get("/ready", 503) == {"ready": False, "reasons": ["back down is down"]}
+    denied = Server("down", "open", required=False)
+    async with asking(Overview(listeners=[], routes=only_route, backs=[denied.view]), process=process) as asker:
         assert await asker.get("/ready") == {"ready": True, "reasons": []}
 
 

@@ -8,7 +8,9 @@ import pytest
 from support.walking import Walk, blocks_of
 
 EXPECTED = {
+    "penstock store check": ["checked ", " payloads of "],
     "grace_seconds = 5": ["changed: drain.grace_seconds", '"start":{"seq_num":0'],
+    "orders-again": ["first"],
     "elsewhere": ["store.directory: cannot change while the gateway runs", "nothing has changed"],
     "penstock drain": ["draining"],
 }
@@ -36,6 +38,7 @@ def test_the_commands(tmp_path: Path) -> None:
 
 def check(walk: Walk, text: str, expected: dict[str, list[str]]) -> None:
     key = next(key for key in expected if key in text)
+    text = f"export PENSTOCK_SERVER=s2://127.0.0.1:8080\n{text}"
     printed = walk.run(text.replace("penstock reload", "penstock reload --management 127.0.0.1:9600")
                        .replace("penstock drain", "penstock drain --management 127.0.0.1:9600"))  # fmt: skip
     for words in expected.pop(key):

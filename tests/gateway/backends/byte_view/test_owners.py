@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 import trio
@@ -14,13 +14,14 @@ from support.store.shared_log import SharedLog, SharedLogEnd
 
 from penstock.backends import owners
 from penstock.backends.byte_view import BytesOnRecords, BytesSettings, open_bytes_on_records
+from penstock.backends.byte_view.streams import TENURE
 from penstock.backends.embedded import EmbeddedBack
 from penstock.backends.logged_tables import open_logged_tables
 from penstock.core.back import Back
 from penstock_codecs.byte_events import join_events
 from penstock_codecs.byte_operations import GetAttribute, GetSegmentInfo, ReadBytes, Seal, Truncate
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.operations import CreateStream, DeleteStream
+from penstock_codecs.operations import Append, CheckTail, CreateStream, DeleteStream, Operation
 
 WRITER = bytes(16)
 
@@ -136,6 +137,112 @@ async def test_a_seal_and_a_trim_hold_through_every_gateway(gateways: list[Bytes
             await back.perform(sending(b"c", position=3))
         with Fails(FailureCode.STREAM_SEALED):
             await back.perform(appending(b"record"))
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+async def test_nothing_is_acknowledged_behind_a_seal_of_another_gateway(
+    gateways: list[BytesOnRecords], server: EmbeddedBack, monkeypatch: pytest.MonkeyPatch, in_session: bool
+) -> None:
+    """An append that another gateway has admitted may come to the server before the seal counts its records, while it
+    does, or behind it."""
+    one, other, third = gateways
+    await one.perform(sending(b"a", position=1))
+    dice = random.Random(7)
+    perform, session = RecordsOnly.perform, RecordsOnly.append_session
+
+    async def slowly(self: RecordsOnly, operation: Operation[object]) -> object:
+        if isinstance(operation, Append | CheckTail):
+            await trio.sleep(dice.random() / 20)
+        return await perform(self, operation)
+
+    @asynccontextmanager
+    async def slow_session(self: RecordsOnly, *args: object, **options: object) -> AsyncIterator[object]:
+        async with session(self, *args, **options) as inner:
+            send = inner.send
+
+            async def slow_send(append: Append) -> None:
+                await trio.sleep(dice.random() / 20)
+                await send(append)
+
+            inner.send = slow_send
+            yield inner
+
+    monkeypatch.setattr(RecordsOnly, "perform", slowly)
+    monkeypatch.setattr(RecordsOnly, "append_session", slow_session)
+    ends: list[int] = []
+    begun = trio.Event()
+
+    async def append(back: BytesOnRecords) -> None:
+        with Fails(FailureCode.STREAM_SEALED):
+            while True:
+                ends.append((await back.perform(appending(b"x"))).end.seq_num)
+                if len(ends) > 5:
+                    begun.set()
+
+    async def append_in_session(back: BytesOnRecords) -> None:
+        with Fails(FailureCode.STREAM_SEALED):
+            async with back.append_session(STREAM) as appends:
+                while True:
+                    await appends.send(appending(b"x"))
+                    await appends.send(appending(b"x"))
+                    ends.extend(appended.end.seq_num for appended in await appends.receive())
+                    if len(ends) > 5:
+                        begun.set()
+
+    async with trio.open_nursery() as nursery:
+        for back in (other, third, other, third):
+            nursery.start_soon(append_in_session if in_session else append, back)
+        await begun.wait()
+        length = await one.perform(Seal(STREAM))
+    assert max(ends) <= length // 9, "each event has nine bytes"
+    assert {(await back.perform(GetSegmentInfo(STREAM))).length for back in gateways} == {length}
+
+
+async def test_a_seal_is_finished_before_another_gateway_gets_the_stream(
+    gateways: list[BytesOnRecords], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An append through another gateway, which waits for the seal, wants the stream."""
+    one, other, _ = gateways
+    await one.perform(sending(b"a", position=1))
+    begun = trio.Event()
+
+    async def settle_slowly(*_: object) -> None:
+        begun.set()
+        await trio.sleep(4 * TENURE)
+
+    monkeypatch.setattr(one._appends, "settle_records", settle_slowly)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one.perform, Seal(STREAM))
+        await begun.wait()
+        with Fails(FailureCode.STREAM_SEALED):
+            await other.perform(appending(b"record"))
+
+
+async def test_a_gateway_that_dies_while_it_seals(
+    gateways: list[BytesOnRecords], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream stays open, and appends through others wait no longer than for any owner that is dead."""
+    one, other, _ = gateways
+    monkeypatch.setattr(owners, "PATIENCE", 0.3)
+    await one.perform(sending(b"a", position=1))
+
+    begun = trio.Event()
+
+    async def stop(*_: object) -> None:
+        begun.set()
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(one._appends, "settle_records", stop)
+    monkeypatch.setattr(one._streams, "_give_up", stop)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one.perform, Seal(STREAM))
+        await begun.wait()
+        assert (await other.perform(appending(b"record"))).end.seq_num == 2
+        nursery.cancel_scope.cancel()
+    monkeypatch.undo()
+    for back in (other, one):
+        assert await back.perform(GetAttribute(STREAM, WRITER)) == 1
+        assert not (await back.perform(GetSegmentInfo(STREAM))).sealed
 
 
 async def test_a_stream_that_was_created_again_is_new_everywhere(gateways: list[BytesOnRecords]) -> None:

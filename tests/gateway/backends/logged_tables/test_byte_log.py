@@ -14,6 +14,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 from support.backs import DecodedBack
 from support.clocks import threads_hold
 from support.examples import examples
@@ -229,15 +230,49 @@ async def test_a_gateway_that_was_too_slow_for_the_log_begins_again(clock: MockC
         assert sorted(await items(fast)) == [b"more", b"often"]
 
 
-async def test_a_log_that_was_replaced_is_read_again(clock: MockClock, store: Store) -> None:
+@pytest.mark.parametrize("again", [False, True])
+async def test_the_state_of_a_log_that_was_deleted_is_not_thrown_away(
+    clock: MockClock, store: Store, again: bool
+) -> None:
+    """Before, all gateways went on with an empty state, and were ready."""
     async with gateways(store, store) as (one, other):
-        for back in (one, other):
-            await back.perform(CreateTable(TABLE))
-            await put(back, b"a", b"1")
+        await one.perform(CreateTable(TABLE))
+        await put(one, b"a", b"1")
+        assert await items(other) == {b"a": b"1"}
+        with capture_logs() as logs:
             await store.perform(DeleteStream(LOG))
+            if again:
+                await store.perform(CreateStream(LOG))
+                await store.perform(AppendBytes(LOG, bytes(10_000)))
             await trio.sleep(20)
-            with Fails(FailureCode.STREAM_NOT_FOUND):
-                await items(back)
+            for back in (one, other):
+                for operation in (ListTable(TABLE), CreateTable("#new"), UpdateTable(TABLE, (TableItem(b"b", b""),))):
+                    with Fails(FailureCode.HOT_SERVER, "was deleted"):
+                        await back.perform(operation)
+                assert back.trouble is not None and "was deleted" in back.trouble
+                assert back.peek(ListTable(TABLE)).items[0].value == b"1"
+        assert [line["log_level"] for line in logs if line["event"] == "state_lost"] == ["error", "error"]
+        async with gateways(store) as (fresh,):  # a person has restarted one
+            if not again:
+                await fresh.perform(CreateTable("#new"))
+                await trio.sleep(20)
+                assert one.trouble is not None and fresh.trouble is None
+
+
+async def test_a_log_that_someone_else_truncated_is_a_reason_not_to_be_ready(clock: MockClock, store: Store) -> None:
+    """Gateways that have its state go on; one that starts would not have all of it."""
+    async with gateways(store, outdated=8 * MIB) as (back,):
+        await back.perform(CreateTable(TABLE))
+        await put(back, b"a", b"1")
+        assert back.trouble is None
+        await store.perform(Truncate(LOG, (await store.perform(GetSegmentInfo(LOG))).length))
+        await trio.sleep(20)
+        assert back.trouble is not None and "were truncated" in back.trouble
+        await put(back, b"b", b"2")
+        assert await items(back) == {b"a": b"1", b"b": b"2"}
+        async with gateways(store, outdated=8 * MIB) as (fresh,):
+            with Fails(FailureCode.HOT_SERVER, "were truncated"):
+                await fresh.perform(CreateTable("#new"))
 
 
 async def test_a_stream_of_something_else_is_refused(clock: MockClock, store: Store) -> None:

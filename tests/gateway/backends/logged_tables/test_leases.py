@@ -72,6 +72,56 @@ async def test_another_gateway_takes_over(autojump_clock: MockClock, leaves: boo
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("ends", [(1,), (0, 1)], ids=["waiter", "both"])
+async def test_a_gateway_that_was_cut_off_takes_no_lease_from_a_live_holder(
+    autojump_clock: MockClock, ends: tuple[int, ...]
+) -> None:
+    """It reads what the holder wrote meanwhile, and waits for another beat; before, it counted from the last that it
+    had read."""
+    shared = SharedLog()
+    links = [SharedLogEnd(shared), SharedLogEnd(shared)]
+    async with (
+        open_logged_tables(links[0], 1 << 20) as one,
+        open_logged_tables(links[1], 1 << 20) as other,
+        trio.open_nursery() as nursery,
+    ):
+        first, second = Duty(one, "one"), Duty(other, "other")
+        nursery.start_soon(first.run)
+        await trio.sleep(1)
+        nursery.start_soon(second.run)
+        for _ in range(20):
+            await trio.sleep(PATIENCE + 0.7)  # at another time between two beats
+            for end in ends:
+                links[end].reachable = trio.Event()
+            await trio.sleep(5 * PATIENCE)
+            for end in ends[::-1]:  # the one that waits is the first to go on
+                links[end].reachable.set()
+            await trio.sleep(PATIENCE)
+            assert first.lease.held and not second.lease.held
+            assert second.lease.holder() == "one"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_pause_of_all_gateways_moves_no_lease(autojump_clock: MockClock) -> None:
+    """Such as that of a machine that is suspended: the beats of its time were never written."""
+    shared = SharedLog()
+    async with (
+        open_logged_tables(SharedLogEnd(shared), 1 << 20) as one,
+        open_logged_tables(SharedLogEnd(shared), 1 << 20) as other,
+        trio.open_nursery() as nursery,
+    ):
+        first, second = Duty(one, "one"), Duty(other, "other")
+        nursery.start_soon(first.run)
+        await trio.sleep(1)
+        nursery.start_soon(second.run)
+        for number in range(20):
+            await trio.sleep(PATIENCE + 0.7)
+            autojump_clock.jump(PATIENCE * (1 + number))
+            await trio.sleep(PATIENCE)
+            assert first.lease.held and not second.lease.held
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("leaves", [True, False])
 async def test_gateways_know_of_each_other(autojump_clock: MockClock, leaves: bool) -> None:
     """Also one that has the lease of those that wait for it; one that leaves is forgotten at once, a dead one later."""

@@ -26,7 +26,7 @@ from trio.testing import MockClock
 from penstock.backends.sequence_numbering import IndexedBack, IndexedSettings, open_indexed
 from penstock.core.back import Following
 from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import RecordBatch, RecordId
+from penstock_codecs.model import RecordBatch, RecordId, StreamPosition
 from penstock_codecs.operations import (
     CheckTail,
     CreateStream,
@@ -35,6 +35,7 @@ from penstock_codecs.operations import (
     FromRecordId,
     FromSeqNum,
     FromTailOffset,
+    FromTimestamp,
     GetStreamConfig,
     Locate,
     ProvisionResult,
@@ -69,6 +70,20 @@ async def test_a_follower_is_given_what_others_append_and_what_clients_do(
         assert isinstance(batch, RecordBatch)
         assert (batch.first_seq_num, batch.columns.bodies) == (2, [b"mine"])
         assert session.tail().seq_num == 3
+
+
+async def test_a_timestamp_that_resolves_to_the_tail_is_at_the_tail(back: IndexedBack, native: FakeNative) -> None:
+    """It follows, and is refused where the read may not; only one after the tail's is beyond it."""
+    for tail in (StreamPosition(0, 0), StreamPosition(1, NOW)):
+        if tail.seq_num:
+            native.store([b"gone"])
+            await back.perform(Trim(STREAM, FromSeqNum(1)))
+        async with back.read_session(Read(STREAM, FromTimestamp(tail.timestamp))) as session:
+            assert await session.next() == Following(tail)
+        for start, bounds in ((tail.timestamp, {"count": 1}), (tail.timestamp + 1, {})):
+            with Fails(FailureCode.RANGE_NOT_SATISFIABLE) as refused:
+                await bodies(back, FromTimestamp(start), **bounds)
+            assert refused.failure.details == {"tail": tail._asdict()}
 
 
 async def test_followers_share_one_reader(back: IndexedBack, native: FakeNative) -> None:

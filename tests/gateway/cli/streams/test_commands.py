@@ -136,6 +136,8 @@ def test_trim_and_delete(penstock: Run, made: str, gateway: GatewayProcess) -> N
     assert penstock("trim", made, "--before", "2") == Ended(0, err=f"trimmed {place}: the first record is 2\n".encode())
     read = penstock("read", made)
     assert read == Ended(0, out=b"c\n", err=b"left out 1 command record; --format json prints them\n")
+    unconfirmed = penstock("delete", made)
+    assert unconfirmed.code == 2 and b"only with --yes" in unconfirmed.err
     assert penstock("delete", made, "--yes") == Ended(0, err=f"deleted {place}\n".encode())
     assert penstock("read", made) == Ended(1, err=b"Error: there is no stream 'managed' in basin 'penstock'\n")
 

@@ -13,7 +13,7 @@ from penstock.net.limits import CONNECTION_QUOTA, Limiter
 from penstock.net.limits.limiter import ConnectionQuota
 from penstock.net.limits.settings import Limits
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.http import Body
+from penstock_codecs.http import Body, End, Reset
 from penstock_codecs.limits import KIB, MIB
 
 TIGHT = Limits(max_inflight_bytes=64 * MIB, max_inflight_bytes_per_client=32 * MIB, inflight_wait_seconds=5)
@@ -94,3 +94,34 @@ async def test_a_body_that_does_not_come_in_time_is_refused(autojump_clock: Mock
         stream_id = await client.open("POST", "/", [("content-length", "4")])
         assert (await client.answer(stream_id)).status == 408
     assert outcomes == [(FailureCode.REQUEST_TIMEOUT, pytest.approx(began + 7))]
+
+
+@pytest.mark.parametrize("alpn", ["http/1.1", "h2"])
+@pytest.mark.parametrize("seconds", [60, 5])
+async def test_a_slow_sender_is_not_waited_for_once_it_is_refused(
+    seconds: int, alpn: str, autojump_clock: MockClock
+) -> None:
+    """The bound of a body's time is the lower one in the second case, that of its rate in the first."""
+
+    async def handler(exchange: Exchange) -> None:
+        try:
+            await whole_body(exchange, MIB, seconds, FailureCode.BAD_JSON)
+        except OperationFailed as error:
+            assert error.failure.code is FailureCode.REQUEST_TIMEOUT
+            await exchange.respond(408, [])
+
+    async with serving(handler, alpn) as client:
+        stream_id = await client.open("POST", "/", [("content-length", "99999")])
+        ends = min(seconds, Limits().receive_grace_seconds)
+        while trio.current_time() <= ends and not client.gone:
+            await client.say(Body(stream_id, [b"x"]))
+            await trio.sleep(1)
+        head = await client.head(stream_id)
+        assert head.status == 408
+        if alpn == "h2":
+            assert isinstance(await client.next(stream_id), End)
+            assert isinstance(await client.next(stream_id), Reset)
+        else:
+            assert dict(head.headers)["connection"] == "close"
+            assert await client.closed() is False
+        assert trio.current_time() <= ends + 2

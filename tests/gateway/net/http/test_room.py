@@ -12,7 +12,8 @@ from penstock.net.http.exchange import Exchange
 from penstock.net.http.server.room import SendRoom
 from penstock.net.http.serving import HttpSettings, serve_http
 from penstock_codecs.codec import Role
-from penstock_codecs.http import Credit, Data, End, Http2Connection, HttpLimits, Reset
+from penstock_codecs.http import Credit, Data, End, HttpLimits, Reset
+from penstock_codecs.http.h2 import Http2Connection
 
 Clock = trio.testing.MockClock
 MIB = 1 << 20
@@ -145,7 +146,7 @@ async def test_who_waits_for_room_without_window_is_given_up_in_the_end(autojump
             assert (handler.ended, handler.there) == (0, LIMIT // MIB // 2)
             await trio.sleep(29)
             assert handler.ended == 0
-            await trio.sleep(16)
+            await trio.sleep(35)  # those that got the room of the first ones have waited, too
             assert (handler.ended, handler.there) == (len(streams), 0)
             assert handler.most == LIMIT // MIB // 2
     assert {log["reason"] for log in logs if log["event"] == "stream_reset"} == {
@@ -235,6 +236,87 @@ async def test_over_http_1_there_is_always_room(autojump_clock: Clock) -> None:
         for pieces in (1, 20):
             stream_id = await begin(client, pieces)
             assert await client.answer_body(stream_id) == bytes(pieces * MIB)
+
+
+def numbered(size: int) -> bytes:
+    """Return a body of which no two parts are alike."""
+    return b"".join(number.to_bytes(4, "big") for number in range(size // 4))
+
+
+class ExchangeSteps(trio.abc.Instrument):
+    """Counts how often tasks that serve an exchange run."""
+
+    count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += task.name == "exchange"
+
+
+async def test_streams_that_never_open_their_window_take_nothing_from_others(autojump_clock: Clock) -> None:
+    body, fetched = numbered(MIB), 0
+
+    async def fetch() -> list[bytes]:
+        nonlocal fetched
+        fetched += 1
+        await trio.lowlevel.checkpoint()
+        return [body[: MIB // 3], body[MIB // 3 :]]
+
+    async def handler(exchange: Exchange) -> None:
+        if exchange.request.path == "/whole":
+            await exchange.room()
+            await exchange.respond(200, [], b"".join(await fetch()), refetch=fetch)
+            return
+        await exchange.start(200, [])
+        for _ in range(2):
+            await exchange.room()
+            await exchange.send(await fetch(), fetch)
+        await exchange.finish()
+
+    near, far = memory_pair()
+    async with trio.open_nursery() as nursery, near:
+        nursery.start_soon(serve_http, far, handler)
+        client = HttpClient(near, "h2", HttpLimits(stream_window=65_536, connection_window=2**31 - 1))
+        stuck = []
+        for number in range(100):
+            stuck.append(await client.open("GET", "/whole" if number % 2 else "/parts"))
+            await client.say(End(stuck[-1]))
+        await settled(client)
+        assert fetched == len(stuck), "all were begun, and none got more than its window"
+        steps = ExchangeSteps()
+        trio.lowlevel.add_instrument(steps)
+        for _ in range(5):
+            reader = await client.open("GET", "/parts")
+            await client.say(End(reader))
+            assert (await client.answer(reader)).body == 2 * body
+        trio.lowlevel.remove_instrument(steps)
+        assert steps.count < 3 * len(stuck), "they sleep while others read"
+        for stream_id in stuck[:3]:
+            assert (await client.answer(stream_id)).body == body * (1 if stream_id == stuck[1] else 2)
+        assert trio.current_time() == 0
+
+
+async def test_a_stream_is_reset_when_what_it_waits_for_is_gone(autojump_clock: Clock) -> None:
+    async def handler(exchange: Exchange) -> None:
+        async def fetch() -> list[bytes]:
+            return [bytes(MIB - 1)]
+
+        await exchange.room()
+        await exchange.respond(200, [], numbered(MIB), refetch=fetch)
+
+    near, far = memory_pair()
+    with capture_logs() as logs:
+        async with trio.open_nursery() as nursery, near:
+            nursery.start_soon(serve_http, far, handler)
+            client = HttpClient(near, "h2", HttpLimits(stream_window=65_536, connection_window=2**31 - 1))
+            streams = []
+            for _ in range(12):
+                streams.append(await client.open("GET", "/"))
+                await client.say(End(streams[-1]))
+            await settled(client)
+            await client.head(streams[0])
+            with pytest.raises(AssertionError, match="Reset"):
+                await client.answer_body(streams[0])
+    assert [log["reason"] for log in logs if log["event"] == "stream_reset"] == ["what it waits for is gone"]
 
 
 class Windows(Http2Connection):

@@ -277,11 +277,15 @@ async def test_every_segment_is_where_the_client_came_from(client: Client, strea
     assert where.endpoint == "test"
 
 
-async def test_every_segment_is_where_the_configuration_says(back: EmbeddedBack, clock: trio.testing.MockClock) -> None:
-    told = ControllerSettings(segments=SegmentsMode.SEPARATE, advertise=lambda: Advertised("gateway.example", 7777))
+@pytest.mark.parametrize("host", ["gateway.example", "2001:db8::1"])
+async def test_every_segment_is_where_the_configuration_says(
+    back: EmbeddedBack, clock: trio.testing.MockClock, host: str
+) -> None:
+    """An IPv6 address is in brackets, since clients append the port."""
+    told = ControllerSettings(segments=SegmentsMode.SEPARATE, advertise=lambda: Advertised(host, 7777))
     async with serving(ControllerFront(Controller(back, told)).handle, "h2") as http:
         where = await Client(http).getURI(pb.SegmentId(streamInfo=STREAM))
-        assert where == pb.NodeUri(endpoint="gateway.example", port=7777)
+        assert where == pb.NodeUri(endpoint=f"[{host}]" if ":" in host else host, port=7777)
 
 
 async def test_the_only_controller_is_the_one_that_was_asked(client: Client) -> None:

@@ -43,6 +43,19 @@ async def test_transactions(client: Client, back: EmbeddedBack) -> None:
     assert list(listed.response) == [pb.TxnResponse(txnId=begun.txnId, status=pb.TxnResponse.COMMITTED)]
 
 
+async def test_a_commit_with_the_time_of_its_writer(client: Client) -> None:
+    """The lowest number stands for no time, as clients send it; after a time another one of the writer is lower."""
+    await client.createStream(config(1))
+    for time, noted in ((-(2**63), pb.TimestampResponse.SUCCESS), (9, pb.TimestampResponse.INVALID_TIME)):
+        begun = await client.createTransaction(pb.CreateTxnRequest(streamInfo=STREAM, lease=30_000))
+        await client.commitTransaction(
+            pb.TxnRequest(streamInfo=STREAM, txnId=begun.txnId, writerId=f"w{time}", timestamp=time)
+        )
+        position = pb.StreamCut(streamInfo=STREAM, cut={0: 0})
+        note = pb.TimestampFromWriter(writer=f"w{time}", position=position, timestamp=-5)
+        assert (await client.noteTimestampFromWriter(note)).result == noted
+
+
 async def test_transactions_that_are_not_known(client: Client) -> None:
     await client.createStream(config(1))
     nobody = pb.TxnId(highBits=-1, lowBits=5)
@@ -69,6 +82,12 @@ async def test_expired_transactions_are_aborted_in_the_background(
     request = pb.TxnRequest(streamInfo=STREAM, txnId=begun.txnId)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(front.run)
+        await trio.sleep(12)
+        assert await client.checkTransactionState(request) == pb.TxnState(state=pb.TxnState.OPEN)
+        wall.now += 30_000
+        clock.jump(30)  # the gateway was paused, and has not read the ping that came meanwhile
+        ping = pb.PingTxnRequest(streamInfo=STREAM, txnId=begun.txnId, lease=30_000)
+        assert await client.pingTransaction(ping) == pb.PingTxnStatus(status=pb.PingTxnStatus.OK)
         await trio.sleep(12)
         assert await client.checkTransactionState(request) == pb.TxnState(state=pb.TxnState.OPEN)
         wall.now += 30_000

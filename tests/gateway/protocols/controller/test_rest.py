@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio.testing
+from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 from msgspec.structs import replace
 from support.controller import BASIN, NAMES, SCOPE, event, segments, settings, write
 from support.http.client import HttpClient, serving
@@ -35,6 +36,7 @@ from penstock.protocols.controller.front import ControllerFront
 from penstock.protocols.segment.delegation import Delegation
 from penstock.protocols.struct_table import StructTable
 from penstock.routing.access.passwords import Passwords, hash_password
+from penstock_codecs.grpc import frame
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateStream
 
@@ -98,6 +100,7 @@ async def rest(
     ("path", "body", "words"),
     [
         ("scopes", b"{", "the body is not as it must be"),
+        ("scopes", b'{"x":' + b"[" * 20_000, "nested too deeply"),
         ("scopes", {}, "`scopeName`"),
         ("scopes", {"scopeName": 5}, "$.scopeName"),
         ("scopes", {"scopeName": "_x"}, "the name is not legal: '_x'"),
@@ -148,6 +151,13 @@ async def test_a_body_that_does_not_come_is_not_waited_for(
     async with asking(front, "h2") as rest:
         stream_id = await rest.http.open("POST", "/v1/scopes", [JSON])
         assert (await rest.http.answer(stream_id)).status == 408
+
+
+@pytest.mark.parametrize("name", ["if-match", "if-none-match", "if-unmodified-since"])
+async def test_a_change_on_a_condition_is_refused(rest: RestClient, name: str) -> None:
+    status, answer = await rest.ask("DELETE", f"scopes/{SCOPE}", None, (name, "*"))
+    assert status == 400 and f"{name}: DELETE has no such condition" in answer["message"]
+    assert (await rest.ask("GET", f"scopes/{SCOPE}", None, ("if-none-match", '"x"')))[0] == 200
 
 
 async def test_other_types_paths_and_methods_are_refused(rest: RestClient) -> None:
@@ -382,6 +392,20 @@ async def test_credentials(back: EmbeddedBack, wall: Wall) -> None:
         assert (await rest.http.ask("GET", "/v1/scopes")).headers["www-authenticate"] == "Basic"
         assert (await rest.ask("POST", "scopes", body, basic("ana:secret")))[0] == 201
         assert await rest.ask("GET", "health/readiness") == (200, True)
+
+
+async def test_grpc_s_health_service_needs_no_credentials(back: EmbeddedBack, wall: Wall) -> None:
+    guarded = replace(settings(), delegation=Delegation(b"k" * 32, 600), passwords=Passwords({}))
+    front = ControllerFront(Controller(back, guarded, wall))
+    headers = [("te", "trailers"), ("content-type", "application/grpc")]
+    async with serving(front.handle, "h2") as client:
+        service = StringValue(value="io.pravega.controller.stream.api.grpc.v1.ControllerService")
+        for status in (1, 2):  # SERVING, NOT_SERVING
+            message = frame(service.SerializeToString())
+            answer = await client.ask("POST", "/grpc.health.v1.Health/Check", headers, message)
+            assert answer.trailers["grpc-status"] == "0"
+            assert answer.body == frame(Int32Value(value=status).SerializeToString())
+            front.drain()
 
 
 async def test_pages_in_a_browser_are_refused(back: EmbeddedBack, wall: Wall) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 from structlog.testing import capture_logs
@@ -10,15 +12,17 @@ from support.store import Wall
 from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedBack
+from penstock.core.back import BackWrapper
 from penstock.protocols.controller.controller import retention
 from penstock.protocols.controller.controller.catalog import acknowledged_of, cuts_in
 from penstock.protocols.controller.controller.controller import Controller
 from penstock.protocols.controller.controller.problems import ControllerProblem
 from penstock.protocols.controller.controller.records import GroupCut, ReaderGroup, RetentionType
 from penstock.protocols.controller.controller.topology import KeyRange
+from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import DeleteStream, GetStreamConfig
-from penstock_codecs.streams import Retention
+from penstock_codecs.operations import DeleteStream, GetStreamConfig, Operation, ReconfigureStream
+from penstock_codecs.streams import Retention, StreamConfig
 
 TEN = event(b"xx")
 """An event of ten bytes."""
@@ -62,6 +66,35 @@ async def kept(back: EmbeddedBack) -> int | None:
     config = await back.perform(GetStreamConfig(StreamRef(BASIN, f"{SCOPE}/stream")))
     assert isinstance(config.retention, Retention)
     return config.retention.age_seconds
+
+
+class WithoutConfigurations(BackWrapper):
+    """A back whose server cannot configure its streams, as a segment store."""
+
+    async def perform(self, operation: Operation[Any]) -> Any:
+        if isinstance(operation, ReconfigureStream) or getattr(operation, "config", None) == AGED:
+            raise fail(FailureCode.NOT_IMPLEMENTED, "the server has no configuration of streams")
+        return await super().perform(operation)
+
+
+AGED = StreamConfig(retention=Retention(60))
+
+
+async def test_a_back_without_configurations(back: EmbeddedBack, wall: Wall) -> None:
+    """Tags and numbers of segments are the controller's, and it truncates at cuts what another back would by age."""
+    controller = Controller(WithoutConfigurations(back), settings(), wall)
+    await controller.scopes.create(SCOPE)
+    await controller.streams.create(SCOPE, "stream", by_time(MINUTE))
+    found = []
+    for _ in range(3):
+        await fill(back, controller, wall)
+        found.append((await heads(controller))[0])
+    assert found == [0, 10, 20]
+    tagged = segments(2, tags=("a",))
+    await controller.streams.update(SCOPE, "stream", tagged)
+    assert await controller.queries.configuration(SCOPE, "stream") == tagged
+    assert len(await controller.queries.current(SCOPE, "stream")) == 2
+    await controller.streams.create(SCOPE, "other", by_time(MINUTE))
 
 
 # ---- without subscribers

@@ -112,6 +112,17 @@ async def test_nothing_is_left_of_a_stream_that_its_server_cannot_have(back: Emb
     assert await stored(back, BASIN_SCOPE) == ["stream"]
 
 
+async def test_nothing_is_left_of_a_stream_whose_partitions_another_protocol_has(
+    controller: Controller, back: EmbeddedBack
+) -> None:
+    back.declare_partitioned(BASIN_SCOPE)
+    await back.perform(CreateStream(StreamRef(BASIN_SCOPE, "topic/0")))
+    with Fails(FailureCode.INVALID):
+        await controller.streams.create(BASIN_SCOPE, "topic", segments(2))
+    assert not await controller.queries.exists(BASIN_SCOPE, "topic")
+    assert await stored(back, BASIN_SCOPE) == ["topic/0"]
+
+
 @pytest.mark.parametrize("count", [-1, 0, 1001])
 async def test_as_many_segments_as_make_sense(controller: Controller, count: int) -> None:
     with RefusedWith(ControllerProblem.INVALID_CONFIG):

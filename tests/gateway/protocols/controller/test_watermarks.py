@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from support.controller import SCOPE, RefusedWith, content, segments
+from support.controller import SCOPE, RefusedWith, content, event, segments, write
 from support.store import Wall
 
 from penstock.backends.embedded import EmbeddedBack
@@ -13,8 +13,10 @@ from penstock.protocols.controller.controller import watermarks as module
 from penstock.protocols.controller.controller.catalog import watermarks_in, writers_of
 from penstock.protocols.controller.controller.controller import Controller
 from penstock.protocols.controller.controller.problems import ControllerProblem
+from penstock.protocols.controller.controller.records import TransactionState
 from penstock.protocols.controller.controller.topology import KeyRange, Segment
 from penstock.protocols.controller.controller.watermarks import _compact, _spell
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.segment import split_events
 
 HALVES = [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)]
@@ -135,6 +137,38 @@ async def test_times_and_positions_do_not_go_back(noting: Controller) -> None:
             await note(noting, "a", 6, cut)
     with RefusedWith(ControllerProblem.STREAM_NOT_FOUND):
         await noting.times.note(SCOPE, "missing", "a", 5, {0: 0})
+
+
+async def test_commits_note_times(back: EmbeddedBack, noting: Controller) -> None:
+    """Each has its events before the cut. A time before the writer's last one, as any that cannot be noted, fails no
+    commit, and without a time there is nothing to note."""
+    ends = []
+    for number, time in enumerate((5, None, 4, 9)):
+        transaction, _ = await noting.transactions.create(SCOPE, "stream", 30_000)
+        await write(back, SCOPE, "stream", event(b"event"), 0, f"#transaction.{transaction}")
+        await noting.transactions.commit(SCOPE, "stream", transaction, "flink", time)
+        assert await noting.transactions.state(SCOPE, "stream", transaction) is TransactionState.COMMITTED
+        ends.append((number + 1) * len(event(b"event")))
+        await noting.times.enforce()
+    assert await watermarks(back) == [(5, 5, {0: ends[0]}), (9, 9, {0: ends[3]})]
+
+
+async def test_a_commit_that_is_resumed_notes_its_time(
+    back: EmbeddedBack, noting: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transaction, _ = await noting.transactions.create(SCOPE, "stream", 30_000)
+    await write(back, SCOPE, "stream", event(b"event"), 0, f"#transaction.{transaction}")
+    with monkeypatch.context() as patch:
+        patch.setattr(noting.times, "note", lambda *_: fail_at_once())
+        with pytest.raises(OperationFailed):
+            await noting.transactions.commit(SCOPE, "stream", transaction, "flink", 7)
+    await noting.transactions.sweep()
+    await noting.times.enforce()
+    assert await watermarks(back) == [(7, 7, {0: len(event(b"event"))})]
+
+
+async def fail_at_once() -> None:
+    raise fail(FailureCode.UNAVAILABLE, "the process ends here")
 
 
 async def test_writers_are_bounded(noting: Controller, monkeypatch: pytest.MonkeyPatch) -> None:

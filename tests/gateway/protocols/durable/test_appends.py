@@ -151,6 +151,28 @@ async def test_no_append_comes_between_the_last_one_and_the_close(service: Servi
     assert body.endswith(b"END") and body.count(b"x") == statuses.count(204) - 1, (body, statuses)
 
 
+@pytest.mark.parametrize("sender", [(), producer(0, 0)])
+@pytest.mark.parametrize("body", [b"END", b""])
+async def test_a_close_tells_the_end_that_readers_come_to(
+    service: Service, sender: tuple[tuple[str, str], ...], body: bytes
+) -> None:
+    """Clients of other protocols append until the stream is sealed, and their records are acknowledged."""
+
+    class Busy(BackWrapper):
+        async def perform(self, operation: Operation[object]) -> object:  # type: ignore[override]
+            if isinstance(operation, Seal):
+                for number in b"12":
+                    await super().perform(Append(ref("a"), [bytes([number])], 9))
+            return await super().perform(operation)
+
+    await service.ask("PUT", "a", TEXT, body=b"0")
+    busy = Service(service.back, service.wall, service.front._settings, Busy(service.back))
+    closed = await busy.ask("POST", "a", TEXT, *sender, CLOSE, body=body)
+    assert (closed.status, closed.headers["stream-closed"]) == (200 if sender and body else 204, "true")
+    assert await service.read("a") == b"0" + body + b"12"
+    assert closed.headers["stream-next-offset"] == (await service.ask("HEAD", "a")).headers["stream-next-offset"]
+
+
 @pytest.mark.parametrize("body", [b"END", b""])
 async def test_a_repeated_append_closes_a_stream_that_its_first_try_left_open(service: Service, body: bytes) -> None:
     """The process ended between the append and the close."""
@@ -227,6 +249,42 @@ async def test_appends_that_are_refused(
     answer = await small.ask("POST", "a", *headers, body=body)
     assert answer.status == status and words in answer.body.decode()
     assert await service.read("a") == b""
+
+
+@pytest.mark.parametrize(
+    ("method", "query", "header", "words"),
+    [
+        ("POST", "", ("if-match", '"x:0:1"'), "if-match: POST has no such condition"),
+        ("POST", "", ("if-none-match", "*"), "if-none-match: POST has no such condition"),
+        ("POST", "", ("if-unmodified-since", "Thu, 01 Jan 1970 00:00:00 GMT"), "if-unmodified-since"),
+        ("POST", "", ("stream-expected-offset", "0"), "stream-expected-offset: POST has no such header"),
+        ("POST", "?expected_offset=0", None, "expected_offset: POST has no such parameter"),
+        ("DELETE", "", ("if-match", '"x"'), "if-match: DELETE has no such condition"),
+        ("DELETE", "", ("stream-seq", "a"), "stream-seq: DELETE has no such header"),
+        ("PUT", "", ("if-match", '"x"'), "if-match: a stream as a whole has no entity tag"),
+        ("PUT", "", ("producer-seq", "0"), "producer-seq: PUT has no such header"),
+        ("GET", "", ("if-match", "*"), "if-match: GET has no such condition"),
+        ("HEAD", "", ("if-unmodified-since", "x"), ""),
+    ],
+)
+async def test_conditions_that_are_not_evaluated(
+    service: Service, method: str, query: str, header: tuple[str, str] | None, words: str
+) -> None:
+    await service.ask("PUT", "a", TEXT, body=b"x")
+    more = () if header is None else (header,)
+    body = b"y" if method in ("PUT", "POST") else b""
+    answer = await service.ask(method, "a", TEXT, *more, body=body, query=query)
+    assert answer.status == 400 and words in answer.body.decode()
+    assert await service.read("a") == b"x"
+
+
+async def test_a_creation_on_condition_that_the_stream_exists_or_not(service: Service) -> None:
+    new, old = ("if-none-match", "*"), ("if-match", "*")
+    assert (await service.ask("PUT", "a", TEXT, old)).status == 412
+    assert (await service.ask("PUT", "a", TEXT, new, body=b"x")).status == 201
+    assert (await service.ask("PUT", "a", TEXT, new, body=b"y")).status == 412
+    assert (await service.ask("PUT", "a", TEXT, old)).status == 200
+    assert await service.read("a") == b"x"
 
 
 def test_the_properties_of_a_stream_take_little_room() -> None:

@@ -7,6 +7,8 @@ from support.kafka.front import Client, serving
 
 from penstock.core.back import Back
 from penstock.core.identity import Identities
+from penstock.net.limits import CONNECTION_QUOTA, Limiter
+from penstock.net.limits.limiter import FAILED_PER_SECOND, FAILED_SECONDS, ConnectionQuota
 from penstock.protocols.kafka.front import KafkaClients, KafkaSettings
 from penstock.routing.access.clients import ClientRules
 from penstock.routing.access.passwords import Passwords, hash_password
@@ -99,3 +101,31 @@ async def test_new_settings_hold_from_the_next_login(back: Back, settings: Kafka
         assert await plain(client, "any", "own") == KafkaError.SASL_AUTHENTICATION_FAILED
         await shake(client)
         assert await plain(client, "any", "new") == 0
+
+
+async def test_failed_logins_count_as_failed_connections(back: Back) -> None:
+    """Too many slow the client, and end its connection; others log in."""
+    limiter = Limiter()
+    async with serving(back, KafkaSettings(clients=KafkaClients(RULES))) as (connect, _):
+
+        def connected(host: str) -> Client:
+            quota = limiter.enter("kafka", 100, host)
+            assert isinstance(quota, ConnectionQuota)
+            before = CONNECTION_QUOTA.set(quota)
+            client = connect()
+            CONNECTION_QUOTA.reset(before)
+            return client
+
+        attacker = connected("10.0.0.1")
+        for number in range(2 * int(FAILED_PER_SECOND * FAILED_SECONDS)):
+            if limiter.pause(limiter.account("10.0.0.1"))[0]:
+                assert number >= FAILED_PER_SECOND * FAILED_SECONDS
+                break
+            await shake(attacker)
+            assert await plain(attacker, "any", "guess") == KafkaError.SASL_AUTHENTICATION_FAILED
+        else:
+            raise AssertionError("nothing slows it")
+        assert await attacker.ended()
+        other = connected("10.0.0.2")
+        await shake(other)
+        assert await plain(other, "any", "own") == 0

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 import trio
-from support.kafka.front import CannotList, Client, Connect, records, serving
+from structlog.testing import capture_logs
+from support.kafka.front import CannotList, Client, Connect, fetched, records, serving
 
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.address import Address
 from penstock.protocols.kafka.front import KafkaSettings
+from penstock_codecs.failures import OperationFailed
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.cluster_messages import (
     ApiVersionsRequest,
@@ -25,11 +27,23 @@ from penstock_codecs.kafka.cluster_messages import (
     TopicPartitionsCursor,
 )
 from penstock_codecs.kafka.config_messages import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
     AlteredConfig,
     AlteredResource,
     AlteredResourceResult,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+    ReplacedConfig,
+    ReplacedResource,
+)
+from penstock_codecs.kafka.inspection_messages import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    ProducersTopic,
+    TopicPartitions,
 )
 from penstock_codecs.kafka.topic_messages import (
     ConfigResource,
@@ -37,6 +51,8 @@ from penstock_codecs.kafka.topic_messages import (
     CreatableTopic,
     CreatableTopicConfig,
     CreatedTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsRequest,
@@ -44,11 +60,14 @@ from penstock_codecs.kafka.topic_messages import (
     DeleteTopicState,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
+    GrowingTopic,
+    NewPartitionBrokers,
 )
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
     CheckTail,
     CreateStream,
+    DeleteStream,
     GetStreamConfig,
     ReconfigureBasin,
 )
@@ -292,6 +311,57 @@ async def test_a_drain_finishes_the_request_in_progress(back: EmbeddedBack, clie
         assert await one.ended()
 
 
+# ---- CreatePartitions and inspection --------------------------------------------------------------------------------
+
+
+async def grown(client: Client, topic: str, count: int, **options: list[NewPartitionBrokers]) -> KafkaError:
+    request = CreatePartitionsRequest(topics=[GrowingTopic(name=topic, count=count, **options)])
+    [result] = (await client.call(request, CreatePartitionsResponse)).results
+    assert bool(result.error_code) == bool(result.error_message)
+    return KafkaError(result.error_code)
+
+
+async def test_a_topic_of_several_partitions_gets_more(client: Client, back: EmbeddedBack) -> None:
+    configs = [CreatableTopicConfig(name="message.timestamp.type", value="LogAppendTime")]
+    await created(client, CreatableTopic(name="set", num_partitions=2, configs=configs))
+    checked = CreatePartitionsRequest(topics=[GrowingTopic(name="set", count=4)], validate_only=True)
+    assert (await client.call(checked, CreatePartitionsResponse)).results[0].error_code == 0
+    assert len((await metadata(client, "set"))["set"].partitions) == 2
+    on_one = [NewPartitionBrokers(broker_ids=[1])]
+    assert await grown(client, "set", 4, assignments=on_one) == KafkaError.INVALID_REPLICA_ASSIGNMENT
+    assert await grown(client, "set", 3, assignments=on_one) == 0
+    assert await grown(client, "set", 4) == 0
+    assert [one.partition_index for one in (await metadata(client, "set"))["set"].partitions] == [0, 1, 2, 3]
+    config = await back.perform(GetStreamConfig(StreamRef("penstock", "set/3")))
+    assert config.timestamping_mode is TimestampingMode.ARRIVAL
+    for count in (4, 3, 101):
+        assert await grown(client, "set", count) == KafkaError.INVALID_PARTITIONS
+    assert await grown(client, "none", 2) == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_topic_that_is_one_stream_gets_no_partitions_beside_it(client: Client) -> None:
+    await client.produce(records(b"x"))
+    assert await grown(client, "t", 2) == KafkaError.INVALID_PARTITIONS
+    assert fetched(await client.fetch()) == [(0, None, b"x")]
+
+
+async def test_log_dirs_and_producers_are_those_of_existing_partitions(client: Client) -> None:
+    await created(client, CreatableTopic(name="set", num_partitions=2))
+    for topics, expected in (
+        (None, {"set": [0, 1], "t": [0]}),
+        (
+            [TopicPartitions(topic="set", partitions=[1, 2, -1]), TopicPartitions(topic="no", partitions=[0])],
+            {"set": [1]},
+        ),
+    ):
+        [directory] = (await client.call(DescribeLogDirsRequest(topics=topics), DescribeLogDirsResponse)).results
+        assert {topic.name: [one.partition_index for one in topic.partitions] for topic in directory.topics} == expected
+    request = DescribeProducersRequest(topics=[ProducersTopic(name="set", partition_indexes=[1, 2])])
+    [topic] = (await client.call(request, DescribeProducersResponse)).topics
+    codes = {one.partition_index: one.error_code for one in topic.partitions}
+    assert codes == {1: 0, 2: KafkaError.UNKNOWN_TOPIC_OR_PARTITION}
+
+
 # ---- settings that change --------------------------------------------------------------------------------------------
 
 
@@ -329,13 +399,86 @@ async def test_settings_of_all_partitions_change_and_return_to_the_default(clien
         assert (config.retention, config.timestamping_mode) == (before[0].retention, TimestampingMode.ARRIVAL)
 
 
+async def described(client: Client, topic: str) -> dict[str, tuple[str | None, int]]:
+    """Return the value and the source of each setting of a topic."""
+    request = DescribeConfigsRequest(resources=[ConfigResource(resource_type=2, resource_name=topic)])
+    [found] = (await client.call(request, DescribeConfigsResponse)).results
+    assert found.error_code == 0
+    return {one.name: (one.value, one.config_source) for one in found.configs}
+
+
+async def test_settings_that_ask_for_nothing_here_are_told_back(client: Client, back: EmbeddedBack) -> None:
+    """Those of Kafka Streams' repartition topics, and of topics that tools compare with a declaration."""
+    values = {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "segment.bytes": "52428800",
+        "min.insync.replicas": "2",
+        "compression.type": "zstd",
+        "max.message.bytes": "2000000",
+    }
+    configs = [CreatableTopicConfig(name=name, value=value) for name, value in values.items()]
+    answer = await created(client, CreatableTopic(name="set", num_partitions=2, configs=configs))
+    assert answer.error_code == 0
+    assert values.items() <= {one.name: one.value for one in answer.configs or []}.items()
+    found = await described(client, "set")
+    assert values.items() <= {name: value for name, (value, _) in found.items()}.items()
+    assert found["segment.bytes"] == ("52428800", 1) and found["retention.bytes"] == ("-1", 5)
+    changes = setting("segment.ms", "1000"), setting("max.message.bytes", None, 1)
+    assert (await altered(client, *changes, topic="set")).error_code == 0
+    changed = await described(client, "set")
+    assert changed == found | {"segment.ms": ("1000", 1), "max.message.bytes": ("1048576", 5)}
+    for name in ("set/0", "set/1"):  # another protocol's client deletes it, and it is created again
+        await back.perform(DeleteStream(StreamRef("penstock", name)))
+    assert (await created(client, CreatableTopic(name="set", num_partitions=2))).error_code == 0
+    assert "segment.bytes" not in await described(client, "set")
+
+
+async def test_retention_by_size(client: Client, back: EmbeddedBack) -> None:
+    """A setting of each partition: 0 keeps the newest batch, -1 has no bound."""
+    size = CreatableTopicConfig(name="retention.bytes", value="25")
+    assert (await created(client, CreatableTopic(name="small", num_partitions=2, configs=[size]))).error_code == 0
+    assert (await described(client, "small"))["retention.bytes"] == ("25", 1)
+    config = await back.perform(GetStreamConfig(StreamRef("penstock", "small/1")))
+    assert config.retention_bytes == 25
+    for value, entry in (("-1", ("-1", 5)), ("0", ("1", 1)), (None, ("-1", 5))):
+        changed = setting("retention.bytes", value, int(value is None))
+        assert (await altered(client, changed, topic="small")).error_code == 0
+        assert (await described(client, "small"))["retention.bytes"] == entry
+
+
+async def test_alter_configs_replaces_all_settings(client: Client) -> None:
+    assert (await altered(client, setting("segment.ms", "1"), setting("retention.ms", "7200000"))).error_code == 0
+    replaced = ReplacedResource(
+        resource_type=2, resource_name="t", configs=[ReplacedConfig(name="segment.bytes", value="9")]
+    )
+    for only_checks in (True, False):
+        before = await described(client, "t")
+        request = AlterConfigsRequest(resources=[replaced], validate_only=only_checks)
+        assert (await client.call(request, AlterConfigsResponse)).responses[0].error_code == 0
+        assert (await described(client, "t") == before) == only_checks
+    after = await described(client, "t")
+    assert after["segment.bytes"] == ("9", 1) and after["retention.ms"] == ("604800000", 5)
+    assert "segment.ms" not in after
+
+
+async def test_a_refusal_of_compaction_says_what_works(client: Client) -> None:
+    refused = await altered(client, setting("cleanup.policy", "compact,delete"))
+    assert refused.error_code == KafkaError.INVALID_CONFIG
+    assert "retention.ms = -1 keeps all records" in (refused.error_message or "")
+
+
 @pytest.mark.parametrize(
     ("code", "changes"),
     [
         (KafkaError.INVALID_CONFIG, [setting("cleanup.policy", "compact")]),
         (KafkaError.INVALID_CONFIG, [setting("cleanup.policy", "compact", 2)]),
         (KafkaError.INVALID_CONFIG, [setting("retention.ms", None)]),
-        (KafkaError.INVALID_CONFIG, [setting("max.message.bytes", None, 1)]),
+        (KafkaError.INVALID_CONFIG, [setting("retention.bytes", "1 MB")]),
+        (KafkaError.INVALID_CONFIG, [setting("max.message.bytes", "16777217")]),
+        (KafkaError.INVALID_CONFIG, [setting("compression.type", "brotli")]),
+        (KafkaError.INVALID_CONFIG, [setting("segment.ms", str(1 << 63))]),
+        (KafkaError.INVALID_CONFIG, [setting("no.such.setting", None, 1)]),
         (KafkaError.INVALID_REQUEST, [setting("retention.ms", "1000"), setting("retention.ms", "2000")]),
     ],
 )
@@ -403,3 +546,42 @@ async def test_a_cursor_at_a_topic_that_is_gone_goes_on_behind_it(client: Client
     assert [topic.name for topic in (await partitions(client, cursor=gone)).topics] == ["t"]
     negative = TopicPartitionsCursor(topic_name="t", partition_index=-3)
     assert len((await partitions(client, cursor=negative)).topics[0].partitions) == 1
+
+
+# ---- the two shapes of a topic ---------------------------------------------------------------------------------------
+
+
+async def test_no_client_of_another_protocol_hides_the_partitions_of_a_topic(
+    client: Client, back: EmbeddedBack
+) -> None:
+    """Reads and appends create missing streams in this basin."""
+    assert (await created(client, CreatableTopic(name="set", num_partitions=4))).error_code == 0
+    for operation in (CheckTail(StreamRef("penstock", "set")), CreateStream(StreamRef("penstock", "set"))):
+        with pytest.raises(OperationFailed, match=r"'set'.*divided into partitions"):
+            await back.perform(operation)
+    with pytest.raises(OperationFailed, match=r"'t/3'.*exists without partitions"):
+        await back.perform(CheckTail(StreamRef("penstock", "t/3")))
+    answer = await client.call(DeleteTopicsRequest(topic_names=["t"]), DeleteTopicsResponse)
+    assert answer.responses[0].error_code == 0
+    assert (await created(client, CreatableTopic(name="t", num_partitions=2))).error_code == 0
+    found = await metadata(client)
+    assert {name: len(topic.partitions) for name, topic in found.items()} == {"set": 4, "t": 2}
+
+
+async def test_a_topic_in_both_shapes_is_named_in_the_log_and_deleted_as_a_whole(
+    back: EmbeddedBack,
+) -> None:
+    """A store in which an older gateway created both."""
+    for name in ("old", "old/0", "old/1"):
+        await back.perform(CreateStream(StreamRef("penstock", name)))
+    async with serving(back) as (connect, _):
+        client = connect()
+        with capture_logs() as logs:
+            for _ in range(2):
+                assert len((await metadata(client))["old"].partitions) == 1
+        assert [(log["event"], log["topic"]) for log in logs if log["log_level"] == "warning"] == [
+            ("topic_hides_partitions", "old")
+        ]
+        answer = await client.call(DeleteTopicsRequest(topic_names=["old"]), DeleteTopicsResponse)
+        assert answer.responses[0].error_code == 0
+        assert await metadata(client) == {}

@@ -53,9 +53,9 @@ def test_streams_of_other_basins_are_no_topics() -> None:
         NAMES.from_stream(StreamRef("another-basin", "orders"))
 
 
-def test_topics_are_found_among_streams() -> None:
+async def test_topics_are_found_among_streams() -> None:
     streams = ["b", "a/1", "a/0", "gap/0", "gap/2", "late/1", "both", "both/0", "no topic", "x/y", "b/", "..", "c/0/d"]
-    assert topics_of(streams) == {"a": 2, "b": 1, "both": 1, "gap": 1}
+    assert await topics_of(streams) == {"a": 2, "b": 1, "both": 1, "gap": 1}
 
 
 def test_clients_read_on_from_a_position_by_topic_partition_and_offset() -> None:

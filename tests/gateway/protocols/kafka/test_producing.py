@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import pytest
 import trio
 import trio.testing
+import zstandard
 from support.backs import DecodedBack, SmallBatches
 from support.kafka.front import Client, Connect, fetched, records, serving
 from support.s3p.front import store_with_basin
@@ -21,7 +23,7 @@ from penstock.protocols.kafka.front import KafkaSettings
 from penstock_codecs.byte_operations import AppendAs, GetAttribute, Seal
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.kafka import KafkaError, batches
-from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
+from penstock_codecs.kafka.batches import BATCH_HEADER, KafkaBatch, encode_batch
 from penstock_codecs.kafka.compression import KafkaCompression, decompress
 from penstock_codecs.kafka.record_messages import (
     InitProducerIdRequest,
@@ -84,9 +86,29 @@ async def test_a_batch_of_thousands_of_records_is_taken(client: Client) -> None:
     assert [value for *_, value in fetched(await client.fetch(2400))] == [b"%d" % n for n in range(2400, 2500)]
 
 
+def zstd_batch(window_log: int, *, damaged: bool = False) -> bytes:
+    """Return a batch of two records with a right checksum, as Java's producer compresses it: in a frame that does not
+    state its content's size, with windows of up to 128 MiB at levels 20 to 22."""
+    plain = encode_batch(records(b"a", b"b"))
+    parameters = zstandard.ZstdCompressionParameters(window_log=window_log)
+    encoder = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    content = encoder.compress(plain[BATCH_HEADER:]) + encoder.flush()
+    body = plain[21:22] + bytes([plain[22] | KafkaCompression.ZSTD]) + plain[23:BATCH_HEADER]
+    body += content[:-1] if damaged else content
+    length = len(body) + 9
+    return plain[:8] + length.to_bytes(4, "big") + plain[12:17] + google_crc32c.value(body).to_bytes(4, "big") + body
+
+
+async def test_java_producers_of_the_highest_zstd_levels_are_served(client: Client) -> None:
+    assert (await client.produce(zstd_batch(27))).base_offset == 0
+    assert [value for *_, value in fetched(await client.fetch())] == [b"a", b"b"]
+
+
 @pytest.mark.parametrize(
     ("batch", "code", "why"),
     [
+        (zstd_batch(27, damaged=True), KafkaError.INVALID_RECORD, "compressed data is cut short"),
+        (zstd_batch(28), KafkaError.POLICY_VIOLATION, "zstd window of 268435456 bytes, at most 134217728 are allowed"),
         (b"", KafkaError.CORRUPT_MESSAGE, "there is no whole batch"),
         (encode_batch(records(b"x"))[:-1] + b"!", KafkaError.CORRUPT_MESSAGE, "the checksum does not match"),
         (encode_batch(KafkaBatch(next_offset=1)), KafkaError.INVALID_REQUEST, "at least one record"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 from support.backs import DecodedBack
 from support.kafka.front import CannotList, Client, Connect, fetched, fetching, records, serving
 from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedBack
+from penstock.store.reader import ReaderThreads
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import encode_batch
 from penstock_codecs.kafka.cluster_messages import (
@@ -104,6 +106,17 @@ async def test_records_by_id(client: Client, back: EmbeddedBack, clock: MockCloc
     assert (part.error_code, part.records) == (KafkaError.UNKNOWN_TOPIC_ID, b""), "librdkafka cannot read null"
     after = (await client.call(fetch(await id_of(client)), FetchResponse, 18)).topics[0].partitions[0]
     assert fetched(after) == [], "nothing was appended to the new topic"
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+async def test_an_id_is_checked_without_a_read_from_the_file(
+    client: Client, partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = [CreatableTopic(name="new", num_partitions=partitions)]
+    [new] = (await client.call(CreateTopicsRequest(topics=topics), CreateTopicsResponse)).topics
+    monkeypatch.setattr(ReaderThreads, "run", None)
+    appended = (await client.call(produce(new.topic_id), ProduceResponse, BY_ID)).topics[0].partitions[0]
+    assert (appended.error_code, appended.base_offset) == (0, 0)
 
 
 async def test_an_id_that_another_gateway_told_is_found(client: Client, back: EmbeddedBack, clock: MockClock) -> None:

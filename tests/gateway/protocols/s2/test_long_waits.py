@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 from support.backs import PartialBack
+from support.http.client import serving
 from support.s2.frames import FrameReader, append_input, encode_frame
 from trio.testing import MockClock, memory_stream_pair
 
@@ -118,7 +119,7 @@ def head(method: str, query: str, *lines: str) -> bytes:
     return "\r\n".join([target, "host: x", "s2-basin: conf-basin-01", *lines, "", ""]).encode()
 
 
-@pytest.mark.parametrize(("wait", "seconds"), [(1, 1), (59, 59), (60, 60), (61, 60), (600, 60), (2**64 - 1, 60)])
+@pytest.mark.parametrize(("wait", "seconds"), [(1, 1), (59, 59), (60, 60), (61, 60), (600, 60), (2**32 - 1, 60)])
 async def test_item_44_a_unary_wait_is_at_most_60_seconds(autojump_clock: MockClock, wait: int, seconds: int) -> None:
     async with connected() as client:
         await client.stream.send_all(head("GET", f"?seq_num=0&wait={wait}"))
@@ -159,6 +160,32 @@ async def test_items_51_and_71_a_session_is_never_silent_for_long(autojump_clock
     assert times[0] < 0.01
     assert 4.99 < min(gaps) < 7
     assert 13 < max(gaps) < 15.01
+
+
+ENDS = {
+    "older pages'": (S2Settings(sse_dialect="seed"), 45, ""),
+    "older pages', by configuration": (S2Settings(sse_dialect="seed", event_stream_seconds=7), 7, ""),
+    "S2's, by configuration": (
+        *(S2Settings(event_stream_seconds=100), 100),
+        'event: error\ndata: {"code":"server_draining","message":"the time of an event stream is over: reconnect to '
+        'read on"}\n\n',
+    ),
+}
+"""Settings, the age at which an event stream ends, and the last event: S2's clients take an end without one for the end
+of their read."""
+
+
+@pytest.mark.parametrize(("settings", "seconds", "last"), ENDS.values(), ids=ENDS)
+async def test_an_event_stream_of_the_longest_age_ends_and_nothing_says_that_it_is_done(
+    autojump_clock: MockClock, settings: S2Settings, seconds: float, last: str
+) -> None:
+    async with connected(S2Front(QuietBack(), settings)) as client:
+        await client.stream.send_all(head("GET", "?seq_num=0", "accept: text/event-stream"))
+        events = (await client.until(b"0\r\n\r\n")).decode()
+        assert trio.current_time() == pytest.approx(seconds, abs=0.01)
+    assert last in events and "done" not in events.lower()
+    assert ("event: error" in events) is bool(last)
+    assert events.count("event: ping") >= 1
 
 
 @pytest.mark.parametrize("kind", ["accept: text/event-stream", "content-type: s2s/proto"])
@@ -217,3 +244,13 @@ async def test_a_drain_ends_a_unary_wait(autojump_clock: MockClock) -> None:
         assert (await client.until(b"\r\n\r\n")).startswith(b"HTTP/1.1 503")
         await client.until(b'{"code":"server_draining"')
         assert trio.current_time() == pytest.approx(5, abs=0.01)
+
+
+@pytest.mark.parametrize(("alpn", "status"), [("http/1.1", 200), ("h2", 503)])
+async def test_a_drain_refuses_new_requests_on_http2_only(autojump_clock: MockClock, alpn: str, status: int) -> None:
+    """A connection of HTTP/1.1 ends after the request, which its client may have sent before the drain."""
+    front = quiet_front()
+    front.drain()
+    async with serving(front.handle, alpn) as client:
+        target = "/v1/streams/s/records?seq_num=0&clamp=true&count=0"
+        assert (await client.ask("GET", target, [("s2-basin", "conf-basin-01")])).status == status

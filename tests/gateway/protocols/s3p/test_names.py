@@ -42,6 +42,19 @@ def test_names_without_a_stream(row: list[str]) -> None:
     assert caught.value.failure.code is FailureCode.NOT_REPRESENTABLE
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (b"\0" * 171, "of 171 bytes has bytes that are escaped (%XX): it becomes 513 bytes long, at most 512"),
+        (b"x" * 513, "1 to 512 bytes, not 513"),
+    ],
+)
+def test_the_reason_of_a_name_that_is_too_long(name: bytes, reason: str) -> None:
+    with pytest.raises(OperationFailed) as caught:
+        MAPPINGS["fixed"].to_stream(name)
+    assert reason in caught.value.failure.message
+
+
 @pytest.mark.parametrize("row", NO_NAME, ids=lambda row: f"{row[0]} {row[2]}")
 def test_streams_without_a_name(row: list[str]) -> None:
     with pytest.raises(OperationFailed) as caught:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.recorder.captures import CaptureFilter
-from penstock.recorder.captures.choosing import parse_filter, parse_terms
+from penstock.recorder.captures.choosing import CaptureFilter, parse_filter, parse_terms
 from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.capture.events import SocketAddress
 from penstock_analysis.dialogue import Message, Problem, SeenRecord
@@ -69,7 +68,7 @@ def test_words_need_a_name_unless_there_is_one_for_them() -> None:
         ("exchange=4", message(), False),
         ("exchange=4", PROBLEM, False),
         ("of them", message(), True),
-        ("them body zz", message(records=[RECORD]), True),
+        ("them body zz", message(carried=[RECORD]), True),
         ("them body nowhere", message(records=[RECORD]), False),
         ("line expected", PROBLEM, True),
         ("line stream=orders", PROBLEM, False),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from support.captures import NOW_NS, conversation, s2_talk, s3p_talk
 
-from penstock.recorder.captures import CaptureFilter
+from penstock.recorder.captures.choosing import CaptureFilter
 from penstock.recorder.captures.lines import summary_line
 from penstock.recorder.captures.stats import MAX_GROUPS, MAX_PERIODS, OTHERS, CountKey, Percentiles, Statistics
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Lost, Noted, Opened, Sender

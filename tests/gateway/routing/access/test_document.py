@@ -14,6 +14,7 @@ EXPECTED = {
     "issue admin": ["telemetry  basins penstock  streams telemetry/*  append  until "],
     "append orders nonsense": ['"seq_num":1', '"code":"permission_denied"', '"code":"authn"'],
     "/v1/access-tokens": ['{"access_token":"pst_'],
+    "issue plant": ["access token plant is valid until it is revoked"],
     "revoke telemetry": ["access token telemetry is revoked"],
     "records/tail": ['"code":"authn"'],
 }

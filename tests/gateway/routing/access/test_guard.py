@@ -322,6 +322,25 @@ async def test_work_in_several_steps_is_not_for_tokens(guards: Guards) -> None:
             assert refused.value.failure.code is FailureCode.PERMISSION_DENIED
 
 
+async def test_a_permission_for_all_streams(guards: Guards) -> None:
+    for number, (allowed, prefix, permits) in enumerate(
+        (
+            (scope("read"), "", True),
+            (scope("append"), "", False),
+            (scope("read", basins=ResourceSet(exact="basin-two")), "", False),
+            (scope("read", streams=ResourceSet(prefix="t/")), "", False),
+            (scope("read", streams=ResourceSet(prefix="t/")), "t/a", True),
+            (scope("read", streams=ResourceSet(exact="stream")), "", False),
+        )
+    ):
+        with guards.client(allowed, name=f"token-{number}"):
+            if permits:
+                guards.back.require_all(BASIN, prefix, READ)
+            else:
+                with pytest.raises(OperationFailed):
+                    guards.back.require_all(BASIN, prefix, READ)
+
+
 async def test_a_destination_is_that_of_the_name_behind_the_prefix(guards: Guards) -> None:
     """So that a fault rule for a route hits the route that the operation takes."""
     assert guards.back.destination(STREAM).stream == STREAM

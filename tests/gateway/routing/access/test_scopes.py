@@ -9,7 +9,7 @@ import pytest
 from support.access import ALL, scope
 
 from penstock.core.scopes import FULL_SCOPE, GROUPS, common_prefix, excess, ops_of
-from penstock_codecs.s2.access_tokens import AccessTokenInfo, Op, OpGroups, ReadWrite, ResourceSet, Scope
+from penstock_codecs.s2.access_tokens import AccessTokenInfo, Op, OpGroups, ReadWrite, ResourceSet, Scope, inheriting
 
 ENDS = "2030-01-01T00:00:00Z"
 ISSUER = AccessTokenInfo(
@@ -99,6 +99,19 @@ def test_what_is_within_may_be_given() -> None:
 )
 def test_more_is_not_given(said: dict[str, Any], why: str) -> None:
     assert (excess(wanted(**said), ISSUER) or "").startswith(why)
+
+
+def test_groups_and_transactional_ids_are_given_on_as_they_are_or_narrower() -> None:
+    own = {"groups": ResourceSet(prefix="g-"), "transactional_ids": ResourceSet(exact="t")}
+    issuer = msgspec.structs.replace(ISSUER, scope=msgspec.structs.replace(ISSUER.scope, **own))
+    assert excess(wanted(groups=ResourceSet(exact="g-1")), ISSUER) is None, "without a scope, any name"
+    assert excess(wanted(**own), issuer) is None
+    assert excess(wanted(**own | {"groups": ResourceSet(prefix="g")}), issuer) == "groups 'g...'"
+    assert excess(wanted(**own | {"transactional_ids": None}), issuer) == "transactional ids '...'"
+    inherited = inheriting(wanted(groups=ResourceSet(exact="g-1"), expires_at=None), issuer)
+    assert (inherited.scope.groups, inherited.expires_at) == (ResourceSet(exact="g-1"), ENDS)
+    assert inherited.scope.transactional_ids == own["transactional_ids"]
+    assert inheriting(wanted(), ISSUER) == wanted()
 
 
 def test_who_has_a_prefix_gives_no_names_without() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.app.config import BackTable, kind_of_back
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
+from penstock.protocols.back_opening import BackContext
 from penstock.protocols.durable.config import DurableBackTable
-from penstock.protocols.opening import BackContext
 from penstock.protocols.plugin import back_kinds
 from penstock.protocols.s2.config import S2BackTable, S2SseBackTable
 from penstock.protocols.s2.report import S2Side

@@ -193,7 +193,9 @@ async def test_an_idle_stream_is_followed_no_longer_and_then_again(two: Two, clo
 
 
 async def test_the_copy_keeps_timestamps_whatever_the_primary_does(two: Two) -> None:
-    config = StreamConfig(timestamping_mode=TimestampingMode.ARRIVAL, retention=Retention(3600))
+    config = StreamConfig(
+        timestamping_mode=TimestampingMode.ARRIVAL, retention=Retention(3600), retention_bytes=1 << 30
+    )
     await two.primary.perform(CreateStream(STREAM, config))
     mirror = two.mirror()
     async with running(mirror):
@@ -203,6 +205,7 @@ async def test_the_copy_keeps_timestamps_whatever_the_primary_does(two: Two) -> 
     assert theirs == ours and ours[0].timestamp > 1
     copied = await two.secondary.back.perform(GetStreamConfig(STREAM))
     assert (copied.timestamping_uncapped, copied.retention) == (True, Retention(3600))
+    assert copied.retention_bytes == 1 << 30
 
 
 async def test_commands_are_copied(two: Two) -> None:

@@ -53,6 +53,31 @@ def compared(a: Sequence[SeenRecord], b: Sequence[SeenRecord], fields: Fields = 
         return compare_streams(table, **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("kept", "first", "counts"),
+    [
+        (numbered(9)[4:], 4, {DiffKind.TRIMMED: 4}),
+        (numbered(9)[4:], 0, {DiffKind.LOST: 4}),
+        (numbered(9)[4:6] + numbered(9)[7:], 4, {DiffKind.TRIMMED: 4, DiffKind.LOST: 1}),
+        ([b"other", *numbered(9)[5:]], 4, {DiffKind.TRIMMED: 4, DiffKind.ALTERED: 1}),
+        ([], 9, {DiffKind.TRIMMED: 9}),
+        ([], 0, {DiffKind.LOST: 9}),
+    ],
+)
+def test_records_that_a_server_no_longer_keeps_are_trimmed_not_lost(
+    kept: list[bytes], first: int, counts: dict[DiffKind, int]
+) -> None:
+    with RecordTable(PLAIN) as table:
+        for source, records in ((Input.A, numbered(9)), (Input.B, kept)):
+            for record in appended(records):
+                table.put(source, record)
+        table.begin(Input.B, "penstock/orders", first)
+        table.settle()
+        comparison = compare_streams(table)
+    assert found(comparison) == counts
+    assert comparison.equal == (set(counts) == {DiffKind.TRIMMED})
+
+
 def found(comparison: Comparison) -> dict[DiffKind, int]:
     (stream,) = comparison.streams
     return dict(stream.counts)

@@ -24,7 +24,7 @@ from penstock.tools.replay.exchanges import Rewritten
 from penstock.tools.replay.replaying import Replay, ReplaySettings
 from penstock.tools.replay.report import ReplaySummary
 from penstock.tools.replay.selection import PlayedParts
-from penstock.tools.target.configuring import TargetOptions
+from penstock.tools.target.back import TargetOptions
 from penstock.tools.target.url import parse_target
 from penstock_analysis.capture import CaptureEvent, Sender
 from penstock_codecs.http import PREFACE, RequestHead

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import socket
+from collections.abc import AsyncGenerator
 
 import pytest
 import trio.testing
@@ -11,9 +13,11 @@ from support.captures import read as read_capture
 from support.captures import written
 from support.captures.replay import ACK, FAST, Recording, S3PDouble, append, create, played, read, records, talk
 
+from penstock.core.errors import CannotStart
 from penstock.tools.replay.pace import ReplayPace
-from penstock.tools.replay.replaying import ReplaySettings
-from penstock_analysis.capture import Chunk, Sender
+from penstock.tools.replay.replaying import Replay, ReplaySettings
+from penstock.tools.target.url import parse_target
+from penstock_analysis.capture import CaptureEvent, Chunk, Sender
 from penstock_codecs.s3p import ErrorReply, Ok, Reply
 
 Clock = trio.testing.MockClock
@@ -165,9 +169,18 @@ async def test_other_answers_are_differences(server: S3PDouble, autojump_clock: 
     server.answer = lambda command: refusal if command == append(b"a") else server.usual(command)
     summary = await played(talk().events, server, FAST)
     [report] = summary.conversations
-    assert report.different == 1
+    assert report.different == 2  # there is a record less to read
     assert str(report.differences[0]) == "exchange 2: ID was recorded, and ERR_UNKNOWN_STREAM came"
     assert not summary.same and any("ERR_UNKNOWN_STREAM came" in line for line in summary.lines())
+
+
+async def test_more_records_than_were_recorded_are_a_difference(server: S3PDouble, autojump_clock: Clock) -> None:
+    server.records = [b"old"] * 4
+    summary = await played(talk().events, server, FAST)
+    [report] = summary.conversations
+    [difference] = report.differences
+    assert str(difference) == "a total of 3 records was recorded, and a total of 7 records came"
+    assert not summary.same
 
 
 async def test_refused_as_it_was_is_no_difference(server: S3PDouble, autojump_clock: Clock) -> None:
@@ -189,7 +202,22 @@ async def test_a_server_that_is_lost_is_told(server: S3PDouble, autojump_clock: 
     assert report.differences[0].live == "ERR_LIMITS"
 
 
-async def test_a_server_that_is_not_there_is_told(autojump_clock: Clock) -> None:
+async def test_a_server_that_cannot_be_reached_ends_the_replay_at_once(autojump_clock: Clock) -> None:
+    """Nothing is read behind the beginning of the first conversation."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        target = parse_target(f"s3p://127.0.0.1:{closed.getsockname()[1]}")
+
+        async def events() -> AsyncGenerator[CaptureEvent, None]:
+            for event in talk().events[:2]:
+                yield event
+            raise AssertionError("more is read")
+
+        with pytest.raises(CannotStart, match=r"nothing was replayed: .*connection refused"):
+            await Replay(target, events, FAST).run()
+
+
+async def test_a_server_that_is_lost_later_is_told(autojump_clock: Clock) -> None:
     async def refuse(_host: str, _port: int) -> trio.abc.Stream:
         raise OSError("no listener there")
 

@@ -41,7 +41,7 @@ async def recorded(directory: Path) -> Said:
     return stream.said
 
 
-async def play(said: Said, directory: Path) -> tuple[ReplaySummary, bytes]:
+async def play(said: Said, directory: Path, loops: int = 1) -> tuple[ReplaySummary, bytes]:
     """Replay a conversation against a segment front, and return the summary and the segment's content."""
 
     async def again() -> AsyncGenerator:  # type: ignore[type-arg]
@@ -58,7 +58,7 @@ async def play(said: Said, directory: Path) -> tuple[ReplaySummary, bytes]:
             return near
 
         target = parse_target("segment://127.0.0.1:12345")
-        summary = await Replay(target, again, ReplaySettings(speed=math.inf), dial).run()
+        summary = await Replay(target, again, ReplaySettings(speed=math.inf, loops=loops), dial).run()
         near, far = trio.testing.memory_stream_pair()
         nursery.start_soon(front.serve, far)
         client = Client(near, Dialect.RELEASED)
@@ -74,6 +74,13 @@ async def test_the_segment_holds_the_same_bytes(tmp_path: Path) -> None:
     assert content == join_events(BODIES)
     assert summary.same, list(summary.lines())
     assert (summary.totals["appended"], summary.totals["delivered"]) == (len(BODIES), len(BODIES))
+
+
+async def test_a_second_run_appends_again(tmp_path: Path) -> None:
+    """Its writers are others: those of the first run have these events already."""
+    said = await recorded(tmp_path / "one")
+    _, content = await play(said, tmp_path / "two", loops=2)
+    assert content == join_events(BODIES) * 2
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])

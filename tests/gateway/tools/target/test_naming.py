@@ -53,6 +53,7 @@ def test_basins_and_servers(text: str, basin: str, shown: str) -> None:
     ("text", "why"),
     [
         ("nope://h:1/warehouse/orders", "is no server"),
+        ("warehouse/\udcff", "is not UTF-8: invalid start byte at byte 10"),
         ("s2://h/warehouse/orders", "HOST:PORT is missing"),
         ("s2://user@h:1/warehouse/orders", "nothing but HOST:PORT"),
         ("s2://h:1/warehouse/orders?x=1", "write [?] and # in names"),

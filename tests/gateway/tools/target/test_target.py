@@ -8,8 +8,9 @@ from support.s3p.front import Client
 from penstock.core.address import Address
 from penstock.protocols.plugin import server_kinds
 from penstock.protocols.servers import Server
-from penstock.tools.target.configuring import TargetOptions, target_config
-from penstock.tools.target.gateway import LazyGateway, open_target_back, open_target_gateway
+from penstock.tools.target.back import TargetOptions, open_target_back
+from penstock.tools.target.configuring import target_config
+from penstock.tools.target.gateway import LazyGateway, open_target_gateway
 from penstock.tools.target.url import BadTarget, parse_target
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef

@@ -3,7 +3,7 @@
 // scope NAME                                       stream SCOPE STREAM SEGMENTS
 // retained SCOPE STREAM LEAST MOST                 a stream of one segment with retention by so many bytes
 // rated SCOPE STREAM EVENTS FACTOR LEAST            a stream that is scaled by events per second
-// times SCOPE STREAM COUNT MILLIS                  writes COUNT events, each after noting 1000, 2000 ..., with pauses;
+// times SCOPE STREAM COUNT MILLIS [transactions]   writes COUNT events, each after noting 1000, 2000 ..., with pauses;
 //                                                  the LOWER-UPPER windows that a reader then has after each event
 // acknowledge SCOPE GROUP STREAM SEGMENT=OFFSET... what a group has read, which decides what is retained
 // head SCOPE STREAM                                SEGMENT=OFFSET of the first segments
@@ -149,7 +149,7 @@ public class Peer {
             case "scale":
                 return control(words);
             case "times":
-                return times(words[1], words[2], number(words[3]), number(words[4]));
+                return times(words[1], words[2], number(words[3]), number(words[4]), words.length > 5);
             case "acknowledge":
                 return acknowledge(words);
             case "keep":
@@ -260,16 +260,24 @@ public class Peer {
         }
     }
 
-    static String times(String scope, String stream, int count, int pause) throws Exception {
+    static String times(String scope, String stream, int count, int pause, boolean inTransactions) throws Exception {
         String group = "times-" + UUID.randomUUID();
         StringJoiner windows = new StringJoiner(" ", " ", "");
         try (EventStreamClientFactory factory = events(scope);
              ReaderGroupManager groups = ReaderGroupManager.withScope(scope, config)) {
             try (EventStreamWriter<String> writer = factory.createEventWriter(stream, new UTF8StringSerializer(),
-                    EventWriterConfig.builder().build())) {
+                    EventWriterConfig.builder().build());
+                 TransactionalEventStreamWriter<String> transactional = factory.createTransactionalEventWriter(
+                    "transactional", stream, new UTF8StringSerializer(), EventWriterConfig.builder().build())) {
                 for (int index = 0; index < count; index++) {
-                    writer.writeEvent("key", "event" + index).get(SECONDS, TimeUnit.SECONDS);
-                    writer.noteTime(1000L * (index + 1));
+                    if (inTransactions) {
+                        Transaction<String> transaction = transactional.beginTxn();
+                        transaction.writeEvent("key", "event" + index);
+                        transaction.commit(1000L * (index + 1));
+                    } else {
+                        writer.writeEvent("key", "event" + index).get(SECONDS, TimeUnit.SECONDS);
+                        writer.noteTime(1000L * (index + 1));
+                    }
                     Thread.sleep(pause);
                 }
             }

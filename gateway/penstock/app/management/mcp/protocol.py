@@ -15,6 +15,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from penstock_codecs.failures import json_fault
+
 __all__ = ["MODERN", "SESSIONS", "McpHeaders", "McpServer", "Reply", "RpcCode", "ToolCall"]
 
 MODERN: Final = "2026-07-28"
@@ -239,8 +241,8 @@ def _decoded(body: bytes) -> _Message:
     """Return the message of a body. Raises _Refused."""
     try:
         value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _Refused(RpcCode.PARSE_ERROR, f"the body is not JSON: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _Refused(RpcCode.PARSE_ERROR, f"the body is not JSON: {json_fault(error)}") from None
     try:
         message = msgspec.convert(value, _Message)
     except msgspec.ValidationError as error:

@@ -81,7 +81,8 @@ export class Feed {
         }
         const answer = await answered(this.#path, { headers, signal: this.#stop.signal });
         failures = 0;
-        await this.#read(answer.body.pipeThrough(new TextDecoderStream()).getReader());
+        await eachBlock(answer.body.pipeThrough(new TextDecoderStream()).getReader(),
+          (block) => this.#stop.signal.aborted || this.#event(block), () => this.#on.batch?.());
         this.#on.lost?.(null);
       } catch (error) {
         if (this.#stop.signal.aborted) {
@@ -94,20 +95,6 @@ export class Feed {
         this.#on.lost?.(error);
       }
       await new Promise((resume) => setTimeout(resume, BACK_AFTER_MS[Math.min(failures, BACK_AFTER_MS.length - 1)]));
-    }
-  }
-
-  async #read(reader) {
-    let held = "";
-    for (;;) {
-      const { value, done } = await reader.read();
-      if (done || this.#stop.signal.aborted) {
-        return;
-      }
-      const blocks = (held + value).split("\n\n");
-      held = blocks.pop();
-      blocks.forEach((block) => this.#event(block));
-      this.#on.batch?.();
     }
   }
 
@@ -126,6 +113,29 @@ export class Feed {
     const restarted = this.#lastId !== "" && epoch(fields.id) !== epoch(this.#lastId);
     this.#lastId = fields.id;
     this.#on.event(fields.event, JSON.parse(fields.data), restarted);
+  }
+}
+
+// A request whose answer comes as server-sent events, once: `on[kind](data)` for each, `on.batch()` after each piece.
+export async function events(path, values, signal, on) {
+  const answer = await answered(`${path}?${query(values)}`, { signal, headers: { accept: "text/event-stream" } });
+  await eachBlock(answer.body.pipeThrough(new TextDecoderStream()).getReader(), (block) => {
+    const [kind, data] = block.split("\n", 2).map((line) => line.slice(line.indexOf(": ") + 2));
+    on[kind]?.(JSON.parse(data));
+  }, () => on.batch());
+}
+
+async function eachBlock(reader, each, after) {
+  let held = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) {
+      return;
+    }
+    const blocks = (held + value).split("\n\n");
+    held = blocks.pop();
+    blocks.forEach(each);
+    after();
   }
 }
 

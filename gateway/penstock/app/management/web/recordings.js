@@ -1,6 +1,6 @@
 // Running recordings, and the captures in the recorder's directory: start, stop, download, open, choose two to compare.
 
-import { Poll, download, get, hasToken, query } from "./api.js";
+import { Poll, download, events, get, hasToken, query } from "./api.js";
 import { card, el, empty, field, put } from "./dom.js";
 import { Messages } from "./inspector.js";
 import { FILTER_HELP } from "./messages.js";
@@ -109,17 +109,27 @@ export function captureView(root, values, shell) {
     more.disabled = true;
     put(status, "reading…");
     try {
-      const answer = await get(`captures/${encodeURIComponent(name)}/messages`, { filter, cursor, limit: 200 }, stop.signal);
-      messages = [...messages, ...answer.messages];
-      cursor = answer.next_cursor;
-      table.update(messages);
-      put(status, `${plural(messages.length, "message")}${cursor ? " so far" : ""}${answer.warnings.length ? `; ${answer.warnings.join("; ")}` : ""}`);
-      none.hidden = messages.length > 0;
-      put(none, filter ? "No message matches this filter." : "The capture has no messages.");
-      more.hidden = cursor === null;
+      let read = "";
+      await events(`captures/${encodeURIComponent(name)}/messages`, { filter, cursor, limit: 200 }, stop.signal, {
+        message: (message) => messages.push(message),
+        progress: ({ read: bytes, size: all }) => { read = all ? `${Math.min(100, Math.floor(100 * bytes / all))} % read` : `${size(bytes)} read`; },
+        failed: ({ message }) => { throw new Error(message); },
+        end: (end) => {
+          cursor = end.next_cursor;
+          read = [...(end.complete ? [] : ["not all of it was read in ten minutes"]), ...end.warnings].join("; ");
+          more.hidden = cursor === null;
+          put(none, filter ? "No message matches this filter." : "The capture has no messages.");
+        },
+        batch: () => {
+          table.update(messages);
+          none.hidden = messages.length > 0;
+          put(status, `${plural(messages.length, "message")}${cursor || more.disabled ? " so far" : ""}${read ? `; ${read}` : ""}`);
+        },
+      });
+      put(status, status.textContent.replace(cursor ? "" : " so far", ""));
     } catch (error) {
       if (!stop.signal.aborted) {
-        put(status, "");
+        put(status, messages.length ? `${plural(messages.length, "message")} so far; ${error.message}` : "");
         put(none, error.message);
       }
     } finally {

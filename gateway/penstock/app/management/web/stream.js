@@ -85,7 +85,7 @@ export function streamView(root, values, shell) {
   }
 
   function draw() {
-    table.update(records);
+    table.update([...records].reverse()); // the newest first
     none.hidden = records.length > 0;
     put(none, text ? "No record matched." : feed ? "Waiting for records…" : "No records here.");
     older.disabled = feed !== null || !records.length || records[0].seq_num === 0;
@@ -127,7 +127,7 @@ export function streamView(root, values, shell) {
           put(tail, `${count(records.at(-1).seq_num + 1)} is the next number`);
         }
         draw();
-        table.element.scrollTop = table.element.scrollHeight;
+        table.element.scrollTop = 0;
       },
       lost: (error) => error && !(error instanceof TypeError) && unfollow(error.message),
     });

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextvars import Context
 from email.utils import formatdate
-from functools import partial
+from functools import lru_cache, partial
 from time import perf_counter
 from typing import Final
 
@@ -27,20 +28,22 @@ import trio
 from penstock.core.waiters import Waiters
 from penstock.net.body_buffer import BodyBuffer
 from penstock.net.draining import Draining
-from penstock.net.http.exchange import Handler, HeaderList, Request
-from penstock.net.http.server.room import SendRoom
+from penstock.net.http.exchange import Handler, HeaderList, Refetch, Request
+from penstock.net.http.server.room import AHEAD, Remainder, SendRoom
 from penstock.net.http.server.settings import TURN_SECONDS, WAKE_SECONDS, HttpSettings
 from penstock.net.http.server.usage import ConnectionUsage, TooNoisy
 from penstock.net.limits.limiter import Crowded
+from penstock.net.proxies import FORWARDED, BadForwarding
 from penstock.net.transport import WRITE_ROOM, TooSlow, Transport
 from penstock.observe.metrics.clients import Pauses, count_error, count_response
 from penstock.observe.tracing import REQUEST
 from penstock_codecs.codec import Pull
-from penstock_codecs.failures import FailureCode, LocalProtocolError, RemoteProtocolError
+from penstock_codecs.failures import FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError
 from penstock_codecs.http import (
     CANCEL,
     ENHANCE_YOUR_CALM,
     INTERNAL_ERROR,
+    NO_ERROR,
     REFUSED_STREAM,
     Body,
     Buffer,
@@ -75,6 +78,12 @@ def _now() -> str:
     return _date[1]
 
 
+@lru_cache
+def _keep_alive_hint(seconds: int) -> tuple[tuple[str, str], ...]:
+    """Return the headers of a response on HTTP/1.1 after which the connection stays open (RFC 2068, 19.7.1.1)."""
+    return (("connection", "keep-alive"), ("keep-alive", f"timeout={seconds}")) if seconds else ()
+
+
 def _answered(status: int) -> None:
     count_response(status)
     request = REQUEST.get()
@@ -91,6 +100,8 @@ class HttpExchange:
         "_waits",
         "finished",
         "inbox",
+        "refusal",
+        "refuses_body",
         "request",
         "scope",
         "started",
@@ -102,8 +113,11 @@ class HttpExchange:
         self.request = Request(head.method, path, query, tuple(head.headers), head.authority, head.version, head.scheme)
         self.stream_id = head.stream_id
         self.scope = scope
+        self.refusal = ""
+        """Reason why the request is refused before its handler sees it."""
         self.started = False
         self.finished = False
+        self.refuses_body = False
         self.inbox = BodyBuffer()
         """The request's body."""
         self._connection = connection
@@ -134,6 +148,10 @@ class HttpExchange:
         """True once the whole request body has been received; see `Exchange`."""
         return self.inbox.ended and not self.inbox.unread
 
+    def refuse_body(self) -> None:
+        """Take no more of the request; see `Exchange`."""
+        self.refuses_body = not self.inbox.ended
+
     async def room(self, keep: bool = True) -> None:
         """Wait until the connection may hold more."""
         await self._connection.wait_for_room(self.stream_id, keep)
@@ -143,7 +161,12 @@ class HttpExchange:
         return self._connection.spare()
 
     async def respond(
-        self, status: int, headers: HeaderList, body: bytes = b"", trailers: HeaderList | None = None
+        self,
+        status: int,
+        headers: HeaderList,
+        body: bytes = b"",
+        trailers: HeaderList | None = None,
+        refetch: Refetch | None = None,
     ) -> None:
         """Send a whole response, in one write if it is small."""
         _answered(status)
@@ -151,7 +174,14 @@ class HttpExchange:
         measured = trailers is None and status not in (204, 304) and status >= 200
         if measured and "content-length" not in dict(fields):
             fields.append(("content-length", str(len(body))))
-        parts = [] if body_forbidden(self.request.method, status) or not body else [body]
+        parts: list[Buffer] = [] if body_forbidden(self.request.method, status) or not body else [body]
+        del body  # see `Exchange.send`
+        if refetch is not None and self._connection.exceeds_window(self.stream_id, parts):
+            self._connection.send_events(ResponseHead(self.stream_id, status, fields))
+            self.started = True
+            await self._connection.send_refetchable(self.stream_id, parts, refetch)
+            await self.finish(trailers or ())
+            return
         if trailers:
             last: tuple[Outgoing, ...] = (Body(self.stream_id, parts), End(self.stream_id, tuple(trailers)))
         else:
@@ -170,10 +200,14 @@ class HttpExchange:
         self.started = True
         await trio.lowlevel.checkpoint_if_cancelled()
 
-    async def send(self, pieces: Sequence[Buffer]) -> None:
+    async def send(self, pieces: Sequence[Buffer], refetch: Refetch | None = None) -> None:
         """Send more of a streamed body. Waits for a slow client."""
-        self._connection.send_events(Body(self.stream_id, pieces))
-        self._connection.leave_room(self.stream_id)
+        if refetch is not None and self._connection.exceeds_window(self.stream_id, pieces):
+            assert isinstance(pieces, list), "it is emptied"
+            await self._connection.send_refetchable(self.stream_id, pieces, refetch)
+        else:
+            self._connection.send_events(Body(self.stream_id, pieces))
+            self._connection.leave_room(self.stream_id)
         self._sends += 1
         if self._sends % _SENDS_PER_CHECKPOINT:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -204,6 +238,13 @@ class HttpExchange:
                 self._connection.send_events(Continue(self.stream_id))
 
     def _fields(self, headers: HeaderList) -> list[tuple[str, str]]:
+        request = self.request
+        if request.http_version == "2":
+            return [("date", _now()), *headers]
+        if self.refuses_body:
+            return [("date", _now()), ("connection", "close"), *headers]
+        if request.http_version == "1.1" and "close" not in (request.header("connection") or "").lower():
+            return [("date", _now()), *self._connection.keep_alive_hint(), *headers]
         return [("date", _now()), *headers]
 
 
@@ -231,7 +272,9 @@ class HttpServerConnection:
         "_draining",
         "_due",
         "_ended",
+        "_ending",
         "_exchanges",
+        "_forwarded",
         "_handler",
         "_head_begun",
         "_idle",
@@ -264,16 +307,18 @@ class HttpServerConnection:
         self._exchanges: dict[int, HttpExchange] = {}
         self._usage = ConnectionUsage(transport, codec, settings.streams_before_auth)
         self._quota = self._usage.quota
+        transport.within(self._quota)
         self._send_room = SendRoom(
             codec, self._exchanges, settings.max_unsent, settings.slow_reader, self._reset_stream
         )
+        self._forwarded = FORWARDED.get()
         self._multiplexed = codec.version == "2"
         # On HTTP/2 the flow-control windows bound the unread bytes.
         self._unread_limit = math.inf if self._multiplexed else settings.receive_buffer
         self._unread = 0
         self._woken = 0
         self._lost = self._broken = False
-        self._peer_ended = self._ended = False
+        self._peer_ended = self._ended = self._ending = False
         self._idle = False
         self._head_begun = False
         self._complete = False  # the last read ended a request of HTTP/1.1: the client waits for the answer
@@ -298,7 +343,7 @@ class HttpServerConnection:
                     await self._read()
                 self._ended = True
                 if self._waiting is not None:
-                    self._hand_over(self._waiting, None)
+                    self._hand_over(self._waiting, None, self._task.context.copy())
             if not (self._lost or self._peer_ended or self._idle):
                 await self._transport.linger(self._settings.linger)
         finally:
@@ -490,9 +535,12 @@ class HttpServerConnection:
 
     def _after_writing(self) -> None:
         self._wake_reader()
-        if self._usage.written():
+        if self._usage.written(self._send_room.parked):
             self._progress.unpark_all()
-        if not self._transport.pending and not self._exchanges and self._codec.closed:
+        self._end_if_closed()
+
+    def _end_if_closed(self) -> None:
+        if not self._transport.pending and not self._exchanges and (self._codec.closed or self._ending):
             self._due = -math.inf
             self._reading.cancel()
 
@@ -500,6 +548,10 @@ class HttpServerConnection:
         if slow := isinstance(error, TooSlow):
             self._quota.limited("slow_reader_seconds")
         self._lose("the client reads too slowly" if slow else "connection lost")
+
+    def keep_alive_hint(self) -> tuple[tuple[str, str], ...]:
+        """Return the headers that tell a client for how long its connection stays open."""
+        return _keep_alive_hint(int(self._settings.keep_alive))
 
     async def wait_sent(self, stream_id: int, finish: bool = False) -> None:
         """Wait until no more than `send_buffer` bytes of the stream are on their way; with `finish`, also until none is
@@ -509,6 +561,36 @@ class HttpServerConnection:
         """
         if self._multiplexed or self._transport.pending:  # else nothing waits
             await self._wait_sent(stream_id, 0 if finish else self._settings.max_unsent)
+
+    def exceeds_window(self, stream_id: int, pieces: Sequence[Buffer]) -> bool:
+        """Return whether some of the pieces would wait for flow-control window."""
+        return self._multiplexed and sum(map(len, pieces)) > self._codec.window(stream_id) + AHEAD
+
+    async def send_refetchable(self, stream_id: int, pieces: list[Buffer], refetch: Refetch) -> None:
+        """Send body of one exchange, as its window opens; what waits may be dropped, and is fetched again then."""
+        codec, room, remainder = self._codec, self._send_room, Remainder(pieces)
+        while True:
+            if not remainder.in_memory:
+                await room.wait(stream_id)
+                try:
+                    is_same = remainder.restore(await refetch())
+                except OperationFailed:
+                    is_same = False
+                if not is_same:
+                    self._reset_stream(stream_id, "what it waits for is gone")
+                    await trio.lowlevel.checkpoint()
+            ahead = max(0, codec.window(stream_id) + AHEAD - codec.unsent(stream_id))
+            room.leave(stream_id)
+            self.send_events(Body(stream_id, remainder.take(ahead)))
+            if not remainder.size:
+                return
+            room.park(stream_id, remainder)
+            try:
+                await self._wait_while(
+                    stream_id, lambda: codec.unsent(stream_id) > (AHEAD // 2 if remainder.in_memory else 0)
+                )
+            finally:
+                room.unpark(stream_id)
 
     def has_unsent(self, stream_id: int) -> bool:
         """Return whether anything that was sent of the stream, or of those before it, waits for the client."""
@@ -521,15 +603,26 @@ class HttpServerConnection:
             await self._progress.park()
 
     async def _wait_sent(self, stream_id: int, most: int) -> None:
-        while self._clogged(stream_id, most):
-            unsent = self._codec.unsent(stream_id)
-            with trio.move_on_after(self._settings.slow_reader) as patience:
-                while self._clogged(stream_id, most) and self._codec.unsent(stream_id) == unsent:
-                    with self._pauses.writing():
-                        await self._progress.park()
-            if patience.cancelled_caught and unsent and not self._transport.pending:
-                self._reset_stream(stream_id, "the client gives no flow-control window")
-                await trio.lowlevel.checkpoint()
+        await self._wait_while(stream_id, lambda: self._clogged(stream_id, most))
+
+    async def _wait_while(self, stream_id: int, is_blocked: Callable[[], bool]) -> None:
+        """Wait while output of the stream is blocked; reset the stream if nothing moves for `slow_reader` seconds."""
+        while is_blocked():
+            await self._wait_moved(stream_id, is_blocked)
+
+    async def _wait_moved(self, stream_id: int, is_blocked: Callable[[], bool]) -> None:
+        unsent = self._codec.unsent(stream_id)
+
+        def has_moved() -> bool:
+            return self._codec.unsent(stream_id) != unsent or not is_blocked()
+
+        with trio.move_on_after(self._settings.slow_reader) as patience:
+            while not has_moved():
+                with self._pauses.writing():
+                    await self._progress.park(has_moved)
+        if patience.cancelled_caught and unsent and not self._transport.pending:
+            self._reset_stream(stream_id, "the client gives no flow-control window")
+            await trio.lowlevel.checkpoint()
 
     def _clogged(self, stream_id: int, most: int) -> bool:
         unsent = self._codec.unsent(stream_id)
@@ -541,6 +634,11 @@ class HttpServerConnection:
         """Wait until the connection may hold more of the stream, as `Exchange.room` specifies."""
         await trio.lowlevel.checkpoint_if_cancelled()
         if keep:
+            if self._multiplexed:  # nothing is fetched for a closed window
+                codec = self._codec
+                await self._wait_while(
+                    stream_id, lambda: codec.unsent(stream_id) > AHEAD and not codec.window(stream_id)
+                )
             await self._quota.answer_room()
             await self._send_room.wait(stream_id)
         else:
@@ -569,17 +667,24 @@ class HttpServerConnection:
         exchange = self._exchanges[head.stream_id] = HttpExchange(self, head, scope)
         if self._peer_ended:
             self._limit_half_closed(exchange)
-        if waiting is not None:
-            self._hand_over(waiting, exchange)
-            return
         # The running task may serve another request, whose context variables must not leak into this one.
+        context = self._task.context.copy()
+        if self._forwarded is not None:
+            lines = [value for name, value in exchange.request.headers if name == "x-forwarded-for"]
+            try:
+                context.run(self._forwarded.enter, lines, self._quota)
+            except BadForwarding as error:
+                exchange.refusal = str(error)
+        if waiting is not None:
+            self._hand_over(waiting, exchange, context)
+            return
         # trio would make a name of 100 bytes for each task.
-        self._task.context.copy().run(partial(self._nursery.start_soon, self._serve, exchange, scope, name="exchange"))
+        context.run(partial(self._nursery.start_soon, self._serve, exchange, scope, name="exchange"))
 
-    def _hand_over(self, waiting: _Waiting, exchange: HttpExchange | None) -> None:
+    def _hand_over(self, waiting: _Waiting, exchange: HttpExchange | None, context: Context) -> None:
         self._waiting = None
         waiting.exchange = exchange
-        waiting.task.context = self._task.context.copy()
+        waiting.task.context = context
         trio.lowlevel.reschedule(waiting.task)
 
     async def _serve(self, exchange: HttpExchange | None, scope: trio.CancelScope) -> None:
@@ -587,7 +692,11 @@ class HttpServerConnection:
         try:
             with scope:
                 while exchange is not None and not scope.cancel_called:  # unwinding a handler takes 80 us
-                    await self._handler(exchange)
+                    if exchange.refusal:
+                        _log.info("request_refused", reason=exchange.refusal)
+                        await exchange.respond(400, [("content-type", "text/plain")], exchange.refusal.encode())
+                    else:
+                        await self._handler(exchange)
                     if not exchange.finished:
                         raise RuntimeError("the handler returned without a complete answer")
                     self._over(exchange)
@@ -635,6 +744,10 @@ class HttpServerConnection:
         if not exchange.finished:
             self._transport.fill()  # output sent before goes out first
             self._codec.send(Reset(exchange.stream_id, CANCEL if exchange.scope.cancel_called else INTERNAL_ERROR))
+        elif exchange.refuses_body and self._multiplexed:
+            self._codec.send(Reset(exchange.stream_id, NO_ERROR))
+        elif exchange.refuses_body:
+            self._ending = True
         if self._draining and not self._exchanges:
             self._transport.fill()
             self._codec.send(GoAway())
@@ -642,6 +755,8 @@ class HttpServerConnection:
         if self._unread_limit < math.inf and self._codec.buffered:  # HTTP/1.1 with pipelined requests
             self._wait_for_turn()
         self._pump()
+        if self._ending:
+            self._end_if_closed()
 
     # ---- the end -------------------------------------------------------------------------------------------------
     def _peer_gone(self) -> None:

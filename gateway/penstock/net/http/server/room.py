@@ -2,30 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
+from zlib import crc32
 
 import trio
 
-from penstock_codecs.http import HttpCodec
-from penstock_codecs.limits import MIB
+from penstock_codecs.http import Buffer, HttpCodec
+from penstock_codecs.limits import KIB, MIB
 
-__all__ = ["SendRoom"]
+__all__ = ["AHEAD", "Remainder", "SendRoom"]
 
 _PIECE: Final = 1 * MIB
 """Bytes reserved for an exchange that fetches more to send: the largest batch of an S2 read."""
+AHEAD: Final = 4 * KIB
+"""Bytes that a stream may have unsent beyond its flow-control window when the rest can be fetched again, so that
+something is sent as soon as the window opens. A thousand streams without window hold half of the room."""
 _LOOK_SECONDS: Final = 5.0
 _NONE: Final[Mapping[int, int]] = {}
 """An empty dictionary takes 64 bytes of each connection."""
+
+
+class Remainder:
+    """The part of a body that waits for flow-control window outside the codec: in memory, or dropped and to be fetched
+    again."""
+
+    __slots__ = ("_checksum", "_pieces", "size")
+
+    def __init__(self, pieces: list[Buffer]) -> None:
+        """Move all of `pieces` here: the list is emptied."""
+        self._pieces: list[Buffer] | None = pieces.copy()
+        self._checksum = 0
+        self.size = sum(map(len, pieces))
+        """Bytes that were not taken."""
+        pieces.clear()
+
+    @property
+    def in_memory(self) -> bool:
+        """True unless it was dropped."""
+        return self._pieces is not None
+
+    def take(self, most: int) -> list[Buffer]:
+        """Remove and return the first bytes, at most `most`; copies, unless that is all, since a part of a large piece
+        keeps all of it in memory."""
+        assert self._pieces is not None, "it is in memory"
+        if most >= self.size:
+            taken, self._pieces, self.size = self._pieces, [], 0
+            return taken
+        head: list[Buffer] = []
+        self.size -= most
+        while most:
+            piece = memoryview(self._pieces[0])
+            head.append(piece[:most])
+            if len(piece) > most:
+                self._pieces[0] = piece[most:]
+            else:
+                del self._pieces[0]
+            most -= len(head[-1])
+        return [b"".join(head)]
+
+    def drop(self) -> None:
+        """Drop the bytes."""
+        assert self._pieces is not None, "it is in memory"
+        self._checksum = _checksum(self._pieces)
+        self._pieces = None
+
+    def restore(self, pieces: Sequence[Buffer]) -> bool:
+        """Keep the end of `pieces`, which are all that the body had when this was made. Return False if the end differs
+        from what was dropped."""
+        skipped, tail = sum(map(len, pieces)) - self.size, []
+        if skipped < 0:
+            return False
+        for piece in pieces:
+            tail.append(memoryview(piece)[skipped:])
+            skipped = max(0, skipped - len(piece))
+        self._pieces = [piece for piece in tail if piece]
+        return _checksum(self._pieces) == self._checksum
+
+
+def _checksum(pieces: Sequence[Buffer]) -> int:
+    checksum = 0
+    for piece in pieces:
+        checksum = crc32(piece, checksum)
+    return checksum
 
 
 class SendRoom:
     """The room, `limit` bytes, for output of one connection that waits for flow-control window.
 
     Streams whose window is open go first. The others may fill only half of the room, as most of what they add stays in
-    it. If streams with an open window still find no room, streams that hold some of it and made no progress for 5 to 10
-    s are reset, the oldest first, until half of the room is free. A stream that waits for room with a closed window for
-    `patience` seconds is reset too.
+    it. If a stream finds no room, what others keep outside the codec (`park`) for a closed window is dropped, the
+    oldest first. If streams with an open window still find none, streams that hold some of it and made no progress for
+    5 to 10 s are reset, the oldest first, until half of the room is free. A stream that waits for room with a closed
+    window for `patience` seconds is reset too.
 
     `streams`: those of the connection. `give_up(stream_id, reason)` resets one.
     """
@@ -36,11 +105,13 @@ class SendRoom:
         "_kept",
         "_limit",
         "_look_at",
+        "_parked",
         "_patience",
         "_shut",
         "_streams",
         "_stuck",
         "_waiting",
+        "parked",
     )
 
     def __init__(
@@ -57,6 +128,9 @@ class SendRoom:
         self._patience = patience
         self._give_up = give_up
         self._kept: dict[int, None] = {}  # an empty set takes 150 bytes more
+        self._parked: dict[int, Remainder] = {}  # those in memory
+        self.parked = 0
+        """Bytes of parked remainders in memory."""
         self._waiting: dict[int, trio.Event] = {}
         self._look_at = 0.0
         self._shut: Mapping[int, float] = _NONE  # when each waiting stream was first seen with its window closed
@@ -66,8 +140,32 @@ class SendRoom:
         """Wait for room, in turn, and reserve a piece's worth of it for the stream until `leave`."""
         self.leave(stream_id)
         if not self._fits(stream_id):
-            await self._queue(stream_id)
+            self._drop_parked()
+            if not self._fits(stream_id):
+                await self._queue(stream_id)
         self._kept[stream_id] = None
+
+    def park(self, stream_id: int, remainder: Remainder) -> None:
+        """Count a stream's remainder, and drop it when another stream needs the memory and the stream's window is
+        closed; until `unpark`."""
+        self._parked[stream_id] = remainder
+        self.parked += remainder.size
+        self.review()
+
+    def unpark(self, stream_id: int) -> None:
+        """Neither count nor drop the stream's remainder any more."""
+        if (remainder := self._parked.pop(stream_id, None)) is not None:
+            self.parked -= remainder.size
+            self._parked = self._parked or {}  # as for `_kept`
+
+    def _drop_parked(self) -> None:
+        """Drop remainders of streams with a closed window, the oldest first, until half of the room is free."""
+        for stream_id, remainder in list(self._parked.items()):
+            if self._half_is_free():
+                return
+            if not self._codec.window(stream_id):
+                self.unpark(stream_id)
+                remainder.drop()
 
     async def _queue(self, stream_id: int) -> None:
         if not self._waiting:
@@ -100,7 +198,11 @@ class SendRoom:
     def review(self) -> None:
         """Admit waiting streams that fit now. To be called whenever output was sent or dropped, or a window was
         opened."""
-        if not self._waiting or self._is_full():
+        if not self._waiting:
+            return
+        if self._parked and not self._half_is_free():
+            self._drop_parked()
+        if self._is_full():
             return
         for stream_id in list(self._waiting):
             if self._fits(stream_id):
@@ -111,7 +213,7 @@ class SendRoom:
 
     @property
     def _used(self) -> int:
-        return self._codec.held + _PIECE * len(self._kept)
+        return self._codec.held + self.parked + _PIECE * len(self._kept)
 
     def _is_full(self) -> bool:
         used = self._used

@@ -74,14 +74,15 @@ class ConnectionUsage:
                 raise TooNoisy("too many frames without effect")
         return self.quota.received(size)
 
-    def written(self) -> bool:
-        """Record that output was written or added. Return whether that is progress for tasks that wait to send.
+    def written(self, parked: int) -> bool:
+        """Record that output was written or added; `parked` bytes wait outside the codec. Return whether that is
+        progress for tasks that wait to send.
 
         Otherwise a client of many streams without window could wake them all with each of its frames.
         """
         pending, given, held = self._transport.pending, self._codec.given, self._codec.held
-        if pending + held != self._to_send.size:
-            self._to_send.set(pending + held)
+        if pending + held + parked != self._to_send.size:
+            self._to_send.set(pending + held + parked)
         moved = pending != self._pending or given != self._given
         self._pending, self._given = pending, given
         return moved

@@ -14,6 +14,7 @@ from penstock.backends.turns import StreamTurns
 from penstock.core.back import Back
 from penstock.core.clock import Clock, wall_clock
 from penstock.core.identity import CLIENT
+from penstock.core.pauses import sleep_unpaused
 from penstock.protocols.controller.controller.autoscaling import AutomaticScaling
 from penstock.protocols.controller.controller.catalog import Catalog, CatalogStream, cuts_in, streams_in, watermarks_in
 from penstock.protocols.controller.controller.groups import Groups
@@ -247,14 +248,14 @@ class Controller:
         self.queries = Queries(catalog)
         self.scopes = Scopes(back, table, segments, settings.names, clock)
         self.scaling = Scaling(catalog, settings.segments)
-        self.transactions = Transactions(catalog, self.scaling, clock)
+        self.times = WriterTimes(catalog, clock)
+        self.transactions = Transactions(catalog, self.scaling, self.times, clock)
         self.streams = StreamOperations(catalog, self.scopes, self.scaling, self.transactions, settings.segments)
         self.groups = Groups(catalog, self.scopes)
         self.tables = KeyValueTables(catalog, self.scopes)
         self.listing = StreamListing(back, catalog, self.scopes, settings.names)
         self.retention = StreamRetention(catalog, self.streams, self.groups, clock)
         self.autoscaling = AutomaticScaling(catalog, self.scaling, settings.scaling)
-        self.times = WriterTimes(catalog, clock)
         self.recovery = StreamRecovery(catalog, self.streams, self.scaling)
         self.deletion = Deletion(
             back, catalog, self.scopes, self.streams, self.groups, self.tables, self.listing, self.recovery
@@ -294,8 +295,9 @@ class Controller:
 
     async def _repeat(self, duty: Callable[[], Awaitable[None]], seconds: float) -> None:
         while True:
+            # first of all: a clock that is wrong at the start has been set right by then, and pings have been read
+            await sleep_unpaused(trio.current_time() + seconds)
             await self._attempt(duty)
-            await trio.sleep(seconds)
 
     async def _attempt(self, duty: Callable[[], Awaitable[None]]) -> None:
         try:

@@ -178,7 +178,7 @@ class TransactionState(Enum):
 class Transaction(msgspec.Struct, frozen=True):
     """A transaction that has not ended. `segments`: ids of the segments that its events go to. It is aborted at
     `expires_at`; pings postpone that, but not beyond `latest`. `first`: the id of the stream's first segment. `asked`:
-    increases from one requested commit to the next."""
+    increases from one requested commit to the next. `noted`: the writer that commits, and the time that it notes."""
 
     state: TransactionState
     segments: tuple[int, ...]
@@ -186,6 +186,7 @@ class Transaction(msgspec.Struct, frozen=True):
     latest: int
     first: int = 0
     asked: int = 0
+    noted: tuple[str, int] | None = None
 
 
 class Completed(msgspec.Struct, frozen=True):

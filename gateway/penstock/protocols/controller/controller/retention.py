@@ -9,7 +9,8 @@ read; their *bound* is the least position among these. A stream is truncated
 * with subscribers at their bound, if that keeps the minimum and at most the maximum; if it keeps less, at a recorded
   cut before it, and if more, at the oldest cut that keeps at most the maximum.
 
-Without subscribers retention by time is left to the streams themselves, which is exact (`StreamRecord.age_seconds`).
+Without subscribers retention by time is left to the streams themselves, which is exact (`StreamRecord.age_seconds`),
+unless their back has no retention by age.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ class StreamRetention:
             read = await self._acknowledged(stream)
             if stream.record.config.retention_type is RetentionType.TIME:
                 stream = await self._note_consumption(stream, consumed=bool(read))
-                if not read:
+                age = await self._catalog.segments.kept_for(stream.name_of(stream.current[0]))
+                if not read and age == stream.record.age_seconds:
                     return
             infos = await self._infos(stream)
             lengths = {segment: info.length for segment, info in infos.items()}

@@ -43,6 +43,10 @@ class Scaling:
         STREAM_NOT_FOUND, STREAM_SEALED, NOT_CURRENT (also if it is done already), SCALE_REFUSED.
         """
         self._catalog.segments.require(scope, name, MANAGE)
+        if max(len(old), len(new)) > MAX_SEGMENTS:
+            raise ControllerRefusal(
+                ControllerProblem.SCALE_REFUSED, f"a stream has {MAX_SEGMENTS} segments at most, not {len(new)}"
+            )
         async with self._catalog.turn(scope, name):
             found = await self._catalog.find(scope, name)
             stream = await self.finish(found)
@@ -97,7 +101,7 @@ class Scaling:
         if not stream.record.open:
             raise ControllerRefusal(ControllerProblem.STREAM_SEALED, str(stream))
         if not set(old) <= {segment.id for segment in stream.current}:
-            raise ControllerRefusal(ControllerProblem.NOT_CURRENT, f"{sorted(old)} of {stream}")
+            raise ControllerRefusal(ControllerProblem.NOT_CURRENT, f"{sorted(old)!s:.200} of {stream}")
         if self._mode is not SegmentsMode.SEPARATE and len(stream.current) - len(old) + len(new) > 1:
             raise ControllerRefusal(ControllerProblem.SCALE_REFUSED, "this gateway's streams have one segment each")
 

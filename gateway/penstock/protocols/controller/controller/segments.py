@@ -143,7 +143,7 @@ class SegmentStore:
 
     async def create(self, name: SegmentName, age_seconds: int | None = None) -> None:
         """Create the segment if it does not exist, and the basin that scopes share. Events are kept for `age_seconds`;
-        None: for ever.
+        None: for ever. A back without retention by age keeps them until they are truncated.
 
         Raises SCOPE_NOT_FOUND if the scope is a basin that does not exist.
         """
@@ -152,6 +152,9 @@ class SegmentStore:
         try:
             await self._have(operation)
         except OperationFailed as error:
+            if error.failure.code is FailureCode.NOT_IMPLEMENTED and age_seconds is not None:
+                await self.create(name)
+                return
             if error.failure.code is not FailureCode.BASIN_NOT_FOUND:
                 raise
             if ref.basin not in (INTERNAL_BASIN, self._names.basin):
@@ -199,8 +202,14 @@ class SegmentStore:
         await self._if_there(Truncate(self._ref(name), offset))
 
     async def keep_for(self, name: SegmentName, age_seconds: int | None) -> None:
-        """Set for how long the segment's events are kept, in seconds; None: for ever."""
-        await self._if_there(ReconfigureStream(self._ref(name), StreamConfigPatch(retention=Retention(age_seconds))))
+        """Set for how long the segment's events are kept, in seconds; None: for ever. A back without retention by age
+        keeps them until they are truncated."""
+        patch = StreamConfigPatch(retention=Retention(age_seconds))
+        try:
+            await self._if_there(ReconfigureStream(self._ref(name), patch))
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.NOT_IMPLEMENTED:
+                raise
 
     async def kept_for(self, name: SegmentName) -> int | None:
         """Return for how long the segment's events are kept, in seconds; None: for ever."""

@@ -26,6 +26,7 @@ from penstock.protocols.controller.controller.records import Completed, Transact
 from penstock.protocols.controller.controller.scaling import Scaling
 from penstock.protocols.controller.controller.segments import at_once
 from penstock.protocols.controller.controller.topology import Segment, covering
+from penstock.protocols.controller.controller.watermarks import WriterTimes
 from penstock.protocols.struct_table import Conflict, Key, Prefix, VersionedValue
 from penstock_codecs.failures import FailureCode, OperationFailed
 
@@ -88,10 +89,11 @@ class TransactionId(NamedTuple):
 class Transactions:
     """The operations on transactions."""
 
-    def __init__(self, catalog: Catalog, scaling: Scaling, clock: Clock) -> None:
+    def __init__(self, catalog: Catalog, scaling: Scaling, times: WriterTimes, clock: Clock) -> None:
         self._catalog = catalog
         self._table = catalog.table
         self._scaling = scaling
+        self._times = times
         self._clock = clock
         self._asked = 0
 
@@ -142,9 +144,14 @@ class Transactions:
         entry = await self._table.get(_open(scope, name).key(str(transaction)))
         return None if entry is None else entry.value.state
 
-    async def commit(self, scope: str, name: str, transaction: TransactionId) -> None:
-        """Commit a transaction, which may be committed already. Raises STREAM_NOT_FOUND, TRANSACTION_NOT_FOUND."""
-        await self._end(scope, name, transaction, TransactionState.COMMITTING)
+    async def commit(
+        self, scope: str, name: str, transaction: TransactionId, writer: str = "", time: int | None = None
+    ) -> None:
+        """Commit a transaction, which may be committed already. `time`: all later events of `writer` are not older; it
+        is noted with the commit, unless the writer has noted a later one. Raises STREAM_NOT_FOUND,
+        TRANSACTION_NOT_FOUND."""
+        noted = (writer, time) if writer and time is not None else None
+        await self._end(scope, name, transaction, TransactionState.COMMITTING, noted)
 
     async def abort(self, scope: str, name: str, transaction: TransactionId) -> None:
         """Abort a transaction, which may be aborted already. Raises STREAM_NOT_FOUND, TRANSACTION_NOT_FOUND."""
@@ -192,11 +199,20 @@ class Transactions:
             if ended.at <= before:
                 await self._table.discard(_ALL_DONE.key(path))
 
-    async def _end(self, scope: str, name: str, transaction: TransactionId, how: TransactionState) -> None:
+    async def _end(
+        self,
+        scope: str,
+        name: str,
+        transaction: TransactionId,
+        how: TransactionState,
+        noted: tuple[str, int] | None = None,
+    ) -> None:
         self._catalog.segments.require(scope, name, APPEND)
         await self._catalog.find(scope, name)
         if how is TransactionState.COMMITTING:  # before the turn, so that whichever task has it now sees it too
-            await self._table.change(_open(scope, name).key(str(transaction)), self._committing)
+            await self._table.change(
+                _open(scope, name).key(str(transaction)), lambda record: self._committing(record, noted)
+            )
         async with self._catalog.turn(scope, name):
             stream = await self._catalog.find(scope, name)
             if how is TransactionState.COMMITTING:
@@ -209,12 +225,12 @@ class Transactions:
             word = "is not known" if ended is None else f"was {ended.value}"
             raise ControllerRefusal(ControllerProblem.TRANSACTION_NOT_FOUND, f"{transaction} of {scope}/{name} {word}")
 
-    def _committing(self, record: Transaction) -> Transaction:
+    def _committing(self, record: Transaction, noted: tuple[str, int] | None) -> Transaction:
         """Return a transaction's record, marked for commit after all those before."""
         if record.state is not TransactionState.OPEN:
             return record
         self._asked = max(self._asked + 1, self._clock() * 1000)
-        return msgspec.structs.replace(record, state=TransactionState.COMMITTING, asked=self._asked)
+        return msgspec.structs.replace(record, state=TransactionState.COMMITTING, asked=self._asked, noted=noted)
 
     async def _shares(self, stream: CatalogStream, transaction: TransactionId) -> bool:
         """Return whether a commit must wait for others: its segments must be recreated (see `_merge`), and other
@@ -289,7 +305,20 @@ class Transactions:
             if error.failure.code not in _NEVER:
                 raise
             return error.failure.message
+        if record.noted is not None:
+            await self._note(scope, name, *record.noted)
         return None
+
+    async def _note(self, scope: str, name: str, writer: str, time: int) -> None:
+        """Note the time of a commit. The tails of the stream are at or after the writer's position, also where an
+        interrupted commit is resumed. A time that cannot be noted fails no commit, as in Pravega."""
+        stream = await self._catalog.find(scope, name)
+        infos = [(one.id, await self._catalog.segments.info(stream.name_of(one))) for one in stream.current]
+        cut = {segment_id: info.length for segment_id, info in infos if info is not None}
+        try:
+            await self._times.note(scope, name, writer, time, cut)
+        except ControllerRefusal as error:
+            log.info("time_not_noted", stream=str(stream), writer=writer, reason=error.failure.message)
 
     async def _begin(
         self, key: Key[Transaction], entry: VersionedValue[Transaction], state: TransactionState

@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from penstock.net.grpc import GrpcContext, GrpcService, Method
+from penstock.net.grpc.health import HealthService, is_health
 from penstock.net.http.exchange import Exchange, Request
 from penstock.protocols.controller.controller.controller import Controller
 from penstock.protocols.controller.front.admission import authenticate
@@ -47,11 +48,13 @@ class ControllerFront:
         self._settings = controller.settings
         self._controller = controller
         self._service = GrpcService(_SERVICE.full_name, self._methods(), admit=self._admit)
+        self._health = HealthService([_SERVICE.full_name])
         self._rest = RestFront(controller, controller.settings)
 
     async def handle(self, exchange: Exchange) -> None:
         """Answer one call."""
-        server = self._rest if is_rest(exchange.request.path) else self._service
+        path = exchange.request.path
+        server = self._health if is_health(path) else self._rest if is_rest(path) else self._service
         await server.handle(exchange)
 
     async def run(self) -> None:
@@ -68,6 +71,7 @@ class ControllerFront:
     def drain(self) -> None:
         """Begin to shut down: new calls are refused as UNAVAILABLE, or with 503."""
         self._service.drain()
+        self._health.drain()
         self._rest.drain()
 
     def _methods(self) -> Mapping[str, Method[Any]]:

@@ -18,6 +18,7 @@ import trio
 from penstock.net.draining import SHUTTING_DOWN
 from penstock.net.http.browsers import foreign_host, foreign_page
 from penstock.net.http.exchange import Exchange, Request
+from penstock.net.http.preconditions import check_preconditions
 from penstock.net.limits import current_quota
 from penstock.net.limits.limiter import HeldBytes, too_many
 from penstock.observe.metrics.clients import count_error
@@ -401,6 +402,7 @@ class RestFront:
             raise fail(FailureCode.PERMISSION_DENIED, why)
         if wait := current_quota().request():
             raise too_many(wait)
+        check_preconditions(request)
         if handler not in _OPEN:
             if not self._ready:
                 raise OperationFailed(SHUTTING_DOWN)

@@ -16,7 +16,7 @@ from penstock.protocols.controller.controller.records import (
     ScaleType,
 )
 from penstock.protocols.controller.controller.topology import Epoch
-from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.failures import FailureCode, fail, json_fault
 
 __all__ = [
     "NewScope",
@@ -128,8 +128,8 @@ def decode(body: bytes, kind: type[T]) -> T:
     """Return the body as this type. Numbers may be strings, as in Pravega. Raises INVALID, which names the field."""
     try:
         return msgspec.json.decode(body, type=kind, strict=False)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise fail(FailureCode.INVALID, f"the body is not as it must be: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise fail(FailureCode.INVALID, f"the body is not as it must be: {json_fault(error)}") from None
 
 
 def config_in(policies: StreamPolicies) -> Configuration:

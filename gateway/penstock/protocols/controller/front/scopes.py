@@ -36,13 +36,18 @@ async def _servers(call: CallContext, _request: pb.ServerRequest) -> pb.ServerRe
 
 
 def host_of(authority: str) -> tuple[str, int]:
-    """Return the host and port that a client connected to; an IPv6 address in brackets, since clients append a port."""
+    """Return the host, as `bracketed` does, and the port that a client connected to."""
     try:
         parts = urlsplit(f"//{authority}")
         host, port = parts.hostname or "localhost", parts.port or 9090
     except ValueError:  # not a port
         return "localhost", 9090
-    return f"[{host}]" if ":" in host else host, port
+    return bracketed(host), port
+
+
+def bracketed(host: str) -> str:
+    """Return a host as clients append a port to it: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 async def _create(call: CallContext, request: pb.ScopeInfo) -> pb.CreateScopeStatus:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.net.limits.work import in_turns
 from penstock.protocols.controller.controller.problems import ControllerProblem
 from penstock.protocols.controller.controller.topology import KeyRange
 from penstock.protocols.controller.front.calls import CallContext, Calls
-from penstock.protocols.controller.front.scopes import host_of
+from penstock.protocols.controller.front.scopes import bracketed, host_of
 from penstock.protocols.controller.front.wire import segment_id, segment_range, status_of
 from penstock_proto import pravega_controller_pb2 as pb
 
@@ -72,7 +73,7 @@ async def _uri(call: CallContext, _request: pb.SegmentId) -> pb.NodeUri:
     """Return the one address of all segments, also of those that no call created, such as tables of reader groups."""
     advertised = call.settings.advertise()
     host, _ = host_of(call.context.authority)
-    return pb.NodeUri(endpoint=advertised.host or host, port=advertised.port)
+    return pb.NodeUri(endpoint=bracketed(advertised.host) if advertised.host else host, port=advertised.port)
 
 
 async def _is_valid(call: CallContext, request: pb.SegmentId) -> pb.SegmentValidityResponse:
@@ -91,7 +92,7 @@ async def _scale(call: CallContext, request: pb.ScaleRequest) -> pb.ScaleRespons
     """Scale the stream. It is done when this returns; clients poll for the end nevertheless."""
     stream = request.streamInfo
     answer = pb.ScaleResponse(status=pb.ScaleResponse.STARTED)
-    ranges = [KeyRange(each.start, each.end) for each in request.newKeyRanges]
+    ranges = [KeyRange(each.start, each.end) async for each in in_turns(request.newKeyRanges)]
 
     async def work() -> None:
         epoch, segments = await call.controller.scaling.scale(

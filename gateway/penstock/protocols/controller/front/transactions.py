@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.protocols.controller.controller.problems import ControllerProblem
-from penstock.protocols.controller.controller.records import TransactionState
+from penstock.protocols.controller.controller.records import BEGINNING, TransactionState
 from penstock.protocols.controller.front.calls import CallContext, Calls
 from penstock.protocols.controller.front.wire import segment_range, spell_transaction, status_of, transaction_of
 from penstock_proto import pravega_controller_pb2 as pb
@@ -66,8 +66,10 @@ async def _create(call: CallContext, request: pb.CreateTxnRequest) -> pb.CreateT
 
 
 async def _commit(call: CallContext, request: pb.TxnRequest) -> pb.TxnStatus:
-    stream = request.streamInfo
-    work = call.controller.transactions.commit(stream.scope, stream.stream, transaction_of(request.txnId))
+    """Commit a transaction. Clients that note no time send the lowest one."""
+    stream, time = request.streamInfo, None if request.timestamp == BEGINNING else request.timestamp
+    transaction = transaction_of(request.txnId)
+    work = call.controller.transactions.commit(stream.scope, stream.stream, transaction, request.writerId, time)
     return await status_of(work, _ENDED, _NOT_ENDED)
 
 

@@ -96,14 +96,13 @@ class Appends:
             if bodies:
                 raise StreamClosed(stream.ref, end)
             return AppendOutcome(end, closed=True)
-        if bodies:
-            await self._advance(stream, request)
-            append = Append(stream.ref, bodies, metered_size(bodies, NO_HEADERS), create_if_missing=False)
-            end = (await self._performed(stream, append, request)).end.seq_num
-        else:
-            end = await self._tail(stream.ref)
+        if not bodies:
+            return AppendOutcome(await self._close(stream.ref), closed=True)
+        await self._advance(stream, request)
+        append = Append(stream.ref, bodies, metered_size(bodies, NO_HEADERS), create_if_missing=False)
+        end = (await self._performed(stream, append, request)).end.seq_num
         if request.closed:
-            await self._close(stream.ref)
+            end = await self._close(stream.ref)
         return AppendOutcome(end, request.closed)
 
     async def _performed(self, stream: KnownStream, append: Append | AppendBytes, request: AppendRequest) -> Appended:
@@ -119,9 +118,12 @@ class Appends:
                 raise StreamClosed(append.stream, await self._tail(append.stream)) from None
             raise
 
-    async def _close(self, ref: StreamRef) -> None:
+    async def _close(self, ref: StreamRef) -> int:
+        """Seal a stream and return its final tail, which only a sealed stream tells: clients of other protocols append
+        until then, also behind the data of the request that closes."""
         await self._back.perform(Seal(ref))
         self._catalog.gate(ref).changed()
+        return await self._tail(ref)
 
     async def _tail(self, ref: StreamRef) -> int:
         return (await self._back.perform(CheckTail(ref, create_if_missing=False))).seq_num
@@ -177,12 +179,12 @@ class Appends:
                     return await self._repeated(stream, request, producer, last)
                 _check_gap(producer, last)
                 raise
+            if not request.closed:
+                return AppendOutcome(end, False, producer, producer.seq, new=True)
         else:
             await self._back.perform(UpdateAttribute(ref, writer, producer.seq, after))
-            end = await self._tail(ref)
-        if request.closed:
-            await self._close(ref)
-        return AppendOutcome(end, request.closed, producer, producer.seq, new=bool(bodies))
+        end = await self._close(ref)
+        return AppendOutcome(end, True, producer, producer.seq, new=bool(bodies))
 
     async def _repeated(
         self, stream: KnownStream, request: AppendRequest, producer: Producer, last: int

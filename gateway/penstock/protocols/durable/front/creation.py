@@ -15,13 +15,17 @@ from penstock.protocols.durable.front.catalog import DurableCatalog, KnownStream
 from penstock.protocols.durable.names import DurableNames
 from penstock_codecs.byte_operations import GetSegmentInfo, Seal
 from penstock_codecs.durable import DEFAULT_TYPE, CreateRequest, Fork, essence, is_json, split_messages
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.features import Feature, feature_of
 from penstock_codecs.model import NO_HEADERS, Headers, RecordBatch, StreamRef, metered_size
 from penstock_codecs.operations import Append, CheckTail, CreateStream, FromSeqNum, Read
 from penstock_codecs.table_operations import NOT_EXISTS
 
-__all__ = ["StreamCreation"]
+__all__ = ["PreconditionFailed", "StreamCreation"]
+
+
+class PreconditionFailed(OperationFailed):
+    """A stream exists, or does not, against the condition of the request."""
 
 
 class StreamCreation:
@@ -39,7 +43,7 @@ class StreamCreation:
         """Create a stream; return it, and whether it is new.
 
         Raises RESOURCE_ALREADY_EXISTS if the name belongs to a stream that differs, or to a deleted one; INVALID for a
-        fork beyond its source; whatever `DurableCatalog.find` raises for the source.
+        fork beyond its source; whatever `DurableCatalog.find` raises for the source; PreconditionFailed.
         """
         async with self._catalog.alone(ref):
             try:
@@ -49,7 +53,12 @@ class StreamCreation:
                     raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, error.failure.message) from None
                 if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
                     raise
+                if request.exists:
+                    raise PreconditionFailed(error.failure) from None
             else:
+                if request.exists is False:
+                    message = f"stream {ref} exists"
+                    raise PreconditionFailed(Failure(FailureCode.RESOURCE_ALREADY_EXISTS, message))
                 self._compare(found, request, expires_text)
                 return found, False
             return await self._create(ref, request, expires_text, body), True

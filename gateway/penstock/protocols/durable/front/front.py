@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Final
 from urllib.parse import parse_qsl
 
 import structlog
@@ -12,12 +13,13 @@ from penstock.core.back import Back
 from penstock.core.clock import Clock, wall_clock
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.net.http.browsers import ANY_ORIGIN, browser_refusal, cors_headers, preflight_headers
-from penstock.net.http.exchange import Exchange, Request
+from penstock.net.http.exchange import Exchange, Refetch, Request
 from penstock.net.http.paced import whole_body
+from penstock.net.http.preconditions import check_preconditions
 from penstock.observe.metrics.clients import count_error
 from penstock.protocols.durable.front.appends import AppendOutcome, AppendRefused, Appends, StreamClosed
 from penstock.protocols.durable.front.catalog import DurableCatalog, KnownStream
-from penstock.protocols.durable.front.creation import StreamCreation
+from penstock.protocols.durable.front.creation import PreconditionFailed, StreamCreation
 from penstock.protocols.durable.front.live import LiveReads
 from penstock.protocols.durable.front.reads import Reads, position_headers, tail_of
 from penstock.protocols.durable.front.settings import DurableSettings
@@ -25,6 +27,7 @@ from penstock.routing.access.clients import admit
 from penstock_codecs.durable import (
     LiveMode,
     append_request,
+    check_conditions,
     create_request,
     failure_to_status,
     read_request,
@@ -40,6 +43,8 @@ log = structlog.get_logger()
 
 Headers = list[tuple[str, str]]
 
+_PRECONDITIONS: Final = {"GET": ("if-none-match",), "PUT": ("if-match", "if-none-match")}
+"""The preconditions that are evaluated, by method."""
 _METHODS = "GET,HEAD,PUT,POST,DELETE"
 _EXPOSED = ", ".join(
     (
@@ -74,7 +79,8 @@ class DurableFront:
         }
 
     def drain(self) -> None:
-        """Begin to shut down: new requests are refused, and reads that wait end after the grace time."""
+        """Begin to shut down: new requests are refused on HTTP/2, and reads that wait end after the grace time. A
+        connection of HTTP/1.1 ends after the request that it has received, which its client may have sent before."""
         self._draining.grace_seconds = self._settings.drain_grace_seconds
         self._draining.begin()
 
@@ -100,12 +106,16 @@ class DurableFront:
             elif answer is None:
                 await self._respond(exchange, 405, [("allow", _METHODS)])
             else:
-                if self._draining.begun:
+                if self._draining.begun and request.http_version == "2":
                     raise OperationFailed(SHUTTING_DOWN)
                 admit(request, self._settings.clients)
+                check_preconditions(request, *_PRECONDITIONS.get(request.method, ()))
+                check_conditions(request.method, (name for name, _ in request.headers), _parameters(request))
                 await answer(exchange, self._settings.names.to_stream(request.path))
         except AppendRefused as error:
             await self._fail(exchange, error.failure, error.headers, status=error.status)
+        except PreconditionFailed as error:
+            await self._fail(exchange, error.failure, [], status=412)
         except StreamClosed as error:
             headers = [("stream-closed", "true"), ("stream-next-offset", spell_offset(error.next_seq))]
             await self._fail(exchange, error.failure, headers)
@@ -139,9 +149,11 @@ class DurableFront:
             await self._catalog.used(stream)
             await self._events.follow(stream, wanted, exchange, self._common(request))
             return
-        answer = await self._reads.read(stream, wanted, request.header("if-none-match"), exchange)
+        answer = await self._reads.read(stream, wanted, request.header_values("if-none-match"), exchange)
         await self._catalog.used(stream)
-        await self._respond(exchange, answer.status, answer.headers, answer.body)
+        response = self._respond(exchange, answer.status, answer.headers, answer.body, answer.refetch)
+        del answer  # not to be kept while it waits for the client
+        await response
 
     async def _head(self, exchange: Exchange, ref: StreamRef) -> None:
         stream = await self._catalog.find(ref)
@@ -180,8 +192,11 @@ class DurableFront:
             *cors_headers(request, self._settings.cors_origins, _EXPOSED),
         ]
 
-    async def _respond(self, exchange: Exchange, status: int, headers: Headers, body: bytes = b"") -> None:
-        await exchange.respond(status, [*headers, *self._common(exchange.request)], body)
+    def _respond(
+        self, exchange: Exchange, status: int, headers: Headers, body: bytes = b"", refetch: Refetch | None = None
+    ) -> Awaitable[None]:
+        """Send a whole answer. This is no coroutine, which would keep the body (`Exchange.send`)."""
+        return exchange.respond(status, [*headers, *self._common(exchange.request)], body, refetch=refetch)
 
     async def _fail(self, exchange: Exchange, failure: Failure, headers: Headers, *, status: int | None = None) -> None:
         count_error(failure.code)

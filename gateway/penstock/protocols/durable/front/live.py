@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from penstock.core.back import Back, ReadSession
 from penstock.core.clock import Clock
+from penstock.core.rereading import BatchExtent, read_again
 from penstock.net.draining import Draining
 from penstock.net.http.exchange import Exchange, HeaderList
 from penstock.net.http.following import FollowingSession, Heartbeats
 from penstock.observe.metrics.clients import count_error
-from penstock.protocols.durable.front.carrying import take
+from penstock.protocols.durable.front.carrying import Taken, take
 from penstock.protocols.durable.front.catalog import DurableCatalog, KnownStream
 from penstock.protocols.durable.front.reads import check_kept, cursor_of, read_from, tail_of
 from penstock.protocols.durable.front.settings import DurableSettings
@@ -114,12 +116,15 @@ class _Follower:
                 with self._gate.watched(_LOOK_SECONDS):
                     event = await following.next()
             if isinstance(event, RecordBatch):
-                await self._send(event)
+                sending, event = self._send(event), None  # the batch is not to be kept while it waits for the client
+                await sending
             elif event is None:
                 self._changes = self._gate.changes
                 self._stream = await self._streams.look(self._stream)
                 if self._session.behind() and isinstance(batch := await self._session.next(), RecordBatch):
-                    await self._send(batch)
+                    sending = self._send(batch)
+                    del batch
+                    await sending
                     continue
                 if not self._session.behind():
                     await self._pass_to(self._session.tail().seq_num)
@@ -149,16 +154,32 @@ class _Follower:
 
     async def _send(self, batch: RecordBatch) -> None:
         await self._pass_to(batch.first_seq_num)
-        messages = is_json(self._stream.meta.content_type)
-        bodies, self._next_seq, refusal = take(batch, self._stream.ref, self._streams._settings.loss, messages=messages)
+        (bodies, self._next_seq, refusal), extent = self._take(batch), BatchExtent.of(batch)
+        del batch
         if refusal is None and not self._session.behind():  # no record is left before the tail
             self._next_seq = max(self._next_seq, self._session.tail().seq_num)
         pieces = self._codec.send(DataEvent(tuple(bodies))) if bodies else []
+        control: list[bytes] = []
         if self._end is None or self._next_seq < self._end:  # else the last event follows
-            pieces += self.position() if refusal is None and self._done else self._control(up_to_date=False)
-        await self.exchange.send(pieces)
+            control = self.position() if refusal is None and self._done else self._control(up_to_date=False)
+        pieces += control
+        del bodies
+        await self.exchange.send(pieces, partial(self._fetch_again, extent, control))
         if refusal is not None:
             raise refusal
+
+    def _take(self, batch: RecordBatch) -> Taken:
+        messages = is_json(self._stream.meta.content_type)
+        return take(batch, self._stream.ref, self._streams._settings.loss, messages=messages)
+
+    async def _fetch_again(self, extent: BatchExtent, control: list[bytes]) -> list[bytes]:
+        """Return the event of a batch, and the one behind it, again."""
+        read = read_from(self._stream, extent.first_seq_num, max_bytes=None, wait=None)
+        batches = await read_again(self._streams._back, read, [extent])
+        return [
+            *(piece for batch in batches for piece in self._codec.send(DataEvent(tuple(self._take(batch).bodies)))),
+            *control,
+        ]
 
     def position(self) -> list[bytes]:
         """Return the event that says that the reader is up to date."""

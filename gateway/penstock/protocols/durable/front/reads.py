@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from penstock.core.back import Back, Following
 from penstock.core.clock import Clock
+from penstock.core.rereading import BatchExtent, read_again
 from penstock.net.draining import SHUTTING_DOWN, Draining
-from penstock.net.http.exchange import Exchange
+from penstock.net.http.exchange import Exchange, Refetch
 from penstock.protocols.durable.front.carrying import take
 from penstock.protocols.durable.front.catalog import DurableCatalog, KnownStream
 from penstock.protocols.durable.front.settings import DurableSettings
@@ -40,14 +43,17 @@ class ReadAnswer(NamedTuple):
     status: int
     headers: list[tuple[str, str]]
     body: bytes = b""
+    refetch: Refetch | None = None
 
 
 class _Found(NamedTuple):
-    """The records of a read. `next_seq`: the first that is not among them. `tail`: the stream's, as known then."""
+    """The records of a read. `next_seq`: the first that is not among them. `tail`: the stream's, as known then.
+    `extents`: the batches that they are from."""
 
     bodies: list[bytes]
     next_seq: int
     tail: int
+    extents: list[BatchExtent]
 
 
 class Reads:
@@ -62,8 +68,11 @@ class Reads:
         self._draining = draining
         self._clock = clock
 
-    async def read(self, stream: KnownStream, request: ReadRequest, seen: str | None, exchange: Exchange) -> ReadAnswer:
-        """Return what there is from an offset on; a long poll waits for it. `seen`: the client's `if-none-match`.
+    async def read(
+        self, stream: KnownStream, request: ReadRequest, seen: Sequence[str], exchange: Exchange
+    ) -> ReadAnswer:
+        """Return what there is from an offset on; a long poll waits for it. `seen`: the entity tags of the client's
+        `if-none-match`, of which `*` matches all.
 
         Raises OFFSET_TRUNCATED for an offset whose data is gone, INVALID for one beyond the tail, NOT_REPRESENTABLE if
         the record there cannot be read.
@@ -91,9 +100,22 @@ class Reads:
         tag = f'"{stream.info.incarnation or "0"}:{start}:{found.next_seq}{end}"'
         kept_by = "public" if self._settings.shared else "private"
         headers += [("etag", tag), ("cache-control", f"{kept_by}, max-age=60, stale-while-revalidate=300")]
-        if seen is not None and tag in {one.strip().removeprefix("W/") for one in seen.split(",")}:
+        if tag in {one.removeprefix("W/") for one in seen} or "*" in seen:
             return ReadAnswer(304, headers)
-        return ReadAnswer(200, [("content-type", stream.meta.content_type), *headers], _joined(stream, found.bodies))
+        headers.insert(0, ("content-type", stream.meta.content_type))
+        refetch = partial(self._joined_again, stream, start, found.extents) if found.extents else None
+        return ReadAnswer(200, headers, _joined(stream, found.bodies), refetch)
+
+    async def _joined_again(self, stream: KnownStream, start: int, extents: list[BatchExtent]) -> list[bytes]:
+        """Return the body of an answer again, in one piece."""
+        batches = await read_again(self._back, read_from(stream, start, max_bytes=None, wait=None), extents)
+        messages, loss = is_json(stream.meta.content_type), self._settings.loss
+        return [
+            _joined(
+                stream,
+                [body for batch in batches for body in take(batch, stream.ref, loss, messages=messages).bodies],
+            )
+        ]
 
     async def _start(self, stream: KnownStream, request: ReadRequest) -> int:
         if request.start is Sentinel.NOW:
@@ -112,7 +134,7 @@ class Reads:
         return (
             found
             or await self._read_once(stream, request, start, waits, _TOLD_SECONDS, exchange)
-            or _Found([], start, start)
+            or _Found([], start, start, [])
         )
 
     async def _read_once(
@@ -122,6 +144,7 @@ class Reads:
         are gone, and a read that does not follow has no way to tell where the stream goes on."""
         messages, refusal = is_json(stream.meta.content_type), None
         bodies: list[bytes] = []
+        extents: list[BatchExtent] = []
         next_seq, at_tail = start, False
         last: RecordBatch | None = None
         read = read_from(stream, start, max_bytes=self._settings.max_read_bytes, wait=follows)
@@ -138,6 +161,7 @@ class Reads:
                             continue
                         await check_kept(self._back, stream, request, next_seq, event.first_seq_num)
                         last = event
+                        extents.append(BatchExtent.of(event))
                         some, next_seq, refusal = take(event, stream.ref, self._settings.loss, messages=messages)
                         bodies += some
                         if waits and not session.behind():
@@ -162,7 +186,7 @@ class Reads:
             await check_kept(self._back, stream, request, start, tail)
         if refusal is not None and not bodies and next_seq == start:
             raise refusal
-        return _Found(bodies, next_seq, tail if refusal is None else next_seq + 1)
+        return _Found(bodies, next_seq, tail if refusal is None else next_seq + 1, extents)
 
 
 async def tail_of(back: Back, stream: KnownStream) -> int:

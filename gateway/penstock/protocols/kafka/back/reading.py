@@ -30,8 +30,8 @@ from penstock_codecs.kafka.record_messages import (
     FetchResponse,
 )
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
-from penstock_codecs.model import RecordBatch, RecordId, StreamPosition
-from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Read
+from penstock_codecs.model import RecordBatch, RecordId, StreamPosition, add_event_times
+from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTimestamp, Read
 
 __all__ = ["KafkaReadSession", "open_kafka_read", "read_timestamps"]
 
@@ -108,8 +108,10 @@ class KafkaReadSession(ReadSession):
                 return
             case FromSeqNum(seq_num):
                 past = seq_num > spot.offset
+            case FromTimestamp(timestamp):
+                past = timestamp > spot.timestamp
             case _:
-                past = not isinstance(start, FromTailOffset)
+                past = False
         if not read.exhausted and ((past and not read.clamp) or not read.may_follow):
             tail = StreamPosition(spot.offset, await self._positions.newest(self._partition))
             why = f"the read starts at or after the tail {tail.seq_num}"
@@ -241,15 +243,15 @@ class KafkaReadSession(ReadSession):
             self._position = self._asked_from
 
     def _risen(self, records: FetchedRecords) -> list[FetchedRun]:
-        """Return the runs with timestamps that never fall: those of other producers may, and get that of the record
-        before them, as far as the read has seen it."""
-        runs: list[FetchedRun] = []
+        """Return the runs with timestamps that never fall: those of the records may, and are their event times where
+        an earlier record, as far as the read has seen it, has a later one."""
         newest = self._timestamp or 0
-        for run, kept in records.runs:
+        for run, _ in records.runs:
             rising = list(accumulate(run.timestamps, max, initial=newest))[1:]
-            runs.append(FetchedRun(run, kept if rising == run.timestamps else None))
+            if rising != run.timestamps:
+                run.headers = add_event_times(run.bodies, run.headers, rising, run.timestamps)
             run.timestamps, newest = rising, rising[-1]
-        return runs
+        return records.runs
 
     async def _batch(self, fetched: FetchedRun) -> RecordBatch:
         run = fetched.columns

@@ -13,10 +13,13 @@ whatever its number. That harms nothing: a gateway appends only once it has read
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
-from penstock.backends.logged_tables import ChangeLog, LoggedBatch, LogNews, TableChange, TableState
+import structlog
+import trio
+
+from penstock.backends.logged_tables import ChangeLog, LoggedBatch, LogLost, LogNews, TableChange, TableState
 from penstock.backends.trim_points import TrimPoints
 from penstock.core.clock import Clock, wall_clock
 from penstock.protocols.kafka.back.brokers import Brokers
@@ -26,12 +29,13 @@ from penstock.protocols.kafka.names import TopicPartition
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch, read_batches
 from penstock_codecs.kafka.client_errors import UNKNOWN_PRODUCER
-from penstock_codecs.kafka.record_messages import (
-    FetchResponse,
-)
+from penstock_codecs.kafka.record_messages import FetchResponse
+from penstock_codecs.kafka.schema import NO_UUID
 from penstock_codecs.limits import MIB
 
-__all__ = ["MAX_BATCH_BYTES", "StateTopic"]
+__all__ = ["MAX_BATCH_BYTES", "WATCH_SECONDS", "StateTopic"]
+
+log = structlog.get_logger()
 
 MAX_BATCH_BYTES: Final = 8 * MIB
 """`max.message.bytes` of the topic."""
@@ -39,6 +43,10 @@ _SETTINGS: Final = {"cleanup.policy": "compact", "max.message.bytes": str(MAX_BA
 _WISHED: Final = {"segment.bytes": str(64 * MIB), "min.cleanable.dirty.ratio": "0.2"}
 """A gateway reads the newest segment uncompacted when it starts."""
 _POLICY: Final = "cleanup.policy"
+WATCH_SECONDS: Final = 15.0
+"""Seconds between looks at the topic's settings."""
+_LOOK_SECONDS: Final = 2.0
+"""Longest time of such a look, during which the topic is not read."""
 _PRODUCER: Final = int.from_bytes(b"penstock")
 """The id of the producer that all gateways are; ids that clusters give out count from 0."""
 _AUTHOR: Final = b"author"
@@ -65,6 +73,8 @@ class StateTopic(ChangeLog):
         self._partition = TopicPartition(settings.state_topic, 0, whole=True)
         self._topic_id: bytes | None = None
         self._next: int | None = None
+        self._lost: LogLost | None = None  # for good: another topic, or one without records that were read
+        self._watched = 0.0
         self._epoch = self._sequence = 0
 
     # ---- reading -----------------------------------------------------------------------------------------------------
@@ -73,28 +83,70 @@ class StateTopic(ChangeLog):
         start, restarted = self._next, self._next is None
         if start is None:
             start = await self._begin()
+        else:
+            await self._watch()
         try:
             found = await self._fetch(start, 0.0 if restarted else self._brokers.settings.poll_seconds)
         except OperationFailed as error:
-            if error.failure.code in (FailureCode.STREAM_NOT_FOUND, FailureCode.RANGE_NOT_SATISFIABLE):
-                self._next = None  # it was deleted, or has lost records: read what there is now
+            if error.failure.code is FailureCode.RANGE_NOT_SATISFIABLE and not restarted:
+                await self._check_range(start)
             raise
         batches = [self._taken(batch) for batch in found if batch.producer_id == _PRODUCER]
         self._next = found[-1].next_offset if found else start
         return LogNews(batches, self._next, restarted)
 
     async def _begin(self) -> int:
-        """Return the offset at which the topic begins; create it if it is missing. Raises STORAGE for one that would
-        lose state."""
-        if not await self._topics.create_topic(self._partition, _SETTINGS, _WISHED):
-            policy = (await self._topics.settings(self._partition, [_POLICY])).get(_POLICY)
-            count = len((await self._brokers.topic(self._partition.topic)).partitions)
-            if policy != "compact" or count != 1:
-                why = f"it has cleanup.policy={policy} and {count} partitions, and needs compact and 1"
-                raise fail(FailureCode.STORAGE, f"{self.where}: {why}")
+        """Return the offset at which the topic begins; create it if it is missing. Raises STORAGE for one that loses
+        state, or has lost some."""
+        if await self._topics.create_topic(self._partition, _SETTINGS, _WISHED):
+            log.warning("state_created", where=self.where)
+        elif (reason := await self._unfit()) is not None:
+            raise fail(FailureCode.STORAGE, f"{self.where}: {reason}")
         self._topic_id = await self._brokers.topic_id(self._partition.topic)
         self._epoch = self._sequence = 0
-        return await self._positions.beginning(self._partition)
+        self._watched = trio.current_time()
+        return 0
+
+    async def _unfit(self) -> str | None:
+        """Return the reason why the topic loses state, or has lost some; None if there is none."""
+        policy = (await self._topics.settings(self._partition, [_POLICY])).get(_POLICY)
+        count = len((await self._brokers.topic(self._partition.topic)).partitions)
+        if policy != "compact" or count != 1:
+            return f"it has cleanup.policy={policy} and {count} partitions, and needs compact and 1"
+        first = await self._positions.beginning(self._partition)
+        return f"its records before offset {first} were deleted, which compaction does not do" if first else None
+
+    async def _watch(self) -> None:
+        """Look again and again whether the topic is the one that was read, and fit for state. Raises LogLost."""
+        if self._lost is not None:
+            raise self._lost
+        now, topic = trio.current_time(), self._partition.topic
+        due = now >= self._watched + WATCH_SECONDS
+        if due:
+            self._brokers.forget(topic)
+        try:
+            topic_id = await self._brokers.topic_id(topic)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+                raise
+            raise self._loss("it was deleted", final=self._topic_id == NO_UUID) from None
+        if topic_id != self._topic_id:
+            raise self._loss("it was deleted, and created again")
+        if due:
+            self._watched = now
+            with trio.move_on_after(_LOOK_SECONDS), suppress(OperationFailed):  # only the topic's leader is needed
+                self.note_trouble(await self._unfit())
+
+    async def _check_range(self, offset: int) -> None:
+        first, end = await self._positions.beginning(self._partition), await self._positions.end(self._partition)
+        if not first <= offset <= end:
+            raise self._loss(f"it has records from {first} to {end}, and was read up to {offset}")
+
+    def _loss(self, why: str, *, final: bool = True) -> LogLost:
+        lost = LogLost(self.where, why)
+        if final:
+            self._lost = lost
+        return lost
 
     async def _fetch(self, offset: int, wait: float) -> list[KafkaBatch]:
         """Return the batches from an offset on; wait so many seconds for some."""
@@ -138,7 +190,8 @@ class StateTopic(ChangeLog):
         changes: Sequence[TableChange],
         state: TableState,  # noqa: ARG002
     ) -> int | None:
-        if self._next is None:
+        place = self._next
+        if place is None:
             raise fail(FailureCode.HOT_SERVER, f"{self.where} is being read")
         batch = encode_batch(
             KafkaBatch(
@@ -157,6 +210,8 @@ class StateTopic(ChangeLog):
         if found.error_code in UNKNOWN_PRODUCER:
             return None
         self._brokers.check_produced(self._partition, found)
+        if 0 <= found.base_offset < place:
+            raise self._loss(f"a batch behind offset {place} came to offset {found.base_offset}")
         return None if found.base_offset < 0 else found.base_offset + len(changes) - 1
 
     def begin_again(self) -> None:

@@ -1,7 +1,7 @@
 """Streams as topics: created, deleted, listed, configured and trimmed by requests to the cluster.
 
-A setting of a stream is one of a topic: its retention is `retention.ms`, and its timestamping mode
-`message.timestamp.type`. What topics cannot do is refused, and named.
+A setting of a stream is one of a topic: its retention is `retention.ms` and `retention.bytes`, and its timestamping
+mode `message.timestamp.type`. What topics cannot do is refused, and named.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ __all__ = ["ClusterTopics"]
 
 _TOPIC: Final = 2
 _RETENTION: Final = "retention.ms"
+_SIZE: Final = "retention.bytes"
 _STAMPS: Final = "message.timestamp.type"
 _POLICY: Final = "cleanup.policy"
 _LARGEST: Final = "max.message.bytes"
@@ -165,12 +166,13 @@ class ClusterTopics:
     async def config(self, partition: TopicPartition) -> StreamConfig:
         """Return the configuration of a stream. Raises NOT_REPRESENTABLE for a topic that is compacted only: its
         records do not stay."""
-        settings = await self.settings(partition, [_RETENTION, _STAMPS, _POLICY])
+        settings = await self.settings(partition, [_RETENTION, _SIZE, _STAMPS, _POLICY])
         age = int(settings.get(_RETENTION) or -1)
         by_arrival = settings.get(_STAMPS) == _BY_ARRIVAL
         return msgspec.structs.replace(
             _FIXED,
             retention=INFINITE if age < 0 else Retention(max(age // 1000, 1)),
+            retention_bytes=max(int(settings.get(_SIZE) or -1), 0),
             timestamping_mode=TimestampingMode.ARRIVAL if by_arrival else TimestampingMode.CLIENT_PREFER,
         )
 
@@ -193,7 +195,7 @@ class ClusterTopics:
         changed = {name: value for name, value in fields.items() if value is not msgspec.UNSET}
         layer = StreamConfig(**{name: value for name, value in changed.items() if value is not None})
         settings: dict[str, str | None] = dict(_settings_of(stream, layer))
-        for name, setting in (("retention", _RETENTION), ("timestamping_mode", _STAMPS)):
+        for name, setting in (("retention", _RETENTION), ("retention_bytes", _SIZE), ("timestamping_mode", _STAMPS)):
             if name in changed and changed[name] is None:
                 settings[setting] = None
         resource = AlteredResource(
@@ -239,6 +241,8 @@ def _settings_of(stream: StreamRef, config: StreamConfig) -> Iterator[tuple[str,
         value = getattr(config, name)
         if isinstance(value, Retention):
             yield _RETENTION, "-1" if value.age_seconds is None else str(value.age_seconds * 1000)
+        elif name == "retention_bytes" and value is not None:
+            yield _SIZE, str(value or -1)
         elif isinstance(value, TimestampingMode) and value in _MODES:
             yield _STAMPS, _MODES[value]
         elif value is not None and value != getattr(_FIXED, name):

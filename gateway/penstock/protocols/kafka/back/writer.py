@@ -7,7 +7,7 @@ any more, the writer gets another id.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import trio
@@ -60,9 +60,19 @@ def _kept(append: Append) -> bytes | None:
     return wire.data if wire is not None and wire.encoding == KAFKA_BATCHES else None
 
 
+def _create_times(append: Append, stamps: Sequence[int], event_times: Mapping[int, int]) -> list[int]:
+    """Return the CreateTime of each record of an append; `stamps`: the timestamps in the stream, `event_times`: those
+    that differ, by index."""
+    own = append.timestamps if append.event_times and append.timestamps is not None else stamps
+    times = [stamp if time is None else time for time, stamp in zip(own, stamps, strict=True)]
+    for index, time in event_times.items():
+        times[index] = time
+    return times
+
+
 class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
     """The writer of one partition. `by_arrival`: the leader stamps its records (LogAppendTime); otherwise the writer
-    does, with the client's timestamps where they neither fall nor lie in the future.
+    does, with the times of events, and other timestamps of clients where they neither fall nor lie in the future.
 
     A batch that a client of Kafka sent is passed on as it came, with this writer as its producer, if it keeps its
     timestamps and is sent alone. Small ones that wait are sent together; their part is not None."""
@@ -97,7 +107,7 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
         self._producer: tuple[int, int] | None = None  # id and epoch
         self._sequence = 0
         self._last: int | None = None  # the newest timestamp, unless the leader stamps
-        self._sent: tuple[object, list[int]] | None = None  # the request in progress, with its timestamps
+        self._sent: tuple[object, list[int]] | None = None  # the request in progress, with its stream's timestamps
 
     def encode(self, append: Append) -> tuple[ProducedRecords | None, int]:
         """Return the columns of an append; see `GroupingWriter.encode`. Raises NOT_IMPLEMENTED for what Kafka lacks."""
@@ -148,7 +158,7 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
         return answer.producer_id, answer.producer_epoch
 
     async def _stamps(self, appends: Sequence[_Queued]) -> list[int]:
-        """Return the timestamps of all records."""
+        """Return the timestamps of all records in the stream, which never fall."""
         now = self._clock()
         if self._by_arrival:
             return [now] * sum(len(one.append.bodies) for one in appends)
@@ -157,7 +167,7 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
         last, stamps = self._last, []
         for one in appends:
             for given in one.append.timestamps or [None] * len(one.append.bodies):
-                last = max(last, now if given is None else min(given, now))
+                last = max(last, now if given is None else given if one.append.event_times else min(given, now))
                 stamps.append(last)
         return stamps
 
@@ -165,15 +175,20 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
         producer_id, epoch = self._producer or (NO_PRODUCER, -1)
         sequence = self._sequence if self._producer else -1
         kept = _kept(appends[0].append) if len(appends) == 1 else None
-        if kept is not None and (self._by_arrival or timestamps == appends[0].append.timestamps):
-            passed = as_producer(kept, producer_id, epoch, sequence)
-            if passed is not None:
-                return passed
+        if kept is not None:
+            append = appends[0].append
+            if self._by_arrival or _create_times(append, timestamps, {}) == append.timestamps:
+                passed = as_producer(kept, producer_id, epoch, sequence)
+                if passed is not None:
+                    return passed
         keys: list[bytes | None] = []
         values: list[bytes | None] = []
         headers: dict[int, KafkaHeaders] = {}
+        times: list[int] = []
         for one in appends:
             part = one.part or to_produced(one.append.bodies, one.append.headers)
+            stamps = timestamps[len(times) : len(times) + len(part.values)]
+            times += _create_times(one.append, stamps, part.event_times)
             headers.update((len(values) + index, some) for index, some in part.headers.items())
             keys += part.keys
             values += part.values
@@ -185,7 +200,7 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
                 base_sequence=sequence,
                 keys=keys,
                 values=values,
-                timestamps=timestamps,
+                timestamps=times,
                 offsets=range(len(values)),
                 headers=headers,
             )
@@ -218,5 +233,7 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
         for one in appends:
             last = index + len(one.append.bodies)
             start = StreamPosition(offset + index, timestamps[index])
-            one.result = Appended(start, StreamPosition(offset + last, timestamps[last - 1]), tail)
+            end = StreamPosition(offset + last, timestamps[last - 1])
+            restamped = 0 if one.append.event_times and not self._by_arrival else None
+            one.result = Appended(start, end, tail, restamped=restamped)
             index = last

@@ -84,6 +84,7 @@ class SaslHandlers:
                 return SaslAuthenticateResponse(auth_bytes=answer)
         except OperationFailed as error:
             call.refused(error.failure)
+            call.link.quota.login_failed()
             login.mechanism, login.scram = "", None
             return SaslAuthenticateResponse(
                 error_code=KafkaError.SASL_AUTHENTICATION_FAILED, error_message=error.failure.message

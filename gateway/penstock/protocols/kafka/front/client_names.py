@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.core.identity import CLIENT
+from msgspec.structs import replace
 
-__all__ = ["key_of", "name_of"]
+from penstock.core.identity import CLIENT, Client
+
+__all__ = ["key_of", "name_of", "viewer"]
 
 _MARK: Final = "\0"
 """It comes first in keys that are no names, and is in no prefix."""
@@ -31,3 +33,9 @@ def name_of(key: str) -> str | None:
     if own:
         return key.removeprefix(own) if key.startswith(own) else None
     return None if key.startswith(_MARK) else key
+
+
+def viewer() -> Client:
+    """Return what the streams that the current client sees depend on: its identity and its token, which decides on its
+    grant. So clients on many machines share what one of them has found."""
+    return replace(CLIENT.get(), address="", grant=None, encryption_key=None)

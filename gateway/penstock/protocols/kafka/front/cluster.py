@@ -76,10 +76,11 @@ class ClusterHandlers:
         """Describe topics; create those that are missing, if the request and their basin allow it."""
         if request.topics is None or (not request.topics and call.version == 0):
             leader = call.leader_id
-            topics = [_topic(name, count, of, leader) for name, (count, of) in (await self._ids.all()).items()]
+            every = (await self._ids.all()).items()
+            topics = [_topic(name, count, of, leader) async for name, (count, of) in call.each(every)]
         else:
             creates = request.allow_auto_topic_creation
-            topics = [await self._asked(one, call, creates=creates) for one in request.topics]
+            topics = [await self._asked(one, call, creates=creates) async for one in call.each(request.topics)]
         brokers = [MetadataBroker(node_id=node, host=one.host, port=one.port) for node, one in call.list_brokers()]
         return MetadataResponse(brokers=brokers, cluster_id=CLUSTER_ID, controller_id=call.leader_id, topics=topics)
 
@@ -115,7 +116,7 @@ class ClusterHandlers:
         every = None if request.topics else await self._ids.all()
         names = sorted({one.name for one in request.topics} if every is None else every)
         response = DescribeTopicPartitionsResponse(topics=[])
-        for name in names:
+        async for name in call.each(names):
             if start is not None and name < start.topic_name:
                 continue
             if not limit:

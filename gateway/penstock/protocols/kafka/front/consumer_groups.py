@@ -8,14 +8,15 @@ from typing import Final
 
 import msgspec
 import trio
-from msgspec.structs import replace
 
 from penstock.core.back import Back
-from penstock.core.identity import CLIENT, Client
+from penstock.core.identity import Client
 from penstock.core.permissions import READ
+from penstock.net.limits.work import in_turns
+from penstock.protocols.kafka.front.access import KafkaAccess
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
-from penstock.protocols.kafka.front.client_names import key_of
-from penstock.protocols.kafka.front.groups import GroupRefusals, client_host
+from penstock.protocols.kafka.front.client_names import key_of, viewer
+from penstock.protocols.kafka.front.groups import client_host
 from penstock.protocols.kafka.groups.assignors import GroupTopic, OwnedPartition
 from penstock.protocols.kafka.groups.epochs import EpochGroup, EpochHeartbeat, EpochMember
 from penstock.protocols.kafka.groups.service import GroupService
@@ -50,8 +51,6 @@ _LOOK_SECONDS: Final = 5.0
 
 _MOST_MATCHED: Final = 100
 """Most regular expressions of clients whose topics are remembered."""
-_MATCHES: Final = 500
-"""Topics that are matched at a time, between which other tasks run."""
 
 
 class _Looked(msgspec.Struct):
@@ -73,13 +72,21 @@ class _Matched(msgspec.Struct):
 class ConsumerGroupHandlers:
     """Handlers of ConsumerGroupHeartbeat and ConsumerGroupDescribe."""
 
-    def __init__(self, back: Back, names: KafkaNames, groups: GroupService, topics: KafkaTopics, ids: TopicIds) -> None:
+    def __init__(
+        self,
+        back: Back,
+        names: KafkaNames,
+        groups: GroupService,
+        topics: KafkaTopics,
+        ids: TopicIds,
+        access: KafkaAccess,
+    ) -> None:
         self._back = back
         self._names = names
         self._groups = groups
         self._topics = topics
         self._ids = ids
-        self._refusals = GroupRefusals(back, names, groups)
+        self._access = access
         self._looked: dict[tuple[Client, str], _Looked] = {}
         self._matched: dict[tuple[Client, str], _Matched] = {}
         self.handlers: KafkaHandlers = {
@@ -92,10 +99,12 @@ class ConsumerGroupHandlers:
     async def _heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, call: KafkaCall
     ) -> ConsumerGroupHeartbeatResponse:
-        if error := self._refusals.of(request.group_id, call):
+        is_new = request.member_epoch == 0
+        error = await self._access.of(request.group_id, call, recently=True) if is_new else KafkaError.NONE
+        if error := error or self._access.of_member(request.group_id, call):
             return ConsumerGroupHeartbeatResponse(error_code=error)
         subscribed = frozenset(request.subscribed_topic_names or ())
-        if denied := [name for name in sorted(subscribed) if not self._may_read(name, call)]:
+        if denied := [name async for name in call.each(sorted(subscribed)) if not self._may_read(name, call)]:
             why = f"topic {denied[0]} may not be read"
             return ConsumerGroupHeartbeatResponse(error_code=KafkaError.TOPIC_AUTHORIZATION_FAILED, error_message=why)
         group_id = key_of(request.group_id)
@@ -113,7 +122,7 @@ class ConsumerGroupHandlers:
             if code is not KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 code = KafkaError.COORDINATOR_NOT_AVAILABLE
             return ConsumerGroupHeartbeatResponse(error_code=code, error_message=failed.failure.message)
-        status = await self._groups.consumer_heartbeat(_heartbeat_of(request, call, matched), topics)
+        status = await self._groups.consumer_heartbeat(await _heartbeat_of(request, call, matched), topics)
         if status.error:
             call.refusals += 1
         assigned = None
@@ -141,7 +150,7 @@ class ConsumerGroupHandlers:
         if not expression or request.member_epoch < 0:
             return None
         matches = topic_expression(expression).fullmatch
-        now, key = trio.current_time(), (_viewer(), expression)
+        now, key = trio.current_time(), (viewer(), expression)
         known = self._matched.get(key)
         if known is not None and known.at + _LOOK_SECONDS > now:
             return known.topics
@@ -163,14 +172,12 @@ class ConsumerGroupHandlers:
 
     async def _match(self, matches: Callable[[str], object]) -> frozenset[str]:
         """Return the topics whose names match, and that the client may read. Raises OperationFailed."""
-        now, viewer = trio.current_time(), _viewer()
+        now, client = trio.current_time(), viewer()
         found: set[str] = set()
-        for number, (name, (partitions, topic_id)) in enumerate((await self._ids.all()).items()):
-            if not number % _MATCHES:
-                await trio.lowlevel.checkpoint()
+        async for name, (partitions, topic_id) in in_turns((await self._ids.all()).items()):
             if matches(name) and self._readable(name):
                 found.add(name)
-                self._looked[viewer, name] = _Looked(GroupTopic(topic_id, partitions), now, seen=True)
+                self._looked[client, name] = _Looked(GroupTopic(topic_id, partitions), now, seen=True)
         return frozenset(found)
 
     def _readable(self, topic: str) -> bool:
@@ -191,18 +198,18 @@ class ConsumerGroupHandlers:
     async def _existing(self, names: Iterable[str], group_id: str) -> dict[str, GroupTopic]:
         """Return those of the topics that exist, and have an id. One that the client may not see, or whose server does
         not answer, is as the group knows it: neither takes it from other members, and heartbeats go on."""
-        now, viewer = trio.current_time(), _viewer()
+        now, client = trio.current_time(), viewer()
         fresh: dict[str, _Looked] = {}
         old: list[tuple[float, str]] = []
         for name in names:
-            looked = self._looked.get((viewer, name))
+            looked = self._looked.get((client, name))
             if looked is not None and looked.at + _LOOK_SECONDS > now:
                 fresh[name] = looked
             else:
                 old.append((-math.inf if looked is None else looked.at, name))
         with trio.move_on_after(self._groups.consumer_heartbeat_seconds):  # the next heartbeat begins with the others
             for _, name in sorted(old):
-                fresh[name] = self._looked[viewer, name] = await self._look(name)
+                fresh[name] = self._looked[client, name] = await self._look(name)
         if len(self._looked) > _MOST_LOOKED:
             self._looked.clear()
         group = self._groups.consumers.group(group_id)  # it may have changed meanwhile
@@ -226,10 +233,11 @@ class ConsumerGroupHandlers:
     # ---- administration ----------------------------------------------------------------------------------------------
 
     async def _describe(self, request: ConsumerGroupDescribeRequest, call: KafkaCall) -> ConsumerGroupDescribeResponse:
-        return ConsumerGroupDescribeResponse(groups=[self._described(group, call) for group in request.group_ids])
+        groups = [await self._described(group, call) async for group in call.each(request.group_ids)]
+        return ConsumerGroupDescribeResponse(groups=groups)
 
-    def _described(self, group_id: str, call: KafkaCall) -> DescribedConsumerGroup:
-        if error := self._refusals.of(group_id, call):
+    async def _described(self, group_id: str, call: KafkaCall) -> DescribedConsumerGroup:
+        if error := await self._access.of(group_id, call):
             return DescribedConsumerGroup(error_code=error, group_id=group_id)
         group = self._groups.consumers.group(key_of(group_id))
         if group is None:
@@ -247,20 +255,16 @@ class ConsumerGroupHandlers:
         )
 
 
-def _viewer() -> Client:
-    """Return what the topics that the current client sees depend on: its identity and its token, which decides on its
-    grant. So members on many machines share what one of them has found."""
-    return replace(CLIENT.get(), address="", grant=None, encryption_key=None)
-
-
-def _heartbeat_of(
+async def _heartbeat_of(
     request: ConsumerGroupHeartbeatRequest, call: KafkaCall, matched: frozenset[str] | None
 ) -> EpochHeartbeat:
     owned = None
     if request.topic_partitions is not None:
-        owned = frozenset(
-            OwnedPartition(one.topic_id, number) for one in request.topic_partitions for number in one.partitions
-        )
+        partitions: set[OwnedPartition] = set()
+        async for topic in call.each(request.topic_partitions):
+            async for number in call.each(topic.partitions):
+                partitions.add(OwnedPartition(topic.topic_id, number))
+        owned = frozenset(partitions)
     return EpochHeartbeat(
         group=key_of(request.group_id),
         member=request.member_id,

@@ -7,6 +7,7 @@ of its fetch session.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Final
 
@@ -15,14 +16,15 @@ import structlog
 import trio
 
 from penstock.core.back import Back, ReadSession
-from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
-from penstock.protocols.kafka.front.fetch_sessions import FetchedTopics, FetchSessions
+from penstock.protocols.kafka.front.call import TASKS_AT_ONCE, KafkaCall, KafkaHandlers
+from penstock.protocols.kafka.front.fetch_sessions import FetchedTopics, FetchOwner, FetchSessions
 from penstock.protocols.kafka.front.positions import first_left
 from penstock.protocols.kafka.front.settings import KafkaSettings
 from penstock.protocols.kafka.sequences import KafkaRefusal
 from penstock.protocols.kafka.topic_ids import TopicIds, TopicKey
 from penstock.protocols.kafka.topics import KafkaTopics
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import KafkaBatch, encode_batch
 from penstock_codecs.kafka.carrying import encoded_records
 from penstock_codecs.kafka.kept import KAFKA_BATCHES, kept_in, leading
@@ -60,12 +62,11 @@ class _Reading(msgspec.Struct, eq=False):
     tail: int = 0
     pieces: list[bytes] = msgspec.field(default_factory=list)
     size: int = 0
-    failed: bool = False
 
 
 class _Fetch:
-    """One request in progress. `left`: bytes that the response may still have. `names`: of its topics. `zstd`: the
-    client knows batches compressed with it."""
+    """One request in progress. `left`: bytes that the response may still have. `names`: of its topics. `failures`:
+    errors of partitions, the first for `first_reason`. `zstd`: the client knows batches compressed with it."""
 
     def __init__(self, request: FetchRequest, most: int, *, zstd: bool) -> None:
         self.zstd = zstd
@@ -74,11 +75,19 @@ class _Fetch:
         self.wanted = min(request.min_bytes, self.left)
         self.size = 0
         self.names: dict[TopicKey, str] = {}
+        self.failures: list[KafkaError] = []
+        self.first_reason = ""
 
     @property
     def complete(self) -> bool:
         """True if the response need not wait: it has enough, or an error."""
-        return self.size >= self.wanted or any(one.failed for one in self.readings)
+        return self.size >= self.wanted or bool(self.failures)
+
+    def fail(self, result: FetchPartitionResult, code: KafkaError, reason: str) -> None:
+        """Give a partition an error."""
+        result.error_code = code
+        self.first_reason = self.first_reason or reason
+        self.failures.append(code)
 
     def take(self, reading: _Reading, batch: RecordBatch) -> None:
         """Take records for a partition as far as there is room; the first one of the response always has room.
@@ -124,9 +133,9 @@ class _Fetch:
         return reading.session is not None and reading.size < reading.limit and self.left > 0
 
 
-def _by_topic(results: list[tuple[TopicKey, FetchPartitionResult]]) -> list[FetchTopicResult]:
+async def _by_topic(results: AsyncIterator[tuple[TopicKey, FetchPartitionResult]]) -> list[FetchTopicResult]:
     topics: dict[TopicKey, list[FetchPartitionResult]] = {}
-    for topic, result in results:
+    async for topic, result in results:
         topics.setdefault(topic, []).append(result)
     return [
         FetchTopicResult(topic=topic, partitions=found)
@@ -149,24 +158,31 @@ class FetchHandlers:
 
     async def _fetch(self, request: FetchRequest, call: KafkaCall) -> FetchResponse:
         try:
-            fetched = FetchedTopics(request, by_id=call.version >= _IDS)
-            session = self._sessions.session_of(fetched)
+            fetched = await FetchedTopics.of(request, call, by_id=call.version >= _IDS)
+            session = self._sessions.session_of(fetched, FetchOwner.of(call.request.client_id or ""))
         except KafkaRefusal as refusal:
             call.refusals += 1
             return FetchResponse(error_code=refusal.code, topics=[])
         await call.link.quota.answer_room()
         fetch = _Fetch(request, self._settings.max_fetch_bytes, zstd=call.version >= _ZSTD)
         seconds = max(0, min(request.max_wait_ms, self._settings.max_fetch_wait_ms)) / 1000
-        wanted = fetched.wanted if session is None else session.wanted()
+        wanted = [*(fetched.wanted if session is None else session.partitions).items()]
         async with AsyncExitStack() as reads:
-            results = [(topic, await self._begin(fetch, topic, one, reads, call)) for (topic, _), one in wanted.items()]
+            results = [
+                (topic, await self._begin(fetch, topic, member.wanted, reads, call))
+                async for (topic, _), member in call.each(wanted)
+            ]
             if seconds and fetch.readings and not fetch.complete:
                 await call.link.while_connected(lambda: self._follow(fetch, call), seconds)
-            for reading in fetch.readings:
+            async for reading in call.each(fetch.readings):
                 self._finish(reading)
+        if fetch.failures:
+            code, count = fetch.failures[0].name, len(fetch.failures)
+            log.info("fetch_refused", code=code, reason=fetch.first_reason, partitions=count)
         if session is None:
-            return FetchResponse(topics=_by_topic(results))
-        return FetchResponse(session_id=session.id, topics=_by_topic(session.news(results)))
+            return FetchResponse(topics=await _by_topic(call.each(results)))
+        news = [result async for result in call.each(results) if session.is_news(*result)]
+        return FetchResponse(session_id=session.id, topics=await _by_topic(call.each(news)))
 
     async def _begin(
         self, fetch: _Fetch, topic: TopicKey, partition: FetchPartition, sessions: AsyncExitStack, call: KafkaCall
@@ -201,9 +217,9 @@ class FetchHandlers:
                 break
         except KafkaRefusal as refusal:
             call.refusals += 1
-            result.error_code, reading.failed = refusal.code, True
+            fetch.fail(result, refusal.code, str(refusal))
         except OperationFailed as error:
-            self._fail(reading, error, call)
+            self._fail(fetch, reading, error, call)
         return result
 
     async def _follow(self, fetch: _Fetch, call: KafkaCall) -> None:
@@ -221,11 +237,13 @@ class FetchHandlers:
                         if event is None or fetch.complete:
                             break
                 except OperationFailed as error:
-                    self._fail(reading, error, call)
+                    self._fail(fetch, reading, error, call)
                 if fetch.complete:
                     nursery.cancel_scope.cancel()
 
-            for reading in fetch.readings:
+            for number, reading in enumerate(fetch.readings):
+                if not number % TASKS_AT_ONCE:
+                    await trio.lowlevel.checkpoint()
                 if fetch.may_go_on(reading):
                     nursery.start_soon(follow, reading)
 
@@ -248,13 +266,11 @@ class FetchHandlers:
             reading.pieces.append(encode_batch(KafkaBatch(base_offset=reading.next_offset, next_offset=tail)))
             reading.next_offset = tail
 
-    def _fail(self, reading: _Reading, error: OperationFailed, call: KafkaCall) -> None:
+    def _fail(self, fetch: _Fetch, reading: _Reading, error: OperationFailed, call: KafkaCall) -> None:
         """End the read of a partition. A failure behind records is left to the next request, which meets it again: the
         client still learns the tail, or it would take the last of these records for the end of the partition."""
         if not reading.size:
-            reading.result.error_code = call.refused(error.failure)
-            reading.failed = True
-            log.info("fetch_refused", code=error.failure.code.value, reason=error.failure.message)
+            fetch.fail(reading.result, call.refused(error.failure), error.failure.message)
         if reading.session is not None:
             reading.tail = reading.session.tail().seq_num
         reading.session = None

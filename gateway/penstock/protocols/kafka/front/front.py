@@ -2,7 +2,7 @@
 
 An API is a line in `penstock_codecs.kafka.apis` and a handler. Handlers are grouped in classes by subject; each class
 has a table of them, `handlers`, by class of request, and the front offers the APIs that have one. A client's requests
-are handled one after the other, and so answered in order, as Kafka does.
+are answered in the order in which they came, as Kafka does; small Produce requests are in progress at the same time.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from penstock.backends.logged_tables import Lease
 from penstock.core.address import Address
 from penstock.core.back import Back
 from penstock.net.draining import Draining
+from penstock.net.limits.work import Work
 from penstock.observe.metrics.clients import count_error
 from penstock.observe.taps.tap import CONNECTION
+from penstock.protocols.kafka.front.access import KafkaAccess
 from penstock.protocols.kafka.front.administration import AdministrationHandlers
 from penstock.protocols.kafka.front.authentication import BEFORE_LOGIN, SaslHandlers
 from penstock.protocols.kafka.front.call import NODE_ID, Broker, KafkaCall, KafkaHandler
@@ -28,8 +30,10 @@ from penstock.protocols.kafka.front.cluster import ClusterHandlers
 from penstock.protocols.kafka.front.consumer_groups import ConsumerGroupHandlers
 from penstock.protocols.kafka.front.fetching import FetchHandlers
 from penstock.protocols.kafka.front.groups import GroupHandlers
+from penstock.protocols.kafka.front.inspection import InspectionHandlers
 from penstock.protocols.kafka.front.link import KafkaLink
 from penstock.protocols.kafka.front.offsets import GroupOffsets, OffsetHandlers
+from penstock.protocols.kafka.front.pipeline import RequestPipeline, is_pipelined
 from penstock.protocols.kafka.front.positions import PositionHandlers
 from penstock.protocols.kafka.front.producing import ProduceHandlers
 from penstock.protocols.kafka.front.settings import KafkaSettings
@@ -49,10 +53,22 @@ from penstock_codecs.kafka.cluster_messages import (
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
-from penstock_codecs.kafka.config_messages import IncrementalAlterConfigsRequest
+from penstock_codecs.kafka.config_messages import AlterConfigsRequest, IncrementalAlterConfigsRequest
 from penstock_codecs.kafka.group_messages import FindCoordinatorRequest, ListGroupsRequest, ListGroupsResponse
+from penstock_codecs.kafka.inspection_messages import (
+    DescribeAclsRequest,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from penstock_codecs.kafka.record_messages import InitProducerIdRequest
-from penstock_codecs.kafka.topic_messages import CreateTopicsRequest, DeleteTopicsRequest, DescribeConfigsRequest
+from penstock_codecs.kafka.topic_messages import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DescribeConfigsRequest,
+)
 
 __all__ = ["KafkaFront"]
 
@@ -61,12 +77,18 @@ log = structlog.get_logger()
 OF_ANY_BROKER: Final = (
     *(ApiVersionsRequest, SaslHandshakeRequest, SaslAuthenticateRequest),
     *(MetadataRequest, DescribeTopicPartitionsRequest, DescribeClusterRequest, FindCoordinatorRequest),
-    *(CreateTopicsRequest, DeleteTopicsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest),
+    *(CreateTopicsRequest, CreatePartitionsRequest, DeleteTopicsRequest, DescribeConfigsRequest),
+    *(AlterConfigsRequest, IncrementalAlterConfigsRequest, DescribeAclsRequest),
 )
 """Requests that a gateway answers although another one serves the clients. Clients send them to any broker, or learn
 from them which one serves them."""
-ASKED_OF_ALL: Final[Mapping[type[KafkaMessage], KafkaMessage]] = {ListGroupsRequest: ListGroupsResponse()}
-"""Answers to requests that tools send to all brokers: a gateway that serves no clients has no groups."""
+ASKED_OF_ALL: Final[Mapping[type[KafkaMessage], KafkaMessage]] = {
+    ListGroupsRequest: ListGroupsResponse(),
+    ListTransactionsRequest: ListTransactionsResponse(),
+    DescribeLogDirsRequest: DescribeLogDirsResponse(),
+}
+"""Answers to requests that tools send to all brokers: a gateway that serves no clients has no groups, transactions and
+partitions."""
 _NODES: Final = (1 << 31) - 2
 
 
@@ -88,6 +110,7 @@ class KafkaFront:
         self.back = back
         self.settings = settings or KafkaSettings()
         self.draining = Draining()
+        back.declare_partitioned(self.settings.names.basin)
         self._lease = lease
         self._served: set[trio.CancelScope] = set()
         self._begin(table or StructTable(back, "kafka"))
@@ -100,16 +123,18 @@ class KafkaFront:
         self._sasl = SaslHandlers(self.settings)
         topics = KafkaTopics(back, self.settings.names)
         ids = TopicIds(topics)
-        offsets = GroupOffsets(back, self.settings.names, topics, self.groups)
+        offsets = GroupOffsets(back, self.settings.names, topics)
+        access = KafkaAccess(back, self.settings.names, self.groups, self.transactions)
         self.handlers: dict[type[KafkaMessage], KafkaHandler] = {
             **self._sasl.handlers,
             **ClusterHandlers(topics, ids, self.settings, self.apis).handlers,
-            **AdministrationHandlers(back, topics, ids, self.settings).handlers,
-            **GroupHandlers(back, self.settings.names, self.groups).handlers,
-            **ConsumerGroupHandlers(back, self.settings.names, self.groups, topics, ids).handlers,
-            **OffsetHandlers(ids, self.groups, self.transactions, offsets).handlers,
-            **TransactionHandlers(back, topics, self.groups, self.transactions, offsets).handlers,
-            **ProduceHandlers(back, topics, ids, self.settings, self.transactions).handlers,
+            **AdministrationHandlers(back, topics, ids, self.settings, table).handlers,
+            **InspectionHandlers(back, topics, ids, self.transactions, access).handlers,
+            **GroupHandlers(self.groups, access).handlers,
+            **ConsumerGroupHandlers(back, self.settings.names, self.groups, topics, ids, access).handlers,
+            **OffsetHandlers(ids, self.groups, self.transactions, offsets, access).handlers,
+            **TransactionHandlers(back, topics, self.groups, self.transactions, offsets, access).handlers,
+            **ProduceHandlers(back, topics, ids, self.settings, self.transactions, access).handlers,
             **FetchHandlers(back, topics, ids, self.settings).handlers,
             **PositionHandlers(back, topics).handlers,
         }
@@ -164,37 +189,68 @@ class KafkaFront:
         A request that breaks the protocol, or fails where its response has no place for an error, has no response in
         Kafka: the connection is closed.
         """
-        own = self._own()
+        error: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            pipeline = RequestPipeline(nursery, link, self.settings.max_batch_bytes)
+            try:
+                with pipeline.receiving:
+                    await self._receive(link, pipeline)
+            except Exception as raised:  # those in progress are answered before the connection ends
+                error = raised
         try:
-            while (request := await link.next_message()) is not None:
-                if wait := link.quota.request():
-                    await trio.sleep(wait)
-                handler = self.handlers.get(type(request.message))
-                if handler is None:
-                    raise RemoteProtocolError(Failure(FailureCode.NOT_IMPLEMENTED, f"{request.api.name} is not there"))
-                self._sasl.check(request.message, link.login)
-                leader = self._leader(own)
-                if leader != own and (nothing := ASKED_OF_ALL.get(type(request.message))) is not None:
-                    await link.send(request, nothing)
-                    continue
-                if leader != own and not _of_any_broker(request.message):
-                    why = "another gateway serves this listener's clients, or none does yet"
-                    raise RemoteProtocolError(Failure(FailureCode.HOT_SERVER, why))
-                call = KafkaCall(request, link, leader, partial(self._brokers, own, leader))
-                response = await handler(request.message, call)
-                if call.refusals and not link.quota.authenticated:
-                    await link.quota.rest_in_turn()
-                elif not call.refusals and not isinstance(request.message, BEFORE_LOGIN):
-                    link.quota.admit()
-                await link.send(request, response)
-        except RemoteProtocolError as error:
-            if error.failure.code is not FailureCode.CLIENT_HANGUP:
-                count_error(error.failure.code)
-                log.info("protocol_error", code=error.failure.code.value, reason=error.failure.message)
-        except OperationFailed as error:
-            count_error(error.failure.code)
-            log.info("request_failed", code=error.failure.code.value, reason=error.failure.message)
+            if error := pipeline.error or error:
+                raise error
+        except RemoteProtocolError as refusal:
+            if refusal.failure.code is not FailureCode.CLIENT_HANGUP:
+                count_error(refusal.failure.code)
+                log.info("protocol_error", code=refusal.failure.code.value, reason=refusal.failure.message)
+        except OperationFailed as failed:
+            count_error(failed.failure.code)
+            log.info("request_failed", code=failed.failure.code.value, reason=failed.failure.message)
+        finally:
+            del error, pipeline.error  # which refer to this frame
         await link.close()
+
+    async def _receive(self, link: KafkaLink, pipeline: RequestPipeline) -> None:
+        """Receive requests and carry them out until the client has finished; those of `pipeline` may be in progress
+        then."""
+        own = self._own()
+        while (request := await link.next_message()) is not None:
+            if wait := link.quota.request():
+                await trio.sleep(wait)
+            is_alone = not is_pipelined(request.message)
+            if is_alone:
+                await pipeline.finish()
+            if type(request.message) not in self.handlers:
+                raise RemoteProtocolError(Failure(FailureCode.NOT_IMPLEMENTED, f"{request.api.name} is not there"))
+            self._sasl.check(request.message, link.login)
+            leader = self._leader(own)
+            if leader != own and (nothing := ASKED_OF_ALL.get(type(request.message))) is not None:
+                await link.send(request, nothing, link.work)
+                continue
+            if leader != own and not _of_any_broker(request.message):
+                why = "another gateway serves this listener's clients, or none does yet"
+                raise RemoteProtocolError(Failure(FailureCode.HOT_SERVER, why))
+            work = link.work if is_alone else Work(link.quota)
+            call = KafkaCall(request, link, leader, partial(self._brokers, own, leader), work)
+            if is_alone:
+                await self._respond(call, await self._carry_out(call))
+            else:
+                await pipeline.begin(call, self._carry_out, self._respond)
+
+    async def _carry_out(self, call: KafkaCall) -> KafkaMessage | None:
+        message = call.request.message
+        return await call.work.carry_out(self.handlers[type(message)](message, call))
+
+    async def _respond(self, call: KafkaCall, response: KafkaMessage | None) -> None:
+        message, quota = call.request.message, call.link.quota
+        if call.refusals and not quota.authenticated:
+            await quota.rest_in_turn()
+        elif not call.refusals and not isinstance(message, BEFORE_LOGIN):
+            quota.admit()
+        await call.link.send(call.request, response, call.work)
+        if isinstance(message, SaslAuthenticateRequest) and call.refusals and quota.slowed:
+            raise RemoteProtocolError(Failure(FailureCode.RATE_LIMITED, "too many logins failed"))
 
     def _own(self) -> Broker:
         """Return this gateway, as it is named on this connection."""

@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import Final, TypeVar
 
-from penstock.core.back import Back
-from penstock.core.permissions import READ
 from penstock.observe.taps.tap import CONNECTION
+from penstock.protocols.kafka.front.access import KafkaAccess
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
 from penstock.protocols.kafka.front.client_names import key_of, name_of
 from penstock.protocols.kafka.groups.messages import (
@@ -22,8 +21,6 @@ from penstock.protocols.kafka.groups.messages import (
 )
 from penstock.protocols.kafka.groups.service import GroupService
 from penstock.protocols.kafka.groups.states import GroupState
-from penstock.protocols.kafka.names import KafkaNames
-from penstock_codecs.failures import OperationFailed
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.group_messages import (
     CoordinatorAddress,
@@ -51,7 +48,7 @@ from penstock_codecs.kafka.group_messages import (
     SyncGroupResponse,
 )
 
-__all__ = ["GroupHandlers", "GroupRefusals", "client_host"]
+__all__ = ["GroupHandlers", "client_host"]
 
 T = TypeVar("T")
 
@@ -64,37 +61,17 @@ _ID_FIRST: Final = 4
 _SKIPS: Final = 9
 """The version of JoinGroup from which on a leader may be told that it need not assign."""
 _NO_GENERATION: Final = -1
-
-
-class GroupRefusals:
-    """Errors of all requests about a group, whatever they ask."""
-
-    def __init__(self, back: Back, names: KafkaNames, groups: GroupService) -> None:
-        self._back = back
-        self._names = names
-        self._groups = groups
-
-    def of(self, group: str, call: KafkaCall) -> KafkaError:
-        """Return the error of a request about a group, NONE if it can be executed now."""
-        return self.denied(call) or self._groups.refusal(group)
-
-    def denied(self, call: KafkaCall) -> KafkaError:
-        """Return an error for clients that may not read any stream: groups are for readers."""
-        try:
-            self._back.require_some(self._names.basin, "", READ)
-        except OperationFailed as error:
-            call.refused(error.failure)
-            return KafkaError.GROUP_AUTHORIZATION_FAILED
-        return KafkaError.NONE
+_LEAVING_AT_ONCE: Final = 100
+"""Members that leave a group in one step: it begins one new generation without them."""
 
 
 class GroupHandlers:
     """Handlers of FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, ListGroups and
     DeleteGroups."""
 
-    def __init__(self, back: Back, names: KafkaNames, groups: GroupService) -> None:
+    def __init__(self, groups: GroupService, access: KafkaAccess) -> None:
         self._groups = groups
-        self._refusals = GroupRefusals(back, names, groups)
+        self._access = access
         self.handlers: KafkaHandlers = {
             FindCoordinatorRequest: self._find,
             JoinGroupRequest: self._join,
@@ -110,7 +87,7 @@ class GroupHandlers:
 
     async def _find(self, request: FindCoordinatorRequest, call: KafkaCall) -> FindCoordinatorResponse:
         keys = request.coordinator_keys if call.version >= 4 else [request.key]
-        found = [self._found(key, request.key_type, call) for key in keys]
+        found = [self._found(key, request.key_type, call) async for key in call.each(keys)]
         if call.version >= 4:
             return FindCoordinatorResponse(coordinators=found)
         [one] = found
@@ -148,7 +125,7 @@ class GroupHandlers:
             skips_assignment=call.version >= _SKIPS,
         )
         answer: JoinAnswer | None
-        if error := self._refusals.of(request.group_id, call):
+        if error := await self._access.of(request.group_id, call, recently=True):
             answer = JoinAnswer(error=error, member=request.member_id)
         else:
             answer = await call.link.while_connected(lambda: self._groups.join(join), math.inf)
@@ -178,7 +155,7 @@ class GroupHandlers:
             assignments={one.member_id: one.assignment for one in request.assignments},
         )
         answer: SyncAnswer | None
-        if error := self._refusals.of(request.group_id, call):
+        if error := self._access.of_member(request.group_id, call):
             answer = SyncAnswer(error=error)
         else:
             answer = await call.link.while_connected(lambda: self._groups.sync(sync), math.inf)
@@ -191,7 +168,7 @@ class GroupHandlers:
         )
 
     async def _heartbeat(self, request: HeartbeatRequest, call: KafkaCall) -> HeartbeatResponse:
-        error = self._refusals.of(request.group_id, call) or self._groups.heartbeat(
+        error = self._access.of_member(request.group_id, call) or self._groups.heartbeat(
             Membership(
                 group=key_of(request.group_id),
                 member=request.member_id,
@@ -202,27 +179,29 @@ class GroupHandlers:
         return HeartbeatResponse(error_code=error)
 
     async def _leave(self, request: LeaveGroupRequest, call: KafkaCall) -> LeaveGroupResponse:
-        if error := self._refusals.of(request.group_id, call):
+        if error := await self._access.of(request.group_id, call):
             return LeaveGroupResponse(error_code=error)
         if call.version < 3:
             [error] = self._groups.leave(key_of(request.group_id), [LeavingMember(request.member_id)])
             return LeaveGroupResponse(error_code=error)
         leaving = [LeavingMember(one.member_id, one.group_instance_id) for one in request.members]
-        errors = self._groups.leave(key_of(request.group_id), leaving)
-        return LeaveGroupResponse(
-            members=[
+        members: list[LeftMember] = []
+        async for start in call.each(range(0, len(leaving), _LEAVING_AT_ONCE)):
+            together = leaving[start : start + _LEAVING_AT_ONCE]
+            members += [
                 LeftMember(member_id=one.member, group_instance_id=one.instance, error_code=error)
-                for one, error in zip(leaving, errors, strict=True)
+                for one, error in zip(together, self._groups.leave(key_of(request.group_id), together), strict=True)
             ]
-        )
+        return LeaveGroupResponse(members=members)
 
     # ---- administration ----------------------------------------------------------------------------------------------
 
     async def _describe(self, request: DescribeGroupsRequest, call: KafkaCall) -> DescribeGroupsResponse:
-        return DescribeGroupsResponse(groups=[self._described(group, call) for group in request.groups])
+        groups = [await self._described(group, call) async for group in call.each(request.groups)]
+        return DescribeGroupsResponse(groups=groups)
 
-    def _described(self, group: str, call: KafkaCall) -> DescribedGroup:
-        if error := self._refusals.of(group, call):
+    async def _described(self, group: str, call: KafkaCall) -> DescribedGroup:
+        if error := await self._access.of(group, call):
             return DescribedGroup(error_code=error, group_id=group)
         state, record = self._groups.describe(key_of(group))
         if self._groups.consumers.group(key_of(group)) is not None:
@@ -240,7 +219,7 @@ class GroupHandlers:
         )
 
     async def _list(self, request: ListGroupsRequest, call: KafkaCall) -> ListGroupsResponse:
-        if error := self._refusals.denied(call):
+        if error := self._access.denied(call):
             return ListGroupsResponse(error_code=error)
         if not self._groups.loaded:
             return ListGroupsResponse(error_code=KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
@@ -253,17 +232,19 @@ class GroupHandlers:
         return ListGroupsResponse(
             groups=[
                 ListedGroup(group_id=name, protocol_type=kind, group_state=state, group_type=protocol)
-                for group, kind, state, protocol in sorted(found)
+                async for group, kind, state, protocol in call.each(sorted(found))
                 if (name := name_of(group)) is not None
+                and self._access.may_name(name)
                 and (not states or state.lower() in states)
                 and (not types or protocol in types)
+                and await self._access.may_use(group)
             ]
         )
 
     async def _delete(self, request: DeleteGroupsRequest, call: KafkaCall) -> DeleteGroupsResponse:
         results = []
-        for group in request.groups_names:
-            error = self._refusals.of(group, call) or await self._groups.delete(key_of(group))
+        async for group in call.each(request.groups_names):
+            error = await self._access.of(group, call) or await self._groups.delete(key_of(group))
             results.append(DeletedGroup(group_id=group, error_code=error))
         return DeleteGroupsResponse(results=results)
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 import trio
 
 from penstock.net.draining import Draining
+from penstock.net.limits.work import Work
 from penstock.protocols.front_link import FrontLink
+from penstock.protocols.kafka.front.decoded import DecodedBatches
 from penstock.protocols.kafka.front.settings import KafkaSettings
 from penstock.protocols.kafka.front.unknown import unknown_tags
 from penstock_codecs.kafka import KafkaMessage, KafkaRequest, KafkaResponse, KafkaServer
 from penstock_codecs.kafka.sasl import ScramServer
+from penstock_codecs.limits import KIB
 
 __all__ = ["KafkaLink", "SaslLogin"]
+
+STEPS_FROM: Final = 4 * KIB
+"""Bytes of a request from which on it is decoded in steps; a smaller one takes less than 2 ms."""
 
 
 class SaslLogin(msgspec.Struct):
@@ -25,12 +33,15 @@ class SaslLogin(msgspec.Struct):
 
 
 class KafkaLink(FrontLink[KafkaRequest]):
-    """One client's connection, used by one task."""
+    """One client's connection. `decoded`: the batches that are being appended. Requests in progress at the same time
+    are answered one after the other: `pipelined` is their number while one task receives further ones."""
 
-    __slots__ = ("_codec", "login")
+    __slots__ = ("_codec", "decoded", "login", "pipelined")
 
     def __init__(self, stream: trio.abc.Stream, settings: KafkaSettings, draining: Draining) -> None:
-        self._codec = KafkaServer(max_frame=settings.max_request_bytes)
+        self._codec = KafkaServer(
+            max_frame=settings.max_request_bytes, max_items=settings.max_request_items, steps_from=STEPS_FROM
+        )
         self.login = SaslLogin()
         super().__init__(
             stream,
@@ -39,8 +50,24 @@ class KafkaLink(FrontLink[KafkaRequest]):
             send_timeout=settings.send_timeout_seconds,
             idle_timeout=settings.idle_timeout_seconds,
         )
+        self.decoded = DecodedBatches(settings.max_batch_bytes, self.quota)
+        self.pipelined = 0
 
-    async def send(self, request: KafkaRequest, message: KafkaMessage | None) -> None:
-        """Respond to the oldest unanswered request; None: it wants no response."""
+    def is_busy(self) -> bool:
+        return self.pipelined > 0
+
+    def leave_pipeline(self) -> None:
+        """Record that a request is no longer in progress."""
+        self.pipelined -= 1
+        if not (self.pipelined or self._incoming.buffered):
+            self.quota.rest(trio.current_time())
+
+    async def send(self, request: KafkaRequest, message: KafkaMessage | None, work: Work) -> None:
+        """Respond to the oldest unanswered request, on which `work` was done; None: it wants no response."""
         unknown = None if message is None else unknown_tags(request, message)
-        await self.put(self._codec.send(KafkaResponse(request, message)), unknown)
+        response = KafkaResponse(request, message)
+        if work.turns:  # what took long to make may take long to encode
+            pieces = await work.finish(self._codec.send_in_steps(response))
+        else:
+            pieces = self._codec.send(response)
+        await self.put(pieces, unknown)

@@ -9,6 +9,7 @@ import msgspec
 
 from penstock.core.back import Back
 from penstock.core.permissions import READ
+from penstock.protocols.kafka.front.access import KafkaAccess
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
 from penstock.protocols.kafka.front.client_names import key_of
 from penstock.protocols.kafka.front.cluster import LEADER_EPOCH
@@ -88,22 +89,21 @@ def member_of(request: _OfMember) -> Membership:
 class GroupOffsets:
     """The offsets in requests that commit some: in transactions, and without."""
 
-    def __init__(self, back: Back, names: KafkaNames, topics: KafkaTopics, groups: GroupService) -> None:
+    def __init__(self, back: Back, names: KafkaNames, topics: KafkaTopics) -> None:
         self._back = back
         self._names = names
         self._topics = topics
-        self._groups = groups
 
     async def checked(
-        self, group: str, topics: Sequence[_Topic[_Committed]], call: KafkaCall
+        self, refusal: KafkaError, topics: Sequence[_Topic[_Committed]], call: KafkaCall
     ) -> tuple[dict[GroupPartition, CommittedOffset], dict[GroupPartition, KafkaError]]:
-        """Return the offsets of partitions that the client may read, and errors for the others."""
-        refusal = self._groups.refusal(group)
+        """Return the offsets of partitions that the client may read, and errors for the others: for all of them
+        `refusal`, unless that is NONE."""
         offsets: dict[GroupPartition, CommittedOffset] = {}
         errors: dict[GroupPartition, KafkaError] = {}
-        for topic in topics:
+        async for topic in call.each(topics):
             found = _Partitions(error=refusal) if refusal else await self.partitions(topic.name, call)
-            for one in topic.partitions:
+            async for one in call.each(topic.partitions):
                 partition = GroupPartition(topic.name, one.partition_index)
                 if error := found.error_of(partition.partition):
                     errors[partition] = error
@@ -111,20 +111,16 @@ class GroupOffsets:
                     offsets[partition] = _offset(one, found.created[partition.partition])
         return offsets, errors
 
-    def outcomes(
-        self, topics: Sequence[_Topic[_Committed]], errors: Mapping[GroupPartition, KafkaError]
+    async def outcomes(
+        self, topics: Sequence[_Topic[_Committed]], errors: Mapping[GroupPartition, KafkaError], call: KafkaCall
     ) -> list[CommittedTopic]:
         """Return the errors in the order of the request."""
-        return [
-            CommittedTopic(
-                name=topic.name,
-                partitions=[
-                    CommittedPartition(partition_index=index, error_code=errors[GroupPartition(topic.name, index)])
-                    for index in (one.partition_index for one in topic.partitions)
-                ],
-            )
-            for topic in topics
-        ]
+        outcomes = [CommittedTopic(name=topic.name, partitions=[]) async for topic in call.each(topics)]
+        for topic, outcome in zip(topics, outcomes, strict=True):
+            async for one in call.each(topic.partitions):
+                error = errors[GroupPartition(topic.name, one.partition_index)]
+                outcome.partitions.append(CommittedPartition(partition_index=one.partition_index, error_code=error))
+        return outcomes
 
     async def partitions(self, topic: str, call: KafkaCall) -> _Partitions:
         """Return the partitions of a topic, as far as the client may read them."""
@@ -133,7 +129,7 @@ class GroupOffsets:
         except OperationFailed as failed:
             return _Partitions(error=_of_topic(call.refused(failed.failure)))
         found = _Partitions()
-        for number, (stream, created_at) in streams.items():
+        async for number, (stream, created_at) in call.each(streams.items()):
             try:
                 self._back.require(stream, READ)
             except OperationFailed as failed:
@@ -209,12 +205,18 @@ class OffsetHandlers:
     """Handlers of OffsetCommit, OffsetFetch and OffsetDelete."""
 
     def __init__(
-        self, ids: TopicIds, groups: GroupService, transactions: TransactionService, offsets: GroupOffsets
+        self,
+        ids: TopicIds,
+        groups: GroupService,
+        transactions: TransactionService,
+        offsets: GroupOffsets,
+        access: KafkaAccess,
     ) -> None:
         self._ids = ids
         self._groups = groups
         self._transactions = transactions
         self._offsets = offsets
+        self._access = access
         self.handlers: KafkaHandlers = {
             OffsetCommitRequest: self._commit,
             OffsetFetchRequest: self._fetch,
@@ -223,10 +225,14 @@ class OffsetHandlers:
 
     async def _commit(self, request: OffsetCommitRequest, call: KafkaCall) -> OffsetCommitResponse:
         named, unknown = await self._named(request.topics, call)
-        offsets, errors = await self._offsets.checked(request.group_id, named, call)
+        if request.member_id and request.generation_id >= 0:
+            refusal = self._access.of_member(request.group_id, call)
+        else:
+            refusal = await self._access.of(request.group_id, call, recently=True)
+        offsets, errors = await self._offsets.checked(refusal, named, call)
         if offsets:
             errors |= await self._groups.commit(member_of(request), offsets)
-        topics = self._offsets.outcomes(named, errors)
+        topics = await self._offsets.outcomes(named, errors, call)
         for outcome, topic in zip(topics, named, strict=True):
             outcome.topic_id = topic.topic_id
         for topic, error in unknown:
@@ -243,7 +249,7 @@ class OffsetHandlers:
             return topics, []
         named: list[N] = []
         unknown: list[tuple[N, KafkaError]] = []
-        for topic in topics:
+        async for topic in call.each(topics):
             try:
                 topic.name = await self._ids.name_of(topic.topic_id)
                 named.append(topic)
@@ -261,7 +267,7 @@ class OffsetHandlers:
                 FetchedOffsets(group_id=one.group_id, error_code=error)
                 if (error := self._refused_member(one))
                 else await self._fetched_by_key(one.group_id, one.topics, call, stable=stable)
-                for one in request.groups
+                async for one in call.each(request.groups)
             ]
             return OffsetFetchResponse(groups=groups)
         found = await self._fetched(request.group_id, request.topics, call, stable=request.require_stable)
@@ -288,7 +294,7 @@ class OffsetHandlers:
             return found
         ids = {topic.name: topic.topic_id for topic in named}
         try:
-            for topic in found.topics:
+            async for topic in call.each(found.topics):
                 topic.topic_id = ids.get(topic.name) or await self._id_of(topic.name)
         except OperationFailed as failed:
             call.refused(failed.failure)
@@ -312,7 +318,7 @@ class OffsetHandlers:
         self, group: str, wanted: list[WantedOffsets] | None, call: KafkaCall, *, stable: bool
     ) -> FetchedOffsets:
         """Return a group's offsets; None: of all topics. `stable`: none that an open transaction may change."""
-        if error := self._groups.refusal(group):
+        if error := await self._access.of(group, call, recently=True):
             return FetchedOffsets(group_id=group, error_code=error)
         if stable and not self._transactions.loaded:
             return FetchedOffsets(group_id=group, error_code=KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
@@ -322,16 +328,16 @@ class OffsetHandlers:
         except OperationFailed as failed:
             call.refused(failed.failure)
             return FetchedOffsets(group_id=group, error_code=KafkaError.COORDINATOR_NOT_AVAILABLE)
+        partitions: dict[str, _Partitions] = {}
         topics: dict[str, list[FetchedOffset]] = {}
-        for name in dict.fromkeys(one.topic for one in committed):
-            found = await self._offsets.partitions(name, call)
-            topics[name] = [
+        async for one, offset in call.each(committed.items()):
+            if one.topic not in partitions:
+                partitions[one.topic] = await self._offsets.partitions(one.topic, call)
+            topics.setdefault(one.topic, []).append(
                 FetchedOffset(partition_index=one.partition, error_code=KafkaError.UNSTABLE_OFFSET_COMMIT)
                 if one in unstable
-                else self._offsets.fetched(one, offset, found, call)
-                for one, offset in committed.items()
-                if one.topic == name
-            ]
+                else self._offsets.fetched(one, offset, partitions[one.topic], call)
+            )
         return FetchedOffsets(
             group_id=group, topics=[FetchedTopic(name=name, partitions=offsets) for name, offsets in topics.items()]
         )
@@ -345,13 +351,13 @@ class OffsetHandlers:
         return dict(zip(partitions, await self._groups.offsets(group, partitions), strict=True))
 
     async def _delete(self, request: OffsetDeleteRequest, call: KafkaCall) -> OffsetDeleteResponse:
-        if error := self._groups.refusal(request.group_id):
+        if error := await self._access.of(request.group_id, call):
             return OffsetDeleteResponse(error_code=error)
         wanted: list[GroupPartition] = []
         errors: dict[GroupPartition, KafkaError] = {}
-        for topic in request.topics:
+        async for topic in call.each(request.topics):
             found = await self._offsets.partitions(topic.name, call)
-            for one in topic.partitions:
+            async for one in call.each(topic.partitions):
                 partition = GroupPartition(topic.name, one.partition_index)
                 error = self._offsets.refused(partition, found, call)
                 if error in (KafkaError.NONE, KafkaError.UNKNOWN_TOPIC_OR_PARTITION):  # of deleted topics, too

@@ -60,8 +60,8 @@ class PositionHandlers:
 
     async def _list(self, request: ListOffsetsRequest, call: KafkaCall) -> ListOffsetsResponse:
         topics = []
-        for topic in request.topics:
-            partitions = [await self._listed(topic.name, one, call) for one in topic.partitions]
+        async for topic in call.each(request.topics):
+            partitions = [await self._listed(topic.name, one, call) async for one in call.each(topic.partitions)]
             topics.append(ListOffsetsTopicResult(name=topic.name, partitions=partitions))
         return ListOffsetsResponse(topics=topics)
 
@@ -99,8 +99,8 @@ class PositionHandlers:
 
     async def _epochs(self, request: OffsetForLeaderEpochRequest, call: KafkaCall) -> OffsetForLeaderEpochResponse:
         topics = []
-        for topic in request.topics:
-            partitions = [await self._end_of(topic.topic, one, call) for one in topic.partitions]
+        async for topic in call.each(request.topics):
+            partitions = [await self._end_of(topic.topic, one, call) async for one in call.each(topic.partitions)]
             topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
         return OffsetForLeaderEpochResponse(topics=topics)
 
@@ -121,8 +121,8 @@ class PositionHandlers:
 
     async def _delete(self, request: DeleteRecordsRequest, call: KafkaCall) -> DeleteRecordsResponse:
         topics = []
-        for topic in request.topics:
-            partitions = [await self._deleted(topic.name, one, call) for one in topic.partitions]
+        async for topic in call.each(request.topics):
+            partitions = [await self._deleted(topic.name, one, call) async for one in call.each(topic.partitions)]
             topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
         return DeleteRecordsResponse(topics=topics)
 

@@ -2,38 +2,43 @@
 
 Theory of operation. A batch of a few bytes may hold MiBs of records. So the permission to append and the existence of
 the stream are checked before anything is decompressed, and the batches of one partition are bounded together, decoded
-and checked before the first is appended. The partitions of a request are decoded one after the other, each once those
-whose appends are in progress hold less than `max_batch_bytes`: small ones are still appended at the same time. Their
-size is known only when they are decoded, so there is one more in memory than the bound allows. A connection has one
-request in progress, so this is its bound, too; over connections, decoded batches are bytes in flight of the client.
+and checked before the first is appended. The partitions of a connection's requests are decoded one after the other,
+each once those whose appends are in progress hold less than `max_batch_bytes`: small ones are still appended at the
+same time. Their size is known only when they are decoded, so there is one more in memory than the bound allows. Over
+connections, decoded batches are bytes in flight of the client.
+
+Small requests of a connection are in progress at the same time, so their appends share commits
+(`penstock.protocols.kafka.front.pipeline`). Each hands its appends over once all of the one before have been handed
+over, or have failed: so the batches for a partition keep the order in which they came.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+import structlog
 import trio
 
 from penstock.core.back import Back
 from penstock.core.identity import CLIENT
 from penstock.core.permissions import APPEND
-from penstock.net.limits.limiter import ConnectionQuota, HeldBytes
-from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
+from penstock.protocols.kafka.front.access import KafkaAccess
+from penstock.protocols.kafka.front.call import TASKS_AT_ONCE, KafkaCall, KafkaHandlers
 from penstock.protocols.kafka.front.client_names import key_of
+from penstock.protocols.kafka.front.decoded import DecodedBatches
 from penstock.protocols.kafka.front.producers import Producers, new_producer_id
 from penstock.protocols.kafka.front.settings import KafkaSettings
 from penstock.protocols.kafka.groups.offsets import GroupPartition
-from penstock.protocols.kafka.sequences import KafkaRefusal
+from penstock.protocols.kafka.sequences import BatchPlace, KafkaRefusal
 from penstock.protocols.kafka.topic_ids import TopicIds
 from penstock.protocols.kafka.topics import KafkaTopics
 from penstock.protocols.kafka.transactions.service import TransactionService
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka import KafkaError
-from penstock_codecs.kafka.batches import MOST_RECORDS, KafkaBatch, read_batch, whole_batches
+from penstock_codecs.kafka.batches import MOST_RECORDS, KafkaBatch, is_checksum_right, read_batch, whole_batches
 from penstock_codecs.kafka.record_messages import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -50,48 +55,19 @@ from penstock_codecs.operations import CheckTail
 
 __all__ = ["ProduceHandlers"]
 
+log = structlog.get_logger()
+
 _ACKS = (-1, 0, 1)
 _MOST_ID: Final = 1024
 """Most bytes of a transactional id."""
 _IDS: Final = 13
 """The first version of Produce that names topics by their ids."""
-_RECORD_BYTES: Final = 256
-"""Memory of a decoded record beside its bytes: from 100 to 600 bytes, with its key and headers."""
 _STREAMS: Final = 100_000
 """Streams that are remembered because appends to them succeeded, some 200 bytes each."""
 
 
-class _DecodedBatches:
-    """The decoded batches of one request. None are decoded while they take `capacity` bytes of memory or more, or the
-    client or the process has too many bytes in flight (`max_inflight_bytes`)."""
-
-    def __init__(self, capacity: int, quota: ConnectionQuota) -> None:
-        self._capacity = capacity
-        self._quota = quota
-        self._held = HeldBytes(quota)
-        self._turn = trio.Lock()
-        self._freed = trio.lowlevel.ParkingLot()
-
-    @asynccontextmanager
-    async def hold(self, decode: Callable[[], Sequence[KafkaBatch]]) -> AsyncIterator[Sequence[KafkaBatch]]:
-        """Decode batches once there is room, and hold them until the block ends. Raises what `decode` raises, and
-        OperationFailed(RATE_LIMITED) if it takes too long until there is room for more bytes in flight.
-
-        Callers take turns, one in each step of the scheduler: so other connections wait for the decoding of one
-        partition, not of all.
-        """
-        async with self._turn:
-            while self._held.size >= self._capacity:
-                await self._freed.park()
-            await self._quota.answer_room()
-            batches = decode()
-            size = sum(batch.decompressed + _RECORD_BYTES * len(batch) for batch in batches)
-            self._held.set(self._held.size + size)
-        try:
-            yield batches
-        finally:
-            self._held.set(self._held.size - size)
-            self._freed.unpark_all()
+def _ignore() -> None:
+    """Hand over a batch that is not the last one of its partition: those behind it must not begin yet."""
 
 
 class ProduceHandlers:
@@ -104,11 +80,13 @@ class ProduceHandlers:
         ids: TopicIds,
         settings: KafkaSettings,
         transactions: TransactionService,
+        access: KafkaAccess,
     ) -> None:
         self._back = back
         self._topics = topics
         self._ids = ids
         self._transactions = transactions
+        self._access = access
         self._settings = settings
         self._producers = Producers(back)
         self._streams: OrderedDict[StreamRef, None] = OrderedDict()
@@ -117,11 +95,8 @@ class ProduceHandlers:
     async def _init(self, request: InitProducerIdRequest, call: KafkaCall) -> InitProducerIdResponse:
         """Give a new id; a producer that asks again with its own keeps it, in its next epoch (KIP-360)."""
         if request.transactional_id is not None:
-            try:
-                self._back.require_some(self._settings.names.basin, "", APPEND)
-            except OperationFailed as error:
-                call.refused(error.failure)
-                return InitProducerIdResponse(error_code=KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            if refusal := self._access.of_transaction(request.transactional_id, call):
+                return InitProducerIdResponse(error_code=refusal)
             if not 0 < len(request.transactional_id.encode()) <= _MOST_ID:
                 call.refusals += 1
                 return InitProducerIdResponse(error_code=KafkaError.INVALID_REQUEST)
@@ -149,23 +124,37 @@ class ProduceHandlers:
             )
             for topic in request.topics
         ]
-        decoded = _DecodedBatches(self._settings.max_batch_bytes, call.link.quota)
+        refusal = KafkaError.NONE
+        if request.transactional_id is not None:
+            refusal = self._access.of_transaction(request.transactional_id, call)
+        for one in [one for topic in topics for one in topic.partitions] if refusal else ():
+            one.error_code, one.error_message = refusal, f"transactional id {request.transactional_id!r:.80}"
         appends = [
-            partial(self._append, request, topic, partition, result, call, decoded)
+            partial(self._append, request, topic, partition, result, call)
             for topic, outcome in zip(request.topics, topics, strict=True)
             for partition, result in zip(topic.partitions, outcome.partitions, strict=True)
+            if not refusal
         ]
+        call.appends = len(appends)
         if len(appends) == 1:  # in this task, in which injected faults of the answer are due
             await appends[0]()
         else:
             async with trio.open_nursery() as nursery:
-                for append in appends:
+                for number, append in enumerate(appends):
+                    if number and not number % TASKS_AT_ONCE:
+                        if call.refusals:  # what is refused costs its client a turn, what is appended does not
+                            await call.work.rest()
+                        else:
+                            await trio.lowlevel.checkpoint()
                     nursery.start_soon(append)
+        failed = [one for topic in topics for one in topic.partitions if one.error_code]
         if request.acks != 0:
+            if failed:
+                code = KafkaError(failed[0].error_code).name
+                log.info("produce_refused", code=code, reason=failed[0].error_message, partitions=len(failed))
             return ProduceResponse(topics=topics)
-        failed = [one.error_message for topic in topics for one in topic.partitions if one.error_code]
         if failed:
-            raise fail(FailureCode.OTHER, f"a batch that wants no acknowledgement failed: {failed[0]}")
+            raise fail(FailureCode.OTHER, f"a batch that wants no acknowledgement failed: {failed[0].error_message}")
         return None
 
     async def _append(
@@ -175,15 +164,17 @@ class ProduceHandlers:
         partition: ProducePartition,
         result: ProducePartitionResult,
         call: KafkaCall,
-        decoded: _DecodedBatches,
     ) -> None:
+        hand_over = call.hand_over_one()
         try:
             if request.acks not in _ACKS:
                 raise KafkaRefusal(KafkaError.INVALID_REQUIRED_ACKS, f"acks {request.acks}: -1, 0 and 1 are known")
             name = await self._ids.resolve(topic.topic_id if call.version >= _IDS else topic.name)
             place = GroupPartition(name, partition.index)
-            append = partial(self._append_to, partition.records or b"", request.transactional_id, place, decoded)
-            result.base_offset = await self._topics.on(name, partition.index, append)
+            append = partial(
+                self._append_to, partition.records or b"", request.transactional_id, place, call.link.decoded, hand_over
+            )
+            result.base_offset, result.log_append_time_ms = await self._topics.on(name, partition.index, append)
         except KafkaRefusal as refusal:
             call.refusals += 1
             result.error_code, result.error_message = refusal.code, str(refusal)
@@ -192,29 +183,32 @@ class ProduceHandlers:
             result.error_code, result.error_message = call.refused(failure), failure.message
             if isinstance(index := failure.details.get("index"), int):
                 result.record_errors = [RecordError(batch_index=index, message=failure.message)]
+        finally:
+            hand_over()
 
     async def _append_to(
         self,
         records: bytes,
         transactional_id: str | None,
         partition: GroupPartition,
-        decoded: _DecodedBatches,
+        decoded: DecodedBatches,
+        hand_over: Callable[[], None],
         stream: StreamRef,
-    ) -> int:
-        """Append batches to a stream; return the offset of the first record, for a batch of a transaction the one that
-        it will have if no other producer appends to the stream before the commit; else it is higher."""
+    ) -> BatchPlace:
+        """Append batches to a stream; return the place of the first one, for a batch of a transaction the one that it
+        will have if no other producer appends to the stream before the commit; else it is higher."""
         self._back.require(stream, APPEND)
         decode = partial(self._decode, records, transactional=transactional_id is not None)
         if transactional_id is None:
             await self._check_exists(stream)
             async with decoded.hold(decode) as batches:
-                return await self._append_now(batches, stream)
+                return await self._append_now(batches, stream, hand_over)
         tail = await self._back.perform(CheckTail(stream, create_if_missing=False))
         async with decoded.hold(decode) as batches:
             if len(batches) > 1:
                 raise fail(FailureCode.INVALID, "a request has one batch for each partition")
             key = key_of(transactional_id)
-            return tail.seq_num + await self._transactions.append(key, partition, batches[0], records)
+            return BatchPlace(tail.seq_num + await self._transactions.append(key, partition, batches[0], records))
 
     async def _check_exists(self, stream: StreamRef) -> None:
         """Raise STREAM_NOT_FOUND if a stream does not exist. Nothing is asked about one of which an append has
@@ -227,10 +221,13 @@ class ProduceHandlers:
             if error.failure.code is not FailureCode.PERMISSION_DENIED:  # a client with a token may only append
                 raise
 
-    async def _append_now(self, batches: Sequence[KafkaBatch], stream: StreamRef) -> int:
+    async def _append_now(
+        self, batches: Sequence[KafkaBatch], stream: StreamRef, hand_over: Callable[[], None]
+    ) -> BatchPlace:
         place = CLIENT.get().place(stream)
         try:
-            offsets = [await self._producers.append(stream, batch) for batch in batches]
+            places = [await self._producers.append(stream, batch, _ignore) for batch in batches[:-1]]
+            places.append(await self._producers.append(stream, batches[-1], hand_over))
         except OperationFailed:
             self._streams.pop(place, None)
             raise
@@ -238,7 +235,7 @@ class ProduceHandlers:
         self._streams.move_to_end(place)
         if len(self._streams) > _STREAMS:
             self._streams.popitem(last=False)
-        return offsets[0]
+        return BatchPlace(places[0].offset, max(place.log_append_time for place in places))
 
     def _decode(self, records: bytes, *, transactional: bool) -> Sequence[KafkaBatch]:
         """Return the batches for one partition: at least one, of at most `max_batch_bytes` and `MOST_RECORDS`
@@ -246,7 +243,13 @@ class ProduceHandlers:
         batches: list[KafkaBatch] = []
         bytes_left, records_left = self._settings.max_batch_bytes, MOST_RECORDS
         for start, end in whole_batches(records):
-            batch = read_batch(records[start:end], start, max_bytes=bytes_left, max_records=records_left)
+            try:
+                batch = read_batch(records[start:end], start, max_bytes=bytes_left, max_records=records_left)
+            except OperationFailed as error:
+                if error.failure.code is FailureCode.BAD_FORMAT and is_checksum_right(records[start:end]):
+                    # the producer made it so: CORRUPT_MESSAGE would have it sent again until its time is over
+                    raise KafkaRefusal(KafkaError.INVALID_RECORD, error.failure.message) from None
+                raise
             if batch.control:
                 raise KafkaRefusal(KafkaError.INVALID_RECORD, "clients do not write control records")
             if not len(batch):

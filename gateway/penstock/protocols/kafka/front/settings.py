@@ -32,6 +32,8 @@ class KafkaSettings(msgspec.Struct, kw_only=True):
     """Partitions of a topic that is created without a number."""
     max_partitions: int = 100
     max_request_bytes: int = 16 * MIB
+    max_request_items: int = 10_000
+    """Most elements of all arrays of a request: topics, partitions, groups, names."""
     max_batch_bytes: int = 16 * MIB
     """Most decompressed bytes of the records for one partition in a request. While a request has so many in memory, no
     further partition of it is decompressed."""

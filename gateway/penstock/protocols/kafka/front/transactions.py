@@ -8,6 +8,7 @@ from typing import Final
 from penstock.core.back import Back
 from penstock.core.identity import CLIENT
 from penstock.core.permissions import APPEND
+from penstock.protocols.kafka.front.access import KafkaAccess
 from penstock.protocols.kafka.front.call import KafkaCall, KafkaHandlers
 from penstock.protocols.kafka.front.client_names import key_of
 from penstock.protocols.kafka.front.offsets import GroupOffsets, member_of
@@ -51,12 +52,14 @@ class TransactionHandlers:
         groups: GroupService,
         transactions: TransactionService,
         offsets: GroupOffsets,
+        access: KafkaAccess,
     ) -> None:
         self._back = back
         self._topics = topics
         self._groups = groups
         self._transactions = transactions
         self._offsets = offsets
+        self._access = access
         self.handlers: KafkaHandlers = {
             AddPartitionsToTxnRequest: self._add_partitions,
             AddOffsetsToTxnRequest: self._add_offsets,
@@ -68,8 +71,9 @@ class TransactionHandlers:
         """Add all partitions, or none if one of them cannot be."""
         errors: dict[GroupPartition, KafkaError] = {}
         found: list[TxnPartition] = []
-        for topic in request.topics:
-            for number in topic.partitions:
+        others = self._access.of_transaction(request.transactional_id, call)
+        async for topic in call.each(() if others else request.topics):
+            async for number in call.each(topic.partitions):
                 try:
                     found.append(await self._topics.on(topic.name, number, partial(self._checked, topic.name, number)))
                 except OperationFailed as error:
@@ -77,7 +81,7 @@ class TransactionHandlers:
         if errors:
             self._transactions.refuse_partitions(_producer(request))
             others = KafkaError.OPERATION_NOT_ATTEMPTED
-        else:
+        elif not others:
             others = _spelled(await self._transactions.add_partitions(_producer(request), found), call)
         return AddPartitionsToTxnResponse(
             topics=[
@@ -103,23 +107,27 @@ class TransactionHandlers:
         return TxnPartition(topic, number, there.basin, there.stream)
 
     async def _add_offsets(self, request: AddOffsetsToTxnRequest, call: KafkaCall) -> AddOffsetsToTxnResponse:
-        error = self._groups.refusal(request.group_id)
+        error = self._access.of_transaction(request.transactional_id, call)
+        error = error or await self._access.of(request.group_id, call, recently=True)
         error = error or await self._transactions.add_group(_producer(request), key_of(request.group_id))
         return AddOffsetsToTxnResponse(error_code=_spelled(error, call))
 
     async def _commit_offsets(self, request: TxnOffsetCommitRequest, call: KafkaCall) -> TxnOffsetCommitResponse:
         member = member_of(request)
-        offsets, errors = await self._offsets.checked(request.group_id, request.topics, call)
+        refusal = self._access.of_transaction(request.transactional_id, call)
+        refusal = refusal or await self._access.of(request.group_id, call, recently=True)
+        offsets, errors = await self._offsets.checked(refusal, request.topics, call)
         if offsets:
             errors |= self._groups.offset_errors(member, offsets)
             kept = {one: offset for one, offset in offsets.items() if not errors[one]}
             if kept:
                 error = await self._transactions.commit_offsets(_producer(request), member.group, kept)
                 errors |= dict.fromkeys(kept, _spelled(error, call))
-        return TxnOffsetCommitResponse(topics=self._offsets.outcomes(request.topics, errors))
+        return TxnOffsetCommitResponse(topics=await self._offsets.outcomes(request.topics, errors, call))
 
     async def _end(self, request: EndTxnRequest, call: KafkaCall) -> EndTxnResponse:
-        error = await self._transactions.end(_producer(request), commit=request.committed)
+        error = self._access.of_transaction(request.transactional_id, call)
+        error = error or await self._transactions.end(_producer(request), commit=request.committed)
         return EndTxnResponse(error_code=_spelled(error, call))
 
 

@@ -57,14 +57,18 @@ class _Timer(NamedTuple):
 
 
 class GroupCoordinator:
-    """All groups of a listener. `limits` returns the bounds, `new_id` a text that is never returned again.
+    """All groups of a listener. `limits` returns the bounds, `new_id` a new text each time, `principal` the client of
+    the request.
 
     `events`: what the driver has to do, in order; it empties the queue. Times (`now`) are seconds of any clock that
     never goes back.
     """
 
-    def __init__(self, limits: Callable[[], GroupLimits], new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, limits: Callable[[], GroupLimits], new_id: Callable[[], str], principal: Callable[[], str] = str
+    ) -> None:
         self._limits = limits
+        self._principal = principal
         self.events: deque[RequestAnswered | SaveGroup] = deque()
         self._new_id = new_id
         self._groups: dict[str, ConsumerGroup] = {}
@@ -101,7 +105,7 @@ class GroupCoordinator:
         if error is not KafkaError.NONE:
             self._answer(ticket, JoinAnswer(error=error, member=request.member))
             return
-        group = group or ConsumerGroup(request.group)
+        group = group or ConsumerGroup(request.group, owner=self._principal())
         self._groups[request.group] = group
         if request.member in group.pending:
             self._add(group, request, request.member, ticket, now)
@@ -169,15 +173,19 @@ class GroupCoordinator:
         return errors
 
     def check_commit(self, request: Membership, now: float) -> KafkaError:
-        """Return whether offsets may be committed now. A client without a group (`generation` -1, no member) may do it
-        while the group has no members; the group is created if it does not exist."""
+        """Return whether offsets may be committed now. A client that has not joined (`generation` -1) may do it while
+        the group has no members, whatever id it gives itself, as those of the consumer protocol do; the group is
+        created if it does not exist."""
         group = self._groups.get(request.group)
-        if request.generation < 0 and not request.member and request.instance is None:
+        if request.generation < 0:
             if group is None:
                 return self._create_simple(request.group)
+            if group.state is _S.EMPTY:
+                return KafkaError.NONE
             if group.state is _S.DEAD:
                 return KafkaError.COORDINATOR_NOT_AVAILABLE
-            return KafkaError.NONE if group.state is _S.EMPTY else KafkaError.UNKNOWN_MEMBER_ID
+            if not request.member and request.instance is None:
+                return KafkaError.UNKNOWN_MEMBER_ID
         if group is None:
             return KafkaError.ILLEGAL_GENERATION
         error = _refused(group, request.member, request.instance)
@@ -474,7 +482,7 @@ class GroupCoordinator:
     def _create_simple(self, group_id: str) -> KafkaError:
         if len(self._groups) >= self._limits().max_groups:
             return KafkaError.POLICY_VIOLATION
-        group = self._groups[group_id] = ConsumerGroup(group_id, stored=True)
+        group = self._groups[group_id] = ConsumerGroup(group_id, owner=self._principal(), stored=True)
         self._save(group_id, group.record(), _nothing)
         return KafkaError.NONE
 

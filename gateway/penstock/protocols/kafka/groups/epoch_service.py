@@ -14,6 +14,7 @@ import msgspec
 import structlog
 import trio
 
+from penstock.core.pauses import sleep_unpaused
 from penstock.protocols.kafka.groups.assignors import GroupTopic
 from penstock.protocols.kafka.groups.epochs import (
     EpochCoordinator,
@@ -71,6 +72,7 @@ class EpochService:
         while True:
             with trio.CancelScope(deadline=or_never(self._coordinator.deadline())) as self._until:
                 await trio.sleep_forever()
+            await sleep_unpaused(min(trio.current_time(), self._until.deadline))  # heartbeats may be unread
             self._coordinator.fire(trio.current_time())
             self._write()
 

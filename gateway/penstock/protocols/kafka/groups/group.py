@@ -76,9 +76,11 @@ class ConsumerGroup(msgspec.Struct):
     `unsynced`: members of this generation that have not asked for their assignment. `assigned`: its leader has brought
     them. `delayed`: this rebalance is the first of an empty group; `extend_by` is how long it may still be put off, and
     `grown` says that a member has joined since it was the last time. `stored`: there is a record of the group.
+    `owner`: the principal of the client that began it.
     """
 
     id: str
+    owner: str = ""
     state: GroupState = GroupState.EMPTY
     generation: int = 0
     protocol_type: str = ""
@@ -231,6 +233,7 @@ class ConsumerGroup(msgspec.Struct):
             protocol=self.protocol,
             leader=self.leader,
             members=tuple(self._records()),
+            owner=self.owner,
         )
 
     def _records(self) -> Iterator[MemberRecord]:
@@ -239,7 +242,9 @@ class ConsumerGroup(msgspec.Struct):
     @classmethod
     def restored(cls, group_id: str, record: GroupRecord) -> ConsumerGroup:
         """Return a stored group."""
-        group = cls(group_id, generation=record.generation, protocol_type=record.protocol_type, stored=True)
+        group = cls(
+            group_id, owner=record.owner, generation=record.generation, protocol_type=record.protocol_type, stored=True
+        )
         for one in record.members:
             group.add(
                 GroupMember(

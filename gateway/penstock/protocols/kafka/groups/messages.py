@@ -148,7 +148,8 @@ class MemberRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 
 class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A group, as it is stored: stable, or empty if it has no members. `saved_at`: Unix ms of this change, set when
-    it is stored."""
+    it is stored. `owner`: the principal of the client that began it, "" if it had none, or was stored before gateways
+    noted it."""
 
     generation: int = 0
     protocol_type: str = ""
@@ -156,6 +157,7 @@ class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     leader: str = ""
     members: tuple[MemberRecord, ...] = ()
     saved_at: int = 0
+    owner: str = ""
 
 
 class RequestAnswered(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from penstock.net.limits.work import in_turns
 from penstock.protocols.kafka.groups.journal import GroupJournal, JournalEntry
 from penstock.protocols.struct_table import Conflict, Key, Prefix, StructTable
 
@@ -62,8 +63,8 @@ class CommittedOffsets:
 
     async def get(self, group: str, partitions: list[GroupPartition]) -> list[CommittedOffset | None]:
         """Return the offsets of these partitions, in order; None where there is none."""
-        found = await self._table.get_all([self.key(group, one) for one in partitions])
-        return [None if entry is None else entry.value for entry in found]
+        keys = [self.key(group, one) async for one in in_turns(partitions)]
+        return [None if entry is None else entry.value for entry in await self._table.get_all(keys)]
 
     async def all(self, group: str) -> AsyncIterator[tuple[GroupPartition, CommittedOffset]]:
         """Yield all offsets of a group, by topic."""

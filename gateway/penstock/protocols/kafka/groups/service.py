@@ -6,6 +6,7 @@ After that the coordinator is the authority on groups, and the table follows it.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, TypeVar
@@ -16,6 +17,8 @@ import structlog
 import trio
 
 from penstock.core.clock import Clock, wall_clock
+from penstock.core.identity import CLIENT
+from penstock.core.pauses import sleep_unpaused
 from penstock.protocols.kafka.groups.assignors import GroupTopic
 from penstock.protocols.kafka.groups.coordinator import GroupCoordinator
 from penstock.protocols.kafka.groups.epoch_service import EpochService, or_never
@@ -68,7 +71,7 @@ class GroupService:
         self._table = table
         self._limits = limits
         self._clock = clock
-        self._coordinator = GroupCoordinator(limits, lambda: str(uuid4()))
+        self._coordinator = GroupCoordinator(limits, lambda: str(uuid4()), lambda: CLIENT.get().principal)
         self._journal = GroupJournal(table)
         self._offsets = CommittedOffsets(table, self._journal)
         self.consumers = EpochService(table, self._journal, limits, self._hold)
@@ -77,6 +80,7 @@ class GroupService:
         self._nursery: trio.Nursery | None = None
         self._until = trio.CancelScope()
         self._expiring: set[str] = set()
+        self._committed: OrderedDict[str, _CommittedTopics] = OrderedDict()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load the groups, then do what time and the table demand, until cancelled."""
@@ -90,6 +94,7 @@ class GroupService:
             while True:
                 with trio.CancelScope(deadline=or_never(self._coordinator.deadline())) as self._until:
                     await trio.sleep_forever()
+                await sleep_unpaused(min(trio.current_time(), self._until.deadline))  # heartbeats may be unread
                 self._coordinator.fire(trio.current_time())
                 self._work()
 
@@ -176,6 +181,38 @@ class GroupService:
         """Return a group's state and its members; DEAD for one that does not exist."""
         return self._coordinator.describe(group)
 
+    async def topics(self, group: str) -> frozenset[str] | None:
+        """Return the topics that a group's members have subscribed to, and those with committed offsets; None if its
+        members are no consumers. Raises OperationFailed."""
+        state, record = self.describe(group)
+        subscribed, consumers = subscribed_topics(record), self.consumers.group(group)
+        if subscribed is None:
+            return None
+        if consumers is not None:
+            subscribed |= consumers.subscribed
+        elif state is GroupState.DEAD:
+            return frozenset()
+        while (committed := self._committed.get(group)) is None or not committed.is_loaded:
+            if committed is not None:
+                async with committed.loading:
+                    continue
+            committed = self._committed[group] = _CommittedTopics()
+            try:
+                async with committed.loading:
+                    await self._journal.change({}).durable()
+                    committed.topics |= {one.topic for one in await self.all_offsets(group)}
+                    committed.is_loaded = True
+            finally:
+                if not committed.is_loaded:
+                    self._forget_topics(group)
+            if len(self._committed) > self._limits().max_groups:
+                self._committed.popitem(last=False)
+            break
+        return frozenset(subscribed | committed.topics)
+
+    def _forget_topics(self, group: str) -> None:
+        self._committed.pop(group, None)
+
     async def delete(self, group: str) -> KafkaError:
         """Delete a group without members, and its offsets."""
         if self.consumers.group(group) is not None:
@@ -209,6 +246,8 @@ class GroupService:
     ) -> dict[Key[Any], CommittedOffset]:
         """Return the changes to the table that commit offsets now."""
         now = self._clock()
+        if (committed := self._committed.get(group)) is not None:
+            committed.topics |= {one.topic for one in offsets}
         return {
             self._offsets.key(group, one): msgspec.structs.replace(offset, committed_at=now)
             for one, offset in offsets.items()
@@ -259,6 +298,7 @@ class GroupService:
             await self._offsets.remove(group, [one for one in partitions if not errors[one]]).durable()
         except OperationFailed:
             return KafkaError.COORDINATOR_NOT_AVAILABLE
+        self._forget_topics(group)
         return errors
 
     # ---- the coordinator's events ------------------------------------------------------------------------------------
@@ -324,16 +364,19 @@ class GroupService:
             raise fail(FailureCode.TRANSACTION_CONFLICT, f"group {group!r:.80} is in use again")
         changes: dict[Key[Any], None] = {self._offsets.key(group, one): None for one in offsets}
         await self._journal.change({**changes, _GROUPS.key(group): None}).durable()
+        self._forget_topics(group)
 
     # ---- expiry ------------------------------------------------------------------------------------------------------
 
     async def _sweep_regularly(self) -> None:
         while True:
+            await trio.sleep(
+                _SWEEP_SECONDS
+            )  # first of all: a clock that is wrong at the start has been set right by then
             try:
                 await self.sweep()
             except OperationFailed as error:
                 log.warning("expiry_of_offsets_failed", reason=str(error.failure))
-            await trio.sleep(_SWEEP_SECONDS)
 
     async def sweep(self) -> None:
         """Remove the offsets whose retention is over, and empty groups that have none left. Raises OperationFailed.
@@ -356,10 +399,23 @@ class GroupService:
             old = [one for one, offset in offsets.items() if offset.committed_at <= before]
             old = [one for one in old if one.topic not in subscribed]
             await self._offsets.expire(group, old, before)
+            if old:
+                self._forget_topics(group)
             if state is GroupState.EMPTY and not left_late and len(old) == len(offsets):
                 self._expiring.add(group)
                 await self.delete(group)
                 self._expiring.discard(group)
+
+
+class _CommittedTopics:
+    """The topics with committed offsets of a group. `loading` is held until those in the table are known."""
+
+    __slots__ = ("is_loaded", "loading", "topics")
+
+    def __init__(self) -> None:
+        self.loading = trio.Lock()
+        self.is_loaded = False
+        self.topics: set[str] = set()
 
 
 class _Waiting:

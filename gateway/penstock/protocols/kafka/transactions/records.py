@@ -72,7 +72,8 @@ class TransactionRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only
     """A transactional producer. `serial`: number of its present or last transaction. `begun_at`: of it, `changed_at`:
     of this change, in Unix ms. `identity`: of the client that ends the transaction. `previous_epoch`: an epoch that is
     over, with which the producer may still ask for the next one (KIP-360), -1 for none. `lost`: the transaction was to
-    be committed, but a stream did not take its records any more."""
+    be committed, but a stream did not take its records any more. `owner`: the principal of the client that began this
+    epoch."""
 
     producer_id: int
     epoch: int
@@ -87,3 +88,4 @@ class TransactionRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only
     groups: tuple[str, ...] = ()
     offsets: tuple[PendingOffset, ...] = ()
     lost: bool = False
+    owner: str = ""

@@ -14,7 +14,7 @@ from penstock.core.clock import Clock, wall_clock
 from penstock.core.identity import CLIENT, Client
 from penstock.protocols.kafka.groups.offsets import CommittedOffset, GroupPartition
 from penstock.protocols.kafka.groups.service import GroupService
-from penstock.protocols.kafka.sequences import KafkaRefusal
+from penstock.protocols.kafka.sequences import BatchPlace, KafkaRefusal
 from penstock.protocols.kafka.transactions.delivery import check_takes_records, deliver, is_final
 from penstock.protocols.kafka.transactions.limits import TransactionLimits
 from penstock.protocols.kafka.transactions.pending import MOST_BATCH, TransactionBatches
@@ -116,10 +116,10 @@ class TransactionService:
             async for data in self._pending.each(producer.transaction, one.topic, one.partition):
                 producer.size += len(data)
                 for batch in read_batches(data, max_bytes=MOST_BATCH):
-                    position, _ = place.sequence.place(batch)
-                    if position is not None:
-                        place.sequence.position = position + len(batch) - 1
-                        place.sequence.stored(batch, place.records)
+                    spot = place.sequence.place(batch)
+                    if not isinstance(spot, BatchPlace):
+                        place.sequence.position = spot[0] + len(batch) - 1
+                        place.sequence.stored(batch, BatchPlace(place.records))
                         place.records += len(batch)
                 place.batches += 1
 
@@ -153,6 +153,15 @@ class TransactionService:
         """True once the transactions have been loaded."""
         return self._nursery is not None
 
+    def record(self, transactional_id: str) -> TransactionRecord | None:
+        """Return the record of a transactional id, None if it is not in use."""
+        producer = self._producers.get(transactional_id)
+        return None if producer is None else producer.record
+
+    def transactional_ids(self) -> list[str]:
+        """Return the transactional ids in use."""
+        return list(self._producers)
+
     async def begin(
         self, transactional_id: str, timeout_ms: int, given: tuple[int, int], new_id: int
     ) -> tuple[KafkaError, int, int]:
@@ -163,11 +172,12 @@ class TransactionService:
             return KafkaError.COORDINATOR_LOAD_IN_PROGRESS, -1, -1
         if not 0 < timeout_ms <= self._limits().max_timeout * 1000:
             return KafkaError.INVALID_TRANSACTION_TIMEOUT, -1, -1
-        producer = self._producers.get(transactional_id)
+        producer, owner = self._producers.get(transactional_id), CLIENT.get().principal
         if producer is None:
             if len(self._producers) >= self._limits().max_producers:
                 return KafkaError.POLICY_VIOLATION, -1, -1
-            producer = ProducerState(TransactionRecord(producer_id=new_id, epoch=-1, timeout_ms=timeout_ms))
+            record = TransactionRecord(producer_id=new_id, epoch=-1, timeout_ms=timeout_ms, owner=owner)
+            producer = ProducerState(record)
             self._producers[transactional_id] = producer
         async with producer.turn:
             record = producer.record
@@ -192,6 +202,7 @@ class TransactionService:
                 serial=0 if worn else record.serial,
                 state=_S.EMPTY,
                 lost=False,
+                owner=owner,
             )
             producer.places.clear()
             return error, producer.record.producer_id, producer.record.epoch
@@ -318,13 +329,13 @@ class TransactionService:
             )
         place = producer.places.setdefault(partition, PendingPlace())
         async with producer.write(), place.turn:
-            position, known = place.sequence.place(batch)
-            if position is None:
-                return known
+            spot = place.sequence.place(batch)
+            if isinstance(spot, BatchPlace):
+                return spot.offset
             await self._pending.add(producer.transaction, *partition, place.batches, data)
             before = place.records
-            place.sequence.position = position + len(batch) - 1
-            place.sequence.stored(batch, before)
+            place.sequence.position = spot[0] + len(batch) - 1
+            place.sequence.stored(batch, BatchPlace(before))
             place.batches += 1
             place.records += len(batch)
             producer.size += len(data)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec import UnsetType
+
 from penstock.protocols.s2.back.calls import S2Answer, S2Requests
 from penstock.protocols.s2.back.configs import Configs
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
+from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
     CreateBasin,
     CreateStream,
@@ -81,6 +84,7 @@ class ControlPlane:
     async def create_stream(self, operation: CreateStream) -> Provisioned[StreamInfo]:
         """Create a stream (POST on streams)."""
         stream = operation.stream
+        _refuse_size(stream, operation.config.retention_bytes)
         body = json_config_client.encode_create_stream(stream.stream, operation.config)
         answer = await self._calls.json("POST", _STREAMS, stream.basin, body, _request_token(operation.request_token))
         self._configs.forget(stream)
@@ -89,6 +93,7 @@ class ControlPlane:
     async def ensure_stream(self, operation: EnsureStream) -> Provisioned[StreamInfo]:
         """Create a stream or change its configuration (PUT on a stream)."""
         stream = operation.stream
+        _refuse_size(stream, operation.config.retention_bytes)
         body = json_config.encode_stream_config(operation.config)
         answer = await self._calls.json("PUT", _stream_path(stream.stream), stream.basin, body)
         self._configs.forget(stream)
@@ -101,6 +106,7 @@ class ControlPlane:
     async def reconfigure_stream(self, operation: ReconfigureStream) -> StreamConfig:
         """Change a stream's configuration (PATCH on a stream)."""
         stream = operation.stream
+        _refuse_size(stream, operation.patch.retention_bytes)
         body = json_config_client.encode_stream_patch(operation.patch)
         answer = await self._calls.json("PATCH", _stream_path(stream.stream), stream.basin, body)
         self._configs.forget(stream)
@@ -132,6 +138,14 @@ def _stream_path(stream: str) -> str:
 def _listing(operation: ListBasins | ListStreams) -> dict[str, Any]:
     wanted = {"prefix": operation.prefix, "start_after": operation.start_after, "limit": operation.limit}
     return {name: value for name, value in wanted.items() if value}
+
+
+def _refuse_size(stream: StreamRef, size: int | UnsetType | None) -> None:
+    """Raise NOT_IMPLEMENTED for retention by size, for which S2's configuration has no field (S2 fact sheet, 1.3)."""
+    if size:
+        raise fail(
+            FailureCode.NOT_IMPLEMENTED, f"stream {stream}: S2 has no retention by size (retention_bytes = {size})"
+        )
 
 
 def _request_token(token: str | None) -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -111,20 +111,39 @@ class S2Call:
             raise fail(too_large, f"Failed to decompress the request body: {error}") from None
 
     def _body_compression(self) -> Compression:
-        coding = (self.request.header("content-encoding") or "identity").strip().lower()
+        coding = self.request.header("content-encoding")
+        coding = "identity" if coding is None else coding.strip().lower()
         if coding not in _CODINGS:
             raise UnsupportedCoding(coding)
         return _CODINGS[coding]
 
     # ---- the answer ----------------------------------------------------------------------------------------------
 
-    async def respond(self, status: int, body: bytes, content_type: str, *headers: tuple[str, str]) -> None:
-        """Send a whole answer, compressed if it is large enough and the client accepts it (fact sheet 1.1)."""
+    def respond(
+        self,
+        status: int,
+        body: bytes,
+        content_type: str,
+        *headers: tuple[str, str],
+        reproduce: Callable[[], Awaitable[bytes]] | None = None,
+    ) -> Awaitable[None]:
+        """Send a whole answer, compressed if it is large enough and the client accepts it (fact sheet 1.1).
+
+        `reproduce` makes the same body again (`Exchange.send`); this is no coroutine, which would keep the body.
+        """
         extra = [("content-type", content_type), *headers]
-        if len(body) > S2_COMPRESS_RESPONSE_FROM and (wanted := self.compression()) is not Compression.NONE:
-            body = compress(wanted, body)
-            extra += [("content-encoding", _SPELLING[wanted]), ("vary", "accept-encoding")]
-        await self.exchange.respond(status, [*extra, *self.cors()], body)
+        compression = self.compression() if len(body) > S2_COMPRESS_RESPONSE_FROM else Compression.NONE
+        if compression is not Compression.NONE:
+            body = compress(compression, body)
+            extra += [("content-encoding", _SPELLING[compression]), ("vary", "accept-encoding")]
+
+        async def refetch() -> list[bytes]:
+            assert reproduce is not None, "the answer can be reproduced"
+            again = await reproduce()
+            return [again if compression is Compression.NONE else compress(compression, again)]
+
+        headers_sent = [*extra, *self.cors()]
+        return self.exchange.respond(status, headers_sent, body, refetch=None if reproduce is None else refetch)
 
     async def respond_empty(self, status: int, *headers: tuple[str, str]) -> None:
         """Send an answer without a body."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from copy import copy
 from functools import partial
 
 from msgspec.structs import replace
 
 from penstock.core.back import Back
+from penstock.core.rereading import read_again
 from penstock.net.draining import Draining
-from penstock.net.http.following import FollowingSession, Heartbeats
+from penstock.net.http.following import TIME_OVER, FollowingSession, Heartbeats
 from penstock.observe.metrics.clients import count_error
 from penstock.observe.metrics.meters import PROTOCOL
 from penstock.protocols.s2.front.call import S2Call
@@ -33,7 +35,10 @@ class EventStreams:
         self._heartbeats = heartbeats
 
     async def read(self, call: S2Call) -> None:
-        """Answer a read with batches as events, pings between them, and `[DONE]` once the bounds are met."""
+        """Answer a read with batches as events, pings between them, and `[DONE]` once the bounds are met.
+
+        A stream that reaches its longest time ends without it, and its client reconnects with its last id.
+        """
         PROTOCOL.set("sse")
         dialect = DIALECTS[call.settings.sse_dialect]
         read = read_of(call.stream(), call.query(), call.create_config())
@@ -46,15 +51,18 @@ class EventStreams:
             if not await call.start(_MEDIA_TYPE):
                 return
             encode = partial(_encoded, codec)
-            follower = FollowingSession(session, call.exchange, encode, self._heartbeats, self._draining)
+            seconds = call.settings.event_stream_seconds or dialect.max_seconds
+            follower = FollowingSession(session, call.exchange, encode, self._heartbeats, self._draining, seconds)
             try:
-                await follower.deliver()
+                await follower.deliver(partial(read_again, self._back, read), lambda: partial(_encoded, copy(codec)))
                 await call.exchange.send(codec.send(Done()))
             except OperationFailed as error:
                 # Also for a drain: an EventSource reconnects in any case, but S2's TypeScript client takes an answer
                 # that ends without an event for the end of its read.
-                count_error(error.failure.code)
-                await call.exchange.send(codec.send(ErrorEvent(error.failure)))
+                if error.failure is not TIME_OVER:
+                    count_error(error.failure.code)
+                if error.failure is not TIME_OVER or not dialect.ends_silently:
+                    await call.exchange.send(codec.send(ErrorEvent(error.failure)))
             await call.exchange.finish()
 
 

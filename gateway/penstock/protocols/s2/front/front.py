@@ -9,6 +9,7 @@ from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.net.http.browsers import preflight_headers
 from penstock.net.http.exchange import Exchange
 from penstock.net.http.following import Heartbeats
+from penstock.net.http.preconditions import check_preconditions
 from penstock.protocols.s2.front.admission import RequestAdmission
 from penstock.protocols.s2.front.call import S2Call, UnsupportedCoding
 from penstock.protocols.s2.front.control import ControlEndpoints
@@ -69,7 +70,8 @@ class S2Front:
     def drain(self) -> None:
         """Begin to shut down.
 
-        New requests are refused, clients are advised to reconnect, and sessions end after the grace time.
+        New requests are refused on HTTP/2, clients are advised to reconnect, and sessions end after the grace time. A
+        connection of HTTP/1.1 ends after the request that it has received, which its client may have sent before.
         """
         self._draining.grace_seconds = self._settings.drain_grace_seconds
         self._draining.begin()
@@ -90,14 +92,15 @@ class S2Front:
             await call.respond_empty(405, ("allow", _allow(endpoints)))
         else:
             try:
-                if self._draining.begun:
+                if self._draining.begun and request.http_version == "2":
                     raise OperationFailed(SHUTTING_DOWN)
                 self._admission.admit(call, endpoint)
+                check_preconditions(request)
                 await self._endpoints[endpoint](call)
             except OperationFailed as error:
                 await call.respond_failure(error.failure)
             except UnsupportedCoding:
-                await call.respond_empty(415, ("accept-encoding", "gzip, zstd"))
+                await call.respond_empty(415, ("accept-encoding", "zstd,gzip"))
 
     async def _append(self, call: S2Call) -> None:
         call.present_key()

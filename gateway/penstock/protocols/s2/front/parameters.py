@@ -34,7 +34,8 @@ def accepted(request: Request) -> Media:
 def query_of(request: Request) -> dict[str, str]:
     """Return the query's parameters, percent-decoded. Raises BAD_QUERY if one that has a meaning is repeated.
 
-    Raw bytes above 127 (HTTP/2 may bring them, as latin-1 text) are decoded as UTF-8, as in a path.
+    Raw bytes above 127 (HTTP/2 may bring them, as latin-1 text) are decoded as UTF-8, as in a path; bytes that are not
+    UTF-8 become U+FFFD, as in S2.
     """
     if _PLAIN_QUERY.fullmatch(request.query):
         given = [(name, value) for name, _, value in (pair.partition("=") for pair in request.query.split("&"))]
@@ -55,8 +56,8 @@ _PLAIN_QUERY: Final = re.compile(r"[\w.~-]+=[\w.~-]*(&[\w.~-]+=[\w.~-]*){0,9}", 
 
 def _decoded(query: str) -> list[tuple[str, str]]:
     try:
-        text = query.encode("latin-1").decode()
-        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=100)
+        text = query.encode("latin-1").decode("utf-8", "replace")
+        return parse_qsl(text, keep_blank_values=True, max_num_fields=100)
     except ValueError as error:
         raise fail(FailureCode.BAD_QUERY, f"Failed to deserialize query string: {error}") from None
 
@@ -93,12 +94,15 @@ def stream_of(request: Request, parameters: Mapping[str, str], settings: S2Setti
     return StreamRef(basin, validate_stream_name(decode_path_segment(parameters["stream"]), FailureCode.BAD_PATH))
 
 
-def number(query: Mapping[str, str], name: str) -> int | None:
-    """Return an unsigned 64-bit number of the query; None if it is absent. Raises BAD_QUERY."""
+_NUMBER: Final = re.compile(r"\+?0*[0-9]{1,20}")
+
+
+def number(query: Mapping[str, str], name: str, most: int = U64_MAX) -> int | None:
+    """Return a number of the query, from 0 to `most`; None if it is absent. Raises BAD_QUERY."""
     text = query.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit()) or len(text) > 20 or (value := int(text)) > U64_MAX:
+    if not _NUMBER.fullmatch(text) or (value := int(text.lstrip("+0") or "0")) > most:
         raise fail(FailureCode.BAD_QUERY, f"Failed to deserialize query string: {name}: invalid digit found in string")
     return value
 
@@ -116,6 +120,9 @@ def _start(query: Mapping[str, str]) -> Start:
     return given[0] if given else FromTailOffset(0)
 
 
+_MAX_WAIT: Final = (1 << 32) - 1
+
+
 def read_of(
     stream: StreamRef, query: Mapping[str, str], create_config: StreamConfig | None, *, unary: bool = False
 ) -> Read:
@@ -129,7 +136,7 @@ def read_of(
     until = number(query, "until")
     if until is not None and isinstance(start, FromTimestamp) and start.timestamp >= until:
         raise fail(FailureCode.INVALID, "start `timestamp` exceeds or equal to `until`")
-    count, max_bytes, wait = number(query, "count"), number(query, "bytes"), number(query, "wait")
+    count, max_bytes, wait = number(query, "count"), number(query, "bytes"), number(query, "wait", _MAX_WAIT)
     if unary:
         count, max_bytes = _at_most(count, S2_MAX_BATCH_RECORDS), _at_most(max_bytes, S2_MAX_BATCH_BYTES)
         wait = min(wait or 0, S2_MAX_UNARY_WAIT_SECONDS)

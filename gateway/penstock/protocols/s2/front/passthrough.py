@@ -22,7 +22,7 @@ from penstock_codecs.http import Buffer, ResponseHead
 from penstock_codecs.limits import KIB, S2_MAX_UNARY_BODY
 from penstock_codecs.s2.errors import failure_to_http
 from penstock_codecs.s2s.frames import FrameError, encode_terminal
-from penstock_codecs.s2s.whole_frames import WholeFrames
+from penstock_codecs.s2s.whole_frames import WholeFrames, split_at_terminal
 
 __all__ = ["pass_append", "pass_read"]
 
@@ -165,6 +165,12 @@ class _Intake:
                 while piece := await body.receive(frames.held):
                     if whole := frames.feed(piece):
                         body.complete()
+                        if frames.terminal:
+                            before, terminal = split_at_terminal(whole)
+                            if terminal.is_success:  # the session ends as with the end of the body
+                                if before:
+                                    await self._raw.send(before)
+                                return
                         await self._raw.send(whole)
                     frames.check()
             frames.finish()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from penstock.core.back import Back, Following, ReadSession
+from penstock.core.rereading import BatchExtent, join_batches, read_again
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.protocols.s2.front.call import JSON, PROTOBUF, S2Call
 from penstock.protocols.s2.front.parameters import accepted, media_of, read_of
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import Columns, Headers, RecordBatch
+from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import Append, CheckTail
 from penstock_codecs.s2 import json_records, protobuf
 from penstock_codecs.s2.media import Media
@@ -32,9 +33,10 @@ class RecordEndpoints:
 
     async def append(self, call: S2Call) -> None:
         """POST /v1/streams/{stream}/records"""
-        append = await self._append_input(call)
+        stream, config = call.stream(), call.create_config()
+        append = await self._append_input(call, stream)
         validate_append(append)
-        if (config := call.create_config()) is not None:
+        if config is not None:
             append = replace(append, create_config=config)
         appended = await self._back.perform(append)
         if accepted(call.request) is Media.PROTOBUF:
@@ -42,8 +44,7 @@ class RecordEndpoints:
         else:
             await call.respond(200, json_records.encode_append_ack(appended), JSON)
 
-    async def _append_input(self, call: S2Call) -> Append:
-        stream = call.stream()
+    async def _append_input(self, call: S2Call, stream: StreamRef) -> Append:
         media = media_of(call.request)
         if media is Media.PROTOBUF:
             return protobuf.decode_append_input(await call.body(FailureCode.BAD_PROTO), stream)
@@ -58,11 +59,22 @@ class RecordEndpoints:
         data_format = call.data_format()
         await call.exchange.room()
         async with self._back.read_session(read) as session:
-            batch = _joined(await self._what_there_is(call, session))
-        if accepted(call.request) is Media.PROTOBUF:
-            await call.respond(200, b"" if batch is None else protobuf.encode_read_batch(batch), PROTOBUF)
-        else:
-            await call.respond(200, json_records.encode_read_batch(batch, data_format), JSON)
+            batches = await self._what_there_is(call, session)
+        content_type = PROTOBUF if accepted(call.request) is Media.PROTOBUF else JSON
+        extents = [BatchExtent.of(batch) for batch in batches]
+
+        def encode(batches: list[RecordBatch]) -> bytes:
+            batch = join_batches(batches) if batches else None
+            if content_type is JSON:
+                return json_records.encode_read_batch(batch, data_format)
+            return b"" if batch is None else protobuf.encode_read_batch(batch)
+
+        async def reproduce() -> bytes:
+            return encode(await read_again(self._back, read, extents))
+
+        answer = call.respond(200, encode(batches), content_type, reproduce=reproduce if batches else None)
+        del batches  # not to be kept while it waits for the client
+        await answer
 
     async def _what_there_is(self, call: S2Call, session: ReadSession) -> list[RecordBatch]:
         """Return the records up to the tail or the bounds (fact sheet 5.4).
@@ -84,21 +96,3 @@ class RecordEndpoints:
             return []
         await call.exchange.room()  # the batch is shared by all who waited, the answer is not
         return [event]
-
-
-def _joined(batches: list[RecordBatch]) -> RecordBatch | None:
-    """Return consecutive batches as one; None for none."""
-    if len(batches) < 2:
-        return batches[0] if batches else None
-    seq_nums: list[int] = []
-    timestamps: list[int] = []
-    bodies: list[bytes] = []
-    headers: dict[int, Headers] = {}
-    for batch in batches:
-        columns = batch.columns
-        headers.update({len(bodies) + index: some for index, some in columns.headers.items()})
-        seq_nums += columns.seq_nums
-        timestamps += columns.timestamps
-        bodies += columns.bodies
-    joined = Columns(seq_nums, timestamps, bodies, headers)
-    return RecordBatch(joined, first_id=batches[0].first_id, tail=batches[-1].tail)

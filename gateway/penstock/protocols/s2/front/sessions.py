@@ -7,6 +7,7 @@ from functools import partial
 import trio
 
 from penstock.core.back import AppendSession, Back
+from penstock.core.rereading import read_again
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.net.http.exchange import Exchange
 from penstock.net.http.following import FollowingSession, Heartbeats
@@ -51,7 +52,7 @@ class S2SSessions:
             encode = partial(_encoded, codec, self._draining)
             follower = FollowingSession(session, call.exchange, encode, self._heartbeats, self._draining)
             try:
-                await follower.deliver()
+                await follower.deliver(partial(read_again, self._back, read), lambda: encode)
             except OperationFailed as error:
                 count_error(error.failure.code)
                 await call.exchange.send(codec.send(error.failure))

@@ -35,6 +35,8 @@ class S2Settings(msgspec.Struct):
     """Serve requests without a token, too."""
     sse_dialect: str = "s2"
     """Dialect of server-sent events: "s2" (what clients speak) or "seed"."""
+    event_stream_seconds: float | None = None
+    """Time after which an event stream ends and its client reconnects; None: the dialect's."""
     heartbeat_seconds: tuple[float, float] = S2_HEARTBEAT_SECONDS
     """Range of the random time without records after which a heartbeat is sent."""
     compress: bool = True

@@ -54,7 +54,7 @@ class Tokens:
         if issuer is not None:
             access.vigil.check(issuer)
             issuer.check_token(Op.ISSUE_ACCESS_TOKEN, wanted.id)
-            wanted = spelled.with_expiry(wanted, issuer.info.expires_at)
+            wanted = spelled.inheriting(wanted, issuer.info)
             more = excess(wanted, issuer.info)
             if more is not None:
                 raise issuer.denied(f"it does not have {more} itself")
@@ -62,9 +62,9 @@ class Tokens:
 
     async def revoke(self, call: S2Call) -> None:
         """DELETE /v1/access-tokens/{id}"""
-        access, issuer = self._authority(), _issuer(call)
         name = decode_path_segment(call.path_parameters["id"])
         token_id = spelled.validate_token_id(name, FailureCode.BAD_PATH)
+        access, issuer = self._authority(), _issuer(call)
         if issuer is not None:
             access.vigil.check(issuer)
             issuer.check_token(Op.REVOKE_ACCESS_TOKEN, token_id)

@@ -123,9 +123,10 @@ class ControllerClient:
     # ---- segments ----------------------------------------------------------------------------------------------------
 
     async def where(self, segment: SegmentName) -> StoreAddress:
-        """Return the store that serves a segment, or would serve it if it existed."""
+        """Return the store that serves a segment, or would serve it if it existed. Controllers may put an IPv6 address
+        in brackets."""
         uri = await self._call("getURI", _id(segment), idempotent=True)
-        return StoreAddress(uri.endpoint, uri.port)
+        return StoreAddress(uri.endpoint.removeprefix("[").removesuffix("]"), uri.port)
 
     async def first_segment(self, segment: SegmentName) -> SegmentName:
         """Return the current first segment of a stream; `segment` is the one that it has when new.

@@ -14,6 +14,7 @@ import msgspec
 
 from penstock.core.back import Back
 from penstock.core.permissions import MANAGE
+from penstock.net.limits.work import in_turns
 from penstock.protocols.segment.front.merges import Merges
 from penstock.protocols.segment.front.streams import FrontStreams
 from penstock_codecs import byte_operations
@@ -182,7 +183,7 @@ async def _merge_batch(desk: RequestContext, request: released.MergeSegmentsBatc
     if not request.sources:
         raise fail(FailureCode.INVALID, "a batch of no segments")
     target = await desk.streams.find(request.target)
-    sources = tuple([(await desk.streams.place(source)).stream for source in request.sources])
+    sources = tuple([(await desk.streams.place(source)).stream async for source in in_turns(request.sources)])
     offsets = await desk.merges.merge(desk.back, Merge(target, sources))
     merged = tuple(map(MergedSegment, request.sources, offsets))
     return released.SegmentsBatchMerged(request.request_id, request.target, merged)

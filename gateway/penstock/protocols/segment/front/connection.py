@@ -185,8 +185,8 @@ class ClientConnection:
     async def _keep_alive(self, request: released.KeepAlive | draft.KeepAlive) -> None:
         self._link.send(request)
 
-    async def _nothing(self, _: SegmentMessage) -> None:
-        """Ignore the start or end of a block, whose content is stored as it arrives."""
+    async def _begin_block(self, _: draft.BeginAppendBlock) -> None:
+        """Ignore the start of a block, whose content is stored as it arrives."""
 
     # ---- appends -------------------------------------------------------------------------------------------------
 
@@ -206,6 +206,11 @@ class ClientConnection:
         """
         data = request.data
         await self._appends.append(request.connection_id, data, request.offset + len(data), NO_REQUEST_ID)
+
+    async def _end_block(self, request: draft.EndAppendBlock) -> None:
+        """Have an empty block acknowledged; the pieces of others are."""
+        if not request.block_length:
+            await self._appends.append(request.connection_id, b"", request.connection_offset, NO_REQUEST_ID)
 
     async def _append_event_if(self, request: released.ConditionalAppend) -> None:
         data = join_events([request.event])
@@ -249,9 +254,9 @@ class ClientConnection:
         BlockAppended: _append,
         released.ConditionalAppend: _append_event_if,
         released.ConditionalBlockEnd: _append_if,
-        draft.BeginAppendBlock: _nothing,
+        draft.BeginAppendBlock: _begin_block,
         BlockData: _append_piece,
-        draft.EndAppendBlock: _nothing,
+        draft.EndAppendBlock: _end_block,
         released.ReadSegment: _read,
         draft.ReadSegment: _read_draft,
     }

@@ -19,7 +19,7 @@ from penstock.observe.metrics.clients import count_error
 from penstock.protocols.segment.front.replies import LOST, REPLIES, Replies, RequestFields
 from penstock.protocols.segment.front.settings import SegmentSettings
 from penstock.routing.faults.messages import ON_WHOLE_MESSAGES, MessageFaults, due_message
-from penstock_codecs.codec import NEED_DATA, PAUSED
+from penstock_codecs.codec import PAUSED, Pull
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.limits import MIB
 from penstock_codecs.segment import BlockAppended, BlockData, Dialect, SegmentMessage, SegmentServer
@@ -94,7 +94,7 @@ class SegmentLink:
             event = self._codec.next_event()
             if event is PAUSED:
                 break
-            if event is not NEED_DATA:
+            if not isinstance(event, Pull):
                 self._transport.message_taken = True
                 return event
             if not (await self._listen(busy) or busy()):

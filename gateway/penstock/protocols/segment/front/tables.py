@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.core.segment_names import INTERNAL_TABLES
+from penstock.net.limits.work import in_turns
 from penstock.protocols.segment.front.administration import RequestContext, SegmentHandler
 from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.limits import SEGMENT_MAX_ITEMS
 from penstock_codecs.segment import SegmentMessage, TableEntry, TableKey, released
 from penstock_codecs.table_operations import (
     NOT_EXISTS,
@@ -28,8 +30,6 @@ __all__ = ["TABLE_HANDLERS"]
 
 ANY_LENGTH: Final = -1
 """Expected length of a table that may have any length (1.3)."""
-MOST_ITEMS: Final = 10_000
-"""Most items of one page, whatever its client suggests."""
 _TOKEN: Final = b"\x01"
 """Prefix of continuation tokens, before the last key of the page: a key may be empty, but an empty token means the
 end."""
@@ -54,14 +54,14 @@ async def _info(desk: RequestContext, request: released.GetTableSegmentInfo) -> 
 
 
 async def _update(desk: RequestContext, request: released.UpdateTableEntries) -> SegmentMessage:
-    items = tuple(TableItem(entry.key.key, entry.value, entry.key.version) for entry in request.entries)
-    update = UpdateTable(request.segment, items, _length(request.table_segment_offset))
+    items = [TableItem(one.key.key, one.value, one.key.version) async for one in in_turns(request.entries)]
+    update = UpdateTable(request.segment, tuple(items), _length(request.table_segment_offset))
     return released.TableEntriesUpdated(request.request_id, await desk.back.perform(update))
 
 
 async def _remove(desk: RequestContext, request: released.RemoveTableKeys) -> SegmentMessage:
-    keys = tuple(VersionedKey(key.key, key.version) for key in request.keys)
-    await desk.back.perform(RemoveTableKeys(request.segment, keys, _length(request.table_segment_offset)))
+    keys = [VersionedKey(key.key, key.version) async for key in in_turns(request.keys)]
+    await desk.back.perform(RemoveTableKeys(request.segment, tuple(keys), _length(request.table_segment_offset)))
     return released.TableKeysRemoved(request.request_id, request.segment)
 
 
@@ -72,23 +72,23 @@ def _length(offset: int) -> int | None:
 async def _read(desk: RequestContext, request: released.ReadTable) -> SegmentMessage:
     keys = tuple(key.key for key in request.keys)
     items = await desk.back.perform(ReadTable(request.segment, keys))
-    entries = tuple(
+    entries = [
         TableEntry(TableKey(key, NOT_EXISTS), b"") if item is None else _entry(item)
-        for key, item in zip(keys, items, strict=True)
-    )
-    return released.TableRead(request.request_id, request.segment, entries)
+        async for key, item in in_turns(zip(keys, items, strict=True))
+    ]
+    return released.TableRead(request.request_id, request.segment, tuple(entries))
 
 
 async def _list_keys(desk: RequestContext, request: released.ReadTableKeys) -> SegmentMessage:
     page = await _list(desk, request, request.suggested_key_count)
-    keys = tuple(TableKey(item.key, item.version) for item in page.items)
-    return released.TableKeysRead(request.request_id, request.segment, keys, _token(page))
+    keys = [TableKey(item.key, item.version) async for item in in_turns(page.items)]
+    return released.TableKeysRead(request.request_id, request.segment, tuple(keys), _token(page))
 
 
 async def _list_entries(desk: RequestContext, request: released.ReadTableEntries) -> SegmentMessage:
     page = await _list(desk, request, request.suggested_entry_count)
-    entries = tuple(map(_entry, page.items))
-    return released.TableEntriesRead(request.request_id, request.segment, entries, _token(page))
+    entries = [_entry(item) async for item in in_turns(page.items)]
+    return released.TableEntriesRead(request.request_id, request.segment, tuple(entries), _token(page))
 
 
 async def _list(
@@ -118,14 +118,14 @@ def _token(page: TablePage) -> bytes:
 async def _read_delta(desk: RequestContext, request: released.ReadTableEntriesDelta) -> SegmentMessage:
     read = ReadTableDelta(request.segment, request.from_position, _count(request.suggested_entry_count))
     delta = await desk.back.perform(read)
-    entries = tuple(map(_entry, delta.items))
+    entries = tuple([_entry(item) async for item in in_turns(delta.items)])
     return released.TableEntriesDeltaRead(
         request.request_id, request.segment, entries, delta.should_clear, delta.reached_end, delta.next_position
     )
 
 
 def _count(suggested: int) -> int:
-    return max(1, min(suggested, MOST_ITEMS))
+    return max(1, min(suggested, SEGMENT_MAX_ITEMS))
 
 
 def _entry(item: TableItem) -> TableEntry:

@@ -38,6 +38,7 @@ from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Appended
+from penstock_codecs.segment import Dialect
 from penstock_codecs.segment.released import ConditionalCheckFailed
 
 __all__ = ["BytesInFlight", "ClientWriter", "ConnectionAppends", "FrontWriters", "WriterContext"]
@@ -199,7 +200,7 @@ class ClientWriter:
 
         Once the stream has appends of this writer, its position shows that instead.
         """
-        if self._level == NO_ATTRIBUTE:
+        if self._stored == NO_ATTRIBUTE:
             await self._outlet.streams.find(self._segment)
 
     # ---- one at a time -------------------------------------------------------------------------------------------
@@ -226,14 +227,15 @@ class ClientWriter:
         self._outlet.in_flight.leave(sent.size)
 
     async def _append_nothing(self, sent: _Sent, expected: int | None) -> int:
-        """Check the conditions of an empty append, as byte streams may send it; there is nothing to store.
+        """Check the conditions of an empty append, as byte streams may send it; there is nothing to store. An empty
+        block of the draft ends at the offset where it begins.
 
         Returns the length.
         """
         info = await self._outlet.back.perform(GetSegmentInfo(self._stream))
         if info.sealed:
             raise fail(FailureCode.STREAM_SEALED, f"stream {self._stream} is sealed")
-        if sent.number <= self._level:
+        if sent.number < self._level + (self._link.dialect is Dialect.RELEASED):
             raise fail(FailureCode.STALE_WRITER_POSITION, f"position {sent.number} is not above {self._level}")
         if expected is not None and expected != info.length:
             raise fail(FailureCode.OFFSET_MISMATCH, f"the stream ends at {info.length}")

@@ -207,6 +207,8 @@ def test_the_session_that_was_silent_for_longest_is_forgotten(
         (b"", -32700),
         (b"{", -32700),
         (b'{"jsonrpc": "2.0", "method": "\xff"}', -32700),
+        (b'{"jsonrpc": "2.0", "method": "\0"}', -32700),
+        (b"[" * 200_000, -32700),
         (b"[]", -32600),
         (b"7", -32600),
         (b'{"method": "ping", "id": 1}', -32600),

@@ -107,7 +107,7 @@ class Unheard(Relayed):
         super().__init__(exchange)
         self._stream = stream
 
-    async def respond(self, *_arguments: object) -> None:
+    async def respond(self, *_arguments: object, **_more: object) -> None:
         await _lose(self._stream)
 
 
@@ -118,7 +118,7 @@ class Held(Relayed):
         super().__init__(exchange)
         self._until = until
 
-    async def respond(self, status: int, headers: Any, body: bytes = b"", *_more: object) -> None:
+    async def respond(self, status: int, headers: Any, body: bytes = b"", **_more: object) -> None:
         await self._exchange.start(status, headers)
         await self._exchange.send([body])
         await self._until.wait()

@@ -9,13 +9,14 @@ import pytest
 import trio
 from support.kafka.front import fetched, records, serving
 from support.s3p.front import BASIN
+from support.store import records as stored_records
 from trio.testing import MockClock
 
 from penstock_codecs.kafka.batches import BATCH_HEADER, KafkaBatch, encode_batch, header_of, read_batches
 from penstock_codecs.kafka.compression import KafkaCompression
 from penstock_codecs.kafka.record_messages import ProduceRequest
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream
+from penstock_codecs.model import StreamRef, event_time_of
+from penstock_codecs.operations import CreateStream, FromSeqNum
 from penstock_codecs.streams import StreamConfig, TimestampingMode
 
 CREATE = CreateStream(StreamRef(BASIN, "t"), StreamConfig(timestamping_mode=TimestampingMode.CLIENT_PREFER))
@@ -66,16 +67,26 @@ async def test_a_large_batch_passes_in_one_piece(cluster: Any) -> None:
     assert len(produced(cluster)) == 1
 
 
-async def test_timestamps_that_fall_are_raised_and_the_compression_stays(cluster: Any) -> None:
+async def test_timestamps_that_fall_pass_both_ways(cluster: Any) -> None:
+    """As they came, large or with others. Other protocols' readers get rising ones, and these as event times."""
     values = [b"x" * 1000] * 20
+    later = 1_600_000_000_005
     async with cluster.back() as back, serving(back) as (connect, _):
         await back.perform(CREATE)
         client = connect()
-        await client.produce(sent(b"first", at=1_600_000_000_005))
-        await client.produce(replace(sent(*values, codec=KafkaCompression.LZ4), base_sequence=1))
-    [batch] = read_batches(produced(cluster)[1])
-    assert set(batch.timestamps) == {1_600_000_000_005}
-    assert (batch.compression, batch.values) == (KafkaCompression.LZ4, values)
+        assert (await client.produce(sent(b"first", at=later))).log_append_time_ms == -1
+        for number, batch in enumerate((sent(*values, codec=KafkaCompression.LZ4), sent(b"small"))):
+            assert (await client.produce(replace(batch, base_sequence=1 + 20 * number))).log_append_time_ms == -1
+        theirs = (await client.fetch(0)).records or b""
+        assert [list(batch.timestamps) for batch in read_batches(theirs)] == [[later], [later - 5] * 20, [later - 5]]
+        others = (await client.fetch(2)).records or b""
+        assert [list(batch.timestamps) for batch in read_batches(others)] == [[later - 5] * 19, [later - 5]]
+        ours = await stored_records(back, FromSeqNum(0), CREATE.stream)
+        assert [record.timestamp for record in ours] == [later] * 22
+        assert [event_time_of(record.headers) for record in ours] == [None, *[later - 5] * 21]
+    _, large, small = [next(read_batches(data)) for data in produced(cluster)]
+    assert (large.compression, large.values, set(large.timestamps)) == (KafkaCompression.LZ4, values, {later - 5})
+    assert list(small.timestamps) == [later - 5]
 
 
 async def test_small_batches_that_wait_are_sent_together_and_large_ones_alone(cluster: Any, clock: MockClock) -> None:

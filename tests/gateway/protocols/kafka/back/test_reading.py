@@ -81,6 +81,18 @@ async def test_starts(cluster: Any) -> None:
             await back.perform(CheckTail(StreamRef(BASIN, "nothing"), create_if_missing=False))
 
 
+async def test_a_timestamp_that_resolves_to_the_tail_is_at_the_tail(cluster: Any) -> None:
+    """It follows, and is refused where the read may not; only one after the tail's is beyond it."""
+    async with cluster.back() as back:
+        await fill(back)
+        async with back.read_session(Read(STREAM, FromTimestamp(0))) as session:
+            assert await session.next() == Following((0, 0))
+        for start, bounds in ((0, {"count": 1}), (1, {})):
+            with Fails(FailureCode.RANGE_NOT_SATISFIABLE) as refused:
+                await bodies(back, FromTimestamp(start), stream=STREAM, **bounds)
+            assert refused.failure.details["tail"] == {"seq_num": 0, "timestamp": 0}
+
+
 def end_of_before(*ends: int, asked: int = -1) -> Any:
     """Answer questions for the end of the partition with these; records came between the first and the last. `asked`:
     the timestamp that stands for what is asked for; -2: the beginning."""
@@ -476,9 +488,10 @@ async def test_creation_times_of_partitions_that_a_state_has(cluster: Any) -> No
 
 async def test_settings(cluster: Any) -> None:
     async with cluster.back() as back:
-        await back.perform(CreateStream(STREAM, StreamConfig(retention=Retention(60))))
+        await back.perform(CreateStream(STREAM, StreamConfig(retention=Retention(60), retention_bytes=9)))
         found = await back.perform(GetStreamConfig(STREAM))
-        assert (found.retention, found.timestamping_mode) == (Retention(60), TimestampingMode.ARRIVAL)
+        assert (found.retention, found.retention_bytes) == (Retention(60), 9)
+        assert found.timestamping_mode is TimestampingMode.ARRIVAL
         for config, what in (
             (StreamConfig(storage_class="standard"), "storage_class"),
             (StreamConfig(timestamping_mode=TimestampingMode.CLIENT_REQUIRE), "timestamping_mode"),

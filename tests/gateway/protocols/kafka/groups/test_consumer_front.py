@@ -357,3 +357,11 @@ async def test_a_new_group_that_could_not_be_stored_does_not_exist(clock: MockCl
         assert (await join(client, "m", *names)).error_code == KafkaError.GROUP_MAX_SIZE_REACHED
         assert (await beat(client, 1)).error_code == KafkaError.UNKNOWN_MEMBER_ID
         assert (await join(client)).error_code == 0
+
+
+async def test_no_member_expires_because_the_gateway_was_paused(clock: MockClock, client: GroupClient) -> None:
+    joined = await join(client)
+    for _ in range(3):
+        clock.jump(60)
+        assert (await beat(client, joined.member_epoch)).error_code == KafkaError.NONE
+        await trio.sleep(5)

@@ -564,14 +564,16 @@ def test_a_sync_for_another_protocol_is_refused(told: dict[str, str]) -> None:
     assert desk.error(desk.sync(ids["a"], 2)) is E.ILLEGAL_GENERATION
 
 
-def test_clients_without_a_group_commit_only_while_it_has_no_members() -> None:
+@pytest.mark.parametrize("name", ["", "its-own"])
+def test_clients_without_a_group_commit_only_while_it_has_no_members(name: str) -> None:
     desk = Desk()
-    assert desk.commit() is E.NONE
+    assert desk.commit(name) is E.NONE
     assert desk.stored[GROUP].members == ()
     ids = desk.stable("a")
-    assert desk.commit() is E.UNKNOWN_MEMBER_ID
+    assert desk.commit(name) is E.UNKNOWN_MEMBER_ID
+    assert desk.commit(ids["a"]) is E.ILLEGAL_GENERATION, "a member names its generation"
     desk.leave(ids["a"])
-    assert desk.commit() is E.NONE
+    assert desk.commit(name) is E.NONE
 
 
 def test_the_table_of_transitions_has_every_state_and_no_way_back_from_the_dead() -> None:

@@ -34,6 +34,7 @@ from penstock_codecs.kafka.group_messages import (
     OffsetFetchRequest,
     WantedGroup,
 )
+from penstock_codecs.kafka.inspection_messages import DescribeTransactionsRequest, ListTransactionsRequest
 from penstock_codecs.kafka.record_messages import InitProducerIdRequest
 from penstock_codecs.kafka.transaction_messages import (
     AddOffsetsToTxnRequest,
@@ -201,6 +202,13 @@ async def test_transactional_ids_of_clients_with_prefixes_are_their_own(guarded:
             offsets = [TxnOffsets(name="orders", partitions=[TxnOffset(partition_index=0, committed_offset=offset)])]
             done = await client.ask(TxnOffsetCommitRequest(**who, group_id="g", topics=offsets))
             assert done.topics[0].partitions[0].error_code == 0
+        for client, who in zip(clients, whos, strict=True):
+            listed = (await client.ask(ListTransactionsRequest())).transaction_states
+            assert [(one.transactional_id, one.producer_id) for one in listed] == [("x", who["producer_id"])]
+            describing = DescribeTransactionsRequest(transactional_ids=["x", "absent"])
+            described = (await client.ask(describing)).transaction_states
+            assert [one.producer_id for one in described] == [who["producer_id"], -1]
+            assert described[1].error_code == KafkaError.TRANSACTIONAL_ID_NOT_FOUND
         forged = whos[0] | {"transactional_id": "\0a/\0x"}
         assert (await plain.ask(EndTxnRequest(**forged, committed=True))).error_code == (
             KafkaError.INVALID_PRODUCER_ID_MAPPING

@@ -17,7 +17,19 @@ from penstock.protocols.s2.back.settings import BasinStyle, S2BackSettings
 from penstock.protocols.s2.front import S2Settings
 from penstock_codecs.byte_operations import Seal
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.operations import CheckTail, FromSeqNum, GetStreamConfig, ListBasins, Locate, Read, Trim
+from penstock_codecs.operations import (
+    CheckTail,
+    CreateStream,
+    EnsureStream,
+    FromSeqNum,
+    GetStreamConfig,
+    ListBasins,
+    Locate,
+    Read,
+    ReconfigureStream,
+    Trim,
+)
+from penstock_codecs.streams import StreamConfig, StreamConfigPatch
 
 Clock = trio.testing.MockClock
 
@@ -86,6 +98,13 @@ async def test_positions_of_streams_that_are_not_there_create_none(autojump_cloc
 
 async def test_what_an_s2_server_cannot(autojump_clock: Clock) -> None:
     async with model_server() as server, server.opened() as back:
-        with pytest.raises(OperationFailed) as failed:
-            await back.perform(Seal(STREAM))
-        assert failed.value.failure.code is FailureCode.NOT_IMPLEMENTED
+        by_size = StreamConfig(retention_bytes=1)
+        for operation in (
+            Seal(STREAM),
+            CreateStream(STREAM, by_size),
+            EnsureStream(STREAM, by_size),
+            ReconfigureStream(STREAM, StreamConfigPatch(retention_bytes=1)),
+        ):
+            with pytest.raises(OperationFailed) as failed:
+                await back.perform(operation)
+            assert failed.value.failure.code is FailureCode.NOT_IMPLEMENTED

@@ -42,10 +42,15 @@ class Client:
         except trio.EndOfChannel:
             return b""
 
+    def refuse_body(self) -> None:
+        """It is of no consequence here."""
+
     async def room(self, keep: bool = True) -> None:
         await trio.lowlevel.checkpoint()
 
-    async def respond(self, status: int, headers: HeaderList, body: bytes = b"", trailers: object = None) -> None:
+    async def respond(
+        self, status: int, headers: HeaderList, body: bytes = b"", trailers: object = None, refetch: object = None
+    ) -> None:
         self.status, self.sent, self.finished = status, body, True
 
     async def start(self, status: int, headers: HeaderList) -> None:
@@ -192,6 +197,29 @@ async def test_appends_and_acknowledgements_pass_as_they_are() -> None:
     assert server.told == data
     assert client.sent == FRAMES[2] + FRAMES[0]
     assert client.finished
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_clients_terminal_frame_of_success_ends_its_input(at_once: bool) -> None:
+    """The server, which may know none of clients, does not see it, nor what follows it."""
+    client, server = Client("POST"), Server([], after_end=[FRAMES[2]])
+    pieces = [*FRAMES[:2], b"".join(encode_terminal(200, b"{}")), FRAMES[2]]
+    for piece in (b"".join(pieces),) if at_once else pieces:
+        client.body.send_nowait(piece)
+    await append(client, server)
+    assert server.told == FRAMES[0] + FRAMES[1]
+    assert client.sent == FRAMES[2]
+    assert client.finished
+
+
+async def test_any_other_terminal_frame_of_a_client_is_the_servers_to_judge() -> None:
+    refusal = b"".join(encode_terminal(400, b"{}"))
+    client, server = Client("POST"), Server([], after_end=[refusal])
+    client.body.send_nowait(FRAMES[0] + refusal)
+    client.body.close()
+    await append(client, server)
+    assert server.told == FRAMES[0] + refusal
+    assert client.sent == refusal
 
 
 @pytest.mark.parametrize(

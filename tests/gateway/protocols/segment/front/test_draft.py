@@ -63,6 +63,19 @@ async def test_blocks(client: Client, clock: MockClock, connect: Connect) -> Non
     assert await content(connect) == join_events([b"hello", b"world", b"", b"wide"])
 
 
+async def test_empty_blocks_are_acknowledged_after_all_before_them(
+    client: Client, clock: MockClock, connect: Connect
+) -> None:
+    """Also one of padding alone, the first one of a connection, and one whose end comes in Partials."""
+    connection = await client.writer()
+    padded = [Begin(connection, 13, 9), Fill(9), End(connection, 13, 0)]
+    in_parts = [Begin(connection, 13, 0), *draft.partials(End(connection, 13, 0), [9])]
+    await client.send(*block(connection, 0), *block(connection, 0, b"hello"), *padded, *in_parts)
+    levels = [(await client.reply()).connection_offset_ack_level for _ in range(4)]
+    assert levels == [0, 13, 13, 13]
+    assert await content(connect) == join_events([b"hello"])
+
+
 async def test_connections_share_a_connection(client: Client, clock: MockClock, connect: Connect) -> None:
     """There can be multiple appends set up (seed)."""
     await client.create("scope/other/0.#epoch.0")
@@ -122,14 +135,15 @@ async def test_shapes_at_every_cut(client: Client, clock: MockClock, connect: Co
         await one.stream.send_eof()
         one.codec.send(draft.SetupAppend(draft_shapes.SETUP.connection_id, "other"))
         replies: Counter[type] = Counter()
-        level = 0
+        level = empty = 0
         while (reply := await one.reply()) is not None:
             if isinstance(reply, draft.DataAppended):
-                assert reply.connection_id == connection and reply.connection_offset_ack_level > level
+                assert reply.connection_id == connection and reply.connection_offset_ack_level >= level
+                empty += reply.connection_offset_ack_level == level
                 level = reply.connection_offset_ack_level
             else:
                 replies[type(reply)] += 1
-        assert level == len(shape.content) and replies == shape.others, cut
+        assert (level, empty, replies) == (len(shape.content), shape.empty, shape.others), cut
 
     cuts = range(0, len(shape.data) + 1, step)
     async with trio.open_nursery() as nursery:

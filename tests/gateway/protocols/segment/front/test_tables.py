@@ -6,6 +6,8 @@ import pytest
 from support.segment.front import SEGMENT, Client, Connect
 from trio.testing import MockClock
 
+from penstock.net.limits import work
+from penstock_codecs.limits import SEGMENT_MAX_ITEMS
 from penstock_codecs.segment import TableEntry, TableKey, released
 
 TABLE = "scope/group_kvtable/0.#epoch.0"
@@ -167,12 +169,39 @@ async def test_too_large(client: Client, clock: MockClock) -> None:
 
 async def test_a_reply_that_does_not_fit_into_a_message(client: Client, clock: MockClock) -> None:
     """Each key that is asked for takes a little more in the reply than in the request."""
-    count = 65_000
+    count = SEGMENT_MAX_ITEMS
     size = (0xFFFFF0 - 8 - 100) // count - 16
     keys = tuple(TableKey(number.to_bytes(4, "big") + bytes(size - 4)) for number in range(count))
     reply = await client.call(released.ReadTable(8, TABLE, "", keys))
     assert isinstance(reply, released.ErrorMessage) and (reply.request_id, reply.error_code) == (8, 0)
     assert await client.call(released.GetStreamSegmentInfo(9, SEGMENT)) == released.NoSuchSegment(9, SEGMENT)
+
+
+async def test_others_run_between_the_items_of_a_request(
+    client: Client, clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests = 0
+
+    async def rest(_: work.Work) -> None:
+        nonlocal rests
+        rests += 1
+
+    monkeypatch.setattr(work, "TURN_SECONDS", -1.0)
+    monkeypatch.setattr(work.Work, "rest", rest)
+    count = 50
+    keys = tuple(TableKey(b"%d" % number, ANY) for number in range(count))
+    for request in (
+        released.UpdateTableEntries(6, TABLE, "", tuple(TableEntry(key, b"v") for key in keys), -1),
+        released.ReadTable(6, TABLE, "", keys),
+        released.ReadTableKeys(6, TABLE, "", count, b""),
+        released.ReadTableEntries(6, TABLE, "", count, b""),
+        released.ReadTableEntriesDelta(6, TABLE, "", 0, count),
+        released.RemoveTableKeys(6, TABLE, "", keys, -1),
+        released.MergeSegmentsBatch(6, SEGMENT, tuple(f"scope/{number}/0.#epoch.0" for number in range(count))),
+    ):
+        rests = 0
+        await client.call(request)
+        assert rests >= count, request
 
 
 @pytest.mark.parametrize("table", ["#", "#controller"])
