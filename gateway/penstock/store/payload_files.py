@@ -216,7 +216,7 @@ class PayloadFiles:
 
     def free(self, places: Iterable[Place]) -> None:
         """Give back the space of payloads that no row points to, where the file system can."""
-        for number, offset, size in _joined(sorted(places)):
+        for number, offset, size in map(_joined, _runs(sorted(places))):
             with suppress(OSError), _opened(path_of(self._directory, number), os.O_WRONLY) as file:
                 _FALLOCATE(file, _PUNCH_HOLE | _KEEP_SIZE, offset, size)
 
@@ -250,20 +250,14 @@ class OpenPayloads:
         """
         pieces = []
         index = 0
-        for joined in _joined(places):
-            data = self._read(joined, index)
+        for run in _runs(places):
+            data = self._read(_joined(run), index)
             pieces.append(data)
-            whole, at = memoryview(data), 0
-            while at < joined.size:
-                size = places[index].size
-                if at + size > len(data):
-                    reason = f"{_name_of(joined.file)} ends at byte {joined.offset + len(data)}"
-                    raise UnreadablePayload(index, FailureCode.DAMAGED, reason)
-                if checksums[index] not in (None, checksum_of(whole[at : at + size])):
-                    reason = f"{_MISMATCH}, at byte {joined.offset + at} of {_name_of(joined.file)}"
-                    raise UnreadablePayload(index, FailureCode.DAMAGED, reason)
-                at += size
-                index += 1
+            whole, begin = memoryview(data), run[0].offset
+            computed = [checksum_of(whole[offset - begin : offset - begin + size]) for _, offset, size in run]
+            if computed != checksums[index : index + len(run)]:
+                _check_run(run, index, len(data), computed, checksums)
+            index += len(run)
         return pieces
 
     def _read(self, place: Place, index: int) -> bytes:
@@ -322,19 +316,37 @@ def _files(directory: Path) -> dict[int, Path]:
     return {int(match[1]): path for path in directory.iterdir() if (match := _NAME.fullmatch(path.name))}
 
 
-def _joined(places: Iterable[Place]) -> Iterator[Place]:
-    """Join places that lie behind each other."""
-    before: Place | None = None
-    for place in places:
-        if before is None:
-            before = place
-        elif place.file == before.file and place.offset == before.offset + before.size:
-            before = Place(before.file, before.offset, before.size + place.size)
-        else:
-            yield before
-            before = place
-    if before is not None:
-        yield before
+def _runs(places: Sequence[Place]) -> Iterator[Sequence[Place]]:
+    """Yield the places that lie behind each other in a file, together."""
+    start = 0
+    end: tuple[int, int] | None = None
+    for index, (file, offset, size) in enumerate(places):
+        if end != (file, offset) and index:
+            yield places[start:index]
+            start = index
+        end = file, offset + size
+    if places:
+        yield places[start:]
+
+
+def _joined(run: Sequence[Place]) -> Place:
+    """Return the place of a run as a whole."""
+    first, last = run[0], run[-1]
+    return Place(first.file, first.offset, last.offset + last.size - first.offset)
+
+
+def _check_run(
+    run: Sequence[Place], index: int, length: int, computed: Sequence[int], checksums: Sequence[int | None]
+) -> None:
+    """Raise UnreadablePayload for the first payload of a run that differs from its checksum, or lies behind the
+    `length` bytes that the file has of it. `index`: that of the first payload in `checksums`."""
+    for number, (place, checksum) in enumerate(zip(run, computed, strict=True), index):
+        if place.offset + place.size > run[0].offset + length:
+            reason = f"{_name_of(place.file)} ends at byte {run[0].offset + length}"
+            raise UnreadablePayload(number, FailureCode.DAMAGED, reason)
+        if checksums[number] not in (None, checksum):  # older gateways wrote none
+            reason = f"{_MISMATCH}, at byte {place.offset} of {_name_of(place.file)}"
+            raise UnreadablePayload(number, FailureCode.DAMAGED, reason)
 
 
 def _write(file: int, pieces: Sequence[bytes], offset: int) -> None:

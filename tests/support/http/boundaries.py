@@ -39,11 +39,12 @@ class Boundaries(MessageBoundaries):
         """Return whether a message may arrive twice.
 
         Not HTTP/2's headers, which change the state that both ends compress the next ones with. Not HTTP/1.1's
-        requests: each is answered, and nothing tells which answer belongs to which.
+        requests: each is answered, and nothing tells which answer belongs to which. Not its chunks with content, which
+        nothing tells from content that is there twice.
         """
         if self._next == self._frame:
             return message[3:4] != _HEADERS
-        return not message.partition(b"\r\n")[0].endswith(b" HTTP/1.1")
+        return not self.data(message) and not message.partition(b"\r\n")[0].endswith(b" HTTP/1.1")
 
     def _head(self) -> int:
         rest = self._rest
