@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import trio
 
-from penstock.backends.kept_table import KeptTable
 from penstock.backends.logged_tables import GuardedChange, LoggedTables
 from penstock.core.back import Back
+from penstock.tables.byte_table import ByteTable
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Operation
@@ -39,7 +39,7 @@ _PAGE: Final = 1000
 class StreamOwners:
     """The owners of the streams of one back. `table` has them, beside other keys, which do not begin with a null."""
 
-    def __init__(self, state: Back, table: KeptTable) -> None:
+    def __init__(self, state: Back, table: ByteTable) -> None:
         self._back = state
         self._state = state if isinstance(state, LoggedTables) else None
         self._table = table
@@ -49,17 +49,17 @@ class StreamOwners:
         """True if other gateways may have the same state."""
         return self._state is not None
 
-    def tables(self, ref: StreamRef, version: int) -> Callable[[str], KeptTable]:
+    def tables(self, ref: StreamRef, version: int) -> Callable[[str], ByteTable]:
         """Return what opens a table by its name to store what belongs to a stream, which is owned with this version."""
         if self._state is None:
-            return lambda name: KeptTable(self._back, name)
+            return lambda name: ByteTable(self._back, name)
         if version == NOT_OWNED:
             return lambda name: _Unsaved(self._back, name)
 
         def guard(change: Operation[Any]) -> Operation[Any]:
             return GuardedChange(change, self._table.name, _OWNER + key_of(ref), version)
 
-        return lambda name: KeptTable(self._back, name, guard)
+        return lambda name: ByteTable(self._back, name, guard)
 
     async def take(self, ref: StreamRef) -> int:
         """Own a stream; return the version of that, which is the same as long as no other gateway has had it and it was
@@ -167,7 +167,7 @@ class StreamOwners:
                 await self._state.news(seen)
 
 
-class _Unsaved(KeptTable):
+class _Unsaved(ByteTable):
     """A table to which a gateway that does not own the stream stores nothing: it counts the records again."""
 
     async def put(self, *items: tuple[bytes, bytes]) -> None:

@@ -7,16 +7,16 @@ streams, such as transactions of Pravega's clients, are streams of that server, 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from penstock.backends.kept_table import KeptTable
 from penstock.backends.logged_tables import LoggedTables
 from penstock.core.back import AppendSession, Back, ReadSession
 from penstock.core.clock import Clock, wall_clock
 from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.tables.struct_table import Conflict, Prefix, StructTable, VersionedValue
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
@@ -35,7 +35,6 @@ from penstock_codecs.operations import (
     ReconfigureBasin,
 )
 from penstock_codecs.streams import BasinConfig, BasinInfo, StreamConfig, check_stream_config
-from penstock_codecs.table_operations import NOT_EXISTS
 
 __all__ = ["StoreAtServer"]
 
@@ -51,6 +50,9 @@ class _Basin(msgspec.Struct, frozen=True, omit_defaults=True):
     requested: BasinConfig | None = None
 
 
+_BASINS: Final = Prefix("", _Basin)
+
+
 class StoreAtServer(Back):
     """The back. `streams` returns the one that has the internal streams."""
 
@@ -58,7 +60,7 @@ class StoreAtServer(Back):
         self._tables = tables
         self._streams = streams
         self._clock = clock
-        self._basins = KeptTable(tables, "#basins")
+        self._basins = StructTable(tables, "basins")
         self._handlers: Final[dict[type[Operation[Any]], Callable[[Any], Awaitable[Any]]]] = {
             CreateBasin: self._create,
             EnsureBasin: self._ensure,
@@ -101,9 +103,9 @@ class StoreAtServer(Back):
         if name == INTERNAL_BASIN:
             raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, "the internal basin is always there")
         made = _Basin(self._clock(), config, token, None if token is None else config)
-        if await self._set(name, made, NOT_EXISTS):
+        if await self._basins.add(_BASINS.key(name), made):
             return Provisioned(BasinInfo(name=name, created_at=made.created_at), ProvisionResult.CREATED)
-        found, _ = await self._find(name)
+        found = (await self._find(name)).value
         if token is None or (found.request_token, found.requested) != (token, config):
             raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, f"basin {name!r} already exists")
         return Provisioned(BasinInfo(name=name, created_at=found.created_at), ProvisionResult.NOOP)
@@ -112,43 +114,41 @@ class StoreAtServer(Back):
         name, config = operation.basin, operation.config
         check_stream_config(config.default_stream_config)
         made = _Basin(self._clock(), config)
-        if await self._set(name, made, NOT_EXISTS):
+        if await self._basins.add(_BASINS.key(name), made):
             return Provisioned(BasinInfo(name=name, created_at=made.created_at), ProvisionResult.CREATED)
         before = await self._change(name, lambda _: config)
         result = ProvisionResult.NOOP if before.config == config else ProvisionResult.UPDATED
         return Provisioned(BasinInfo(name=name, created_at=before.created_at), result)
 
     async def _config(self, operation: GetBasinConfig) -> BasinConfig:
-        return (await self._find(operation.basin))[0].config
+        return (await self._find(operation.basin)).value.config
 
     async def _reconfigure(self, operation: ReconfigureBasin) -> BasinConfig:
         return operation.patch.apply((await self._change(operation.basin, operation.patch.apply)).config)
 
     async def _delete(self, operation: DeleteBasin) -> None:
         await self._find(operation.basin)
-        await self._basins.remove(operation.basin.encode())
+        await self._basins.discard(_BASINS.key(operation.basin))
 
     async def _list(self, operation: ListBasins) -> Page[BasinInfo]:
-        after, prefix = operation.start_after.encode(), operation.prefix.encode()
-        found, more = await self._basins.page(after, operation.limit, prefix)
-        basins = [(key.decode(), msgspec.json.decode(value, type=_Basin)) for key, value in found]
-        return Page([BasinInfo(name=name, created_at=basin.created_at) for name, basin in basins], more)
+        basins, has_more = await self._basins.page(_BASINS, operation.start_after, operation.limit, operation.prefix)
+        return Page([BasinInfo(name=name, created_at=basin.created_at) for name, basin in basins], has_more)
 
-    async def _find(self, name: str) -> tuple[_Basin, int]:
-        """Return a basin and the version of its row. Raises BASIN_NOT_FOUND."""
-        (found,) = await self._basins.entries(name.encode())
-        if found is None:
+    async def _find(self, name: str) -> VersionedValue[_Basin]:
+        """Return a basin. Raises BASIN_NOT_FOUND."""
+        entry = await self._basins.get(_BASINS.key(name))
+        if entry is None:
             raise fail(FailureCode.BASIN_NOT_FOUND, f"there is no basin {name!r}")
-        return msgspec.json.decode(found.value, type=_Basin), found.version
+        return entry
 
     async def _change(self, name: str, how: Callable[[BasinConfig], BasinConfig]) -> _Basin:
         """Change a basin's configuration; return the basin as it was. Raises BASIN_NOT_FOUND, INVALID."""
         while True:
-            found, version = await self._find(name)
-            changed = msgspec.structs.replace(found, config=how(found.config))
+            basin, version = await self._find(name)
+            changed = msgspec.structs.replace(basin, config=how(basin.config))
             check_stream_config(changed.config.default_stream_config)
-            if changed == found or await self._set(name, changed, version):
-                return found
-
-    async def _set(self, name: str, basin: _Basin, version: int) -> bool:
-        return await self._basins.replace(name.encode(), msgspec.json.encode(basin), version) is not None
+            if changed == basin:
+                return basin
+            with suppress(Conflict):
+                await self._basins.put(_BASINS.key(name), changed, version)
+                return basin

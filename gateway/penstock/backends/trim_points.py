@@ -11,8 +11,8 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from penstock.backends.kept_table import KeptTable
 from penstock.core.back import Back
+from penstock.tables.byte_table import ByteTable
 from penstock_codecs.model import StreamRef
 
 __all__ = ["TrimPoint", "TrimPoints"]
@@ -35,7 +35,7 @@ class TrimPoints:
     """Last cut of each stream. `state` keeps them, None: nothing does; `name` is the back's."""
 
     def __init__(self, state: Back | None = None, name: str = "") -> None:
-        self._table = None if state is None else KeptTable(state, f"#cuts/{name}")
+        self._table = None if state is None else ByteTable(state, f"#cuts/{name}")
 
     async def first(self, stream: StreamRef, timestamp: int, found: int) -> int:
         """Return the number of the first record ever stamped `timestamp`.

@@ -14,9 +14,9 @@ from weakref import WeakValueDictionary
 import structlog
 import trio
 
-from penstock.backends.kept_table import KeptTable
 from penstock.backends.owners import PATIENCE, StreamOwners
 from penstock.core.back import Back
+from penstock.tables.byte_table import ByteTable
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
 
@@ -34,7 +34,7 @@ class StreamTurns:
     there may be several gateways."""
 
     def __init__(self, state: Back, name: str) -> None:
-        self._owners = StreamOwners(state, KeptTable(state, name))
+        self._owners = StreamOwners(state, ByteTable(state, name))
         self._locks: WeakValueDictionary[StreamRef, trio.Lock] = WeakValueDictionary()
         self._giving_up: set[StreamRef] = set()
 

@@ -10,10 +10,10 @@ import trio
 from support.store.shared_log import SharedLog, SharedLogEnd
 from trio.testing import MockClock
 
-from penstock.backends.kept_table import KeptTable
 from penstock.backends.logged_tables import LoggedTables, open_logged_tables
 from penstock.backends.owners import PATIENCE, StreamOwners
 from penstock.backends.turns import StreamTurns
+from penstock.tables.byte_table import ByteTable
 from penstock_codecs.model import StreamRef
 
 STREAM = StreamRef("penstock", "orders")
@@ -161,15 +161,15 @@ async def test_of_two_that_wait_for_a_dead_gateway_one_has_the_turn(
 async def test_a_stream_that_is_given_up_while_it_is_asked_for_is_taken_at_once(
     gateways: Gateways, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owner, waiter = (StreamOwners(state, KeptTable(state, "#owners")) for state in gateways.states[:2])
+    owner, waiter = (StreamOwners(state, ByteTable(state, "#owners")) for state in gateways.states[:2])
     await owner.take(STREAM)
-    put = KeptTable.put
+    put = ByteTable.put
 
-    async def put_then_give_up(table: KeptTable, *items: tuple[bytes, bytes]) -> None:
+    async def put_then_give_up(table: ByteTable, *items: tuple[bytes, bytes]) -> None:
         await put(table, *items)
         await owner.give_up(STREAM)
         await table.entries(b"any")  # reads the log to its end
 
-    monkeypatch.setattr(KeptTable, "put", put_then_give_up)
+    monkeypatch.setattr(ByteTable, "put", put_then_give_up)
     with trio.fail_after(PATIENCE / 2):
         await waiter.take(STREAM)

@@ -15,7 +15,7 @@ from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embe
 from penstock.core.back import Back, BackWrapper
 from penstock.protocols.kafka.front import KafkaFront, KafkaSettings
 from penstock.protocols.kafka.names import KafkaNames
-from penstock.protocols.struct_table import StructTable
+from penstock.tables.struct_table import StructTable
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka import KafkaMessage
 from penstock_codecs.kafka.group_messages import (

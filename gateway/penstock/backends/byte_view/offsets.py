@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import Final, NamedTuple
 
-from penstock.backends.kept_table import KeptTable
+from penstock.tables.byte_table import ByteTable
 
 __all__ = ["Offsets", "RecordOffset"]
 
@@ -33,7 +33,7 @@ class RecordOffset(NamedTuple):
 class Offsets:
     """The marks of one stream, oldest first."""
 
-    def __init__(self, table: KeptTable, every: int) -> None:
+    def __init__(self, table: ByteTable, every: int) -> None:
         self._table = table
         self._every = every
         self._seq_nums = array("Q", [0])
@@ -42,7 +42,7 @@ class Offsets:
         self._saved_end = self.end = RecordOffset(0, 0)
 
     @classmethod
-    async def load(cls, table: KeptTable, every: int) -> Offsets:
+    async def load(cls, table: ByteTable, every: int) -> Offsets:
         """Load the marks of a stream from its table. `every` is the least distance between marks in bytes."""
         offsets = cls(table, every)
         async for key, value in table.items():

@@ -37,10 +37,10 @@ from penstock.backends.byte_view.requests import ByteAppend, ack_of_batches
 from penstock.backends.byte_view.settings import BytesSettings
 from penstock.backends.byte_view.traces import BloomFilter
 from penstock.backends.byte_view.writers import GROUP_INTENTS, WriterStates
-from penstock.backends.kept_table import KeptTable
 from penstock.backends.owners import NOT_OWNED, StreamOwners, key_of, lost, ref_of
 from penstock.core.back import AppendSession, Back, Following, ReadSession
 from penstock.core.identity import CLIENT
+from penstock.tables.byte_table import ByteTable
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes, Attribute, WriterPosition
 from penstock_codecs.byte_rendering import Rendered
@@ -914,7 +914,7 @@ class ByteStream:
     """The byte view of one stream. Tasks that wait for a change of it park at `changed`."""
 
     def __init__(
-        self, ref: StreamRef, row: _Row, owned: int, table: KeptTable, offsets: Offsets, writers: WriterStates
+        self, ref: StreamRef, row: _Row, owned: int, table: ByteTable, offsets: Offsets, writers: WriterStates
     ) -> None:
         self.ref = ref
         self.row = row
@@ -1037,7 +1037,7 @@ class ByteStreams:
         self._name = name
         self._state = state
         self._settings = settings
-        self._rows = KeptTable(state, f"#bytes/{name}")
+        self._rows = ByteTable(state, f"#bytes/{name}")
         self._owners = StreamOwners(state, self._rows)
         self._cached: OrderedDict[StreamRef, ByteStream] = OrderedDict()
         self._taking: Counter[StreamRef] = Counter()  # tasks that are about to own a stream
@@ -1259,8 +1259,8 @@ class ByteStreams:
             if (stream := self._cached.pop(ref, None)) is not None:
                 stream.gone = True
                 stream.changed.unpark_all()
-            await KeptTable(self._state, self._offsets_of(ref)).delete()
-            await KeptTable(self._state, self._writers_of(ref)).delete()
+            await ByteTable(self._state, self._offsets_of(ref)).delete()
+            await ByteTable(self._state, self._writers_of(ref)).delete()
             await self._rows.remove(key_of(ref))
             await self._owners.forget(ref)
 

@@ -26,7 +26,7 @@ from penstock.backends.byte_view.intents import (
     without_bytes,
 )
 from penstock.backends.byte_view.offsets import RecordOffset
-from penstock.backends.kept_table import KeptTable
+from penstock.tables.byte_table import ByteTable
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, Attribute
 
 __all__ = ["WriterStates"]
@@ -44,7 +44,7 @@ _CONFIRMED: Final = b"c"
 class WriterStates:
     """Attributes and intents of one stream."""
 
-    def __init__(self, table: KeptTable) -> None:
+    def __init__(self, table: ByteTable) -> None:
         self.unresolved: IntentGroup | None = None
         """Intents that the back may or may not have executed; nothing else may be appended before that is known."""
         self.late: IntentGroup | None = None
@@ -64,7 +64,7 @@ class WriterStates:
         self._saving = trio.Lock()
 
     @classmethod
-    async def load(cls, table: KeptTable) -> WriterStates:
+    async def load(cls, table: ByteTable) -> WriterStates:
         """Load the state of a stream from its table."""
         writers = cls(table)
         (confirmed,) = await table.get(_CONFIRMED)

@@ -21,10 +21,10 @@ import msgspec
 import structlog
 import trio
 
-from penstock.backends.kept_table import KeptTable
 from penstock.backends.logged_tables.back import LoggedTables
 from penstock.backends.logged_tables.state import GuardedChange
 from penstock.core.back import Back, BackWrapper
+from penstock.tables.byte_table import ByteTable
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.operations import Operation
 from penstock_codecs.table_operations import NOT_EXISTS, ListTable, ReadTable, TableItem
@@ -56,7 +56,7 @@ class Lease:
 
     def __init__(self, state: LoggedTables, name: str, about: Callable[[], str]) -> None:
         self._state = state
-        self._table = KeptTable(state, "#leases")
+        self._table = ByteTable(state, "#leases")
         self._about = about
         self._name = name
         self._key, self._beat = f"holder/{name}".encode(), f"beat/{name}".encode()

@@ -17,12 +17,12 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from penstock.backends.kept_table import KeptTable
 from penstock.backends.logged_tables import GuardedChange, LoggedTables
 from penstock.backends.positions.columns import MarkColumns
 from penstock.core.back import Back
 from penstock.core.marks import Mark
 from penstock.core.segment_names import INTERNAL_TABLES
+from penstock.tables.byte_table import ByteTable
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import U64_MAX, StreamRef
 from penstock_codecs.operations import Operation
@@ -76,7 +76,7 @@ class IndexTable:
 
     def __init__(self, state: Back, name: str) -> None:
         self.shared = state if isinstance(state, LoggedTables) else None
-        self._table = KeptTable(state, name)
+        self._table = ByteTable(state, name)
 
     def deleted(self) -> OperationFailed:
         """Return the error for what comes after another gateway has deleted the stream."""
@@ -175,7 +175,7 @@ class IndexTable:
             if seen is not None and seen.generation == kept.generation:
                 raise
 
-    def _guarded(self, kept: Kept | None) -> KeptTable:
+    def _guarded(self, kept: Kept | None) -> ByteTable:
         """Return the table, to be changed in shared state only while it has this generation."""
         if self.shared is None or kept is None or not kept.generation:
             return self._table
@@ -184,7 +184,7 @@ class IndexTable:
         def guard(change: Operation[Any]) -> Operation[Any]:
             return GuardedChange(change, name, _GENERATION_KEY, generation)
 
-        return KeptTable(self.shared, name, guard)
+        return ByteTable(self.shared, name, guard)
 
 
 def _item(kind: bytes, mark: Mark) -> TableItem:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.backends.kept_table import KeptTable
 from penstock.core.back import Back
+from penstock.tables.byte_table import ByteTable
 from penstock_codecs.model import StreamRef
 
 __all__ = ["Creations"]
@@ -22,7 +22,7 @@ class Creations:
     """
 
     def __init__(self, state: Back, back: str) -> None:
-        self._table = KeptTable(state, f"#created/{back}")
+        self._table = ByteTable(state, f"#created/{back}")
 
     async def of(self, streams: Sequence[StreamRef], now: int) -> list[int]:
         """Return the creation times of these streams; it is `now` for streams that were never asked for before."""

@@ -12,9 +12,9 @@ from typing import Final
 
 import trio
 
-from penstock.backends.kept_table import KeptTable
 from penstock.backends.logged_tables import LoggedTables
 from penstock.core.back import Back
+from penstock.tables.byte_table import ByteTable
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.table_operations import TableItem
@@ -33,7 +33,7 @@ class Announcements:
 
     def __init__(self, state: Back, back: str) -> None:
         self._state = state if isinstance(state, LoggedTables) else None
-        self._table = KeptTable(state, f"#appending/{back}")
+        self._table = ByteTable(state, f"#appending/{back}")
         self._announced: dict[StreamRef, float] = {}  # when this gateway has last written its row
         self._read: dict[TableItem, float] = {}  # when a row of another gateway was first looked at
 

@@ -10,9 +10,9 @@ from penstock.protocols.kafka.groups.messages import GroupLimits
 from penstock.protocols.kafka.names import KafkaNames, table_of
 from penstock.protocols.kafka.transactions.limits import TransactionLimits
 from penstock.protocols.opening import ListenerContext, OpenListener
-from penstock.protocols.struct_table import StructTable
 from penstock.routing.access.clients import ClientRules
 from penstock.routing.access.passwords import Passwords
+from penstock.tables.struct_table import StructTable
 
 __all__ = ["kafka_settings", "open_listener"]
 

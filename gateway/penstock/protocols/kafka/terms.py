@@ -10,8 +10,8 @@ from penstock.protocols.kafka.groups.journal import GroupJournal
 from penstock.protocols.kafka.groups.offsets import CommittedOffsets, GroupPartition
 from penstock.protocols.kafka.names import KafkaNames, table_of
 from penstock.protocols.kafka.topics import KafkaTopics
-from penstock.protocols.struct_table import StructTable
 from penstock.protocols.terms import Terms
+from penstock.tables.struct_table import StructTable
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import FromSeqNum, Located, Start

@@ -18,7 +18,7 @@ import msgspec
 
 from penstock.protocols.kafka.sequences import KafkaRefusal
 from penstock.protocols.kafka.topics import KafkaTopics
-from penstock.protocols.struct_table import Conflict, Prefix, StructTable
+from penstock.tables.struct_table import Conflict, Prefix, StructTable
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import LARGEST

@@ -16,12 +16,12 @@ import hmac
 from functools import lru_cache
 from typing import Final
 
-from penstock.backends.kept_table import KeptTable
 from penstock.backends.logged_tables import LoggedTables
 from penstock.core.grants import Grant
 from penstock.core.segment_names import INTERNAL_TABLES
 from penstock.routing.access.authority import TokenPlace
 from penstock.routing.access.token_file import TokenPage, new_secret
+from penstock.tables.byte_table import ByteTable
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.s2.access_tokens import AccessTokenInfo, decode_info, encode_info
 from penstock_codecs.table_operations import NOT_EXISTS, ReadTable
@@ -40,7 +40,7 @@ class TableOfTokens(TokenPlace):
 
     def __init__(self, state: LoggedTables) -> None:
         self._state = state
-        self._table = KeptTable(state, TABLE)
+        self._table = ByteTable(state, TABLE)
 
     def find(self, key: str, digest: bytes) -> Grant | None:
         """See `TokenPlace.find`. Raises HOT_SERVER while the state cannot be read, as `LoggedTables.recent` does."""

@@ -12,7 +12,6 @@ import structlog
 import trio
 from msgspec.structs import replace
 
-from penstock.backends.kept_table import KeptTable
 from penstock.core.back import Back
 from penstock.core.segment_names import INTERNAL_TABLES
 from penstock.routing.mirror.attributes import Attributes
@@ -21,6 +20,7 @@ from penstock.routing.mirror.settings import MirrorSettings
 from penstock.routing.mirror.sides import Sides
 from penstock.routing.mirror.state import MirroredStream, StateTable
 from penstock.routing.target import Target, TargetHolder
+from penstock.tables.byte_table import ByteTable
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 
@@ -96,7 +96,7 @@ class MirroredRoute:
         self._holder = holder
         self._settings = settings or MirrorSettings()
         self._belongs = belongs
-        self._kept = KeptTable(store, f"{INTERNAL_TABLES}routes")
+        self._kept = ByteTable(store, f"{INTERNAL_TABLES}routes")
         self._states = StateTable(store, route)
         self._attributes = Attributes()
         self._mirror = self._new_mirror()

@@ -8,10 +8,9 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from penstock.backends.kept_table import KeptTable
 from penstock.core.back import Back
-from penstock.core.segment_names import INTERNAL_TABLES
 from penstock.routing.mirror.hashing import NO_RECORDS
+from penstock.tables.struct_table import Prefix, StructTable
 from penstock_codecs.model import StreamRef
 
 __all__ = ["CAUSES", "MirrorDifference", "MirroredStream", "StateTable"]
@@ -121,40 +120,39 @@ class MirroredStream(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
+_STATES: Final = Prefix("", MirroredStream)
+
+
 class StateTable:
-    """The saved states of a route's streams."""
+    """The saved states of a route's streams, by `basin/stream`."""
 
     def __init__(self, store: Back, route: str) -> None:
-        self._table = KeptTable(store, f"{INTERNAL_TABLES}mirror/{route}")
+        self._table = StructTable(store, f"mirror/{route}")
 
     async def load(self, stream: StreamRef) -> MirroredStream | None:
         """Return the saved state of a stream, or None."""
-        (value,) = await self._table.get(str(stream).encode())
-        return None if value is None else _decode(value)
+        entry = await self._table.get(_STATES.key(str(stream)))
+        return None if entry is None else entry.value
 
     async def save(self, stream: StreamRef, state: MirroredStream) -> None:
         """Save the state of a stream."""
-        await self._table.put((str(stream).encode(), msgspec.json.encode(state)))
+        await self._table.put_any(_STATES.key(str(stream)), state)
 
     async def forget(self, stream: StreamRef) -> None:
         """Remove the state of a stream that is gone."""
-        await self._table.remove(str(stream).encode())
+        await self._table.discard(_STATES.key(str(stream)))
 
     async def page(self, after: str = "", count: int = _PAGE) -> tuple[list[tuple[StreamRef, MirroredStream]], bool]:
         """Return at most `count` streams and states after `after` (`basin/stream`), in order of names; and whether
         there are more."""
-        found, more = await self._table.page(after.encode(), count)
-        return [(StreamRef(*key.decode().split("/", 1)), _decode(value)) for key, value in found], more
+        named, has_more = await self._table.page(_STATES, after, count)
+        return [(StreamRef(*name.split("/", 1)), state) for name, state in named], has_more
 
     async def visit(self, what: Callable[[StreamRef, MirroredStream], Awaitable[None]]) -> None:
         """Call `what` for each stream and state, including or not those that are added meanwhile."""
         after, more = "", True
         while more:
-            found, more = await self.page(after)
-            for stream, state in found:
+            states, more = await self.page(after)
+            for stream, state in states:
                 after = str(stream)
                 await what(stream, state)
-
-
-def _decode(value: bytes) -> MirroredStream:
-    return msgspec.json.decode(value, type=MirroredStream)

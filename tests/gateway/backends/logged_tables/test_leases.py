@@ -10,10 +10,10 @@ from support.store import Fails
 from support.store.shared_log import SharedLog, SharedLogEnd
 from trio.testing import MockClock
 
-from penstock.backends.kept_table import KeptTable
 from penstock.backends.logged_tables import Lease, LoggedTables, LogNews, open_logged_tables
 from penstock.backends.logged_tables.leases import PATIENCE, PRESENCE_SECONDS
 from penstock.core.back import Back
+from penstock.tables.byte_table import ByteTable
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.table_operations import CreateTable
 
@@ -234,7 +234,7 @@ async def test_a_full_state_costs_no_lease(autojump_clock: MockClock) -> None:
         await trio.sleep(1)
         nursery.start_soon(second.run)
         await trio.sleep(PRESENCE_SECONDS + 1)
-        filling = KeptTable(one, "filling")
+        filling = ByteTable(one, "filling")
         with Fails(FailureCode.LIMIT_EXCEEDED):
             for number in range(most):
                 await filling.put((b"%d" % number, b""))

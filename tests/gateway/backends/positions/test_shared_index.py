@@ -9,10 +9,10 @@ import pytest
 from support.store import Fails
 from support.store.shared_log import SharedLog, SharedLogEnd
 
-from penstock.backends.kept_table import KeptTable
 from penstock.backends.logged_tables import LoggedTables, open_logged_tables
 from penstock.backends.positions.index import Outrun, open_index
 from penstock.core.marks import START, Mark
+from penstock.tables.byte_table import ByteTable
 from penstock_codecs.failures import FailureCode
 
 NAME = "#positions/back/stream"
@@ -90,7 +90,7 @@ async def test_an_index_of_an_earlier_version_is_taken_over(states: list[LoggedT
     """It has no generation, and its pages are not packed."""
     first = await open_index(states[0], NAME)
     await first.add(mark(2), mark(0), mark(1))
-    await KeptTable(states[0], NAME).remove(b"g")
+    await ByteTable(states[0], NAME).remove(b"g")
     one, other = [await open_index(state, NAME) for state in states[1:]]
     assert one.end == mark(2)
     if changes == "forgets":

@@ -14,7 +14,6 @@ from support.store import NOW, STREAM, Fails, Wall, appending, bodies, eventuall
 from support.store.shared_log import SharedLog, SharedLogEnd
 from trio.testing import MockClock
 
-from penstock.backends.kept_table import KeptTable
 from penstock.backends.logged_tables import LoggedTables, LogNews, open_logged_tables
 from penstock.backends.positions.index import index_name
 from penstock.backends.sequence_numbering import IndexedBack, IndexedSettings, numbered, open_indexed
@@ -22,6 +21,7 @@ from penstock.backends.sequence_numbering.creations import Creations
 from penstock.backends.sequence_numbering.others import RENEWED, SWEPT
 from penstock.core.back import Following
 from penstock.core.native import NativeAck
+from penstock.tables.byte_table import ByteTable
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import Record, StreamRef
 from penstock_codecs.operations import (
@@ -269,7 +269,7 @@ async def test_rows_of_gateways_that_no_longer_append_are_removed(
     autojump_clock: MockClock, segment: FakeNative, wall: Wall
 ) -> None:
     async with three(segment, wall) as gateways:
-        table = KeptTable(gateways.states[0], "#appending/fake")
+        table = ByteTable(gateways.states[0], "#appending/fake")
 
         async def rows() -> int:
             return len([key async for key, _ in table.items()])
@@ -458,7 +458,7 @@ async def test_marks_are_as_dense_as_those_of_one_gateway(
     async with three(segment, wall) as gateways:
         for number in range(60):
             await gateways.backs[number % 3].perform(appending(b"%10d" % number, timestamps=[NOW - 1]))
-        table = KeptTable(gateways.states[0], index_name("fake", STREAM))
+        table = ByteTable(gateways.states[0], index_name("fake", STREAM))
         marks = len([key async for key, _ in table.items() if key[:1] in (b"c", b"m")])
         assert 60 * 18 / 130 < marks < 60 * 18 / 90
 
@@ -603,7 +603,7 @@ async def test_a_gateway_that_has_not_appended_for_long_is_not_waited_for(
     """Before, the first read of records of another client took `settle_seconds`, until the row was removed."""
     async with three(segment, wall) as gateways:
         one, other, _ = gateways.backs
-        table = KeptTable(gateways.states[0], "#other")
+        table = ByteTable(gateways.states[0], "#other")
         await table.put((b"", b""))
         await one.perform(appending(b"0"))
         await trio.sleep(0.1)

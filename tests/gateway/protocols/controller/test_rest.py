@@ -34,8 +34,8 @@ from penstock.protocols.controller.controller.records import NO_LIMIT, ReaderGro
 from penstock.protocols.controller.controller.topology import KeyRange
 from penstock.protocols.controller.front import ControllerFront
 from penstock.protocols.segment.delegation import Delegation
-from penstock.protocols.struct_table import StructTable
 from penstock.routing.access.passwords import Passwords, hash_password
+from penstock.tables.struct_table import StructTable
 from penstock_codecs.grpc import frame
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateStream

@@ -20,10 +20,10 @@ from penstock.core.back import Back
 from penstock.core.identity import Identities
 from penstock.protocols.durable.front import DurableFront, DurableSettings
 from penstock.protocols.durable.front.catalog import StreamMeta
-from penstock.protocols.struct_table import Prefix, StructTable
 from penstock.routing.access.authority import Authority, FileOfTokens
 from penstock.routing.access.clients import ClientRules
 from penstock.routing.access.guard import GuardedBack
+from penstock.tables.struct_table import Prefix, StructTable
 from penstock_codecs.byte_operations import GetSegmentInfo
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateBasin, CreateStream

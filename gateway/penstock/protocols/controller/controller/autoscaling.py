@@ -30,7 +30,7 @@ from penstock.protocols.controller.controller.scaling import Scaling
 from penstock.protocols.controller.controller.segments import at_once
 from penstock.protocols.controller.controller.settings import ScalingSettings
 from penstock.protocols.controller.controller.topology import KeyRange, Segment
-from penstock.protocols.struct_table import Prefix
+from penstock.tables.struct_table import Prefix
 from penstock_codecs.failures import OperationFailed
 
 __all__ = ["AutomaticScaling"]

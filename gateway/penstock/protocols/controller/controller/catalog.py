@@ -34,7 +34,7 @@ from penstock.protocols.controller.controller.records import (
 )
 from penstock.protocols.controller.controller.segments import SegmentStore
 from penstock.protocols.controller.controller.topology import Segment, initial, is_cut, of_epoch, replaced
-from penstock.protocols.struct_table import Key, Prefix, StructTable
+from penstock.tables.struct_table import Key, Prefix, StructTable
 from penstock_codecs.byte_operations import SegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef

@@ -32,7 +32,7 @@ from penstock.protocols.controller.controller.streams import StreamOperations
 from penstock.protocols.controller.controller.topology import Segment, Segments, before, between, followers, of_epoch
 from penstock.protocols.controller.controller.transactions import Transactions
 from penstock.protocols.controller.controller.watermarks import WriterTimes
-from penstock.protocols.struct_table import Prefix, StructTable
+from penstock.tables.struct_table import Prefix, StructTable
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.operations import DeleteBasin
 

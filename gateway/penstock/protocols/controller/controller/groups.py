@@ -17,7 +17,7 @@ from penstock.protocols.controller.controller.online import OnlineReaders
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import ReaderGroup
 from penstock.protocols.controller.controller.scopes import Scopes
-from penstock.protocols.struct_table import Prefix
+from penstock.tables.struct_table import Prefix
 from penstock_codecs.failures import FailureCode, OperationFailed
 
 __all__ = ["Groups"]

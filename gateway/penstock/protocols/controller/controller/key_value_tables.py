@@ -22,7 +22,7 @@ from penstock.protocols.controller.controller.records import KeyValueTable, KeyV
 from penstock.protocols.controller.controller.scopes import Scopes
 from penstock.protocols.controller.controller.segments import at_once
 from penstock.protocols.controller.controller.topology import Segment, initial
-from penstock.protocols.struct_table import Prefix, VersionedValue
+from penstock.tables.struct_table import Prefix, VersionedValue
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.limits import SEGMENT_MAX_TABLE_KEY
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from penstock.core.segment_names import SegmentName
 from penstock.protocols.controller.controller.names import is_internal
 from penstock.protocols.controller.controller.records import StreamRecord
-from penstock.protocols.struct_table import Conflict, Key, Prefix, StructTable
+from penstock.tables.struct_table import Conflict, Key, Prefix, StructTable
 from penstock_codecs.table_operations import NOT_EXISTS
 
 __all__ = ["FirstSegment", "FirstSegments"]

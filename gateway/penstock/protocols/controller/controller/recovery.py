@@ -8,7 +8,7 @@ from penstock.protocols.controller.controller.catalog import Catalog, CatalogStr
 from penstock.protocols.controller.controller.records import StreamRecord, StreamStatus
 from penstock.protocols.controller.controller.scaling import Scaling
 from penstock.protocols.controller.controller.streams import StreamOperations
-from penstock.protocols.struct_table import Prefix
+from penstock.tables.struct_table import Prefix
 from penstock_codecs.failures import OperationFailed
 
 __all__ = ["StreamRecovery"]

@@ -39,7 +39,7 @@ from penstock.protocols.controller.controller.records import (
 from penstock.protocols.controller.controller.segments import at_once
 from penstock.protocols.controller.controller.streams import StreamOperations
 from penstock.protocols.controller.controller.topology import CutOrder, Segments, between, compare, least
-from penstock.protocols.struct_table import Conflict, Prefix
+from penstock.tables.struct_table import Conflict, Prefix
 from penstock_codecs.byte_operations import SegmentInfo
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.table_operations import NOT_EXISTS

@@ -15,7 +15,7 @@ from penstock.protocols.controller.controller.names import is_scope
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import ScopeRecord
 from penstock.protocols.controller.controller.segments import SegmentStore
-from penstock.protocols.struct_table import Prefix, StructTable
+from penstock.tables.struct_table import Prefix, StructTable
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.operations import GetBasinConfig, ListBasins
 

@@ -27,7 +27,7 @@ from penstock.protocols.controller.controller.scaling import Scaling
 from penstock.protocols.controller.controller.segments import at_once
 from penstock.protocols.controller.controller.topology import Segment, covering
 from penstock.protocols.controller.controller.watermarks import WriterTimes
-from penstock.protocols.struct_table import Conflict, Key, Prefix, VersionedValue
+from penstock.tables.struct_table import Conflict, Key, Prefix, VersionedValue
 from penstock_codecs.failures import FailureCode, OperationFailed
 
 __all__ = ["COMPLETED_SECONDS", "MAX_LEASE_MS", "TransactionId", "Transactions"]

@@ -26,7 +26,7 @@ from penstock.protocols.controller.controller.catalog import Catalog, CatalogStr
 from penstock.protocols.controller.controller.problems import ControllerProblem, ControllerRefusal
 from penstock.protocols.controller.controller.records import WINDOW, Watermarks, WriterMark
 from penstock.protocols.controller.controller.topology import CutOrder, Segment, compare, greatest
-from penstock.protocols.struct_table import Conflict, Prefix, VersionedValue
+from penstock.tables.struct_table import Conflict, Prefix, VersionedValue
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.segment import join_events
 from penstock_codecs.table_operations import NOT_EXISTS

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from penstock.core.back import Back
-from penstock.protocols.struct_table import Prefix, StructTable
+from penstock.tables.struct_table import Prefix, StructTable
 from penstock_codecs.durable import BEGINNING
 from penstock_codecs.model import StreamRef
 

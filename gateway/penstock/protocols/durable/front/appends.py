@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.core.back import Back
 from penstock.protocols.durable.front.catalog import DurableCatalog, KnownStream
-from penstock.protocols.struct_table import Conflict
+from penstock.tables.struct_table import Conflict
 from penstock_codecs.byte_layout import Layout, to_bytes
 from penstock_codecs.byte_operations import (
     NO_ATTRIBUTE,

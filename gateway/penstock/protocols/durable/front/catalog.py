@@ -1,6 +1,6 @@
 """Properties of streams beside their records: content type, expiry, origin, writers; creation and end.
 
-All of it is in a table of the embedded store (`penstock.protocols.struct_table`), under these keys:
+All of it is in a table of the embedded store (`penstock.tables.struct_table`), under these keys:
 
 | key | value |
 |---|---|
@@ -42,7 +42,7 @@ from penstock.core.back import Back
 from penstock.core.clock import Clock
 from penstock.core.identity import CLIENT
 from penstock.protocols.durable.front.settings import DurableSettings
-from penstock.protocols.struct_table import Conflict, Prefix, StructTable
+from penstock.tables.struct_table import Conflict, Prefix, StructTable
 from penstock_codecs.byte_operations import GetSegmentInfo, SegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef

@@ -20,7 +20,7 @@ from penstock.protocols.kafka.topic_settings import (
     topic_settings,
 )
 from penstock.protocols.kafka.topics import KafkaTopics
-from penstock.protocols.struct_table import StructTable
+from penstock.tables.struct_table import StructTable
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.config_messages import (

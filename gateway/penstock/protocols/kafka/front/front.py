@@ -42,7 +42,7 @@ from penstock.protocols.kafka.groups.service import GroupService
 from penstock.protocols.kafka.topic_ids import TopicIds
 from penstock.protocols.kafka.topics import KafkaTopics
 from penstock.protocols.kafka.transactions.service import TransactionService
-from penstock.protocols.struct_table import StructTable
+from penstock.tables.struct_table import StructTable
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.kafka import APIS, KafkaApi, KafkaMessage
 from penstock_codecs.kafka.cluster_messages import (

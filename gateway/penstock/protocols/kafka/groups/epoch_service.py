@@ -25,7 +25,7 @@ from penstock.protocols.kafka.groups.epochs import (
 )
 from penstock.protocols.kafka.groups.journal import GroupJournal, JournalEntry
 from penstock.protocols.kafka.groups.messages import GroupLimits, Membership
-from penstock.protocols.struct_table import Prefix, StructTable
+from penstock.tables.struct_table import Prefix, StructTable
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.limits import SEGMENT_MAX_TABLE_VALUE

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 import trio
 
-from penstock.protocols.struct_table import Key, StructTable, batched, encoded
+from penstock.tables.struct_table import Key, StructTable, batched, encoded
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 
 __all__ = ["GroupJournal", "JournalEntry"]

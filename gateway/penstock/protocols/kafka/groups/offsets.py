@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.net.limits.work import in_turns
 from penstock.protocols.kafka.groups.journal import GroupJournal, JournalEntry
-from penstock.protocols.struct_table import Conflict, Key, Prefix, StructTable
+from penstock.tables.struct_table import Conflict, Key, Prefix, StructTable
 
 __all__ = ["CommittedOffset", "CommittedOffsets", "GroupPartition"]
 

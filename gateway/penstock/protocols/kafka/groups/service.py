@@ -39,7 +39,7 @@ from penstock.protocols.kafka.groups.messages import (
 from penstock.protocols.kafka.groups.offsets import CommittedOffset, CommittedOffsets, GroupPartition
 from penstock.protocols.kafka.groups.states import GroupState
 from penstock.protocols.kafka.groups.subscriptions import subscribed_topics
-from penstock.protocols.struct_table import Key, Prefix, StructTable
+from penstock.tables.struct_table import Key, Prefix, StructTable
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.limits import SEGMENT_MAX_TABLE_VALUE

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from penstock.protocols.kafka.groups.journal import GroupJournal
-from penstock.protocols.struct_table import Prefix, StructTable
+from penstock.tables.struct_table import Prefix, StructTable
 from penstock_codecs.limits import KIB, MIB
 
 __all__ = ["MOST_BATCH", "TransactionBatches"]

@@ -26,7 +26,7 @@ from penstock.protocols.kafka.transactions.records import (
     TxnState,
 )
 from penstock.protocols.kafka.transactions.state import PendingPlace, ProducerState
-from penstock.protocols.struct_table import Prefix, StructTable
+from penstock.tables.struct_table import Prefix, StructTable
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import KafkaBatch, read_batches

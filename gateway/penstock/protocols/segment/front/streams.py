@@ -15,7 +15,7 @@ from penstock.core.back import Back
 from penstock.core.segment_names import SegmentName, SegmentNames, has_number
 from penstock.protocols.controller.controller.names import is_internal
 from penstock.protocols.controller.controller.numbers import FirstSegment, FirstSegments
-from penstock.protocols.struct_table import StructTable
+from penstock.tables.struct_table import StructTable
 from penstock_codecs.byte_operations import GetSegmentInfo, SegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef

@@ -20,9 +20,9 @@ from penstock.app.config import RouteTable
 from penstock.core.back import Back
 from penstock.core.grants import Grant
 from penstock.core.identity import CLIENT, Client
-from penstock.protocols.struct_table import StructTable
 from penstock.routing.access.guard import GuardedBack
 from penstock.routing.access.revocation import RevocationMonitor
+from penstock.tables.struct_table import StructTable
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.batches import encode_batch
 from penstock_codecs.kafka.consumer_group_messages import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest

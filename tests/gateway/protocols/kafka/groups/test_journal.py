@@ -18,7 +18,7 @@ from penstock.backends.logged_tables.state import sizes_of
 from penstock.protocols.kafka.back.state_topic import MAX_BATCH_BYTES
 from penstock.protocols.kafka.groups.journal import GroupJournal
 from penstock.protocols.kafka.transactions.pending import TransactionBatches
-from penstock.protocols.struct_table import MOST_BYTES, Key, Prefix, StructTable
+from penstock.tables.struct_table import MOST_BYTES, Key, Prefix, StructTable
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.limits import KIB, MIB, SEGMENT_MAX_TABLE_KEY, SEGMENT_MAX_TABLE_VALUE
 

@@ -14,9 +14,9 @@ from trio.testing import MockClock
 
 from penstock.core.grants import Grant
 from penstock.core.identity import CLIENT, Client
-from penstock.protocols.struct_table import StructTable
 from penstock.routing.access.guard import GuardedBack
 from penstock.routing.access.revocation import RevocationMonitor
+from penstock.tables.struct_table import StructTable
 from penstock_codecs.kafka import KafkaError
 from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataRequestTopic
 from penstock_codecs.kafka.consumer_group_messages import (

@@ -1,4 +1,4 @@
-"""A table of the gateway's state: in the embedded store, or wherever the state is kept in its place."""
+"""A table whose values are bytes."""
 
 from __future__ import annotations
 
@@ -20,16 +20,13 @@ from penstock_codecs.table_operations import (
     VersionedKey,
 )
 
-__all__ = ["KeptTable"]
+__all__ = ["ByteTable"]
 
 R = TypeVar("R")
 
 
-class KeptTable:
-    """A table that is created with its first item. A missing table counts as an empty one.
-
-    `guard` makes a condition of its own of each change, for a table that only one gateway may change.
-    """
+class ByteTable:
+    """A table of `state`. `guard` adds a condition to each change, for a table that only one gateway may change."""
 
     def __init__(
         self, state: Back, name: str, guard: Callable[[Operation[Any]], Operation[Any]] = lambda change: change

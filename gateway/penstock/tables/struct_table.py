@@ -1,7 +1,7 @@
-"""State that a protocol keeps beside its streams: a table in the embedded store, with structs as JSON.
+"""A table whose values are structs, as JSON.
 
-Keys are paths, such as `stream/<scope>/<stream>`. Every change names the version that it was decided on: it is made
-only if the key has not changed since, otherwise it fails with TRANSACTION_CONFLICT, and the client may retry.
+Keys are paths, such as `stream/<scope>/<stream>`. A change whose version is outdated fails with TRANSACTION_CONFLICT,
+and the client may retry.
 """
 
 from __future__ import annotations
@@ -14,31 +14,20 @@ import msgspec
 
 from penstock.core.back import Back
 from penstock.core.segment_names import INTERNAL_TABLES
+from penstock.tables.byte_table import ByteTable
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
-from penstock_codecs.operations import Operation
-from penstock_codecs.table_operations import (
-    NOT_EXISTS,
-    CreateTable,
-    ListTable,
-    ReadTable,
-    RemoveTableKeys,
-    TableItem,
-    UpdateTable,
-    VersionedKey,
-)
+from penstock_codecs.table_operations import NOT_EXISTS, TableItem
 
 __all__ = ["MOST_BYTES", "Conflict", "Key", "Prefix", "StructTable", "VersionedValue", "batched", "encoded"]
 
 T = TypeVar("T", bound=msgspec.Struct)
-R = TypeVar("R")
 V = TypeVar("V")
 
 MOST_BYTES: Final = 2 * MIB
 """Most bytes of keys and values in one write: half of what the smallest log of tables takes (4 MiB), and twice what a
 value may have."""
 _PAGE: Final = 500
-_CONFLICTS: Final = frozenset({FailureCode.TABLE_KEY_VERSION, FailureCode.TABLE_KEY_NOT_FOUND})
 
 
 class VersionedValue(NamedTuple, Generic[T]):
@@ -67,48 +56,48 @@ class Key(NamedTuple, Generic[T]):
 
 
 class StructTable:
-    """A table, which is created on first use, and which no client can use. `owner`: the protocol that it belongs to."""
+    """A table which no client can use. `owner`: the part of the gateway that it belongs to, its name behind the `#`."""
 
     def __init__(self, back: Back, owner: str) -> None:
-        self._back = back
-        self._name = f"{INTERNAL_TABLES}{owner}"
+        self._table = ByteTable(back, f"{INTERNAL_TABLES}{owner}")
 
     async def get(self, key: Key[T]) -> VersionedValue[T] | None:
         """Return the entry of the key, or None if it does not exist."""
-        [item] = await self._perform(ReadTable(self._name, (key.path.encode(),)))
-        return None if item is None else VersionedValue(_decode(item.value, key.kind), item.version)
+        return (await self.get_all([key]))[0]
 
     async def get_all(self, keys: Sequence[Key[T]]) -> list[VersionedValue[T] | None]:
         """Return the entries of these keys, in order; None for those that do not exist."""
-        found: list[VersionedValue[T] | None] = []
-        for some in batched(keys, lambda key: (1, len(key.path))):
-            items = await self._perform(ReadTable(self._name, tuple(key.path.encode() for key in some)))
-            found += [
+        entries: list[VersionedValue[T] | None] = []
+        for batch in batched(keys, lambda key: (1, len(key.path))):
+            items = await self._table.entries(*[key.path.encode() for key in batch])
+            entries += [
                 None if item is None else VersionedValue(_decode(item.value, key.kind), item.version)
-                for key, item in zip(some, items, strict=True)
+                for key, item in zip(batch, items, strict=True)
             ]
-        return found
+        return entries
 
     async def write(self, changes: Mapping[bytes, bytes | None]) -> None:
         """Set keys in order, whatever their versions, then remove those of which the value is None.
 
         More than 500 keys or `MOST_BYTES` take several writes: if one fails, the ones before it stay.
         """
-        items = [TableItem(key, value) for key, value in changes.items() if value is not None]
-        for some in batched(items, lambda item: (1, len(item.key) + len(item.value))):
-            await self._perform(UpdateTable(self._name, some))
-        removed = [VersionedKey(key) for key, value in changes.items() if value is None]
-        for gone in batched(removed, lambda one: (1, len(one.key))):
-            await self._perform(RemoveTableKeys(self._name, gone))
+        pairs = [(key, value) for key, value in changes.items() if value is not None]
+        for batch in batched(pairs, lambda pair: (1, len(pair[0]) + len(pair[1]))):
+            await self._table.put(*batch)
+        removed = [key for key, value in changes.items() if value is None]
+        for keys in batched(removed, lambda key: (1, len(key))):
+            await self._table.remove(*keys)
 
     async def put(self, key: Key[T], value: T, version: int = NOT_EXISTS) -> VersionedValue[T]:
-        """Set a key that has this version, or does not exist."""
-        item = TableItem(key.path.encode(), msgspec.json.encode(value), version)
-        try:
-            [now] = await self._perform(UpdateTable(self._name, (item,)))
-        except OperationFailed as error:
-            raise _explained(error, key) from None
-        return VersionedValue(value, now)
+        """Set a key that has this version, or does not exist. Raises Conflict."""
+        versions = await self._table.update(TableItem(key.path.encode(), msgspec.json.encode(value), version))
+        if versions is None:
+            raise _conflict(key)
+        return VersionedValue(value, versions[0])
+
+    async def put_any(self, key: Key[T], value: T) -> None:
+        """Set a key, whatever its version."""
+        await self.write(encoded({key: value}))
 
     async def add(self, key: Key[T], value: T) -> bool:
         """Set a key that does not exist. Returns whether it was set."""
@@ -119,11 +108,9 @@ class StructTable:
         return True
 
     async def remove(self, key: Key[Any], version: int) -> None:
-        """Remove a key that has this version."""
-        try:
-            await self._perform(RemoveTableKeys(self._name, (VersionedKey(key.path.encode(), version),)))
-        except OperationFailed as error:
-            raise _explained(error, key) from None
+        """Remove a key that has this version. Raises Conflict."""
+        if not await self._table.remove_version(key.path.encode(), version):
+            raise _conflict(key)
 
     async def discard(self, *keys: Key[Any]) -> None:
         """Remove keys, whatever their versions, if they exist."""
@@ -144,13 +131,14 @@ class StructTable:
                 return (await self.put(key, value, entry.version)).value
         return None
 
-    async def page(self, prefix: Prefix[T], after: str = "", count: int = _PAGE) -> tuple[list[tuple[str, T]], bool]:
-        """Return names and values of at most `count` keys after `after`, in name order, and whether there are more."""
-        first = (prefix.path + after).encode() if after else None
-        found = await self._perform(ListTable(self._name, after=first, prefix=prefix.path.encode(), count=count))
-        skip = len(prefix.path)
-        named = [(item.key.decode()[skip:], _decode(item.value, prefix.kind)) for item in found.items]
-        return named, found.has_more
+    async def page(
+        self, prefix: Prefix[T], after: str = "", count: int = _PAGE, beginning: str = ""
+    ) -> tuple[list[tuple[str, T]], bool]:
+        """Return names and values of at most `count` keys after `after` whose names begin with `beginning`, in name
+        order, and whether there are more."""
+        start = prefix.path + after if after else ""
+        items, has_more = await self._table.page(start.encode(), count, (prefix.path + beginning).encode())
+        return [(key.decode()[len(prefix.path) :], _decode(value, prefix.kind)) for key, value in items], has_more
 
     async def each(self, prefix: Prefix[T]) -> AsyncIterator[tuple[str, T]]:
         """Yield names and values of all keys, in name order; keys that are added meanwhile may be among them."""
@@ -159,16 +147,6 @@ class StructTable:
             named, more = await self.page(prefix, after)
             for after, value in named:
                 yield after, value
-
-    async def _perform(self, operation: Operation[R]) -> R:
-        try:
-            return await self._back.perform(operation)
-        except OperationFailed as error:
-            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
-                raise
-        with suppress(OperationFailed):  # another request created it first
-            await self._back.perform(CreateTable(self._name))
-        return await self._back.perform(operation)
 
 
 class Conflict(OperationFailed):
@@ -196,9 +174,7 @@ def batched(items: Iterable[V], measure: Callable[[V], tuple[int, int]]) -> Iter
         yield tuple(some)
 
 
-def _explained(error: OperationFailed, key: Key[Any]) -> OperationFailed:
-    if error.failure.code not in _CONFLICTS:
-        return error
+def _conflict(key: Key[Any]) -> Conflict:
     why = f"another operation changed {key.path!r} at the same time"
     return Conflict(fail(FailureCode.TRANSACTION_CONFLICT, why).failure)
 
