@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from penstock.core.back import AppendSession, Back, ReadSession
+from penstock.store.append_sessions import append_session
 from penstock.store.catalog import stream_info
 from penstock.store.listings import list_basins, list_streams
 from penstock.store.positions import find_position
@@ -145,7 +146,7 @@ class EmbeddedBack(Back):
     def append_session(
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
     ) -> AbstractAsyncContextManager[AppendSession]:
-        return self._store.appends.session(stream, create_config, create_if_missing)
+        return append_session(self._store.appends, stream, create_config, create_if_missing)
 
     def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
         return self._store.reads.session(read)

@@ -1,39 +1,28 @@
-"""Append sessions and single appends, from being handed over until they are acknowledged.
-
-Appends to a stream are sequenced in the order in which they are handed over, whether they had to wait for room or not,
-over all sessions.
-"""
+"""Append sessions: pipelined appends to one stream."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
 
 import trio
 
 from penstock.core.back import AppendSession
 from penstock.core.encryption import EncryptionKey
 from penstock.core.identity import CLIENT
-from penstock.store.admission import ByteBudget
+from penstock.store.appends import AppendChain, StoreAppend, StoreAppends
 from penstock.store.committer import Ticket
 from penstock.store.heads import StoredStream
-from penstock_codecs.byte_layout import Run
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.limits import KIB
+from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Appended
+from penstock_codecs.streams import StreamConfig
 
-__all__ = [
-    "RECORD_OVERHEAD_BYTES",
-    "AppendChain",
-    "BytesAndRuns",
-    "KeyedAppend",
-    "StoreAppend",
-    "StoreAppendSession",
-    "Work",
-    "append_alone",
-]
+__all__ = ["StoreAppendSession", "append_session"]
 
 MAX_UNRECEIVED: Final = 4096
 """Most appends of one session that are not yet received; `send` waits while there are more."""
@@ -42,141 +31,12 @@ SENDS_PER_PASS: Final = 64
 for 160 ms."""
 BYTES_PER_SEND: Final = 64 * KIB
 """Bytes in flight for which an append counts as one append more."""
-RECORD_OVERHEAD_BYTES: Final = 64
-"""Approximate memory of a record besides its metered bytes; it counts as bytes in flight."""
-
-
-class KeyedAppend(NamedTuple):
-    """An append, and the key that its client presented."""
-
-    append: Append
-    key: EncryptionKey
-
-
-class BytesAndRuns(NamedTuple):
-    """An append of bytes, and the runs of records that it becomes."""
-
-    append: AppendBytes
-    runs: Sequence[Run]
-
-
-Work = Append | KeyedAppend | BytesAndRuns
-"""An append that waits for room."""
-
-
-def _keyed(append: Append | AppendBytes, key: EncryptionKey | None) -> Append | AppendBytes | KeyedAppend:
-    return KeyedAppend(append, key) if key is not None and isinstance(append, Append) else append
-
-
-class _Appends(Protocol):
-    """Takes appends in order: `penstock.store.appends`."""
-
-    @property
-    def admission(self) -> ByteBudget:
-        """The admission of appends."""
-
-    def requested(
-        self,
-        append: Append | AppendBytes | KeyedAppend,
-        target: StoredStream | None,
-        chain: AppendChain,
-        ticket: Ticket[Appended],
-    ) -> StoreAppend:
-        """See `StoreAppends.requested`."""
-
-    def sequence(self, request: StoreAppend, work: Work, target: StoredStream | None) -> None:
-        """See `StoreAppends.sequence`."""
-
-    def refuse(self, request: StoreAppend, failure: Failure) -> None:
-        """See `StoreAppends.refuse`."""
-
-
-class AppendChain:
-    """The appends of one session: after the first failure none is applied."""
-
-    __slots__ = ("broken",)
-
-    def __init__(self) -> None:
-        self.broken = False
-
-
-class StoreAppend:
-    """One append, from being handed over until it is acknowledged. `size`: bytes of the budget that it takes."""
-
-    __slots__ = ("_appends", "_chain", "_start", "_target", "_work", "size", "ticket")
-
-    def __init__(
-        self,
-        appends: _Appends,
-        work: Work,
-        size: int,
-        target: StoredStream | None,
-        chain: AppendChain,
-        ticket: Ticket[Appended],
-    ) -> None:
-        self._appends = appends
-        self._work: Work | None = work  # dropped when it starts: an acknowledgement may wait long to be received
-        self._start: trio.Event | None = None  # made only if it must wait
-        self._target = target
-        self._chain = chain
-        self.size = size
-        self.ticket = ticket
-
-    def start(self) -> bool:
-        """Sequence the append; see `Applicant.start`."""
-        work, self._work = self._work, None
-        if self._start is not None:
-            self._start.set()
-        if self._chain.broken or work is None:
-            return False
-        try:
-            self._appends.sequence(self, work, self._target)
-        except OperationFailed as error:
-            self.break_chain()
-            self._appends.refuse(self, error.failure)
-            return False
-        return True
-
-    @property
-    def started(self) -> bool:
-        """True if it no longer waits for room."""
-        return self._work is None
-
-    async def wait_started(self) -> None:
-        """Wait until it has been started."""
-        self._start = trio.Event()
-        await self._start.wait()
-
-    def break_chain(self) -> None:
-        """Break the chain: no append that was sent after this one is applied."""
-        self._chain.broken = True
-
-    def withdraw(self) -> bool:
-        """Withdraw the append unless it was started. Return whether it was withdrawn."""
-        if self.started:
-            return False
-        self._appends.admission.withdraw(self)
-        return True
-
-
-async def append_alone(appends: _Appends, append: Append | AppendBytes) -> Appended:
-    """Carry out one append; it is sequenced before the first checkpoint unless it must wait for room.
-
-    Cancelling withdraws an append that waits for room; a later one may still become durable.
-    """
-    request = appends.requested(_keyed(append, CLIENT.get().encryption_key), None, AppendChain(), Ticket())
-    appends.admission.enter(request)
-    try:
-        return await request.ticket.wait()
-    except trio.Cancelled:
-        request.withdraw()
-        raise
 
 
 class StoreAppendSession(AppendSession):
     """An append session, bound to the stream that it found, not to one that takes its name later."""
 
-    def __init__(self, appends: _Appends, target: StoredStream, key: EncryptionKey | None) -> None:
+    def __init__(self, appends: StoreAppends, target: StoredStream, key: EncryptionKey | None) -> None:
         self._appends = appends
         self._key = key
         self._target = target
@@ -198,7 +58,7 @@ class StoreAppendSession(AppendSession):
             await trio.lowlevel.checkpoint()
             return
         ticket: Ticket[Appended] = Ticket(self._settled.unpark_all)
-        request = self._appends.requested(_keyed(append, self._key), self._target, self._chain, ticket)
+        request = StoreAppend(self._appends, append, self._target, self._key, self._chain, ticket)
         self._requests.append(request)
         self._appends.admission.enter(request)
         if request.started:
@@ -249,3 +109,13 @@ class StoreAppendSession(AppendSession):
         if acknowledged:
             self._received.unpark_all()
         return acknowledged
+
+
+@asynccontextmanager
+async def append_session(
+    appends: StoreAppends, ref: StreamRef, create_config: StreamConfig | None, create_if_missing: bool
+) -> AsyncIterator[StoreAppendSession]:
+    """Open a session of pipelined appends to one stream; see `Back.append_session`."""
+    key = CLIENT.get().encryption_key
+    async with appends.place(ref, create_config, create_if_missing, key) as stream:
+        yield StoreAppendSession(appends, stream, None if stream.head.cipher is None else key)

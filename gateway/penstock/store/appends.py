@@ -1,25 +1,22 @@
-"""Appends to the store: sequenced in order, committed, acknowledged."""
+"""Appends to the store, from being handed over until they are acknowledged.
+
+Appends to a stream are sequenced in the order in which they are handed over, whether they had to wait for room or not,
+over all sessions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import chain
+from typing import Final
+
+import trio
 
 from penstock.core.encryption import EncryptionKey, missing_key
 from penstock.core.identity import CLIENT
 from penstock.store.admission import ByteBudget
 from penstock.store.append_changes import BatchesChange
-from penstock.store.append_sessions import (
-    RECORD_OVERHEAD_BYTES,
-    AppendChain,
-    BytesAndRuns,
-    KeyedAppend,
-    StoreAppend,
-    StoreAppendSession,
-    Work,
-    append_alone,
-)
 from penstock.store.attributes import Edits, StoreAttributes
 from penstock.store.catalog import StoreCatalog
 from penstock.store.committer import CommitOutcome, Committer, Ticket
@@ -42,14 +39,99 @@ from penstock.store.sequencer import (
 from penstock.store.settings import Clock
 from penstock.store.tail_cache import TailCaches
 from penstock.store.usage import Usage
-from penstock_codecs.byte_layout import Layout, runs_of
+from penstock_codecs.byte_layout import Layout, Run, runs_of
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendAs, AppendBytes, WriterPosition
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import BatchPart, StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.streams import StreamConfig
 
-__all__ = ["StoreAppends"]
+__all__ = ["RECORD_OVERHEAD_BYTES", "AppendChain", "StoreAppend", "StoreAppends"]
+
+RECORD_OVERHEAD_BYTES: Final = 64
+"""Approximate memory of a record besides its metered bytes; it counts as bytes in flight."""
+
+
+class AppendChain:
+    """The appends of one session: after the first failure none is applied."""
+
+    __slots__ = ("broken",)
+
+    def __init__(self) -> None:
+        self.broken = False
+
+
+class StoreAppend:
+    """One append, from being handed over until it is acknowledged.
+
+    `target`: its stream; None: the one of its name when it starts. `key`: the one that its client presented. `size`:
+    bytes of the budget that it takes.
+    """
+
+    __slots__ = ("_append", "_appends", "_chain", "_key", "_runs", "_start", "_target", "size", "ticket")
+
+    def __init__(
+        self,
+        appends: StoreAppends,
+        append: Append | AppendBytes,
+        target: StoredStream | None,
+        key: EncryptionKey | None,
+        chain: AppendChain,
+        ticket: Ticket[Appended],
+    ) -> None:
+        self._appends = appends
+        self._append: Append | AppendBytes | None = append
+        self._target = target
+        self._key = key
+        self._chain = chain
+        self._start: trio.Event | None = None  # made only if it must wait
+        self.ticket = ticket
+        self._runs: Sequence[Run] = ()
+        if isinstance(append, Append):
+            self.size = append.metered + RECORD_OVERHEAD_BYTES * len(append.bodies)
+        else:
+            self._runs = runs_of(append.data, appends.envelopes)
+            self.size = len(append.data) + RECORD_OVERHEAD_BYTES * sum(len(run.bodies) for run in self._runs)
+
+    def start(self) -> bool:
+        """Sequence the append; see `Applicant.start`."""
+        append, runs = self._append, self._runs
+        self._append, self._runs = None, ()  # an acknowledgement may wait long to be received
+        if self._start is not None:
+            self._start.set()
+        if self._chain.broken or append is None:
+            return False
+        try:
+            if isinstance(append, Append):
+                self._appends.decide_records(self, append, self._target, self._key)
+            else:
+                self._appends.decide_bytes(self, append, runs, self._target)
+        except OperationFailed as error:
+            self.break_chain()
+            self._appends.refuse(self, error.failure)
+            return False
+        return True
+
+    @property
+    def started(self) -> bool:
+        """True if it no longer waits for room."""
+        return self._append is None
+
+    async def wait_started(self) -> None:
+        """Wait until it has been started."""
+        self._start = trio.Event()
+        await self._start.wait()
+
+    def break_chain(self) -> None:
+        """Break the chain: no append that was sent after this one is applied."""
+        self._chain.broken = True
+
+    def withdraw(self) -> bool:
+        """Withdraw the append unless it was started. Return whether it was withdrawn."""
+        if self.started:
+            return False
+        self._appends.admission.withdraw(self)
+        return True
 
 
 class _AppendChange(BatchesChange):
@@ -124,42 +206,17 @@ class StoreAppends:
         self._clock = clock
 
     async def append(self, append: Append | AppendBytes) -> Appended:
-        """Carry out one append; see `append_alone`."""
-        return await append_alone(self, append)
+        """Carry out one append; it is sequenced before the first checkpoint unless it must wait for room.
 
-    def requested(
-        self,
-        append: Append | AppendBytes | KeyedAppend,
-        target: StoredStream | None,
-        chain: AppendChain,
-        ticket: Ticket[Appended],
-    ) -> StoreAppend:
-        """Return the request for an append that is about to be handed over; without a target it looks up its stream."""
-        work: Work
-        if isinstance(append, Append):
-            work, size = append, append.metered + RECORD_OVERHEAD_BYTES * len(append.bodies)
-        elif isinstance(append, KeyedAppend):
-            work, size = append, append.append.metered + RECORD_OVERHEAD_BYTES * len(append.append.bodies)
-        else:
-            runs = runs_of(append.data, self.envelopes)
-            work = BytesAndRuns(append, runs)
-            size = len(append.data) + RECORD_OVERHEAD_BYTES * sum(len(run.bodies) for run in runs)
-        return StoreAppend(self, work, size, target, chain, ticket)
-
-    def sequence(self, request: StoreAppend, work: Work, target: StoredStream | None) -> None:
-        """Decide an append that has room. When it is durable, its ticket is settled and its room is given back.
-
-        Raises OperationFailed.
+        Cancelling withdraws an append that waits for room; a later one may still become durable.
         """
-        if target is not None and not target.alive:
-            raise unknown_stream(target.ref)
-        if isinstance(work, Append):
-            change = self._records(request, work, None, target)
-        elif isinstance(work, KeyedAppend):
-            change = self._records(request, *work, target)
-        else:
-            change = self._bytes(request, work, target)
-        self.committer.add(change)
+        request = StoreAppend(self, append, None, CLIENT.get().encryption_key, AppendChain(), Ticket())
+        self.admission.enter(request)
+        try:
+            return await request.ticket.wait()
+        except trio.Cancelled:
+            request.withdraw()
+            raise
 
     def refuse(self, request: StoreAppend, failure: Failure) -> None:
         """Fail the request's ticket, once all decisions that the failure depends on are durable."""
@@ -167,13 +224,12 @@ class StoreAppends:
         outcome.ticket = request.ticket
         self.committer.add(outcome)
 
-    def _records(
-        self,
-        request: StoreAppend,
-        append: Append,
-        key: EncryptionKey | None,
-        stream: StoredStream | None,
-    ) -> _AppendChange:
+    def decide_records(
+        self, request: StoreAppend, append: Append, stream: StoredStream | None, key: EncryptionKey | None
+    ) -> None:
+        """Decide an append of records that has room. When it is durable, its ticket is settled and its room is given
+        back. `stream`: None to find the one of its name. Raises OperationFailed."""
+        _check_alive(stream)
         commands = validate(append)
         if stream is None:
             stream, _ = self._catalog.find_or_create(
@@ -195,13 +251,16 @@ class StoreAppends:
         sequenced = sequence(append, commands, head, stream.config, now, self.envelopes, parts)
         edits = None if writer is None else self._edits(stream, writer)
         restamped = _restamped(append, sequenced.parts)
-        return _AppendChange(self, request, stream, sequenced, now, edits, restamped)
+        self.committer.add(_AppendChange(self, request, stream, sequenced, now, edits, restamped))
 
     def _edits(self, stream: StoredStream, writer: WriterPosition) -> Edits:
         return self._attributes.decide(stream, {writer.writer: writer.position})
 
-    def _bytes(self, request: StoreAppend, work: BytesAndRuns, stream: StoredStream | None) -> _AppendChange:
-        append, runs = work
+    def decide_bytes(
+        self, request: StoreAppend, append: AppendBytes, runs: Sequence[Run], stream: StoredStream | None
+    ) -> None:
+        """Decide an append of bytes, as `decide_records` does."""
+        _check_alive(stream)
         if not runs:
             raise fail(FailureCode.INVALID, "an append of bytes has at least one")
         stream = stream or self._catalog.find(append.stream)
@@ -213,7 +272,7 @@ class StoreAppends:
         now = self._clock()
         sequenced = sequence_bytes(runs, stream.head, now)
         edits = None if writer is None else self._edits(stream, writer)
-        return _AppendChange(self, request, stream, sequenced, now, edits)
+        self.committer.add(_AppendChange(self, request, stream, sequenced, now, edits))
 
     @asynccontextmanager
     async def place(
@@ -239,14 +298,11 @@ class StoreAppends:
                 await created.wait()
             yield stream
 
-    @asynccontextmanager
-    async def session(
-        self, ref: StreamRef, create_config: StreamConfig | None, create_if_missing: bool
-    ) -> AsyncIterator[StoreAppendSession]:
-        """Open a session of pipelined appends to one stream; see `Back.append_session`."""
-        key = CLIENT.get().encryption_key
-        async with self.place(ref, create_config, create_if_missing, key) as stream:
-            yield StoreAppendSession(self, stream, None if stream.head.cipher is None else key)
+
+def _check_alive(stream: StoredStream | None) -> None:
+    """Raise STREAM_NOT_FOUND if this stream was deleted."""
+    if stream is not None and not stream.alive:
+        raise unknown_stream(stream.ref)
 
 
 def _restamped(append: Append, parts: Sequence[SequencedBatch]) -> int:
