@@ -144,8 +144,7 @@ def replay_command(captures: tuple[Path, ...], url: str, as_json: bool, strict: 
 
 def _settings(captures: tuple[Path, ...], said: dict[str, Any]) -> ReplaySettings:
     """Return the settings of a replay. Raises ValueError."""
-    from penstock.tools.replay.replaying import ReplaySettings
-    from penstock.tools.replay.selection import PlayedParts
+    from penstock.tools.replay.replaying import PlayedParts, ReplaySettings
     from penstock.tools.target.back import TargetOptions
 
     for name in ("speed", "rate", "patience"):
@@ -181,8 +180,7 @@ def _rename(text: str) -> tuple[str, str]:
 
 async def _replay(captures: tuple[Path, ...], target: Server, settings: ReplaySettings) -> ReplaySummary:
     from penstock.cli.signals import until_signalled
-    from penstock.tools.replay.events import capture_events
-    from penstock.tools.replay.replaying import Replay
+    from penstock.tools.replay.replaying import Replay, capture_events
 
     damage: dict[str, None] = {}
     size = CaptureEvents(captures).size

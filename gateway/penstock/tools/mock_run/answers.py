@@ -16,7 +16,7 @@ import msgspec
 from penstock.net.listeners import MANAGEMENT
 from penstock.tools.mock.client_messages import alike
 from penstock.tools.mock_run.exchanges import ExchangeReader, Part, PartKind, exchange_reader
-from penstock.tools.replay.protocols import protocol_of
+from penstock.tools.replay.recorded import protocol_of
 from penstock_analysis.capture import CaptureEvent, Closed, Conversation, Sender
 
 __all__ = ["AnswerBook", "RecordedAnswer", "Undecided", "same_bytes"]

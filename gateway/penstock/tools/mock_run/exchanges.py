@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
 from penstock.protocols.plugin import listener_kinds
-from penstock.tools.replay.protocols import is_http
+from penstock.tools.replay.recorded import is_http
 from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Lost, Sender
 from penstock_analysis.dialogue import Message, Problem
 from penstock_analysis.dialogue.choosing import dialogue_for

@@ -23,6 +23,9 @@ Move = bytes | RequestHead | Body | End | Reset
 
 ITEM_BYTES: Final = 300
 """Estimated memory of an item beside its bytes."""
+_RESET: Final = "RST_STREAM"
+"""Kind of message that ends an exchange, reported as `Over`."""
+_NOWHERE: Final = (-1,)
 
 
 class ClientSent(msgspec.Struct):
@@ -91,9 +94,6 @@ class Finish(msgspec.Struct):
 
 Item = ClientSent | ServerGave | Over | Finish
 
-_RESET: Final = "RST_STREAM"
-"""Kind of message that ends an exchange, reported as `Over`."""
-
 
 class NewRecords:
     """The records that a conversation's client did not have yet: in each stream those beyond the ones before. A server
@@ -115,9 +115,6 @@ class NewRecords:
                 self._furthest[record.stream] = position
             new += 1
         return new
-
-
-_NOWHERE: Final = (-1,)
 
 
 def _position(record: SeenRecord) -> tuple[int, ...] | None:

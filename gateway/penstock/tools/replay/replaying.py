@@ -6,6 +6,10 @@ import math
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from itertools import islice
+from typing import Final
 
 import msgspec
 import trio
@@ -15,31 +19,107 @@ from penstock.net.tls import ClientTls
 from penstock.net.upstream import Dial
 from penstock.protocols.plugin import listener_kinds
 from penstock.protocols.servers import Server
+from penstock.recorder.captures.opening import CaptureEvents
 from penstock.tools.replay import AS_RECORDED, PATIENCE_SECONDS
-from penstock.tools.replay.exchanges import LiveExchanges, Rewritten
 from penstock.tools.replay.items import ClientSent, Finish, Item, Over, ServerGave
-from penstock.tools.replay.live import ExchangeNumbers, Live, LiveBytes, live_conversation, reach, upstream_of
-from penstock.tools.replay.order import PlaybackBuffer, RequestsInFlight, Turns
-from penstock.tools.replay.pace import ReplayPace
-from penstock.tools.replay.player import Player, ReplayState
-from penstock.tools.replay.protocols import is_http, protocol_of
-from penstock.tools.replay.recorded import RecordedBytes, RecordedConversation
-from penstock.tools.replay.recorded_http import RecordedExchanges
-from penstock.tools.replay.report import ReplaySummary, Report
-from penstock.tools.replay.selection import PlayedParts, moment
-from penstock.tools.replay.tally import ReplayTally
+from penstock.tools.replay.live import (
+    ExchangeNumbers,
+    Live,
+    LiveBytes,
+    LiveExchanges,
+    Rewritten,
+    live_conversation,
+    reach,
+    upstream_of,
+)
+from penstock.tools.replay.player import PlaybackBuffer, Player, ReplayPace, ReplayState, RequestsInFlight, Turns
+from penstock.tools.replay.recorded import RecordedBytes, RecordedConversation, RecordedExchanges, is_http, protocol_of
+from penstock.tools.replay.report import ReplaySummary, ReplayTally, Report
 from penstock.tools.target.back import TargetOptions
 from penstock.tools.target.gateway import LazyGateway
 from penstock_analysis.assigned_ids import AssignedIds
-from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Joined, Lost, Opened, Sender
-from penstock_analysis.dialogue import Dialogue
+from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Joined, Lost, Opened, Sender, Side
+from penstock_analysis.dialogue import Dialogue, Message
 from penstock_analysis.dialogue.choosing import dialogue_for
 from penstock_analysis.plugin import plugins
 from penstock_codecs.http import PREFACE, Reset
 
-__all__ = ["Replay", "ReplaySettings"]
+__all__ = ["PlayedParts", "Replay", "ReplaySettings", "capture_events", "moment"]
 
+_AT_ONCE: Final = 256
+"""Events fetched together: a hop between threads costs about as much as twenty of them."""
+_NANOSECONDS: Final = 1_000_000_000
 Events = Callable[[], AsyncGenerator[CaptureEvent, None]]
+MOST_HELD = 64
+"""Events of a conversation that are held until its protocol is known."""
+
+
+async def capture_events(captures: CaptureEvents) -> AsyncGenerator[CaptureEvent, None]:
+    """Yield all events, in order. Raises UnreadableCapture.
+
+    Events from a pipe are yielded as they arrive; on cancellation a silent pipe is not waited for.
+    """
+    events = iter(captures)
+    count = 1 if captures.live else _AT_ONCE
+    while some := await trio.to_thread.run_sync(lambda: list(islice(events, count)), abandon_on_cancel=captures.live):
+        for event in some:
+            yield event
+
+
+class PlayedParts(msgspec.Struct, frozen=True):
+    """The criteria, all of which must hold.
+
+    `side`: FRONT or BACK; conversations that no gateway recorded count for either. `connections`: numbers; empty: all.
+    `streams`: globs over names as `penstock show` spells them, with or without the basin. `since_ns`, `until_ns`: the
+    times between which messages begin.
+    """
+
+    side: Side = Side.FRONT
+    connections: frozenset[int] = frozenset()
+    streams: Sequence[str] = ()
+    since_ns: int | None = None
+    until_ns: int | None = None
+
+    def unwanted(self, conversation: Conversation) -> str:
+        """Return why a conversation is not played; "" if it is."""
+        if conversation.side not in (self.side, Side.FOREIGN):
+            return f"they are of the {conversation.side.value} side (--side)"
+        if self.connections and conversation.number not in self.connections:
+            return "they were not asked for (--connection)"
+        return ""
+
+    def wants(self, message: Message) -> bool:
+        """Return whether a message is played. Messages that concern no stream always are."""
+        if self.since_ns is not None and message.start_ns < self.since_ns:
+            return False
+        return not self.streams or not message.stream or any(map(self._matches, _spellings(message.stream)))
+
+    def _matches(self, name: str) -> bool:
+        return any(fnmatchcase(name, glob) for glob in self.streams)
+
+
+def _spellings(stream: str) -> list[str]:
+    """Return a name, the name without its basin or scope, and both without a segment's number."""
+    names = [stream]
+    head, _, last = stream.rpartition("/")
+    if ".#epoch." in last:
+        names.append(head)
+    return names + [name.partition("/")[2] for name in names if "/" in name]
+
+
+def moment(text: str, start_ns: int) -> int:
+    """Parse a time, RFC 3339 or seconds after `start_ns`, to ns since 1970. Raises ValueError."""
+    try:
+        return start_ns + int(float(text) * _NANOSECONDS)
+    except (ValueError, OverflowError):
+        pass
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is neither a number of seconds nor a time such as 2026-01-31T12:00:00Z") from None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    return int(found.timestamp() * 1_000_000) * 1000
 
 
 class ReplaySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,10 +167,6 @@ class _Playing:
             return False
         self.closed.add(event.sender)
         return event.reset or len(self.closed) == len(Sender)
-
-
-MOST_HELD = 64
-"""Events of a conversation that are held until its protocol is known."""
 
 
 class Replay:

@@ -20,10 +20,9 @@ from penstock.net.http.serving import HttpSettings, serve_http
 from penstock.observe.taps.connections import Connections
 from penstock.protocols.plugin import listener_kinds
 from penstock.protocols.s2.front import S2Front, S2Settings
-from penstock.tools.replay.exchanges import Rewritten
-from penstock.tools.replay.replaying import Replay, ReplaySettings
+from penstock.tools.replay.live import Rewritten
+from penstock.tools.replay.replaying import PlayedParts, Replay, ReplaySettings
 from penstock.tools.replay.report import ReplaySummary
-from penstock.tools.replay.selection import PlayedParts
 from penstock.tools.target.back import TargetOptions
 from penstock.tools.target.url import parse_target
 from penstock_analysis.capture import CaptureEvent, Sender

@@ -22,10 +22,8 @@ from support.captures.replay import (
 )
 
 from penstock.tools.replay.items import ClientSent, Item
-from penstock.tools.replay.order import PlaybackBuffer, Turns
-from penstock.tools.replay.player import CONVERSATION_BYTES, Player
-from penstock.tools.replay.replaying import ReplaySettings
-from penstock.tools.replay.selection import PlayedParts
+from penstock.tools.replay.player import CONVERSATION_BYTES, PlaybackBuffer, Player, Turns
+from penstock.tools.replay.replaying import PlayedParts, ReplaySettings
 from penstock_codecs.s3p import Ok
 
 Clock = trio.testing.MockClock

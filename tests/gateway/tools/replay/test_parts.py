@@ -8,9 +8,8 @@ import pytest
 import trio.testing
 from support.captures.replay import ACK, FAST, Recording, S3PDouble, append, create, played, read, talk, two_clients
 
-from penstock.tools.replay.replaying import ReplaySettings
+from penstock.tools.replay.replaying import PlayedParts, ReplaySettings, moment
 from penstock.tools.replay.report import MOST_SHOWN, ReplaySummary, Report
-from penstock.tools.replay.selection import PlayedParts, moment
 from penstock_analysis.capture import Lost, Opened, Sender, Side
 from penstock_codecs.s3p import ErrorReply, Ok
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.captures.dialogues import CLIENT, conversation, events
 
-from penstock.tools.replay.protocols import protocol_of
+from penstock.tools.replay.recorded import protocol_of
 
 SERVICE = "io.pravega.controller.stream.api.grpc.v1.ControllerService"
 

@@ -14,7 +14,7 @@ from support.captures import written
 from support.captures.replay import ACK, FAST, Recording, S3PDouble, append, create, played, read, records, talk
 
 from penstock.core.errors import CannotStart
-from penstock.tools.replay.pace import ReplayPace
+from penstock.tools.replay.player import ReplayPace
 from penstock.tools.replay.replaying import Replay, ReplaySettings
 from penstock.tools.target.url import parse_target
 from penstock_analysis.capture import CaptureEvent, Chunk, Sender
@@ -82,7 +82,7 @@ async def test_many_answers_that_were_not_waited_for(
     server: S3PDouble, autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """Replies too many to be compared are reported, and not taken for replies that never came."""
-    monkeypatch.setattr("penstock.tools.replay.tally.MOST_UNPAIRED", most)
+    monkeypatch.setattr("penstock.tools.replay.report.MOST_UNPAIRED", most)
     recording = Recording()
     recording.asked(*[create()] * 50)
     recording.answered(*[Ok()] * 50)
