@@ -20,6 +20,7 @@ TYPE = (b"content-type", b"application/json")
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+_log: _Log | None = None
 
 
 async def _body(receive: Receive) -> bytes:
@@ -82,9 +83,6 @@ class _Log:
             (stream, begin, count),
         )
         return [{"seq_num": number, "timestamp": timestamp, "body": body} for number, timestamp, body in rows]
-
-
-_log: _Log | None = None
 
 
 async def storing(scope: Message, receive: Receive, send: Send) -> None:

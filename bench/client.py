@@ -28,6 +28,20 @@ from spread import SPREAD
 
 STALL_SECONDS = 30.0
 _BUFFER = 1 << 20
+_SCRIPTS: dict[str, scripts.Script] = {}
+_WRITERS: dict[str, Callable[[int, str, int], scripts.Script]] = {
+    "S2S h1": scripts.s2s_script,
+    "S2S h2": scripts.s2s_h2_script,
+    "SSE": scripts.sse_script,
+    "SSE h2": scripts.sse_h2_script,
+    "S3P": scripts.s3p_script,
+    "HTTP": scripts.unary_script,
+    "Durable Streams": scripts.durable_script,
+    "redis": scripts.redis_script,
+    kafka_client.KAFKA: kafka_client.kafka_script,
+    **segments.SCRIPTS,
+}
+_HELD: list[socket.socket | kafka_client.Member] = []
 
 
 def percentile(samples: Sequence[float], share: float) -> float:
@@ -253,21 +267,6 @@ def read(job: dict[str, Any]) -> dict[str, Any]:
     return {"records": records, "bytes": size, "seconds": end - begin, "readings": readings}
 
 
-_SCRIPTS: dict[str, scripts.Script] = {}
-_WRITERS: dict[str, Callable[[int, str, int], scripts.Script]] = {
-    "S2S h1": scripts.s2s_script,
-    "S2S h2": scripts.s2s_h2_script,
-    "SSE": scripts.sse_script,
-    "SSE h2": scripts.sse_h2_script,
-    "S3P": scripts.s3p_script,
-    "HTTP": scripts.unary_script,
-    "Durable Streams": scripts.durable_script,
-    "redis": scripts.redis_script,
-    kafka_client.KAFKA: kafka_client.kafka_script,
-    **segments.SCRIPTS,
-}
-
-
 def prepare(job: dict[str, Any]) -> dict[str, Any]:
     """Reads a stream once, checks it, and keeps the script of that reading under `key`."""
     script = _SCRIPTS[job["key"]] = _WRITERS[job["protocol"]](job["port"], job["stream"], job["records"])
@@ -388,8 +387,6 @@ def ask(job: dict[str, Any]) -> dict[str, Any]:
 
 
 # ---- connections that wait -----------------------------------------------------------------------------------
-
-_HELD: list[socket.socket | kafka_client.Member] = []
 
 
 def hold(job: dict[str, Any]) -> dict[str, Any]:

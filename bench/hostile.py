@@ -75,6 +75,7 @@ MANY_WARM_SECONDS = 12.0
 PAUSE = 0.002
 """Between the operations of the client, which is not there to saturate anything."""
 BODY = b"x" * 1000
+Times = dict[str, list[float]]
 
 
 def s2_steps(gateway: GatewayProcess) -> Callable[[], object]:
@@ -148,9 +149,6 @@ def append_many(gateway: GatewayProcess) -> None:
 
 
 VICTIMS = {"s2": s2_steps, "s3p": s3p_steps, "segment": segment_steps}
-
-
-Times = dict[str, list[float]]
 
 
 def measured(steps: dict[str, Callable[[], object]], seconds: float) -> Times:

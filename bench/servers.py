@@ -46,6 +46,7 @@ _HERE = Path(__file__).parent
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 """prctl(2) on Linux."""
+_ENDING = {signal.SIGINT, signal.SIGTERM}
 
 
 class Unavailable(Exception):
@@ -68,9 +69,6 @@ def resident_bytes(pid: int) -> int:
 def open_files(pid: int) -> int:
     """Number of file descriptors of a process."""
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
-
-
-_ENDING = {signal.SIGINT, signal.SIGTERM}
 
 
 def _end_with_parent(parent: int, mask: set[int]) -> None:

@@ -42,6 +42,14 @@ _MAX_FRAMES: Final = 128
 """Most zstd frames or gzip members in one input. Each costs some microseconds, and an empty one has only 9 bytes."""
 
 Data = bytes | bytearray | memoryview
+_SKIPPABLE_MAGIC: Final = 0x184D2A50  # to 0x184D2A5F
+_BLOCK_HEADER: Final = 3
+_RLE_BLOCK: Final = 1
+_CHECKSUM: Final = 4
+_WINDOW_AT: Final = 5
+"""Place of the window descriptor in a frame of unknown content size (3.1.1.1.2)."""
+_WINDOW_EXPONENT: Final = 3
+_LEAST_WINDOW_LOG: Final = 10
 
 
 class Compression(Enum):
@@ -125,15 +133,6 @@ def most_compressed(compression: Compression, size: int) -> int:
 
 
 # ---- zstd (RFC 8878, 3.1) ------------------------------------------------------------------------------------
-
-_SKIPPABLE_MAGIC: Final = 0x184D2A50  # to 0x184D2A5F
-_BLOCK_HEADER: Final = 3
-_RLE_BLOCK: Final = 1
-_CHECKSUM: Final = 4
-_WINDOW_AT: Final = 5
-"""Place of the window descriptor in a frame of unknown content size (3.1.1.1.2)."""
-_WINDOW_EXPONENT: Final = 3
-_LEAST_WINDOW_LOG: Final = 10
 
 
 def _decompress_zstd(data: memoryview, limit: int) -> bytes:

@@ -44,6 +44,25 @@ S2_HEARTBEAT_SECONDS: Final = (5.0, 15.0)
 """Range of the random time without records, in seconds, after which a heartbeat is sent (2.4)."""
 S2_COMPRESS_RESPONSE_FROM: Final = 1 * KIB
 """JSON and protobuf responses larger than this may be compressed (1.1)."""
+S3P_MAX_HEADER_LINE: Final = 32
+"""Longest `*<n>` or `$<n>` line with its CRLF; bounds the wait for a missing CRLF (fact sheet 3, items 4 and 6)."""
+SEGMENT_MAX_LENGTH: Final = 0xFFFFFF
+"""Largest length field of a message: the bytes after its 8-byte header. In requests 8 less, as the real server counts
+the header too."""
+SEGMENT_MAX_NAME: Final = 1024
+"""Longest name of a segment, in bytes: scope (255), stream (250), number, epoch and transaction make up 570."""
+SEGMENT_MAX_ITEMS: Final = 4096
+"""Most items of a list inside one message. The protocol sets none; each item costs more memory than wire bytes, and
+others wait meanwhile. Real clients send up to a thousand: segments of a stream, transactions of a commit."""
+SEGMENT_MAX_EVENT: Final = 8 * MIB
+"""Largest payload of one event that the real clients write."""
+SEGMENT_MAX_TABLE_KEY: Final = 8 * KIB
+SEGMENT_MAX_TABLE_VALUE: Final = 1 * MIB - 8 * KIB
+"""Largest key and value of a table, in bytes (1.1)."""
+SEGMENT_VERSIONS: Final = (16, 5)
+"""Highest and lowest wire version that Penstock announces: releases 0.3 to 0.13 (1.2)."""
+MAX_MESSAGE_ITEMS: Final = 100_000
+"""Most elements of all arrays of one message: each costs more memory than bytes."""
 
 
 # ---- S3P (specification 0.2.0, section 11; defaults of the reference server, fact sheet 1) -----------------------
@@ -65,26 +84,7 @@ class S3PLimits(Struct, frozen=True):
     """Longest command name, option key or option value."""
 
 
-S3P_MAX_HEADER_LINE: Final = 32
-"""Longest `*<n>` or `$<n>` line with its CRLF; bounds the wait for a missing CRLF (fact sheet 3, items 4 and 6)."""
-
-
 # ---- Segment protocol (segment fact sheet, 1.1) ----------------------------------------------------------------------
-SEGMENT_MAX_LENGTH: Final = 0xFFFFFF
-"""Largest length field of a message: the bytes after its 8-byte header. In requests 8 less, as the real server counts
-the header too."""
-SEGMENT_MAX_NAME: Final = 1024
-"""Longest name of a segment, in bytes: scope (255), stream (250), number, epoch and transaction make up 570."""
-SEGMENT_MAX_ITEMS: Final = 4096
-"""Most items of a list inside one message. The protocol sets none; each item costs more memory than wire bytes, and
-others wait meanwhile. Real clients send up to a thousand: segments of a stream, transactions of a commit."""
-SEGMENT_MAX_EVENT: Final = 8 * MIB
-"""Largest payload of one event that the real clients write."""
-SEGMENT_MAX_TABLE_KEY: Final = 8 * KIB
-SEGMENT_MAX_TABLE_VALUE: Final = 1 * MIB - 8 * KIB
-"""Largest key and value of a table, in bytes (1.1)."""
-SEGMENT_VERSIONS: Final = (16, 5)
-"""Highest and lowest wire version that Penstock announces: releases 0.3 to 0.13 (1.2)."""
 
 
 class SegmentLimits(Struct, frozen=True):
@@ -102,5 +102,3 @@ class SegmentLimits(Struct, frozen=True):
 
 
 # ---- Kafka ---------------------------------------------------------------------------------------------------
-MAX_MESSAGE_ITEMS: Final = 100_000
-"""Most elements of all arrays of one message: each costs more memory than bytes."""

@@ -52,6 +52,14 @@ __all__ = [
 U64_MAX = 2**64 - 1
 _DECIMAL: Final = re.compile(rb"[0-9]{1,20}")
 _RECORD_ID: Final = re.compile(rb"0*([0-9]{1,20})-0*([0-9]{1,20})")
+EVENT_TIME: Final = b"penstock-event-time"
+"""Name of the header with the time of a record's event, in ms as a decimal number: only where it differs from the
+timestamp, which never falls (docs/adr/0029)."""
+_EVENT_TIME_BYTES: Final = 64
+"""More than the metered bytes of this header."""
+NO_HEADERS: Mapping[int, Headers] = {}
+_LONG_RUN: Final = 8
+"""Mean number of records with one timestamp from which on encoding them in runs is the faster way."""
 
 
 class Header(NamedTuple):
@@ -62,12 +70,6 @@ class Header(NamedTuple):
 
 
 Headers = tuple[Header, ...]
-EVENT_TIME: Final = b"penstock-event-time"
-"""Name of the header with the time of a record's event, in ms as a decimal number: only where it differs from the
-timestamp, which never falls (docs/adr/0029)."""
-_EVENT_TIME_BYTES: Final = 64
-"""More than the metered bytes of this header."""
-NO_HEADERS: Mapping[int, Headers] = {}
 
 
 class StreamRef(NamedTuple):
@@ -184,10 +186,6 @@ def equal_runs(timestamps: Sequence[int]) -> Iterator[tuple[int, int]]:
         stop = bisect_right(timestamps, timestamps[start], start)
         yield start, stop
         start = stop
-
-
-_LONG_RUN: Final = 8
-"""Mean number of records with one timestamp from which on encoding them in runs is the faster way."""
 
 
 def long_runs(timestamps: Sequence[int]) -> list[tuple[int, int]] | None:

@@ -28,6 +28,13 @@ __all__ = [
     "spark_schema",
 ]
 
+HEADERS: Final = "array<struct<name: binary, value: binary>>"
+"""The type of records' headers: pairs of bytes, in their order."""
+NOTES: Final = "map<string, array<string>>"
+"""The type of the gateway's notes on a connection: values by key."""
+ALL_TABLES: Final = "all"
+"""Decode a recording once for all of `CAPTURE_TABLES`: a struct column for each, of which each row has exactly one."""
+
 
 class Column(NamedTuple):
     """One column. `type`: in Spark's DDL. `meaning`: for people, with the unit."""
@@ -36,11 +43,6 @@ class Column(NamedTuple):
     type: str
     meaning: str
 
-
-HEADERS: Final = "array<struct<name: binary, value: binary>>"
-"""The type of records' headers: pairs of bytes, in their order."""
-NOTES: Final = "map<string, array<string>>"
-"""The type of the gateway's notes on a connection: values by key."""
 
 RECORDS: Final = (
     Column("stream", "string", "the stream's name: `basin/stream`, for S3P and Durable Streams the name alone"),
@@ -214,8 +216,6 @@ SEEN_RECORDS: Final = (
 
 CAPTURE_TABLES: Final = {"connections": CONNECTIONS, "messages": MESSAGES, "records": SEEN_RECORDS}
 """The tables of `penstock-capture`, by name."""
-ALL_TABLES: Final = "all"
-"""Decode a recording once for all of `CAPTURE_TABLES`: a struct column for each, of which each row has exactly one."""
 
 
 def spark_schema(columns: tuple[Column, ...]) -> StructType:

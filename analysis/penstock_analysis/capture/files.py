@@ -30,6 +30,8 @@ _RESOLUTION: Final = 9
 _TIME_OFFSET: Final = 14
 _NS: Final = 1_000_000_000
 _LAST_NS: Final = (1 << 64) - 1
+_SECTION_BYTES: Final = SECTION.to_bytes(4, "big")
+_PCAP_HEAD: Final = 24
 
 
 class Packet(NamedTuple):
@@ -89,8 +91,6 @@ _BYTE_ORDERS: Final = {
     BYTE_ORDER_MAGIC.to_bytes(4, "big"): _BIG,
     BYTE_ORDER_MAGIC.to_bytes(4, "little"): _LITTLE,
 }
-_SECTION_BYTES: Final = SECTION.to_bytes(4, "big")
-_PCAP_HEAD: Final = 24
 
 
 class _Damage(Exception):

@@ -48,6 +48,10 @@ _SYN_WORDS: Final = 7 << 60
 _ACKNOWLEDGES: Final = ACK << 48
 _SCALE: Final = bytes.fromhex("01 03 03 0e")
 """Window scale 14, the largest (RFC 7323, 2.3): a window of 1 GiB, which nothing in flight ever fills."""
+_TAILS: Final = tuple(
+    tuple(bytes(padding) + option(OPTION_FLAGS, _LENGTH.pack(way)) + END_OF_OPTIONS for padding in range(4))
+    for way in range(3)
+)
 
 
 def addresses(client: SocketAddress, server: SocketAddress) -> tuple[Address, Address]:
@@ -182,9 +186,3 @@ class PacketFramer:
 
     def _block_head(self, time_ns: int, size: int, block: int) -> bytes:
         return _BLOCK.pack(ENHANCED_PACKET, block, self._interface, time_ns >> 32, time_ns & _MASK, size, size)
-
-
-_TAILS: Final = tuple(
-    tuple(bytes(padding) + option(OPTION_FLAGS, _LENGTH.pack(way)) + END_OF_OPTIONS for padding in range(4))
-    for way in range(3)
-)

@@ -8,6 +8,20 @@ from typing import Final, NamedTuple
 
 __all__ = ["Ignored", "TcpSegment", "parse_packet"]
 
+_TCP: Final = Struct(">IIBB")
+_IPV4: Final = Struct(">BxHxxHxB")
+_IPV6: Final = Struct(">HBx")
+_TYPE: Final = Struct(">H")
+_IP_TYPES: Final = frozenset({0x0800, 0x86DD})
+_VLAN_TYPES: Final = frozenset({0x8100, 0x88A8, 0x9100})
+_MAX_VLANS: Final = 4
+_PROTOCOL_TCP: Final = 6
+_FRAGMENT: Final = 44
+_AUTHENTICATION: Final = 51
+_EXTENSIONS: Final = frozenset({0, 43, 60, 135, _FRAGMENT, _AUTHENTICATION})
+"""Headers between IPv6 and TCP (RFC 8200, 4.1) that tell their own length."""
+_MAX_EXTENSIONS: Final = 8
+
 
 class TcpSegment(NamedTuple):
     """A TCP segment. `key`: both addresses and both ports, the sender's first, 12 or 36 bytes. Its payload is from
@@ -24,22 +38,6 @@ class TcpSegment(NamedTuple):
 
 class Ignored(Exception):
     """A packet that is not used; the text is one of a few fixed ones, for counters."""
-
-
-_TCP: Final = Struct(">IIBB")
-_IPV4: Final = Struct(">BxHxxHxB")
-_IPV6: Final = Struct(">HBx")
-_TYPE: Final = Struct(">H")
-
-_IP_TYPES: Final = frozenset({0x0800, 0x86DD})
-_VLAN_TYPES: Final = frozenset({0x8100, 0x88A8, 0x9100})
-_MAX_VLANS: Final = 4
-_PROTOCOL_TCP: Final = 6
-_FRAGMENT: Final = 44
-_AUTHENTICATION: Final = 51
-_EXTENSIONS: Final = frozenset({0, 43, 60, 135, _FRAGMENT, _AUTHENTICATION})
-"""Headers between IPv6 and TCP (RFC 8200, 4.1) that tell their own length."""
-_MAX_EXTENSIONS: Final = 8
 
 
 def _ethernet(buffer: bytes, start: int, end: int) -> int:

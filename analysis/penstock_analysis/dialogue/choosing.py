@@ -34,6 +34,20 @@ __all__ = [
     "spoken_by",
 ]
 
+UNKNOWN: Final = ""
+"""A protocol that Penstock does not support."""
+MOST_BYTES: Final = 64 * 1024
+MOST_EVENTS: Final = 1024
+"""Most bytes and events kept; beyond that the protocol counts as unsupported."""
+ENOUGH: Final = 64
+"""Bytes at a side's beginning that suffice to recognize its protocol."""
+TLS: Final = "tls"
+_OPAQUE: Final = {
+    TLS: ("TLS, and what is said inside it is not known", "RFC 8446, section 5.1"),
+    UNKNOWN: ("the first bytes are those of no protocol that Penstock speaks", ""),
+}
+_TLS_RECORD: Final = re.compile(rb"\x16\x03[\0-\x04]")
+
 
 class OpaqueDialogue:
     """Dialogue in which every chunk is a message of layer `tcp` and kind `data`, whose only field is its `size`; a
@@ -80,15 +94,6 @@ class OpaqueDialogue:
     def end(self) -> Iterator[Message | Problem]:
         """Return no items: no message is ever incomplete here."""
         return iter(())
-
-
-UNKNOWN: Final = ""
-"""A protocol that Penstock does not support."""
-MOST_BYTES: Final = 64 * 1024
-MOST_EVENTS: Final = 1024
-"""Most bytes and events kept; beyond that the protocol counts as unsupported."""
-ENOUGH: Final = 64
-"""Bytes at a side's beginning that suffice to recognize its protocol."""
 
 
 class _DecidingDialogue:
@@ -161,14 +166,6 @@ class _DecidingDialogue:
             yield from self._hear(self._make(UNKNOWN))
         assert self._inner is not None, "decided at last"
         yield from self._inner.end()
-
-
-TLS: Final = "tls"
-_OPAQUE: Final = {
-    TLS: ("TLS, and what is said inside it is not known", "RFC 8446, section 5.1"),
-    UNKNOWN: ("the first bytes are those of no protocol that Penstock speaks", ""),
-}
-_TLS_RECORD: Final = re.compile(rb"\x16\x03[\0-\x04]")
 
 
 def _tls(_sender: Sender, first: bytes, _late: bool) -> Likeness | None:

@@ -16,6 +16,9 @@ from penstock_analysis.dialogue.places import ChunkPlaces, TimedSpan
 
 __all__ = ["Begins", "DialogueSide", "PlacedEvent", "SideReader", "TimedEvent", "UnreadableBytes"]
 
+Begins = Callable[[bytes], bool | None]
+"""Test whether bytes begin like a message; None: too few to tell, which 64 never are."""
+
 
 class PlacedEvent(NamedTuple):
     """A decoded message, and its place in its sender's bytes: from `start` to before `end`."""
@@ -58,10 +61,6 @@ class SideReader(Protocol):
     @property
     def begun(self) -> int:
         """Offset of the incomplete message, or the end of the bytes read if there is none."""
-
-
-Begins = Callable[[bytes], bool | None]
-"""Test whether bytes begin like a message; None: too few to tell, which 64 never are."""
 
 
 class DialogueSide:

@@ -31,6 +31,10 @@ _MOST_TABLE: Final = 64 * 1024
 _LONGEST_INTEGER: Final = 6
 _STATIC: Final = HeaderTable.STATIC_TABLE
 _encoder: Final = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH)
+_BITS: Final = tuple(REQUEST_CODES_LENGTH[:256])
+_SHORTEST: Final = min(_BITS)
+_USUAL: Final = 8
+"""All lengths from the shortest to this one exist; nearly all that is printable has one of them."""
 
 
 class _Reader:
@@ -125,9 +129,6 @@ def _blanked(value: bytes, spans: list[Span], coded: bool) -> bytes:
 
 # ---- Huffman codes -------------------------------------------------------------------------------------------
 
-_BITS: Final = tuple(REQUEST_CODES_LENGTH[:256])
-_SHORTEST: Final = min(_BITS)
-
 
 def _characters() -> dict[int, int]:
     """Return a character for each length of codes: `*` has 8 bits, `0` has 5; those that a name may have, if any."""
@@ -139,8 +140,6 @@ def _characters() -> dict[int, int]:
 
 
 _CHARACTER: Final = _characters()
-_USUAL: Final = 8
-"""All lengths from the shortest to this one exist; nearly all that is printable has one of them."""
 
 
 def filler(secret: bytes) -> bytes:

@@ -13,6 +13,9 @@ __all__ = ["Buffer", "Edit", "Patterns", "Search", "Span", "WithheldEdit", "chan
 Buffer = bytes | bytearray | memoryview
 Span = tuple[int, int]
 """Start and end."""
+_STARS: Final = b"*" * 1024
+_LOOKS_AROUND: Final = re.compile(rb"(?<!\[)\^|\$|\\[AbBZ]")
+"""Syntax that makes a match depend on the bytes around it; in case of doubt it counts as such."""
 
 
 class Edit(NamedTuple):
@@ -45,16 +48,9 @@ def changed(data: bytes, edits: Sequence[Edit]) -> bytes:
     return bytes(out)
 
 
-_STARS: Final = b"*" * 1024
-
-
 def stars(size: int) -> bytes:
     """Return the replacement of a secret of `size` bytes."""
     return _STARS[:size] if size <= len(_STARS) else b"*" * size
-
-
-_LOOKS_AROUND: Final = re.compile(rb"(?<!\[)\^|\$|\\[AbBZ]")
-"""Syntax that makes a match depend on the bytes around it; in case of doubt it counts as such."""
 
 
 class Patterns:

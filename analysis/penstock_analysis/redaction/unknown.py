@@ -33,6 +33,9 @@ _CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _MOST_AMID: Final = 64 * 1024
 """Bytes that are blanked where bytes begin amid something other than a line: a header block has no more."""
 _FILLS: Final = {"block": b"\x80", "field": b"*"}
+_SHOWN: Final = 12
+"""Bytes that reveal the fault of a message; no token is in them (the segment protocol's ListStorageChunks and
+FlushToStorage have theirs first)."""
 
 
 class UnknownBytes(Content):
@@ -115,11 +118,6 @@ class UnknownBytes(Content):
         if stop:
             self._mode = ""
         return end
-
-
-_SHOWN: Final = 12
-"""Bytes that reveal the fault of a message; no token is in them (the segment protocol's ListStorageChunks and
-FlushToStorage have theirs first)."""
 
 
 @cache

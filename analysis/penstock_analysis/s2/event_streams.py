@@ -28,6 +28,8 @@ from penstock_codecs.sse.dialects import S2, SEED
 
 __all__ = ["EventStream"]
 
+_KINDS: Final[Mapping[type, str]] = {Ping: "ping", Done: "done"}
+
 
 class EventStream(EventReader):
     """Reader of the server's side of an event stream."""
@@ -62,9 +64,6 @@ class EventStream(EventReader):
         else:
             kind = _KINDS.get(type(event), raw.name)
             self._report(span, kind, _spoken(event) | fields, event=event or raw)
-
-
-_KINDS: Final[Mapping[type, str]] = {Ping: "ping", Done: "done"}
 
 
 def _spoken(event: Event | None) -> dict[str, Any]:

@@ -41,6 +41,20 @@ __all__ = [
 
 _LIMITS: Final = {Sender.CLIENT: S2_MAX_UNARY_BODY, Sender.SERVER: MAX_EVENT_BYTES}
 """Largest body, decompressed. An answer has at most 1 MiB metered; its worst spelling in JSON is six times that."""
+_CONTROL: Final[Mapping[S2Endpoint, tuple[str, str]]] = {
+    S2Endpoint.LIST_BASINS: ("", "ListBasinsResponse"),
+    S2Endpoint.CREATE_BASIN: ("CreateBasinRequest", "BasinInfo"),
+    S2Endpoint.ENSURE_BASIN: ("EnsureBasinRequest", "BasinInfo"),
+    S2Endpoint.GET_BASIN: ("", "BasinConfig"),
+    S2Endpoint.RECONFIGURE_BASIN: ("BasinReconfiguration", "BasinConfig"),
+    S2Endpoint.LIST_STREAMS: ("", "ListStreamsResponse"),
+    S2Endpoint.CREATE_STREAM: ("CreateStreamRequest", "StreamInfo"),
+    S2Endpoint.ENSURE_STREAM: ("StreamConfig", "StreamInfo"),
+    S2Endpoint.GET_STREAM: ("", "StreamConfig"),
+    S2Endpoint.RECONFIGURE_STREAM: ("StreamReconfiguration", "StreamConfig"),
+}
+"""Types of requests and responses, as the API's schema names them."""
+_ANY: Final = msgspec.json.Decoder()
 
 
 class UnaryBody(WholeBody):
@@ -134,22 +148,6 @@ class UnaryError(UnaryBody):
         records = self._exchange.appends.left(str(failure))
         fields = {"code": failure.code.value, "message": failure.message, **failure.details} | self._size()
         self._report(span, "Error", fields, records=records, failure=str(failure), event=failure)
-
-
-_CONTROL: Final[Mapping[S2Endpoint, tuple[str, str]]] = {
-    S2Endpoint.LIST_BASINS: ("", "ListBasinsResponse"),
-    S2Endpoint.CREATE_BASIN: ("CreateBasinRequest", "BasinInfo"),
-    S2Endpoint.ENSURE_BASIN: ("EnsureBasinRequest", "BasinInfo"),
-    S2Endpoint.GET_BASIN: ("", "BasinConfig"),
-    S2Endpoint.RECONFIGURE_BASIN: ("BasinReconfiguration", "BasinConfig"),
-    S2Endpoint.LIST_STREAMS: ("", "ListStreamsResponse"),
-    S2Endpoint.CREATE_STREAM: ("CreateStreamRequest", "StreamInfo"),
-    S2Endpoint.ENSURE_STREAM: ("StreamConfig", "StreamInfo"),
-    S2Endpoint.GET_STREAM: ("", "StreamConfig"),
-    S2Endpoint.RECONFIGURE_STREAM: ("StreamReconfiguration", "StreamConfig"),
-}
-"""Types of requests and responses, as the API's schema names them."""
-_ANY: Final = msgspec.json.Decoder()
 
 
 class ControlMessage(UnaryBody):

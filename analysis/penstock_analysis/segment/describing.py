@@ -22,6 +22,15 @@ MOST_ITEMS: Final = 16
 """Most items of a list that are shown."""
 _SECRET: Final = "delegation_token"
 _NO_ID: Final = -1
+_DETAILS: Final[dict[str, Callable[[Any], str]]] = {
+    "WrongHost": lambda reply: f"{reply.segment} is at {reply.correct_host}",
+    "InvalidEventNumber": lambda reply: f"event number {reply.event_number} of writer {reply.writer_id}",
+    "SegmentIsTruncated": lambda reply: f"{reply.segment} begins at {reply.start_offset}",
+    "OperationUnsupported": lambda reply: reply.operation,
+    "AuthTokenCheckFailed": lambda reply: {0: "failed", 1: "expired"}.get(reply.error_code, "not specified"),
+    "ErrorMessage": lambda reply: f"{reply.segment}: {reply.message}" if reply.segment else reply.message,
+    "ConditionalCheckFailed": lambda reply: f"event number {reply.event_number} of writer {reply.writer_id}",
+}
 
 
 def kind_of(message: SegmentMessage | BlockData) -> str:
@@ -97,17 +106,6 @@ def _item(value: object) -> object:
         parts = (_shown(name, getattr(value, name)) for name in value.__struct_fields__)
         return {name: shown for part in parts for name, shown in part.items()}
     return str(value) if isinstance(value, UUID) else value
-
-
-_DETAILS: Final[dict[str, Callable[[Any], str]]] = {
-    "WrongHost": lambda reply: f"{reply.segment} is at {reply.correct_host}",
-    "InvalidEventNumber": lambda reply: f"event number {reply.event_number} of writer {reply.writer_id}",
-    "SegmentIsTruncated": lambda reply: f"{reply.segment} begins at {reply.start_offset}",
-    "OperationUnsupported": lambda reply: reply.operation,
-    "AuthTokenCheckFailed": lambda reply: {0: "failed", 1: "expired"}.get(reply.error_code, "not specified"),
-    "ErrorMessage": lambda reply: f"{reply.segment}: {reply.message}" if reply.segment else reply.message,
-    "ConditionalCheckFailed": lambda reply: f"event number {reply.event_number} of writer {reply.writer_id}",
-}
 
 
 def error_text_of(message: SegmentMessage | BlockData) -> str:

@@ -24,6 +24,9 @@ UNKNOWN_OFFSET: Final = -1
 MOST_CUTS: Final = 1000
 """Most places of one conversation at which reads have cut an event that are remembered."""
 NO_FIELDS: Final[Mapping[str, Any]] = MappingProxyType({})
+_SETUPS = (released.SetupAppend, released.AppendSetup, draft.SetupAppend, draft.AppendSetup)
+_CONDITIONAL = (released.ConditionalAppend, released.ConditionalBlockEnd)
+_APPENDS = (released.AppendBlockEnd, *_CONDITIONAL, BlockData)
 
 
 class MessageMeaning(NamedTuple):
@@ -190,11 +193,6 @@ class Meanings:
         ]
         fields = {"events": len(records) - found.raw, "raw": found.raw}
         return MessageMeaning("", records, fields, None if request is None else request.end_ns, wrong)
-
-
-_SETUPS = (released.SetupAppend, released.AppendSetup, draft.SetupAppend, draft.AppendSetup)
-_CONDITIONAL = (released.ConditionalAppend, released.ConditionalBlockEnd)
-_APPENDS = (released.AppendBlockEnd, *_CONDITIONAL, BlockData)
 
 
 def _writer(message: Any) -> UUID:

@@ -31,6 +31,8 @@ _TOKENS: Final = frozenset({"delegation_token", "token"})
 """Names of fields that are tokens, in every message."""
 _WITH_EVENTS: Final = frozenset({*_READS, released.AppendBlockEnd, released.ConditionalBlockEnd})
 """Messages whose field `data` holds events one after the other."""
+_BLOCK_DATA: Final = sum(field.wire.size or 0 for field in released.AppendBlock.fields)
+"""Bytes of an AppendBlock before its data."""
 
 
 def _spans(cls: type[SegmentMessage], body: bytes) -> dict[str, tuple[Any, int, int]]:
@@ -154,8 +156,6 @@ def _reach(cls: type[SegmentMessage]) -> int:
 
 
 _REACH: Final = {cls: _reach(cls) for table in TYPE_TABLE.values() for cls in table.values()}
-_BLOCK_DATA: Final = sum(field.wire.size or 0 for field in released.AppendBlock.fields)
-"""Bytes of an AppendBlock before its data."""
 
 
 class _Run(Gathered):

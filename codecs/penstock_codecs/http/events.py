@@ -57,6 +57,7 @@ ENHANCE_YOUR_CALM: Final = 0xB
 
 NOISE_FROM: Final = 16
 """Number of consecutive frames or pieces without an event after which `Noise` is delivered; each takes 10 to 60 us."""
+_QUOTED: Final = re.compile(r"(?<![ :(])[ :(]*+(?:bytearray\()?\bb['\"]")
 
 
 class FramePieces(list[Buffer]):
@@ -297,9 +298,6 @@ class HttpCodec(Protocol):
 def body_forbidden(method: str, status: int) -> bool:
     """Return whether a response has no body whatever its headers say (RFC 9110, 6.4.1)."""
     return method == "HEAD" or status in (204, 304) or status < 200
-
-
-_QUOTED: Final = re.compile(r"(?<![ :(])[ :(]*+(?:bytearray\()?\bb['\"]")
 
 
 def without_quotes(message: str) -> str:

@@ -47,6 +47,14 @@ _RECEIVING: Final = frozenset({StreamState.OPEN, StreamState.HALF_CLOSED_LOCAL})
 _SENDING: Final = frozenset({StreamState.OPEN, StreamState.HALF_CLOSED_REMOTE})
 _MAX_HEADER_TABLE: Final = 4096
 _SETTINGS: Final = frozenset(int(code) for code in SettingCodes)
+_METHODS: Final = {kind: method.__name__ for kind, method in h2.connection.H2Connection()._frame_dispatch_table.items()}
+# The caller makes and checks the headers to send; h2 validates received ones.
+_CONFIGURATIONS: Final = {
+    role: h2.config.H2Configuration(
+        client_side=role is Role.CLIENT, validate_outbound_headers=False, normalize_outbound_headers=False
+    )
+    for role in Role
+}
 
 
 class StreamFailed(h2.events.StreamReset):
@@ -83,9 +91,6 @@ class _Settings(h2.settings.Settings):
     def __setitem__(self, key: SettingCodes | int, value: int) -> None:
         self._settings.setdefault(key, Few([None]))  # type: ignore[arg-type]
         super().__setitem__(key, value)
-
-
-_METHODS: Final = {kind: method.__name__ for kind, method in h2.connection.H2Connection()._frame_dispatch_table.items()}
 
 
 _METHODS[_ZeroIncrement] = "_receive_zero_increment"
@@ -309,15 +314,6 @@ def failure_of(error: h2.exceptions.ProtocolError) -> Failure:
     if isinstance(error, h2.exceptions.NoSuchStreamError):  # its message is only the number
         why = f"a frame of stream {error.stream_id}, which is not open"
     return Failure(code, f"HTTP/2: {why}")
-
-
-# The caller makes and checks the headers to send; h2 validates received ones.
-_CONFIGURATIONS: Final = {
-    role: h2.config.H2Configuration(
-        client_side=role is Role.CLIENT, validate_outbound_headers=False, normalize_outbound_headers=False
-    )
-    for role in Role
-}
 
 
 def start(role: Role, limits: HttpLimits, frames: OneFrame) -> H2:

@@ -42,6 +42,8 @@ _INDEXED, _PLAIN, _RESIZED = 0x40, 0x00, 0x20
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 
 Fields = Iterable[tuple[bytes, bytes]]
+_CHUNKED: Final = b"transfer-encoding: chunked\r\n\r\n"
+_OVER: Final = b"content-length: 0\r\n\r\n"
 
 
 # ---- HTTP/2 ----------------------------------------------------------------------------------------------------------
@@ -117,9 +119,6 @@ def _integer(number: int, bits: int, first: int) -> bytes:
 
 
 # ---- HTTP/1.1 --------------------------------------------------------------------------------------------------------
-
-_CHUNKED: Final = b"transfer-encoding: chunked\r\n\r\n"
-_OVER: Final = b"content-length: 0\r\n\r\n"
 
 
 def h1_framing(state: type, body: Any) -> bytes | None:

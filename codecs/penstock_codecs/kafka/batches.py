@@ -83,6 +83,7 @@ _NO_SEQUENCE: Final = -1
 
 KafkaHeaders = tuple[tuple[bytes, bytes | None], ...]
 """Headers of a record: names, of any bytes, and values, which may be null."""
+_NULL: Final = varint(-1)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -453,6 +454,3 @@ def _records(batch: KafkaBatch, base_offset: int, base_time: int) -> Iterator[by
 
 def _spelled(data: bytes | None) -> tuple[bytes, ...]:
     return (_NULL,) if data is None else (varint(len(data)), data)
-
-
-_NULL: Final = varint(-1)

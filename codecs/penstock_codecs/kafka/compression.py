@@ -17,6 +17,14 @@ from penstock_codecs.compression import DecompressionError, TooLarge
 
 __all__ = ["KafkaCompression", "compress", "decompress"]
 
+_XERIAL: Final = b"\x82SNAPPY\0"
+_XERIAL_HEADER: Final = len(_XERIAL) + 8
+"""Behind the mark are two numbers of 4 bytes: the version, and the oldest version that can read it."""
+_LZ4_FIRST: Final = 8
+"""The first buffer for an LZ4 frame has this many times its size; each further one is that much larger."""
+_NO_ROOM: Final = "failed to write whole buffer"
+"""The library's error if the buffer is too small."""
+
 
 class KafkaCompression(IntEnum):
     """The compression of a batch; the value is its spelling in the batch's attributes."""
@@ -26,15 +34,6 @@ class KafkaCompression(IntEnum):
     SNAPPY = 2
     LZ4 = 3
     ZSTD = 4
-
-
-_XERIAL: Final = b"\x82SNAPPY\0"
-_XERIAL_HEADER: Final = len(_XERIAL) + 8
-"""Behind the mark are two numbers of 4 bytes: the version, and the oldest version that can read it."""
-_LZ4_FIRST: Final = 8
-"""The first buffer for an LZ4 frame has this many times its size; each further one is that much larger."""
-_NO_ROOM: Final = "failed to write whole buffer"
-"""The library's error if the buffer is too small."""
 
 
 def compress(compression: KafkaCompression, data: bytes) -> bytes:

@@ -38,6 +38,16 @@ __all__ = [
     "until",
 ]
 
+NO_UUID: Final = bytes(16)
+"""The identifier that stands for none."""
+_JOIN_FROM: Final = 256
+_JOIN_BYTES: Final = 64 * KIB
+"""Pieces that are joined at a time, and their most bytes: large ones are not copied."""
+Read = Callable[[KafkaReader], Any]
+Write = Callable[[Any, list[bytes]], None]
+ReadSteps = Callable[[KafkaReader], Generator[None, None, Any]]
+WriteSteps = Callable[[Any, list[bytes]], Generator[None, None, None]]
+
 
 class _Scalar(msgspec.Struct, frozen=True):
     """A type of fixed size: its layout, and a reader of it."""
@@ -59,8 +69,6 @@ Int32 = Annotated[int, _INT32]
 Int64 = Annotated[int, _INT64]
 Uuid = Annotated[bytes, _UUID]
 """16 bytes."""
-NO_UUID: Final = bytes(16)
-"""The identifier that stands for none."""
 
 
 class _Rule(NamedTuple):
@@ -89,16 +97,6 @@ def nullable(version: int) -> _Rule:
 def tagged(tag: int, version: int) -> _Rule:
     """Return the rule that the field has a tag, and is in no version before `version`."""
     return _Rule("tagged", version, tag)
-
-
-_JOIN_FROM: Final = 256
-_JOIN_BYTES: Final = 64 * KIB
-"""Pieces that are joined at a time, and their most bytes: large ones are not copied."""
-
-Read = Callable[[KafkaReader], Any]
-Write = Callable[[Any, list[bytes]], None]
-ReadSteps = Callable[[KafkaReader], Generator[None, None, Any]]
-WriteSteps = Callable[[Any, list[bytes]], Generator[None, None, None]]
 
 
 class _Codec(NamedTuple):

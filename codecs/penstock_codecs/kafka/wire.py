@@ -18,6 +18,7 @@ _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 _MOST_TAGS: Final = 128
 """Most tagged fields of one part of a message; no message of Kafka has 20."""
+_SHORT: Final = tuple(bytes((value,)) for value in range(0x80))
 
 
 class KafkaFault(Exception):
@@ -163,6 +164,3 @@ def uvarint(value: int) -> bytes:
 def varint(value: int) -> bytes:
     """Return a signed variable integer, zigzag-encoded; `value` of at most 64 bits."""
     return uvarint(value << 1 ^ value >> 63)
-
-
-_SHORT: Final = tuple(bytes((value,)) for value in range(0x80))

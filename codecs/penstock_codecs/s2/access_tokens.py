@@ -40,6 +40,7 @@ MAX_ID_BYTES: Final = 96
 _TIME: Final = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class Op(Enum):
@@ -184,7 +185,6 @@ class _Page(msgspec.Struct):
 
 _issue: Final = msgspec.json.Decoder(_Issue)
 _info: Final = msgspec.json.Decoder(AccessTokenInfo)
-_encode: Final = msgspec.json.Encoder().encode
 
 
 def decode_issue(body: bytes) -> AccessTokenInfo:

@@ -59,6 +59,9 @@ __all__ = [
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MS: Final = timedelta(milliseconds=1)
+PARTIAL_LISTING: Final = "penstock-partial"
+"""Header with which a client of a gateway asks for the basins of those backs that can be asked: the answer has the
+others as `failed`, with the reasons. Other servers ignore it."""
 
 
 class EmptyShape(msgspec.Struct):
@@ -137,11 +140,6 @@ class StreamInfoShape(InfoShape):
     """A stream in an answer."""
 
     cipher: Cipher | None = None
-
-
-PARTIAL_LISTING: Final = "penstock-partial"
-"""Header with which a client of a gateway asks for the basins of those backs that can be asked: the answer has the
-others as `failed`, with the reasons. Other servers ignore it."""
 
 
 class BasinPageShape(msgspec.Struct):

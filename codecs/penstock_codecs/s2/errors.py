@@ -96,6 +96,11 @@ _EXCERPT_BYTES: Final = 200
 """Bytes of an unknown body that are quoted in the message."""
 
 _encode: Final = msgspec.json.Encoder().encode
+_OWN_SHAPE: Final[dict[FailureCode, str]] = {
+    _C.SEQ_NUM_MISMATCH: "seq_num_mismatch",
+    _C.FENCING_TOKEN_MISMATCH: "fencing_token_mismatch",
+    _C.RANGE_NOT_SATISFIABLE: "tail",
+}
 
 
 # ---- our failure, spelled ------------------------------------------------------------------------------------
@@ -119,13 +124,6 @@ def failure_to_body(failure: Failure) -> bytes:
     # A lone surrogate (from a name that was never UTF-8) must not turn an error into a crash.
     message = failure.message.encode("utf-8", "replace").decode()
     return _encode({"code": _SPELLING[failure.code], "message": message})
-
-
-_OWN_SHAPE: Final[dict[FailureCode, str]] = {
-    _C.SEQ_NUM_MISMATCH: "seq_num_mismatch",
-    _C.FENCING_TOKEN_MISMATCH: "fencing_token_mismatch",
-    _C.RANGE_NOT_SATISFIABLE: "tail",
-}
 
 
 # ---- failures of servers, decoded -----------------------------------------------------------------------------

@@ -60,6 +60,9 @@ __all__ = [
     "encode_stream_patch",
 ]
 
+A = TypeVar("A")
+B = TypeVar("B")
+
 # ---- requests, as a client makes them --------------------------------------------------------------------------
 
 
@@ -109,9 +112,6 @@ def _spell_stream_patch(patch: StreamConfigPatch) -> StreamConfigShape:
 
 
 # ---- answers, as a client takes them ---------------------------------------------------------------------------
-
-A = TypeVar("A")
-B = TypeVar("B")
 
 
 def _answer(decoder: msgspec.json.Decoder[A], convert: Callable[[A], B], body: bytes) -> B:

@@ -51,6 +51,12 @@ __all__ = [
     "read_batch_pieces",
 ]
 
+_AT_ONCE_BYTES: Final = 48 * KIB
+"""Bytes that are decoded together; the first escape among them ends the attempt."""
+_BLOCK: Final = 10_000
+_DIGITS: Final = [b"%d" % number for number in range(_BLOCK)]
+_LAST_DIGITS: Final = [b"%04d" % number for number in range(_BLOCK)]
+
 
 # ---- shapes --------------------------------------------------------------------------------------------------
 
@@ -207,13 +213,6 @@ def read_batch_pieces(
         records = batch.encoded(key, lambda it: _encode_records(it, data_format, omit_empty))
         tail = tail or batch.tail
     return b'{"records":', records, b"}" if tail is None else b',"tail":%b}' % spell_position(tail)
-
-
-_AT_ONCE_BYTES: Final = 48 * KIB
-"""Bytes that are decoded together; the first escape among them ends the attempt."""
-_BLOCK: Final = 10_000
-_DIGITS: Final = [b"%d" % number for number in range(_BLOCK)]
-_LAST_DIGITS: Final = [b"%04d" % number for number in range(_BLOCK)]
 
 
 def _encode_records(batch: RecordBatch, data_format: BytesFormat, omit_empty: bool) -> bytes:

@@ -27,6 +27,7 @@ MOST_AHEAD: Final = 60
 """Seconds for which the end may lie in the future."""
 U32_MAX: Final = 2**32 - 1
 INTERVALS: Final = {"minute": 60, "hour": 3600, "day": 86_400}
+Series = Mapping[str, Sequence[tuple[int, float]]]
 
 
 class AccountMetricSet(Enum):
@@ -118,9 +119,6 @@ def _bad(why: str) -> Exception:
 
 def _invalid(why: str) -> Exception:
     return fail(FailureCode.INVALID, why)
-
-
-Series = Mapping[str, Sequence[tuple[int, float]]]
 
 
 def encode_accumulations(series: Series, unit: str, interval: str) -> bytes:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 __all__ = ["RouteMatch", "S2Endpoint", "match_route"]
 
+_BY_LENGTH: dict[int, list[_Route]] = {}
+
 
 class S2Endpoint(Enum):
     """The endpoints of the API."""
@@ -97,7 +99,6 @@ class _Route(NamedTuple):
     endpoints: Mapping[str, S2Endpoint]
 
 
-_BY_LENGTH: dict[int, list[_Route]] = {}
 for _pattern, _endpoints in _ROUTES.items():
     _parts = _pattern.split("/")
     _named = tuple((part[1:-1], index) for index, part in enumerate(_parts) if part.startswith("{"))

@@ -29,6 +29,7 @@ __all__ = ["encode_command", "encode_reply"]
 
 MOST_HEADERS: Final = 8192
 _ERROR_CODE: Final = re.compile(r"[A-Z0-9_]+")
+_DIGITS: Final = [b"%d" % number for number in range(10_000)]
 
 
 class _Headers(dict[int, bytes]):
@@ -76,9 +77,6 @@ def encode_reply(reply: Reply) -> bytes:
             if not _ERROR_CODE.fullmatch(code):
                 raise LocalProtocolError(f"{code!r} is not an error code")
             return f"-{code} {one_line(message)}\r\n".encode("ascii")
-
-
-_DIGITS: Final = [b"%d" % number for number in range(10_000)]
 
 
 def _records(reply: Records) -> bytes:

@@ -52,6 +52,7 @@ __all__ = [
 _WRITER: Final = UUID("00112233-4455-6677-8899-aabbccddeeff")
 _SEGMENT: Final = "scope/stream/0.#epoch.0"
 _EVENTS: Final = [b"hello", b"worldwide"]
+_LIMITS: Final = DEFAULT_LIMITS
 
 
 def _make(role: Role, dialect: str) -> Codec[Any, Any]:
@@ -130,9 +131,6 @@ _SAMPLES: Final = {
 
 def _sample(role: Role, dialect: str) -> bytes:
     return b"".join(piece for message in _SAMPLES[role, dialect]() for piece in encode(message))
-
-
-_LIMITS: Final = DEFAULT_LIMITS
 
 
 def _listing() -> Listing:

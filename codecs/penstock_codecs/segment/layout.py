@@ -55,6 +55,9 @@ LONG_DATA: Final = 64
 """Longest bytes shown in full; longer ones are shown by their beginning, length and CRC-32."""
 JOIN_BELOW: Final = 32 * 1024
 """Messages shorter than this are written as one piece: copying them costs less than handling one more piece."""
+_TAIL: Final = object()
+_T = TypeVar("_T")
+Tail = Annotated[_T, _TAIL]
 
 
 class Dialect(Enum):
@@ -88,11 +91,6 @@ class Older(NamedTuple):
     before: int
     order: tuple[str, ...]
     lacking: Mapping[str, object]
-
-
-_TAIL: Final = object()
-_T = TypeVar("_T")
-Tail = Annotated[_T, _TAIL]
 
 
 class SegmentMessage(Struct, frozen=True):

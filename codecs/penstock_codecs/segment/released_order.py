@@ -23,6 +23,8 @@ from penstock_codecs.segment.released import (
 
 __all__ = ["TRANSITIONS", "ReleasedKind", "ReleasedRequests", "ReleasedState", "check_versions"]
 
+_WRITES: Final = (AppendBlock, AppendBlockEnd, ConditionalAppend, ConditionalBlockEnd)
+
 
 class ReleasedState(Enum):
     """The state of a connection's requests."""
@@ -75,7 +77,6 @@ _KINDS: Final[dict[type[SegmentMessage], ReleasedKind]] = {
     Padding: ReleasedKind.INNER,
     PartialEvent: ReleasedKind.INNER,
 }
-_WRITES: Final = (AppendBlock, AppendBlockEnd, ConditionalAppend, ConditionalBlockEnd)
 
 
 class ReleasedRequests:

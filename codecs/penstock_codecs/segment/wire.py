@@ -52,6 +52,8 @@ __all__ = [
 ]
 
 _SUPPLEMENTARY: Final = re.compile("[\U00010000-\U0010ffff]")
+T = TypeVar("T")
+MAX_TEXT: Final = 0xFFFF
 
 
 def encode_text(text: str) -> bytes:
@@ -77,10 +79,6 @@ def decode_text(data: bytes) -> str:
         return halves.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
     except UnicodeDecodeError as error:
         raise ValueError(f"text that is not UTF-8 ({error.reason})") from None
-
-
-T = TypeVar("T")
-MAX_TEXT: Final = 0xFFFF
 
 
 class MalformedValue(Exception):

@@ -24,6 +24,8 @@ from penstock_codecs.s2.names import invalid_header
 
 __all__ = ["DIALECTS", "S2", "SEED", "EventId", "SseDialect"]
 
+_NUMBER: Final = re.compile(r"[0-9]{1,20}")
+
 
 class EventId(msgspec.Struct, frozen=True):
     """The position of a reader: the sequence number of its last record, and how many records and metered bytes it
@@ -81,8 +83,6 @@ class SseDialect(msgspec.Struct, frozen=True):
             raise invalid_header("last-event-id", f"expected `{wanted}`, got {value[:100]!r}")
         return event_id
 
-
-_NUMBER: Final = re.compile(r"[0-9]{1,20}")
 
 S2: Final = SseDialect(
     name="s2",

@@ -32,6 +32,13 @@ from penstock_codecs.limits import MIB
 
 __all__ = ["report", "report_parts"]
 
+WIDTH = 110
+_LOSSES = {
+    "refuse": "refused: the read fails with an error that names the record",
+    "envelope": "carried whole, in an envelope inside the body (docs/loss.md)",
+    "drop": "dropped, and counted in the log",
+}
+
 
 def access_lines(config: Config) -> Iterator[str]:
     """Yield lines on the credentials that clients need, and on where they are kept."""
@@ -218,9 +225,6 @@ def _item(item: Item) -> str:
     return f"{item.what} ({item.how})" if item.how else item.what
 
 
-WIDTH = 110
-
-
 def report(config: Config, source: str) -> str:
     """Return a description of what would run with `config`, as text; `source` is where it was read from."""
     parts = [(f"{source} is valid. It describes this gateway:", list[str]()), *report_parts(config)]
@@ -282,13 +286,6 @@ def _listeners(config: Config) -> Iterator[str]:
 def _part(title: str, lines: list[str]) -> str:
     wrapped = (textwrap.fill(line, WIDTH, initial_indent="  - ", subsequent_indent="    ") for line in lines)
     return "\n".join([title, *wrapped])
-
-
-_LOSSES = {
-    "refuse": "refused: the read fails with an error that names the record",
-    "envelope": "carried whole, in an envelope inside the body (docs/loss.md)",
-    "drop": "dropped, and counted in the log",
-}
 
 
 def _losses(kind: ListenerKind[Any], listener: ListenerTable) -> Iterator[str]:

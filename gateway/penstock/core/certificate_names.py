@@ -12,6 +12,12 @@ from penstock.core.matching import Match, NamePattern
 
 __all__ = ["CertificateName", "CertificatePattern", "names_in"]
 
+_KINDS: Final = {"DNS": "dns", "URI": "uri", "email": "email"}
+"""The kinds by their names in Python's `ssl`."""
+_PATTERN: Final = re.compile(r"(?:(dns|uri|email|cn):)(.+)")
+_FOLDED: Final = frozenset({"dns", "email"})
+"""Kinds that are compared without regard to case. (Mailboxes may differ by case; in practice they never do.)"""
+
 
 class CertificateName(NamedTuple):
     """A name in a certificate.
@@ -22,13 +28,6 @@ class CertificateName(NamedTuple):
 
     kind: str
     text: str
-
-
-_KINDS: Final = {"DNS": "dns", "URI": "uri", "email": "email"}
-"""The kinds by their names in Python's `ssl`."""
-_PATTERN: Final = re.compile(r"(?:(dns|uri|email|cn):)(.+)")
-_FOLDED: Final = frozenset({"dns", "email"})
-"""Kinds that are compared without regard to case. (Mailboxes may differ by case; in practice they never do.)"""
 
 
 class CertificatePattern(msgspec.Struct, frozen=True):

@@ -21,6 +21,13 @@ __all__ = ["Captures", "Match", "NamePattern", "Pieces", "StreamPattern", "Wildc
 
 Captures = Mapping[str, str]
 """Captured text by its name in templates: `1`, `2`, `rest`, and the names of a regular expression's groups."""
+_WILDCARD: Final = re.compile(r"(\*\*|\*|\?)")
+_STEEP: Final = 3
+"""Fewest wildcards for any number of characters that are too many for a regular expression (see
+`penstock.core.globs`)."""
+_ALL: Final = frozenset({".*", "(.*)"})
+_OWN_NAMES: Final = frozenset({"basin", "stream"})
+"""Names in templates for the basin and the stream that the client asked for."""
 
 
 class Match(Enum):
@@ -53,11 +60,6 @@ class Wildcard(msgspec.Struct, frozen=True):
 
 Pieces = tuple[str | Wildcard, ...]
 """The parts of a pattern: text and wildcards."""
-
-_WILDCARD: Final = re.compile(r"(\*\*|\*|\?)")
-_STEEP: Final = 3
-"""Fewest wildcards for any number of characters that are too many for a regular expression (see
-`penstock.core.globs`)."""
 
 
 class NamePattern(msgspec.Struct, frozen=True):
@@ -137,11 +139,6 @@ def _regex(text: str, first: int) -> NamePattern:
                 f"a group of {text!r} is called {name}, which is reserved for the client's own name: rename it"
             )
     return NamePattern(expression, tuple(map(str, range(first, first + expression.groups))), None, text in _ALL)
-
-
-_ALL: Final = frozenset({".*", "(.*)"})
-_OWN_NAMES: Final = frozenset({"basin", "stream"})
-"""Names in templates for the basin and the stream that the client asked for."""
 
 
 class StreamPattern(msgspec.Struct, frozen=True):

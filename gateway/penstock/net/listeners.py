@@ -27,6 +27,13 @@ from penstock.observe.taps.connections import Connections
 
 __all__ = ["ListenerServer", "ListenerSet", "take_over"]
 
+log = structlog.get_logger()
+
+MANAGEMENT: Final = "management"
+"""Protocol of the listener for operators."""
+OPERATORS_SECONDS: Final = 1.0
+"""Seconds that operators' connections get to finish after the clients' have ended."""
+
 
 def take_over(current: Struct, new: Struct) -> None:
     """Copy the values of `new` to the settings `current`, so that all who hold `current` see them at once.
@@ -37,13 +44,6 @@ def take_over(current: Struct, new: Struct) -> None:
         raise TypeError(f"{type(new).__name__} cannot take the place of {type(current).__name__}")
     for name in current.__struct_fields__:
         setattr(current, name, getattr(new, name))
-
-
-log = structlog.get_logger()
-MANAGEMENT: Final = "management"
-"""Protocol of the listener for operators."""
-OPERATORS_SECONDS: Final = 1.0
-"""Seconds that operators' connections get to finish after the clients' have ended."""
 
 
 class ListenerServer:

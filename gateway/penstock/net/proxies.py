@@ -31,6 +31,8 @@ HEADER_SECONDS: Final = 5.0
 """Seconds within which a proxy must have sent its header: it does so as soon as it is connected."""
 _MOST_HOPS: Final = 32
 """Addresses in X-Forwarded-For, at most."""
+FORWARDED: ContextVar[ForwardedClients | None] = ContextVar("penstock.forwarded", default=None)
+"""The clients behind the proxy that the current connection comes from; None for other connections."""
 
 
 class BadForwarding(Exception):
@@ -134,7 +136,3 @@ class ForwardedClients(msgspec.Struct, frozen=True):
             note_identity(identity)
         CLIENT.set(replace(client, identity=identity, address=host))
         quota.come_from(host, identity)
-
-
-FORWARDED: ContextVar[ForwardedClients | None] = ContextVar("penstock.forwarded", default=None)
-"""The clients behind the proxy that the current connection comes from; None for other connections."""

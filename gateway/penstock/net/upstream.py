@@ -58,6 +58,12 @@ _REASONS = (
     ("PROTOCOL_VERSION", "no common version of TLS"),
     ("UNSUPPORTED_PROTOCOL", "no common version of TLS"),
 )
+Dial = Callable[[str, int], Awaitable[trio.abc.Stream]]
+Watch = Callable[[trio.abc.Stream, UpstreamSettings], trio.abc.Stream]
+"""Wraps the stream of a new connection, above TLS, in one that reports its traffic."""
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""TCP keepalive, in seconds and probes: a server that vanished (no power, no route) is detected after 30 s. A following
+read may be silent for any length of time, so nothing else would ever end it."""
 
 
 async def handshake(
@@ -84,14 +90,6 @@ def tls_reason(error: BaseException) -> str | None:
         return "TLS: the server closed the connection during the handshake"
     reason = cause.reason or str(cause)
     return "TLS: " + next((text for key, text in _REASONS if key in reason), reason.lower().replace("_", " "))
-
-
-Dial = Callable[[str, int], Awaitable[trio.abc.Stream]]
-Watch = Callable[[trio.abc.Stream, UpstreamSettings], trio.abc.Stream]
-"""Wraps the stream of a new connection, above TLS, in one that reports its traffic."""
-_KEEPALIVE: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""TCP keepalive, in seconds and probes: a server that vanished (no power, no route) is detected after 30 s. A following
-read may be silent for any length of time, so nothing else would ever end it."""
 
 
 async def _dial_tcp(host: str, port: int) -> trio.abc.Stream:

@@ -17,6 +17,8 @@ _TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-(
 _MOST_STATE: Final = 512
 """Most characters of a tracestate that is passed on, the least that W3C Trace Context (3.3.1.5) asks for; a longer one
 is dropped."""
+TRACE: ContextVar[TraceContext | None] = ContextVar("penstock.trace", default=None)
+"""The trace of the current task; None: it is part of no trace."""
 
 
 class TraceContext(msgspec.Struct, frozen=True):
@@ -50,7 +52,3 @@ class TraceContext(msgspec.Struct, frozen=True):
         """The headers that pass the trace on to the next server."""
         parent = ("traceparent", f"00-{self.trace_id}-{self.span_id}-{self.flags:02x}")
         return [parent, ("tracestate", self.state)] if self.state else [parent]
-
-
-TRACE: ContextVar[TraceContext | None] = ContextVar("penstock.trace", default=None)
-"""The trace of the current task; None: it is part of no trace."""

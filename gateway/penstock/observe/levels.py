@@ -12,14 +12,12 @@ __all__ = ["LEVELS", "Level", "Leveled", "level", "set_level"]
 
 Level = Literal["debug", "info", "warning", "error"]
 LEVELS: Final[tuple[Level, ...]] = ("debug", "info", "warning", "error")
+_now: Level = "info"
 
 
 class Leveled(structlog.make_filtering_bound_logger(logging.INFO)):  # type: ignore[misc]
     """The class of all loggers. Its methods are replaced by those of structlog's class for the current level, so that a
     level that is not logged costs a call that does nothing, and loggers in use follow `set_level`."""
-
-
-_now: Level = "info"
 
 
 def level() -> Level:

@@ -20,6 +20,9 @@ __all__ = ["REQUEST", "Attributes", "Span", "SpanKind", "Tracer", "in_span", "sp
 R = TypeVar("R")
 
 Attributes = Mapping[str, str | int | bool]
+REQUEST: ContextVar[Span | None] = ContextVar("penstock.request", default=None)
+"""The span of the HTTP request that the current task answers."""
+_tracer: Tracer | None = None
 
 
 class SpanKind(Enum):
@@ -52,12 +55,6 @@ class Tracer(Protocol):
 
     def start(self, name: str, kind: SpanKind, parent: TraceContext | None, attributes: Attributes) -> Span:
         """Start a span. Without a parent it begins a new trace."""
-
-
-REQUEST: ContextVar[Span | None] = ContextVar("penstock.request", default=None)
-"""The span of the HTTP request that the current task answers."""
-
-_tracer: Tracer | None = None
 
 
 def tracer() -> Tracer | None:

@@ -62,6 +62,17 @@ STREAMS_BEFORE_AUTH: Final = key(
 
 
 _HostName = Annotated[str, Meta(pattern=r"^([*][.])?[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*\Z")]
+LossWord = Literal["refuse", "envelope", "drop"]
+CommandLossWord = Literal["refuse", "envelope"]
+_LAYOUTS: Final = {
+    "headers": Layout.ENVELOPE_HEADERS,
+    "empty_body": Layout.ENVELOPE_EMPTY,
+    "command_records": Layout.ENVELOPE_COMMANDS,
+}
+Recover = Annotated[
+    float, key("Time that operations in flight wait for a lost server to return before they fail.", least=0)
+]
+LOST_ACK: Final = "Treatment of an append whose acknowledgement was lost (docs/guarantees.md)."
 
 
 class NamedCertificate(Table, frozen=True, kw_only=True):
@@ -217,16 +228,6 @@ class ConfigView(msgspec.Struct, frozen=True, kw_only=True):
 
 # ---- losses ----------------------------------------------------------------------------------------------------------
 
-LossWord = Literal["refuse", "envelope", "drop"]
-CommandLossWord = Literal["refuse", "envelope"]
-
-
-_LAYOUTS: Final = {
-    "headers": Layout.ENVELOPE_HEADERS,
-    "empty_body": Layout.ENVELOPE_EMPTY,
-    "command_records": Layout.ENVELOPE_COMMANDS,
-}
-
 
 class LossTable(Table, frozen=True, kw_only=True):
     """Base of the tables that say what becomes of records that a protocol cannot carry."""
@@ -248,11 +249,6 @@ class LossTable(Table, frozen=True, kw_only=True):
 
 
 # ---- backs -----------------------------------------------------------------------------------------------------------
-
-Recover = Annotated[
-    float, key("Time that operations in flight wait for a lost server to return before they fail.", least=0)
-]
-LOST_ACK: Final = "Treatment of an append whose acknowledgement was lost (docs/guarantees.md)."
 
 
 class BackTable(Table, frozen=True, kw_only=True):

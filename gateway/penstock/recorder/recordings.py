@@ -45,6 +45,11 @@ _NO_DIRECTORY: Final = (
     "the gateway's configuration has no [recorder] with a directory: add one, or start the gateway with --record "
     "DIRECTORY; `penstock tail` needs neither"
 )
+_COUNTS: Final = (
+    (RECORDED_BYTES, attrgetter("bytes")),
+    (RECORDED_CONVERSATIONS, attrgetter("conversations")),
+    (RECORDINGS_DROPPED, attrgetter("dropped")),
+)
 
 
 class RunningRecording(msgspec.Struct, frozen=True):
@@ -223,13 +228,6 @@ async def _started(sink: FileRecording, starters: trio.CapacityLimiter) -> None:
         if late:
             sink.close(0)
         raise
-
-
-_COUNTS: Final = (
-    (RECORDED_BYTES, attrgetter("bytes")),
-    (RECORDED_CONVERSATIONS, attrgetter("conversations")),
-    (RECORDINGS_DROPPED, attrgetter("dropped")),
-)
 
 
 def _remember(status: RecordingStatus) -> None:

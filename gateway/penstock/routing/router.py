@@ -62,6 +62,17 @@ __all__ = ["EMBEDDED", "Router", "View", "about_basin", "carry_out", "list_basin
 
 _FOR_ALL_STREAMS: Final = (DeleteBasin, ReconfigureBasin)
 """Operations that affect every stream of a basin, so that one route must have all of them."""
+R = TypeVar("R")
+_READING: Final[frozenset[type]] = frozenset(
+    {
+        *(CheckTail, GetAttribute, GetSegmentInfo, GetStreamConfig, Locate, ReadBytes),
+        *(GetTableInfo, ListTable, ReadTable, ReadTableDelta),
+    }
+)
+"""Operations that change nothing, so that they need not wait while a target is held."""
+EMBEDDED: Final = "embedded"
+CACHED: Final = 10_000
+"""Decisions cached for each listener, so that patterns are not matched for every operation."""
 
 
 async def about_basin(view: View, operation: Any) -> Any:
@@ -280,16 +291,6 @@ def _streams_of(
     yield BackListing(fetch, start_after, shown, ordered=rewriting.keeps_order)
 
 
-R = TypeVar("R")
-_READING: Final[frozenset[type]] = frozenset(
-    {
-        *(CheckTail, GetAttribute, GetSegmentInfo, GetStreamConfig, Locate, ReadBytes),
-        *(GetTableInfo, ListTable, ReadTable, ReadTableDelta),
-    }
-)
-"""Operations that change nothing, so that they need not wait while a target is held."""
-
-
 async def carry_out(view: View, operation: Operation[R]) -> R:
     """See `Back.perform`."""
     if isinstance(operation, Merge):
@@ -401,11 +402,6 @@ _ABOUT_MANY: Final[Mapping[type, Callable[[Any, Any], Awaitable[Any]]]] = {
     GetStorage: _usage,
     ListActiveBasins: _usage,
 }
-
-
-EMBEDDED: Final = "embedded"
-CACHED: Final = 10_000
-"""Decisions cached for each listener, so that patterns are not matched for every operation."""
 
 
 class Router:

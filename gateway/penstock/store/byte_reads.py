@@ -52,6 +52,13 @@ WHERE stream = ?1 AND last_seq >= ?3
     layout & {int(Layout.RAW | Layout.SENT)} != 0 OR (layout = 0 AND end_offset - first_offset = metered)))
 ORDER BY last_seq LIMIT {MOST_ROWS}
 """
+MOST_BYTES: Final = 8 * MIB
+"""Most bytes that one read returns. Fronts ask for less: 2 MiB, the most that the real server returns (segment fact
+sheet, 1.1), unless they are configured otherwise."""
+REMAINDER_BYTES: Final = 16 * MIB
+"""Bytes kept of rows that reads ended in. Without them, a client that reads a row of 1 MiB in pieces of 256 KiB would
+have it fetched and rendered four times."""
+MOST_REMAINDERS: Final = 64
 
 
 class RowCursor(NamedTuple):
@@ -160,15 +167,6 @@ def _columns(batch: RecordBatch) -> Columns:
     if metered_size(bodies, NO_HEADERS) != batch.metered:
         return batch.columns
     return Columns(range(batch.first_seq_num, batch.next_seq_num), (), bodies)
-
-
-MOST_BYTES: Final = 8 * MIB
-"""Most bytes that one read returns. Fronts ask for less: 2 MiB, the most that the real server returns (segment fact
-sheet, 1.1), unless they are configured otherwise."""
-REMAINDER_BYTES: Final = 16 * MIB
-"""Bytes kept of rows that reads ended in. Without them, a client that reads a row of 1 MiB in pieces of 256 KiB would
-have it fetched and rendered four times."""
-MOST_REMAINDERS: Final = 64
 
 
 class Remainders:

@@ -35,6 +35,8 @@ ones."""
 DECODED_BYTES: Final = 64 * MIB
 """Memory of what all readers together have decoded and not been given yet, as of a large batch in another encoding than
 theirs. A reader without room reads the rest again."""
+CALLS_PER_PASS: Final = 8
+"""Calls of read sessions that need not wait, for one pass through the scheduler."""
 
 
 class StoreReads:
@@ -228,10 +230,6 @@ class _Bounds(msgspec.Struct):
         self.count -= stop
         self.max_bytes -= part.metered
         return part
-
-
-CALLS_PER_PASS: Final = 8
-"""Calls of read sessions that need not wait, for one pass through the scheduler."""
 
 
 class StoreReadSession(ReadSession):

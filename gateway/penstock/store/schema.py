@@ -140,24 +140,13 @@ _DEFAULTS_BEFORE_2: Final = {
     "timestamping_uncapped": False,
     "delete_on_empty_seconds": 0,
 }
-
-
-def _resolved_config(own: str, basin: str) -> str:
-    """Implement the SQL function `resolved_config` of `_RESOLVED_CONFIGS`; like that, it never changes."""
-    layers = (json.loads(own), json.loads(basin)["default_stream_config"])
-    said = {name: value for layer in reversed(layers) for name, value in layer.items() if value is not None}
-    return json.dumps(_DEFAULTS_BEFORE_2 | said)
-
-
 _ONE_INDEX: Final = """
 DROP INDEX batches_by_id;         -- identifiers and offsets rise as numbers do, so the index of these finds them,
 DROP INDEX batches_by_offset;     -- and an append writes two pages instead of four
 """
-
 _CIPHERS: Final = """
 ALTER TABLE streams ADD COLUMN cipher TEXT;  -- of the records' bodies and headers (penstock.store.encryption)
 """
-
 _USAGE: Final = """
 CREATE TABLE usage (              -- what was done (penstock.store.usage)
   minute INTEGER NOT NULL,        -- since the epoch; of older rows, the first of an hour
@@ -167,13 +156,11 @@ CREATE TABLE usage (              -- what was done (penstock.store.usage)
   PRIMARY KEY (minute, basin, series)
 ) WITHOUT ROWID;
 """
-
 _ENCODINGS: Final = """
 -- the encoding of a payload that is neither bytes nor `records` of protobuf s2.v1.ReadBatch: a codec's own, in which
 -- the records came
 ALTER TABLE batches ADD COLUMN encoding TEXT;
 """
-
 _PAYLOAD_FILES: Final = """
 -- the place of a large payload, which is empty here (penstock.store.payload_files); NULL for all others
 ALTER TABLE batches ADD COLUMN file INTEGER;
@@ -184,18 +171,15 @@ CREATE TABLE payload_files (
   live INTEGER NOT NULL           -- bytes of its payloads whose rows are there
 );
 """
-
 _CHECKSUMS: Final = """
 -- of the payload, wherever it is (penstock.store.payload_files.checksum_of); NULL for rows of before
 ALTER TABLE batches ADD COLUMN checksum INTEGER;
 """
-
 _KEY_CHECKS: Final = """
 -- of an encrypted stream, the check value of the key that its records have (penstock.store.key_checks); NULL before the
 -- first append that a gateway of this version took
 ALTER TABLE streams ADD COLUMN key_check BLOB;
 """
-
 _MIGRATIONS: Final = (
     _TABLES,
     _RESOLVED_CONFIGS,
@@ -208,11 +192,16 @@ _MIGRATIONS: Final = (
     _KEY_CHECKS,
 )
 """Entry n migrates a file from version n to n + 1. Released entries never change; new ones are added."""
-
 _OPTIONS: Final[Any] = {"isolation_level": None, "check_same_thread": False, "timeout": 10.0}
-
 TOUCH: Final = f"PRAGMA user_version={len(_MIGRATIONS)}"
 """A statement that writes a page and changes nothing."""
+
+
+def _resolved_config(own: str, basin: str) -> str:
+    """Implement the SQL function `resolved_config` of `_RESOLVED_CONFIGS`; like that, it never changes."""
+    layers = (json.loads(own), json.loads(basin)["default_stream_config"])
+    said = {name: value for layer in reversed(layers) for name, value in layer.items() if value is not None}
+    return json.dumps(_DEFAULTS_BEFORE_2 | said)
 
 
 def prepare_file(directory: Path) -> None:

@@ -43,6 +43,49 @@ SELECT max(
   coalesce((SELECT arrived_at FROM batches ORDER BY id DESC LIMIT 1), 0)
 )
 """
+_DELETED: Final = """
+SELECT id FROM streams WHERE deleted_at IS NOT NULL
+UNION ALL
+SELECT s.id FROM basins b CROSS JOIN streams s ON s.basin = b.id WHERE b.deleted_at IS NOT NULL AND s.deleted_at IS NULL
+LIMIT ?
+"""
+_TRIMMED: Final = """
+SELECT s.id, s.trim_point FROM streams s
+WHERE s.id > ? AND s.trim_point > 0 AND s.deleted_at IS NULL
+  AND EXISTS (SELECT 1 FROM batches r WHERE r.stream = s.id AND r.last_seq < s.trim_point)
+ORDER BY s.id LIMIT 1
+"""
+_OLDEST: Final = """
+SELECT last_seq, metered FROM batches INDEXED BY batches_by_seq
+WHERE stream = ? AND last_seq < ? ORDER BY last_seq LIMIT ?
+"""
+_KEEP_TAIL: Final = """
+UPDATE streams SET (last_seq, last_ts, last_id_seq, last_offset, modified_at) =
+  (SELECT last_seq, last_ts, last_id_seq, end_offset, max(modified_at, arrived_at)
+   FROM batches INDEXED BY batches_by_seq WHERE stream = ?1 ORDER BY last_seq DESC LIMIT 1)
+WHERE id = ?1 AND EXISTS (SELECT 1 FROM batches WHERE stream = ?1)
+"""
+_DELETE_ROWS: Final = "DELETE FROM batches WHERE stream = ? AND last_seq <= ?"
+_PLACES: Final = """
+SELECT file, file_offset, file_bytes FROM batches INDEXED BY batches_by_seq
+WHERE stream = ? AND last_seq <= ? AND file IS NOT NULL ORDER BY last_seq
+"""
+_TAKE: Final = "UPDATE payload_files SET live = live - ? WHERE number = ?"
+_EMPTY_FILES: Final = "SELECT number FROM payload_files WHERE live = 0 AND number < ? ORDER BY number"
+DELETE_FILE: Final = "DELETE FROM payload_files WHERE number = ?"
+_ATTRIBUTES: Final = "SELECT attribute FROM attributes WHERE stream = ? ORDER BY attribute LIMIT 1 OFFSET ?"
+_DELETE_ATTRIBUTES: Final = "DELETE FROM attributes WHERE stream = ? AND attribute <= ?"
+_LAST_ATTRIBUTE: Final = b"\xff" * 17
+"""Sorts after all attributes, which have 16 bytes."""
+_DELETE_STREAM: Final = "DELETE FROM streams WHERE id = ?"
+_DELETE_BASINS: Final = """
+DELETE FROM basins WHERE deleted_at IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM streams s WHERE s.basin = basins.id AND s.deleted_at IS NULL)
+  AND NOT EXISTS (SELECT 1 FROM streams s WHERE s.basin = basins.id AND s.deleted_at IS NOT NULL)
+"""
+_ANY_DELETED_BASIN: Final = "SELECT 1 FROM basins WHERE deleted_at IS NOT NULL LIMIT 1"
+_EVERYTHING: Final = b"\xff" * 9
+"""Sorts after every number in SQLite (see `u64`)."""
 
 
 class DueTrim(NamedTuple):
@@ -99,50 +142,6 @@ def _due(
 
 
 # ---- purging -------------------------------------------------------------------------------------------------
-
-_DELETED: Final = """
-SELECT id FROM streams WHERE deleted_at IS NOT NULL
-UNION ALL
-SELECT s.id FROM basins b CROSS JOIN streams s ON s.basin = b.id WHERE b.deleted_at IS NOT NULL AND s.deleted_at IS NULL
-LIMIT ?
-"""
-_TRIMMED: Final = """
-SELECT s.id, s.trim_point FROM streams s
-WHERE s.id > ? AND s.trim_point > 0 AND s.deleted_at IS NULL
-  AND EXISTS (SELECT 1 FROM batches r WHERE r.stream = s.id AND r.last_seq < s.trim_point)
-ORDER BY s.id LIMIT 1
-"""
-_OLDEST: Final = """
-SELECT last_seq, metered FROM batches INDEXED BY batches_by_seq
-WHERE stream = ? AND last_seq < ? ORDER BY last_seq LIMIT ?
-"""
-_KEEP_TAIL: Final = """
-UPDATE streams SET (last_seq, last_ts, last_id_seq, last_offset, modified_at) =
-  (SELECT last_seq, last_ts, last_id_seq, end_offset, max(modified_at, arrived_at)
-   FROM batches INDEXED BY batches_by_seq WHERE stream = ?1 ORDER BY last_seq DESC LIMIT 1)
-WHERE id = ?1 AND EXISTS (SELECT 1 FROM batches WHERE stream = ?1)
-"""
-_DELETE_ROWS: Final = "DELETE FROM batches WHERE stream = ? AND last_seq <= ?"
-_PLACES: Final = """
-SELECT file, file_offset, file_bytes FROM batches INDEXED BY batches_by_seq
-WHERE stream = ? AND last_seq <= ? AND file IS NOT NULL ORDER BY last_seq
-"""
-_TAKE: Final = "UPDATE payload_files SET live = live - ? WHERE number = ?"
-_EMPTY_FILES: Final = "SELECT number FROM payload_files WHERE live = 0 AND number < ? ORDER BY number"
-DELETE_FILE: Final = "DELETE FROM payload_files WHERE number = ?"
-_ATTRIBUTES: Final = "SELECT attribute FROM attributes WHERE stream = ? ORDER BY attribute LIMIT 1 OFFSET ?"
-_DELETE_ATTRIBUTES: Final = "DELETE FROM attributes WHERE stream = ? AND attribute <= ?"
-_LAST_ATTRIBUTE: Final = b"\xff" * 17
-"""Sorts after all attributes, which have 16 bytes."""
-_DELETE_STREAM: Final = "DELETE FROM streams WHERE id = ?"
-_DELETE_BASINS: Final = """
-DELETE FROM basins WHERE deleted_at IS NOT NULL
-  AND NOT EXISTS (SELECT 1 FROM streams s WHERE s.basin = basins.id AND s.deleted_at IS NULL)
-  AND NOT EXISTS (SELECT 1 FROM streams s WHERE s.basin = basins.id AND s.deleted_at IS NOT NULL)
-"""
-_ANY_DELETED_BASIN: Final = "SELECT 1 FROM basins WHERE deleted_at IS NOT NULL LIMIT 1"
-_EVERYTHING: Final = b"\xff" * 9
-"""Sorts after every number in SQLite (see `u64`)."""
 
 
 class Purge(NamedTuple):

@@ -31,6 +31,46 @@ HOURS_KEPT: Final = 91 * 24 * 60
 
 UsageRow = tuple[str, str, int]
 """A basin, a series, and a minute since the epoch."""
+_OF_ACCOUNT: Final = frozenset(
+    {"list_basins", "create_basin", "ensure_basin", "get_basin_config", "reconfigure_basin", "delete_basin"}
+)
+_OF_BASIN: Final = frozenset(
+    {"list_streams", "create_stream", "ensure_stream", "get_stream_config", "reconfigure_stream", "delete_stream"}
+)
+_NAMES: Final = {
+    "".join(word.capitalize() for word in name.split("_")): name for name in _OF_ACCOUNT | _OF_BASIN | {"check_tail"}
+}
+"""Names of series by those of operations."""
+_ADD: Final = """
+INSERT INTO usage (minute, basin, series, value) VALUES (?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET value = value + excluded.value
+"""
+_COMPACT: Final = (
+    """
+    INSERT INTO usage (minute, basin, series, value)
+    SELECT minute - minute % 60, basin, series, sum(value) FROM usage WHERE minute < ? AND minute % 60 GROUP BY 1, 2, 3
+    ON CONFLICT DO UPDATE SET value = value + excluded.value
+    """,
+    "DELETE FROM usage WHERE minute < ? AND minute % 60",
+)
+_EXPIRE: Final = "DELETE FROM usage WHERE minute < ?"
+_SUMS: Final = "SELECT minute, series, value FROM usage WHERE minute BETWEEN ? AND ? AND basin = ?"
+_ACTIVE: Final = """
+SELECT DISTINCT b.name FROM basins b JOIN streams s ON s.basin = b.id
+WHERE s.created_at <= ?2 AND coalesce(s.deleted_at, ?1) >= ?1 AND coalesce(b.deleted_at, ?1) >= ?1
+  AND b.name NOT GLOB '_*' ORDER BY b.name
+"""
+_STREAMS: Final = """
+SELECT s.id, s.trim_point FROM streams s JOIN basins b ON s.basin = b.id
+WHERE b.name = ?1 AND b.deleted_at IS NULL AND s.deleted_at IS NULL AND (?2 = '' OR s.name = ?2)
+"""
+_STORED: Final = (
+    "SELECT coalesce(sum(metered), 0) FROM batches INDEXED BY batches_by_seq WHERE stream = ? AND last_seq >= ?"
+)
+_NEWER: Final = """
+SELECT arrived_at, metered FROM batches INDEXED BY batches_by_seq
+WHERE stream = ? AND last_seq >= ? ORDER BY last_seq DESC
+"""
 
 
 class Usage:
@@ -91,47 +131,6 @@ class Usage:
 
 
 _APPENDS, _APPENDED_BYTES, _READS, _READ_BYTES, _OPERATIONS = (f"{kind.value}/" for kind in UsageKind)
-_OF_ACCOUNT: Final = frozenset(
-    {"list_basins", "create_basin", "ensure_basin", "get_basin_config", "reconfigure_basin", "delete_basin"}
-)
-_OF_BASIN: Final = frozenset(
-    {"list_streams", "create_stream", "ensure_stream", "get_stream_config", "reconfigure_stream", "delete_stream"}
-)
-_NAMES: Final = {
-    "".join(word.capitalize() for word in name.split("_")): name for name in _OF_ACCOUNT | _OF_BASIN | {"check_tail"}
-}
-"""Names of series by those of operations."""
-
-_ADD: Final = """
-INSERT INTO usage (minute, basin, series, value) VALUES (?, ?, ?, ?)
-ON CONFLICT DO UPDATE SET value = value + excluded.value
-"""
-_COMPACT: Final = (
-    """
-    INSERT INTO usage (minute, basin, series, value)
-    SELECT minute - minute % 60, basin, series, sum(value) FROM usage WHERE minute < ? AND minute % 60 GROUP BY 1, 2, 3
-    ON CONFLICT DO UPDATE SET value = value + excluded.value
-    """,
-    "DELETE FROM usage WHERE minute < ? AND minute % 60",
-)
-_EXPIRE: Final = "DELETE FROM usage WHERE minute < ?"
-_SUMS: Final = "SELECT minute, series, value FROM usage WHERE minute BETWEEN ? AND ? AND basin = ?"
-_ACTIVE: Final = """
-SELECT DISTINCT b.name FROM basins b JOIN streams s ON s.basin = b.id
-WHERE s.created_at <= ?2 AND coalesce(s.deleted_at, ?1) >= ?1 AND coalesce(b.deleted_at, ?1) >= ?1
-  AND b.name NOT GLOB '_*' ORDER BY b.name
-"""
-_STREAMS: Final = """
-SELECT s.id, s.trim_point FROM streams s JOIN basins b ON s.basin = b.id
-WHERE b.name = ?1 AND b.deleted_at IS NULL AND s.deleted_at IS NULL AND (?2 = '' OR s.name = ?2)
-"""
-_STORED: Final = (
-    "SELECT coalesce(sum(metered), 0) FROM batches INDEXED BY batches_by_seq WHERE stream = ? AND last_seq >= ?"
-)
-_NEWER: Final = """
-SELECT arrived_at, metered FROM batches INDEXED BY batches_by_seq
-WHERE stream = ? AND last_seq >= ? ORDER BY last_seq DESC
-"""
 
 
 class _Flush(Change):

@@ -40,6 +40,39 @@ MOST: Final = 8
 """Maximum number of recordings, or groups of one, whose states are kept; the least recently used are dropped. Each
 state is as large as the open conversations of a batch query."""
 _kept: OrderedDict[Hashable, object] = OrderedDict()
+Key = tuple[str, int]
+BATCH_ROWS: Final = 10_000
+"""Rows per batch."""
+OF_DIALOGUES: Final = frozenset({"messages", "problems", "failures", "appended", "delivered"})
+"""Columns that require decoding messages."""
+_OF_SUMMARIES: Final[dict[str, Callable[[Summary], Any]]] = {
+    "server": lambda summary: str(summary.conversation.server),
+    "tls": lambda summary: summary.conversation.tls,
+    "start": lambda summary: in_us(summary.start_ns),
+    "end": lambda summary: in_us(summary.end_ns),
+    "ended": lambda summary: summary.ended,
+    "reset": lambda summary: summary.reset,
+    "whole": lambda summary: summary.whole,
+    "client_bytes": lambda summary: summary.sent[Sender.CLIENT],
+    "server_bytes": lambda summary: summary.sent[Sender.SERVER],
+    "client_chunks": lambda summary: summary.chunks[Sender.CLIENT],
+    "server_chunks": lambda summary: summary.chunks[Sender.SERVER],
+    "lost_bytes": lambda summary: summary.lost,
+    "messages": lambda summary: summary.messages,
+    "problems": lambda summary: summary.problems,
+    "failures": lambda summary: summary.failures,
+    "appended": lambda summary: summary.appended,
+    "delivered": lambda summary: summary.delivered,
+}
+_OF_FACTS: Final[dict[str, Callable[[Facts], Any]]] = {
+    **{name: attrgetter(name) for name in (*FACTS, "protocol")},
+    "route": lambda facts: facts.notes.route,
+    "notes": lambda facts: facts.notes.values,
+}
+MOST_REMEMBERED: Final = 20_000
+"""Maximum number of conversations for which the columns common to all their rows are cached."""
+_SURVEYED: Final = frozenset({"identity", "route", "notes", "damage"})
+"""Columns that need a first pass."""
 
 
 def take(name: Hashable) -> object | None:
@@ -52,9 +85,6 @@ def keep(name: Hashable, state: object) -> None:
     _kept[name] = state
     while len(_kept) > MOST:
         _kept.popitem(last=False)
-
-
-Key = tuple[str, int]
 
 
 class Survey:
@@ -129,36 +159,6 @@ def _key(conversation: Conversation) -> Key:
     return conversation.run, conversation.number
 
 
-BATCH_ROWS: Final = 10_000
-"""Rows per batch."""
-OF_DIALOGUES: Final = frozenset({"messages", "problems", "failures", "appended", "delivered"})
-"""Columns that require decoding messages."""
-_OF_SUMMARIES: Final[dict[str, Callable[[Summary], Any]]] = {
-    "server": lambda summary: str(summary.conversation.server),
-    "tls": lambda summary: summary.conversation.tls,
-    "start": lambda summary: in_us(summary.start_ns),
-    "end": lambda summary: in_us(summary.end_ns),
-    "ended": lambda summary: summary.ended,
-    "reset": lambda summary: summary.reset,
-    "whole": lambda summary: summary.whole,
-    "client_bytes": lambda summary: summary.sent[Sender.CLIENT],
-    "server_bytes": lambda summary: summary.sent[Sender.SERVER],
-    "client_chunks": lambda summary: summary.chunks[Sender.CLIENT],
-    "server_chunks": lambda summary: summary.chunks[Sender.SERVER],
-    "lost_bytes": lambda summary: summary.lost,
-    "messages": lambda summary: summary.messages,
-    "problems": lambda summary: summary.problems,
-    "failures": lambda summary: summary.failures,
-    "appended": lambda summary: summary.appended,
-    "delivered": lambda summary: summary.delivered,
-}
-_OF_FACTS: Final[dict[str, Callable[[Facts], Any]]] = {
-    **{name: attrgetter(name) for name in (*FACTS, "protocol")},
-    "route": lambda facts: facts.notes.route,
-    "notes": lambda facts: facts.notes.values,
-}
-
-
 class ConnectionRows:
     """Gathers rows of the table `connections` into batches of BATCH_ROWS."""
 
@@ -206,12 +206,6 @@ class ConnectionRows:
             values.clear()
         self._rows = 0
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-
-MOST_REMEMBERED: Final = 20_000
-"""Maximum number of conversations for which the columns common to all their rows are cached."""
-_SURVEYED: Final = frozenset({"identity", "route", "notes", "damage"})
-"""Columns that need a first pass."""
 
 
 def decode_rows(part: RecordingPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -9,6 +9,9 @@ from penstock_spark.capture.notes import Notes
 
 __all__ = ["FACTS", "Facts"]
 
+FACTS: Final = ("run", "conversation", "side", "name", "client", "client_host", "identity")
+"""Columns with the same value in all rows of a conversation, in each table."""
+
 
 class Facts(NamedTuple):
     """The properties of a conversation, as columns. `protocol` None: not known from a configuration."""
@@ -37,7 +40,3 @@ class Facts(NamedTuple):
             notes.identity,
             notes,
         )
-
-
-FACTS: Final = ("run", "conversation", "side", "name", "client", "client_host", "identity")
-"""Columns with the same value in all rows of a conversation, in each table."""

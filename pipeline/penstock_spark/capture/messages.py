@@ -23,6 +23,28 @@ BATCH_BYTES: Final = 16 * MIB
 """A batch ends at BATCH_ROWS rows, or at this many characters of the column `fields`."""
 PROBLEM: Final = "problem"
 _NS_IN_US: Final = 1000
+_OF_BOTH: Final[dict[str, Callable[[_Row], Any]]] = {
+    **{name: attrgetter(f"facts.{name}") for name in FACTS},
+    "sender": lambda row: row.said.sender.value,
+    "exchange": lambda row: row.said.exchange,
+    "offset": lambda row: row.said.offset,
+}
+_OF_PROBLEMS: Final[dict[str, Callable[[Problem], Any]]] = {
+    "kind": lambda _problem: PROBLEM,
+    "start": lambda problem: in_us(problem.time_ns),
+    "end": lambda problem: in_us(problem.time_ns),
+    "rule": lambda problem: problem.rule,
+    "clause": lambda problem: problem.clause or None,
+    "fatal": lambda problem: problem.fatal,
+    "context": lambda problem: bytes(problem.context),
+    "context_offset": lambda problem: problem.context_offset,
+}
+_OF_ROWS: Final[dict[str, Callable[[_Row], Any]]] = {
+    **_OF_BOTH,
+    "protocol": lambda row: row.facts.protocol or (None if isinstance(row.said, Problem) else row.said.layer),
+    "route": lambda row: row.facts.notes.route_of("" if isinstance(row.said, Problem) else row.said.stream),
+    "failed": lambda row: row.failed,
+}
 
 
 class _Row(NamedTuple):
@@ -43,12 +65,6 @@ def _answers(message: Message) -> float | None:
     return None if message.answers is None else message.answers / _NS_IN_US
 
 
-_OF_BOTH: Final[dict[str, Callable[[_Row], Any]]] = {
-    **{name: attrgetter(f"facts.{name}") for name in FACTS},
-    "sender": lambda row: row.said.sender.value,
-    "exchange": lambda row: row.said.exchange,
-    "offset": lambda row: row.said.offset,
-}
 _OF_MESSAGES: Final[dict[str, Callable[[Message], Any]]] = {
     "layer": lambda message: message.layer,
     "kind": lambda message: message.kind,
@@ -65,22 +81,6 @@ _OF_MESSAGES: Final[dict[str, Callable[[Message], Any]]] = {
     "state": lambda message: message.state or None,
     "failure": lambda message: message.failure or None,
     "fields": lambda message: as_json(message.fields),
-}
-_OF_PROBLEMS: Final[dict[str, Callable[[Problem], Any]]] = {
-    "kind": lambda _problem: PROBLEM,
-    "start": lambda problem: in_us(problem.time_ns),
-    "end": lambda problem: in_us(problem.time_ns),
-    "rule": lambda problem: problem.rule,
-    "clause": lambda problem: problem.clause or None,
-    "fatal": lambda problem: problem.fatal,
-    "context": lambda problem: bytes(problem.context),
-    "context_offset": lambda problem: problem.context_offset,
-}
-_OF_ROWS: Final[dict[str, Callable[[_Row], Any]]] = {
-    **_OF_BOTH,
-    "protocol": lambda row: row.facts.protocol or (None if isinstance(row.said, Problem) else row.said.layer),
-    "route": lambda row: row.facts.notes.route_of("" if isinstance(row.said, Problem) else row.said.stream),
-    "failed": lambda row: row.failed,
 }
 
 

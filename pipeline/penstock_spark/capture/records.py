@@ -28,6 +28,18 @@ BATCH_BYTES: Final = 16 * MIB
 """A batch ends at BATCH_ROWS rows, or at this many bytes of bodies; a single record may be larger."""
 
 _COMMON: Final = attrgetter("action", "stream", "acknowledged", "failure")
+_OF_RUNS: Final[Mapping[str, Callable[[_Run], Any]]] = {
+    **{name: attrgetter(f"facts.{name}") for name in FACTS},
+    "protocol": lambda run: run.facts.protocol or run.message.layer,
+    "route": lambda run: run.facts.notes.route_of(run.columns.stream),
+    "layer": attrgetter("message.layer"),
+    "exchange": attrgetter("message.exchange"),
+    "action": attrgetter("columns.action"),
+    "stream": lambda run: run.columns.stream or None,
+    "acknowledged": attrgetter("columns.acknowledged"),
+    "failure": lambda run: run.columns.failure or None,
+    "settled": attrgetter("settled_us"),
+}
 
 
 class _Run(NamedTuple):
@@ -44,20 +56,6 @@ class _Run(NamedTuple):
         columns = self.columns
         settled = columns.action == APPENDED and (columns.acknowledged or columns.failure)
         return in_us(self.message.end_ns) if settled else None
-
-
-_OF_RUNS: Final[Mapping[str, Callable[[_Run], Any]]] = {
-    **{name: attrgetter(f"facts.{name}") for name in FACTS},
-    "protocol": lambda run: run.facts.protocol or run.message.layer,
-    "route": lambda run: run.facts.notes.route_of(run.columns.stream),
-    "layer": attrgetter("message.layer"),
-    "exchange": attrgetter("message.exchange"),
-    "action": attrgetter("columns.action"),
-    "stream": lambda run: run.columns.stream or None,
-    "acknowledged": attrgetter("columns.acknowledged"),
-    "failure": lambda run: run.columns.failure or None,
-    "settled": attrgetter("settled_us"),
-}
 
 
 class RecordRows:

@@ -12,6 +12,8 @@ from penstock_spark.clients.patience import Patience
 
 __all__ = ["Pool", "PooledConnection"]
 
+T = TypeVar("T")
+
 
 class PooledConnection(Protocol):
     """A connection that a pool can keep."""
@@ -25,7 +27,6 @@ class PooledConnection(Protocol):
 
 
 C = TypeVar("C", bound=PooledConnection)
-T = TypeVar("T")
 
 
 class Pool(Generic[C]):

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "Audit", "audit", "last_part", "paired"]
 
+KINDS: Final = ("lost", "added", "doubled", "reordered", "altered")
+"""The kinds of differences."""
+_ALSO: Final = ("timestamp", "seq_num")
+
 
 def last_part(name: str) -> str:
     """Return the part of a name that all protocols share: S3P has `orders` where S2 has `basin/orders` and segments
@@ -61,11 +65,6 @@ def _unique(names: Iterable[str], spelling: Callable[[str], str]) -> dict[str, s
     for name in names:
         found.setdefault(spelling(name), []).append(name)
     return {short: together[0] for short, together in found.items() if len(together) == 1}
-
-
-KINDS: Final = ("lost", "added", "doubled", "reordered", "altered")
-"""The kinds of differences."""
-_ALSO: Final = ("timestamp", "seq_num")
 
 
 @dataclass(frozen=True, slots=True)

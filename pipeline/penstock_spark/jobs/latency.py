@@ -41,6 +41,16 @@ PERCENTILES: Final = {"p50_us": 0.5, "p90_us": 0.9, "p99_us": 0.99, "p999_us": 0
 """The usual percentiles, as columns."""
 _EXACT_BITS: Final = 8
 """Values of up to this many bits are exact; of greater ones only the leading bits count."""
+BY: Final = ("route", "protocol", "stream")
+"""Columns to group latencies by."""
+LATEST_US: Final = 19_880_899_200_000_000
+"""The year 2600. Damaged and made-up captures have times up to the year 294246, which no plot can show; one of them
+would leave a single window for all real times."""
+_HERE: Final = ("file", "run", "side")
+_CONNECTION: Final = (*_HERE, "conversation")
+_PLACE: Final = (*_HERE, "stream", "kind", "position")
+_CONTENT: Final = (*_HERE, "short", "content")
+_MEASURED: Final = ("side", *BY, "at", "took_us")
 
 
 def percentiles(
@@ -70,18 +80,6 @@ def percentiles(
         *(fn.least(value, most).alias(name) for name, value in found.items()),
         most.alias("max_us"),
     )
-
-
-BY: Final = ("route", "protocol", "stream")
-"""Columns to group latencies by."""
-LATEST_US: Final = 19_880_899_200_000_000
-"""The year 2600. Damaged and made-up captures have times up to the year 294246, which no plot can show; one of them
-would leave a single window for all real times."""
-_HERE: Final = ("file", "run", "side")
-_CONNECTION: Final = (*_HERE, "conversation")
-_PLACE: Final = (*_HERE, "stream", "kind", "position")
-_CONTENT: Final = (*_HERE, "short", "content")
-_MEASURED: Final = ("side", *BY, "at", "took_us")
 
 
 class LatencyGrouping(NamedTuple):

@@ -29,6 +29,11 @@ HEARTBEAT_MS: Final = 15_000
 """Maximum time in ms between messages of an S2 server to a waiting reader (S2 fact sheet, 2.4)."""
 _ALLOWANCE: Final = 4 / 3
 """Intervals of heartbeats after which a silence counts: clients give a server up after 20 s."""
+EXAMPLES: Final = 10
+"""Maximum number of gaps shown per stream."""
+_GROUP: Final = ("stream", "action", "side")
+_SUMS: Final = ("records", "readers", "gaps", "missing", "duplicates", "altered_duplicates", "disorder", "times_back")
+_POSITION: Final = "struct<seq_num: bigint, id: struct<ms: bigint, seq: bigint>, offset: bigint>"
 
 
 def session_silences(messages: DataFrame, heartbeat_ms: int = HEARTBEAT_MS) -> DataFrame:
@@ -67,13 +72,6 @@ def session_silences(messages: DataFrame, heartbeat_ms: int = HEARTBEAT_MS) -> D
             fn.coalesce(fn.sum("missed"), fn.lit(0)).alias("heartbeats_missed"),
         )
     )
-
-
-EXAMPLES: Final = 10
-"""Maximum number of gaps shown per stream."""
-_GROUP: Final = ("stream", "action", "side")
-_SUMS: Final = ("records", "readers", "gaps", "missing", "duplicates", "altered_duplicates", "disorder", "times_back")
-_POSITION: Final = "struct<seq_num: bigint, id: struct<ms: bigint, seq: bigint>, offset: bigint>"
 
 
 def quality(

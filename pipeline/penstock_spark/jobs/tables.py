@@ -39,6 +39,8 @@ _DATE: Final = Column("date", "date", "day (UTC) of the record's timestamp, or o
 _PROTOCOL: Final = Column("protocol", "string", "what was spoken")
 _STREAM_DIR: Final = Column("stream_dir", "string", "the stream's name as a directory can have it")
 _BATCH: Final = Column(BATCH, "bigint", "the micro-batch that brought the row")
+_BY_STREAM: Final = (_DATE, _PROTOCOL, _STREAM_DIR)
+_BY_DAY: Final = (_DATE, _PROTOCOL)
 
 
 class OutputTable(NamedTuple):
@@ -62,9 +64,6 @@ class OutputTable(NamedTuple):
         directories = {column.name for column in self.partitions}
         return (*(column for column in self.columns if column.name not in directories), *self.partitions)
 
-
-_BY_STREAM: Final = (_DATE, _PROTOCOL, _STREAM_DIR)
-_BY_DAY: Final = (_DATE, _PROTOCOL)
 
 TABLES: Final = {
     table.name: table

@@ -35,6 +35,8 @@ MOST_ROUTES: Final = 6
 _SPANS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 21_600, 43_200)
 _DAY: Final = 86_400
 Row = Mapping[str, Any]
+LATENCY_CUTS: Final = (("route",), ("route", "protocol"), ("route", "protocol", "stream"))
+USAGE_CUTS: Final = (("client",), ("stream",), ("protocol",), ("client", "stream", "protocol"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +105,6 @@ class Results(NamedTuple):
         """Release the cached tables."""
         for table in (self.latency, self.usage, self.quality):
             table.unpersist()
-
-
-LATENCY_CUTS: Final = (("route",), ("route", "protocol"), ("route", "protocol", "stream"))
-USAGE_CUTS: Final = (("client",), ("stream",), ("protocol",), ("client", "stream", "protocol"))
 
 
 def results(connections: DataFrame, messages: DataFrame, records: DataFrame) -> Results:

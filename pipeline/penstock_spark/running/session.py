@@ -42,26 +42,6 @@ _LEAST, _MOST = 1024, 8192
 _SHARE: Final = 4
 """The JVM gets 1/4 of the machine's memory: Python workers, which decode, need as much, besides other programs."""
 _GROUP: Final = Path("/sys/fs/cgroup/memory.max")
-
-
-def driver_memory() -> str:
-    """Return a quarter of the machine's memory, from 1 to 8 GiB, in Spark's notation."""
-    return f"{min(_MOST, max(_LEAST, machine_memory() // _SHARE // _MIB))}m"
-
-
-def machine_memory(group: Path = _GROUP) -> int:
-    """Return the bytes of memory of this machine, or of the container on it; 0 if unknown."""
-    try:
-        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):  # no such name here, as on Windows
-        return 0
-    try:
-        limit = group.read_text().strip()
-    except OSError:
-        return there
-    return min(there, int(limit)) if limit.isdigit() else there
-
-
 LEAST_VERSION: Final = 17
 """Minimal Java version of Spark 4."""
 _HOW: Final = (
@@ -70,52 +50,6 @@ _HOW: Final = (
 )
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _SECONDS: Final = 30
-
-
-class Java(NamedTuple):
-    """A program and its major version."""
-
-    program: Path
-    version: int
-
-
-def find_java(environment: Mapping[str, str] | None = None) -> Java:
-    """Find the Java that Spark's own scripts would start: that of JAVA_HOME, otherwise the first in PATH.
-
-    Raises CannotRun, which says what was searched and found, and how to install what is needed.
-    """
-    environment = os.environ if environment is None else environment
-    home = environment.get("JAVA_HOME")
-    if home:
-        program, where = Path(home) / "bin" / "java", f"JAVA_HOME ({home})"
-        if not os.access(program, os.X_OK):
-            raise CannotRun(f"Spark needs Java, and {where} has no bin/java. {_HOW}")
-    else:
-        found = shutil.which("java", path=environment.get("PATH", ""))
-        if found is None:
-            raise CannotRun(f"Spark needs Java, but `java` is not in PATH and JAVA_HOME is not set. {_HOW}")
-        program, where = Path(found), "PATH"
-    version = _version(program)
-    if version < LEAST_VERSION:
-        raise CannotRun(f"Spark needs Java {LEAST_VERSION} or newer; {program}, from {where}, is {version}. {_HOW}")
-    return Java(program, version)
-
-
-def _version(program: Path) -> int:
-    """Return the major version from `java -version`, whose output on standard error has not changed since Java 1.0."""
-    try:
-        told = subprocess.run(
-            [program, "-version"], capture_output=True, text=True, timeout=_SECONDS, check=False, errors="replace"
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CannotRun(f"Spark needs Java, and {program} cannot be run: {error}. {_HOW}") from error
-    found = _VERSION.search(told.stderr + told.stdout)
-    if told.returncode or found is None:
-        words = (told.stderr or told.stdout).strip().partition("\n")[0]
-        raise CannotRun(f"Spark needs Java, and {program} does not work: {words or 'it prints nothing'}. {_HOW}")
-    return int(found[1])
-
-
 _ALWAYS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -160,6 +94,68 @@ processor time."""
 _QUIET_LOG: Final = Path(__file__).with_name("log4j2.properties")
 _WORKER_PYTHON: Final = Path(__file__).with_name("worker_python")
 _NEEDED: Final = ("pyspark", "pyarrow")
+
+
+def driver_memory() -> str:
+    """Return a quarter of the machine's memory, from 1 to 8 GiB, in Spark's notation."""
+    return f"{min(_MOST, max(_LEAST, machine_memory() // _SHARE // _MIB))}m"
+
+
+def machine_memory(group: Path = _GROUP) -> int:
+    """Return the bytes of memory of this machine, or of the container on it; 0 if unknown."""
+    try:
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):  # no such name here, as on Windows
+        return 0
+    try:
+        limit = group.read_text().strip()
+    except OSError:
+        return there
+    return min(there, int(limit)) if limit.isdigit() else there
+
+
+class Java(NamedTuple):
+    """A program and its major version."""
+
+    program: Path
+    version: int
+
+
+def find_java(environment: Mapping[str, str] | None = None) -> Java:
+    """Find the Java that Spark's own scripts would start: that of JAVA_HOME, otherwise the first in PATH.
+
+    Raises CannotRun, which says what was searched and found, and how to install what is needed.
+    """
+    environment = os.environ if environment is None else environment
+    home = environment.get("JAVA_HOME")
+    if home:
+        program, where = Path(home) / "bin" / "java", f"JAVA_HOME ({home})"
+        if not os.access(program, os.X_OK):
+            raise CannotRun(f"Spark needs Java, and {where} has no bin/java. {_HOW}")
+    else:
+        found = shutil.which("java", path=environment.get("PATH", ""))
+        if found is None:
+            raise CannotRun(f"Spark needs Java, but `java` is not in PATH and JAVA_HOME is not set. {_HOW}")
+        program, where = Path(found), "PATH"
+    version = _version(program)
+    if version < LEAST_VERSION:
+        raise CannotRun(f"Spark needs Java {LEAST_VERSION} or newer; {program}, from {where}, is {version}. {_HOW}")
+    return Java(program, version)
+
+
+def _version(program: Path) -> int:
+    """Return the major version from `java -version`, whose output on standard error has not changed since Java 1.0."""
+    try:
+        told = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, timeout=_SECONDS, check=False, errors="replace"
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CannotRun(f"Spark needs Java, and {program} cannot be run: {error}. {_HOW}") from error
+    found = _VERSION.search(told.stderr + told.stdout)
+    if told.returncode or found is None:
+        words = (told.stderr or told.stdout).strip().partition("\n")[0]
+        raise CannotRun(f"Spark needs Java, and {program} does not work: {words or 'it prints nothing'}. {_HOW}")
+    return int(found[1])
 
 
 def open_session(

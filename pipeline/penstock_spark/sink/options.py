@@ -14,6 +14,9 @@ from penstock_spark.sink.unwritable import FAIL, KEEP, POLICIES
 
 __all__ = ["OPTIONS", "SinkOptions", "read_settings"]
 
+_SPARKS: Final = frozenset({"checkpointlocation", "queryname", "path", "outputmode"})
+"""Options that Spark adds to ours."""
+
 
 def _sink_name(value: str) -> str:
     if not SINK_NAME.fullmatch(value):
@@ -70,9 +73,6 @@ OPTIONS: Final = (
     Option("ignore", _columns, frozenset(), "columns that are not written, separated by commas"),
 )
 """Beside those of the endpoint (`clients.endpoint`)."""
-
-_SPARKS: Final = frozenset({"checkpointlocation", "queryname", "path", "outputmode"})
-"""Options that Spark adds to ours."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PenstockStreamWriter", "PenstockWriter", "Written", "commit_batch", "open_one_off"]
 
+_LOG: Final = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
@@ -76,9 +78,6 @@ def commit_batch(client: StreamClient, messages: Sequence[Written], patience: Ca
             f"had {', '.join(map(str, others[:10]))}, so rows may be duplicated"
         )
     ledger.trim(ledger.enter(committed(identity.query, identity.batch, tallies)))
-
-
-_LOG: Final = logging.getLogger(__name__)
 
 
 class _Writing:

@@ -40,6 +40,9 @@ __all__ = [
 
 ALL: Final = "*"
 """Key for the streams that a JSON object does not name."""
+_WORDS: Final = ("earliest", "latest")
+_ORDERED: Final = re.compile(r"\d+(-\d+)?", re.ASCII)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Bound(NamedTuple):
@@ -54,9 +57,6 @@ class Bound(NamedTuple):
 
 EARLIEST: Final = Bound("earliest")
 LATEST: Final = Bound("latest")
-_WORDS: Final = ("earliest", "latest")
-_ORDERED: Final = re.compile(r"\d+(-\d+)?", re.ASCII)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class StreamBounds(NamedTuple):

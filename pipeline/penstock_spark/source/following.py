@@ -23,6 +23,8 @@ __all__ = ["Ends", "MicroBatchPlanner", "Step", "StreamCheckpoint", "admit"]
 
 Step = Callable[[str, ReadPosition, int], ReadPosition]
 """Returns the place a number of records after another, or the end of the stream if that is earlier."""
+Ends = Mapping[str, ReadPosition | None]
+"""The end of each stream; None: only reading finds it."""
 
 
 def admit(places: Mapping[str, ReadPosition], limit: int, step: Step) -> dict[str, ReadPosition]:
@@ -58,10 +60,6 @@ class StreamCheckpoint(NamedTuple):
 
     mark: ReadPosition
     identity: str = ""
-
-
-Ends = Mapping[str, ReadPosition | None]
-"""The end of each stream; None: only reading finds it."""
 
 
 class MicroBatchPlanner:

@@ -26,6 +26,10 @@ from penstock_codecs.limits import KIB
 
 __all__ = ["Http2Decoder", "HttpDecoder", "HttpDialogue"]
 
+_MOST_WAITING: Final = 256 * KIB
+"""Bytes after which a server that sends before its client's protocol is known does not speak HTTP."""
+_MOST_NOTED: Final = 1000
+
 
 class HttpDecoder(Protocol):
     """Decoder of both sides of one connection, which passes its results to `SeenExchanges`."""
@@ -89,9 +93,6 @@ class Http2Decoder:
 
 
 _CLIENT, _SERVER = Sender.CLIENT, Sender.SERVER
-_MOST_WAITING: Final = 256 * KIB
-"""Bytes after which a server that sends before its client's protocol is known does not speak HTTP."""
-_MOST_NOTED: Final = 1000
 
 
 class HttpDialogue:

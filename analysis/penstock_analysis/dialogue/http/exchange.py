@@ -36,6 +36,8 @@ CODINGS: Final[Mapping[str, Compression]] = {
 }
 """Values of content-encoding that are understood."""
 _NOWHERE: Final = StreamRef("", "")
+_MOST_TEXT: Final = 500
+_FAILED: Final = 400
 
 
 def header(headers: HttpHeaders, name: str) -> str | None:
@@ -181,10 +183,6 @@ class BodyReader:
     def _fault(self, fault: HttpFault, time_ns: int) -> None:
         """Report a fault of one message; those that follow are read."""
         self._collector.fault(self._sender, time_ns, fault, exchange=self._exchange.number, fatal=False)
-
-
-_MOST_TEXT: Final = 500
-_FAILED: Final = 400
 
 
 class SizeReader(BodyReader):

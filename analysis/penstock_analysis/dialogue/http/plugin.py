@@ -18,6 +18,18 @@ _REQUEST_LINE: Final = re.compile(rb"[A-Z]{1,16}(?: ([/*a-z])?)?")
 """A method, and how a target begins: a path, `*`, or a whole URI (RFC 9112, section 3)."""
 _STATUS_LINE: Final = b"HTTP/1."
 _FRAME_HEAD_BYTES: Final = 9
+VARYING_HEADERS: Final = frozenset(
+    {
+        *("host", "authorization", "cookie", "date", "user-agent"),
+        *("traceparent", "tracestate", "x-request-id", "x-correlation-id"),
+        *("grpc-timeout", "content-length"),
+    }
+)
+HTTP_REDACTS: Final = {
+    "headers": "values in heads and trailers",
+    "parameters": "values in URLs",
+}
+"""Parts that rules blank in every protocol over HTTP, see `AnalysisPlugin.redacts`."""
 
 
 def http_dialogue(conversation: Conversation, _memory: Any) -> Dialogue:
@@ -58,20 +70,6 @@ def _server_begins(first: bytes) -> Likeness | None:
     settings = first[3:9] == b"\x04\0\0\0\0\0" and int.from_bytes(first[:3], "big") % 6 == 0
     return Likeness.MARK if settings else Likeness.NONE
 
-
-VARYING_HEADERS: Final = frozenset(
-    {
-        *("host", "authorization", "cookie", "date", "user-agent"),
-        *("traceparent", "tracestate", "x-request-id", "x-correlation-id"),
-        *("grpc-timeout", "content-length"),
-    }
-)
-
-HTTP_REDACTS: Final = {
-    "headers": "values in heads and trailers",
-    "parameters": "values in URLs",
-}
-"""Parts that rules blank in every protocol over HTTP, see `AnalysisPlugin.redacts`."""
 
 PLUGIN: Final = AnalysisPlugin(
     dialogue=http_dialogue,

@@ -36,6 +36,7 @@ _SMALLEST_MAX: Final = 16 * KIB
 LARGEST_FRAME: Final = 2**24 - 1
 _MOST_HELD: Final = 1024 * KIB
 """Largest frame that is not DATA. Those are headers and settings, of which no peer takes as much."""
+_ENOUGH: Final = 3
 
 
 class FrameType(IntEnum):
@@ -244,9 +245,6 @@ def block_fragment(frame: Frame2, payload: bytes) -> tuple[int, int]:
         held = BytesAt(frame.offset + _HEADER_BYTES, payload[:256])
         raise HttpFault(held.offset, f"padding is shorter than {frame.name}", "RFC 9113, section 6.2", held)
     return start, end
-
-
-_ENOUGH: Final = 3
 
 
 def plausible(data: bytes | memoryview, *, whole: bool = False) -> bool:

@@ -38,6 +38,9 @@ _VERSION: Final = re.compile(rb"HTTP/[0-9]\.[0-9]")
 
 REQUEST_LINE: Final = re.compile(rf"({_TOKEN}) ([\x21-\x7e]+) HTTP/([0-9]\.[0-9])".encode())
 STATUS_LINE: Final = re.compile(rb"HTTP/([0-9]\.[0-9]) ([0-9]{3})(?: ((?:[ \t]|[^\x00\s])*))?")
+_CUT_PARTS: Final = 4
+"""These parts of a request line may be cut anywhere; a cut in its version cannot be recognised."""
+_CLAUSES: Final = {REQUEST_LINE: "RFC 9112, section 3", STATUS_LINE: "RFC 9112, section 4"}
 
 
 class _Part(NamedTuple):
@@ -61,9 +64,6 @@ _PARTS: Final = {
         _Part(re.compile(rb"(?: (?:[ \t]|[^\x00\s])*)?"), ""),
     ),
 }
-_CUT_PARTS: Final = 4
-"""These parts of a request line may be cut anywhere; a cut in its version cannot be recognised."""
-_CLAUSES: Final = {REQUEST_LINE: "RFC 9112, section 3", STATUS_LINE: "RFC 9112, section 4"}
 _FIELD_PARTS: Final = (
     _Part(re.compile(_TOKEN.encode()), "a field has a name"),
     _Part(re.compile(rb":"), "a colon follows the field's name"),

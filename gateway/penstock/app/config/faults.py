@@ -45,6 +45,16 @@ _OF_ACTIONS: Final = {
 """The actions that each key applies to."""
 _USUAL: Final = {"delay": "in", "error": "in"}
 _ONLY_OUT: Final = ("terminal", "unknown")
+_DONE: Final = {
+    "delay": "delayed by {self.delay_ms:g} ms, and up to {self.jitter_ms:g} ms more at random",
+    "drop": "dropped",
+    "duplicate": "duplicated",
+    "cut": "the connection is cut {self._cut}",
+    "throttle": "throttled to {self.bytes_per_second} bytes per second",
+    "error": "fails with {self.code}",
+    "terminal": "ends with {self.code} after {self.records} records",
+    "unknown": "has an unknown field",
+}
 
 
 class FaultTable(Table, frozen=True, kw_only=True):
@@ -196,15 +206,3 @@ class FaultTable(Table, frozen=True, kw_only=True):
         after = f" after the first {self.after}" if self.after else ""
         times = f", at most {self.times} times" if self.times else ""
         return f"applied to {every}{odds}{after}{times}"
-
-
-_DONE: Final = {
-    "delay": "delayed by {self.delay_ms:g} ms, and up to {self.jitter_ms:g} ms more at random",
-    "drop": "dropped",
-    "duplicate": "duplicated",
-    "cut": "the connection is cut {self._cut}",
-    "throttle": "throttled to {self.bytes_per_second} bytes per second",
-    "error": "fails with {self.code}",
-    "terminal": "ends with {self.code} after {self.records} records",
-    "unknown": "has an unknown field",
-}

@@ -16,57 +16,6 @@ _TABLES: Final[dict[str, msgspec.Struct]] = {
     **{f"listeners.{name}.limits": kind.table().limits for name, kind in listener_kinds().items()},
 }
 _WAITS: Final = "the gateway reads no more from the client"
-
-
-def _by_protocol(limit: str) -> str:
-    """Return the refusal of each protocol at a limit that all listeners share."""
-    kinds = listener_kinds().values()
-    return "; ".join(f"{kind.title}: {kind.refusals[limit]}" for kind in kinds if limit in kind.refusals)
-
-
-class LimitRow(NamedTuple):
-    """One limit: its table and key, its effect, and the `limit` label of its metric ("": refusals are counted with the
-    protocol's errors, or nothing is refused)."""
-
-    table: str
-    key: str
-    effect: str
-    metric: str = ""
-
-
-def _rows(table: str, *rows: tuple[str, str, str]) -> list[LimitRow]:
-    return [LimitRow(table, *row) for row in rows]
-
-
-_REFUSED: Final = f"{_by_protocol('max_connections')}; without an error for others, and over TLS"
-_FULL: Final = f"the client waits, then: {_by_protocol('max_inflight_bytes')}"
-LIMITS: Final = [
-    *_rows(
-        "limits",
-        (
-            "max_connections",
-            f"closes the longest idle connection; if none is idle, refused: {_REFUSED}",
-            "max_connections",
-        ),
-        ("max_connections_per_client", "the same, among the client's own connections", "max_connections_per_client"),
-        ("max_inflight_bytes", _FULL, "max_inflight_bytes"),
-        ("max_inflight_bytes_per_client", _FULL, "max_inflight_bytes_per_client"),
-        ("inflight_wait_seconds", "the wait at the two limits above ends", ""),
-        ("connections_per_second", "a new connection waits before it is served", "connections_per_second"),
-        ("requests_per_second", _by_protocol("requests_per_second"), "requests_per_second"),
-        ("bytes_per_second", _WAITS, "bytes_per_second"),
-        ("burst_seconds", "bounds the bursts of all rates", ""),
-        ("first_byte_seconds", "the connection is closed", "first_byte_seconds"),
-        ("receive_grace_seconds", "min_receive_rate applies from then on", ""),
-        ("min_receive_rate", _by_protocol("min_receive_rate"), "min_receive_rate"),
-    ),
-    *(
-        LimitRow(f"listeners.{name}.limits", *row)
-        for name, kind in listener_kinds().items()
-        for row in (("max_connections", "as in `[limits]`", "listener.max_connections"), *kind.at_limits)
-    ),
-]
-
 _PAGE: Final = """\
 # Limits
 
@@ -146,6 +95,56 @@ because Kafka's responses have no place for such an error, and the log says so.
 A stream of the controller has at most 1,000 open transactions; a further one is refused with RESOURCE_EXHAUSTED. A
 transaction stays open for its lease, at most 600 seconds; pings extend it, up to a day in total.
 """
+
+
+def _by_protocol(limit: str) -> str:
+    """Return the refusal of each protocol at a limit that all listeners share."""
+    kinds = listener_kinds().values()
+    return "; ".join(f"{kind.title}: {kind.refusals[limit]}" for kind in kinds if limit in kind.refusals)
+
+
+class LimitRow(NamedTuple):
+    """One limit: its table and key, its effect, and the `limit` label of its metric ("": refusals are counted with the
+    protocol's errors, or nothing is refused)."""
+
+    table: str
+    key: str
+    effect: str
+    metric: str = ""
+
+
+def _rows(table: str, *rows: tuple[str, str, str]) -> list[LimitRow]:
+    return [LimitRow(table, *row) for row in rows]
+
+
+_REFUSED: Final = f"{_by_protocol('max_connections')}; without an error for others, and over TLS"
+_FULL: Final = f"the client waits, then: {_by_protocol('max_inflight_bytes')}"
+LIMITS: Final = [
+    *_rows(
+        "limits",
+        (
+            "max_connections",
+            f"closes the longest idle connection; if none is idle, refused: {_REFUSED}",
+            "max_connections",
+        ),
+        ("max_connections_per_client", "the same, among the client's own connections", "max_connections_per_client"),
+        ("max_inflight_bytes", _FULL, "max_inflight_bytes"),
+        ("max_inflight_bytes_per_client", _FULL, "max_inflight_bytes_per_client"),
+        ("inflight_wait_seconds", "the wait at the two limits above ends", ""),
+        ("connections_per_second", "a new connection waits before it is served", "connections_per_second"),
+        ("requests_per_second", _by_protocol("requests_per_second"), "requests_per_second"),
+        ("bytes_per_second", _WAITS, "bytes_per_second"),
+        ("burst_seconds", "bounds the bursts of all rates", ""),
+        ("first_byte_seconds", "the connection is closed", "first_byte_seconds"),
+        ("receive_grace_seconds", "min_receive_rate applies from then on", ""),
+        ("min_receive_rate", _by_protocol("min_receive_rate"), "min_receive_rate"),
+    ),
+    *(
+        LimitRow(f"listeners.{name}.limits", *row)
+        for name, kind in listener_kinds().items()
+        for row in (("max_connections", "as in `[limits]`", "listener.max_connections"), *kind.at_limits)
+    ),
+]
 
 
 def limits_page() -> str:

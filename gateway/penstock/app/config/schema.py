@@ -38,6 +38,10 @@ __all__ = [
     "view_of",
 ]
 
+_Seconds = Annotated[int, Meta(ge=0)]
+_Bytes = Annotated[int, Meta(ge=0)]
+_StorageClass = Annotated[str, Meta(min_length=1, max_length=64)]
+
 
 class DrainTable(Table, frozen=True, kw_only=True):
     """Shutdown on SIGTERM and SIGINT (docs/operations.md)."""
@@ -117,11 +121,6 @@ class BasinTable(Table, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_basin("name", self.name)
-
-
-_Seconds = Annotated[int, Meta(ge=0)]
-_Bytes = Annotated[int, Meta(ge=0)]
-_StorageClass = Annotated[str, Meta(min_length=1, max_length=64)]
 
 
 class StreamTable(Table, frozen=True, kw_only=True):

@@ -57,6 +57,26 @@ __all__ = [
 SOON: Final = datetime.timedelta(days=14)
 _AT_ONCE: Final = "the gateway loads a new file while it runs"
 _KEYS: Final = ("tls_certificate", "tls_client_ca", "tls_ca")
+SLOW_SECONDS: Final = 0.02
+"""An fsync above this is reported as slow. An append waits for one; disks with a battery or flash take a tenth of
+it."""
+TRIES: Final = 15
+LITTLE_BYTES: Final = 1024 * MIB
+MOST_NAMES: Final = 10
+_REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs"})
+_FORGETFUL: Final = frozenset({"tmpfs", "ramfs"})
+CONNECT_SECONDS: Final = 3.0
+_LISTENING: Final = "0A"
+"""The LISTEN state of a socket in /proc/net/tcp."""
+ENOUGH_DESCRIPTORS: Final = 65_536
+"""The limit that the gateway raises its own soft limit to, if it may."""
+BASE_BYTES: Final = 128 * MIB
+"""Memory counted for the gateway itself: about twice what one without clients takes."""
+EARLIEST: Final = 1_735_689_600
+"""The beginning of 2025: an earlier clock was never set."""
+OLD_OPENSSL: Final = (3, 0)
+LEAST_JAVA: Final = 17
+_JAVA_SECONDS: Final = 10.0
 
 
 def about_certificates(
@@ -98,16 +118,6 @@ def _file(about: str, path: Path, now: datetime.datetime) -> Finding:
     if until - now < SOON:
         return notable(about, said, f"Renew it soon: {_AT_ONCE}.")
     return fine(about, said)
-
-
-SLOW_SECONDS: Final = 0.02
-"""An fsync above this is reported as slow. An append waits for one; disks with a battery or flash take a tenth of
-it."""
-TRIES: Final = 15
-LITTLE_BYTES: Final = 1024 * MIB
-MOST_NAMES: Final = 10
-_REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs"})
-_FORGETFUL: Final = frozenset({"tmpfs", "ramfs"})
 
 
 def about_data(config: Config | None, mounts: Path = Path("/proc/self/mountinfo")) -> Iterator[Finding]:
@@ -214,11 +224,6 @@ def _speed(place: Path) -> Finding:
     return fine("fsync", said)
 
 
-CONNECT_SECONDS: Final = 3.0
-_LISTENING: Final = "0A"
-"""The LISTEN state of a socket in /proc/net/tcp."""
-
-
 def about_ports(config: Config | None, proc: Path = Path("/proc")) -> Iterator[Finding]:
     """Check that each listener can bind, and find the process that has its port if it cannot."""
     if config is None:
@@ -288,17 +293,6 @@ def _server(name: str, text: str) -> Finding:
         return wrong(
             name, f"{address}: {why}", "Start the server, or correct the address; the gateway retries by itself."
         )
-
-
-ENOUGH_DESCRIPTORS: Final = 65_536
-"""The limit that the gateway raises its own soft limit to, if it may."""
-BASE_BYTES: Final = 128 * MIB
-"""Memory counted for the gateway itself: about twice what one without clients takes."""
-EARLIEST: Final = 1_735_689_600
-"""The beginning of 2025: an earlier clock was never set."""
-OLD_OPENSSL: Final = (3, 0)
-LEAST_JAVA: Final = 17
-_JAVA_SECONDS: Final = 10.0
 
 
 def about_versions(_config: Config | None) -> Iterator[Finding]:

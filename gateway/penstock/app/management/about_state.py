@@ -29,6 +29,8 @@ __all__ = ["MASKED", "AboutState", "as_toml", "masked"]
 
 _SECRET: Final = re.compile(r"(^|_)(tokens?|passwords?|password_hash|secrets?)\Z")
 """Names of keys that hold secrets. Keys that name a file with a secret do not match."""
+_NO_STORE: Final = ("cache-control", "no-store")
+_FORMATS: Final = ("json", "toml")
 
 
 def masked(config: Config) -> dict[str, Any]:
@@ -56,10 +58,6 @@ def _shown(value: object, *, secret: bool) -> object:
     if not isinstance(value, str):
         return value
     return MASKED if secret else without_secrets(value)
-
-
-_NO_STORE: Final = ("cache-control", "no-store")
-_FORMATS: Final = ("json", "toml")
 
 
 class _LogWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -41,6 +41,9 @@ from penstock_codecs.s2.errors import failure_to_http
 
 __all__ = ["ManagementFront", "Sampler"]
 
+_JSON: Final = ("content-type", "application/json")
+_NO_STORE: Final = ("cache-control", "no-store")
+
 
 class Sampler:
     """Samples the gateway's state, once a second while a page is open."""
@@ -62,10 +65,6 @@ class Sampler:
             "connections": open_connections(state),
             "bytes": clients_total(state, NETWORK_BYTES.name),
         }
-
-
-_JSON: Final = ("content-type", "application/json")
-_NO_STORE: Final = ("cache-control", "no-store")
 
 
 class ManagementFront:

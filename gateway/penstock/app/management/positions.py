@@ -35,6 +35,8 @@ _BAD: Final = FailureCode.BAD_QUERY
 _OWN_NAMES: Final = tuple(name for name, kind in listener_kinds().items() if kind.own_names)
 _NAMES: Final = ("stream", *_OWN_NAMES)
 _RECORD_ID: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,20})")
+_GROUP: Final = "group"
+"""The parameter for the position that a group of consumers has committed."""
 
 
 def query_of(query: str, known: tuple[str, ...], errors: str = "strict") -> dict[str, str]:
@@ -74,8 +76,6 @@ _STARTS: Final[Mapping[str, Callable[[str, str], Start]]] = {
     "offset": lambda name, text: FromByteOffset(_number(name, text)),
     "tail_offset": lambda name, text: FromTailOffset(_number(name, text)),
 }
-_GROUP: Final = "group"
-"""The parameter for the position that a group of consumers has committed."""
 _KNOWN: Final = (*_NAMES, *_STARTS, _GROUP, "listener", "identity")
 
 

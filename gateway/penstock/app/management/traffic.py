@@ -28,6 +28,16 @@ _MOST_VALUES: Final = 50
 _MOST_WILDCARDS: Final = 20
 """Most wildcards in one glob. Matching a name of 512 characters against 50 such globs takes some 100 ms, once for each
 new use of a connection."""
+_SINGULAR: Final = {
+    "listener": "listeners",
+    "back": "backs",
+    "protocol": "protocols",
+    "peer": "peers",
+    "connection": "connections",
+    "identity": "identities",
+    "route": "routes",
+    "stream": "streams",
+}
 
 
 class SelectionJson(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,18 +51,6 @@ class SelectionJson(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     identities: tuple[str, ...] = ()
     routes: tuple[str, ...] = ()
     streams: tuple[str, ...] = ()
-
-
-_SINGULAR: Final = {
-    "listener": "listeners",
-    "back": "backs",
-    "protocol": "protocols",
-    "peer": "peers",
-    "connection": "connections",
-    "identity": "identities",
-    "route": "routes",
-    "stream": "streams",
-}
 
 
 def words_of(query: str) -> SelectionJson:

@@ -31,6 +31,8 @@ __all__ = ["PARSERS", "WRITERS", "BadInput", "NewRecord", "RecordParser", "Write
 MOST_BYTES: Final = 16 * MIB
 """Most bytes of one record in the input, which bounds memory. Every server's limit is lower."""
 _LENGTH_BYTES: Final = 4
+Writer = Callable[[Record, RecordId | None], bytes]
+"""Writes a record; its S3P identifier is given if it is known."""
 
 
 class BadInput(ValueError):
@@ -197,9 +199,6 @@ PARSERS: Final[Mapping[str, type[RecordParser]]] = {
 
 
 # ---- output ----------------------------------------------------------------------------------------------------------
-
-Writer = Callable[[Record, RecordId | None], bytes]
-"""Writes a record; its S3P identifier is given if it is known."""
 
 
 def _line(record: Record, _id: RecordId | None) -> bytes:

@@ -68,6 +68,10 @@ log = structlog.get_logger()
 
 TENURE: Final = 0.05
 """Seconds for which a gateway keeps a stream that another one needs, so that it gets on."""
+MOST_WITHOUT_BYTES: Final = 1000
+"""Most consecutive records without bytes that a window keeps. Refusing a read needs the first one; counts of dropped
+records leave out those beyond this."""
+_MOST: Final = (1 << 63) - 1
 
 
 async def resolve_intents(stream: ByteStream, counter: OffsetCounter) -> list[list[FoundBatch]]:
@@ -126,11 +130,6 @@ def _records(stream: ByteStream, batch: RecordBatch, begin: int) -> Iterator[tup
     timestamps = batch.columns.timestamps
     for (start, stop, seq_num), timestamp in zip(stream.spans(batch, begin), timestamps, strict=True):
         yield seq_num, timestamp, start, data[start - begin : stop - begin]
-
-
-MOST_WITHOUT_BYTES: Final = 1000
-"""Most consecutive records without bytes that a window keeps. Refusing a read needs the first one; counts of dropped
-records leave out those beyond this."""
 
 
 class ReadWindow:
@@ -476,9 +475,6 @@ class OffsetCounter:
                         return RecordOffset(seq_num, start)
                     at = RecordOffset(seq_num + 1, stop)
         return end
-
-
-_MOST: Final = (1 << 63) - 1
 
 
 class Decisions:

@@ -66,6 +66,7 @@ _COMMON: Final = StreamConfig(
     delete_on_empty_seconds=0,
     retention_bytes=0,
 )
+R = TypeVar("R")
 
 
 def config_of(stamped_by_server: bool) -> StreamConfig:
@@ -87,9 +88,6 @@ def refuse_config(stream: StreamRef, wanted: StreamConfig | None, actual: Stream
                 FailureCode.NOT_IMPLEMENTED,
                 f"the server of stream {stream} has no configuration of streams: {name} cannot be changed",
             )
-
-
-R = TypeVar("R")
 
 
 def _at_rest(stream: _Stream) -> None:

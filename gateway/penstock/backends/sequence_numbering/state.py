@@ -43,6 +43,8 @@ __all__ = ["CatchingUp", "IndexedStream", "is_beyond"]
 _MOST_FEW: Final = 32
 """Number of consecutive scans with few records after which the tail at the start must have been passed. S3P does not
 say where the tail is; its servers may return less than there is, but none is known that returns so little."""
+T = TypeVar("T")
+_ENDLESS: Final = 1_000_000
 
 
 class CatchingUp:
@@ -99,10 +101,6 @@ class CatchingUp:
             if len(numbered):
                 stream.recent.add(numbered, stream.tail)
         return scanned
-
-
-T = TypeVar("T")
-_ENDLESS: Final = 1_000_000
 
 
 def is_beyond(start: Sought, end: Mark) -> bool:

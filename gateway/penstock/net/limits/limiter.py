@@ -50,6 +50,68 @@ __all__ = [
     "too_many",
 ]
 
+log = structlog.get_logger()
+
+_SHARED_BITS: Final = 64
+"""Bits of an IPv6 address that one household or machine has to itself: it could take another address for each
+connection."""
+_THROTTLED_SECONDS: Final = 10.0
+"""Seconds for which a client is slowed after an abuse, at least."""
+_FORGIVEN_SECONDS: Final = 60.0
+"""Seconds after that in which a further abuse increases the delay."""
+_FIRST_DELAY: Final = 0.5
+_MOST_DELAY: Final = 8.0
+"""Seconds between the connections of a slowed client: the first delay, doubled with each abuse up to the largest. One
+of them costs 30 ms at most before it is cut off, which others then do not notice."""
+_MOST_STRIKES: Final = 8
+_OWN: Final = 64 * KIB
+_UNAUTHENTICATED_OWN: Final = 16 * KIB
+"""Bytes that a connection may hold regardless of all limits; the smaller one until a request of it is admitted."""
+_LEAST_READ: Final = 4 * KIB
+"""Bytes that are read at once in any case."""
+_MUCH: Final = 64 * KIB
+_REST_SECONDS: Final = 0.002
+_SHORT_REST_SECONDS: Final = 0.001
+"""Seconds to pause after a turn. Requests of others take some 20 passes of the scheduler, and would otherwise wait for
+as many turns of 0.25 ms. After turns in which much was read the pause is short: bodies still arrive at more than 100
+MB/s."""
+_SLOW_READ: Final = 8
+"""Bytes below which a read counts as slow: in no protocol is a whole message shorter."""
+_SLOW_READS: Final = 8
+_SLOW_PAUSE: Final = 0.1, 0.3
+"""Seconds (at least, at most) for which a connection is not read after _DRIPS slow reads in a row while other clients
+are served. 200 slow senders at the same time take 6 ms of one pass; the random pause spreads them."""
+_MORE_SLOW_READS: Final = 12
+_MORE_SLOW_PAUSE: Final = 0.5, 1.0
+_SLOW_RATE: Final = 100
+"""Bytes a second below which a paused connection still counts as slow; after _MORE_DRIPS slow reads it is paused for
+longer. 200 slow senders took 14 % of a core when each was read after 0.2 s on average."""
+UNAUTHENTICATED_IDLE_SECONDS: Final = 1.0
+"""Seconds that a connection must have been idle to be evicted before any request of it was admitted: it may be about to
+send one."""
+AUTHENTICATED_IDLE_SECONDS: Final = 5.0
+"""The same for other connections, which clients keep for later requests."""
+LOOKS: Final = 64
+"""Connections that are compared to find an idle one, about 10 us: the result has been idle for nearly the longest
+time."""
+SPARE_DESCRIPTORS: Final = 1024
+"""File descriptors kept for the store, backs and refusals; a quarter of all if there are few."""
+REMEMBERED: Final = 10_000
+"""Clients without a connection whose accounts are kept, about 0.5 KiB each, so that reconnecting does not reset a
+client's rates."""
+THROTTLED_WAIT: Final = 1.0
+"""Seconds that connections of a slowed client may wait to begin; those that would wait longer are closed."""
+FAILED_PER_SECOND: Final = 50
+FAILED_SECONDS: Final = 5.0
+"""Rate and burst of failed connections above which a client is treated as an attacker. A probe that checks whether a
+port answers makes some in a second."""
+SERVED_SECONDS: Final = 0.05
+"""Seconds after data of another client during which other clients count as being served."""
+LOG_SECONDS: Final = 10.0
+"""Seconds between log lines about the same limit."""
+CONNECTION_QUOTA: ContextVar[ConnectionQuota] = ContextVar("penstock.connection_quota")
+"""Set for each accepted connection, for all tasks that serve it."""
+
 
 class Bucket:
     """A token bucket, refilled at `rate` tokens a second up to the tokens of `seconds`. Both come with each call, so
@@ -89,20 +151,6 @@ class Bucket:
     def _grow(self, rate: float, now: float) -> None:
         self._spent = max(0.0, self._spent - (now - self._at) * rate)
         self._at = now
-
-
-_SHARED_BITS: Final = 64
-"""Bits of an IPv6 address that one household or machine has to itself: it could take another address for each
-connection."""
-_THROTTLED_SECONDS: Final = 10.0
-"""Seconds for which a client is slowed after an abuse, at least."""
-_FORGIVEN_SECONDS: Final = 60.0
-"""Seconds after that in which a further abuse increases the delay."""
-_FIRST_DELAY: Final = 0.5
-_MOST_DELAY: Final = 8.0
-"""Seconds between the connections of a slowed client: the first delay, doubled with each abuse up to the largest. One
-of them costs 30 ms at most before it is cut off, which others then do not notice."""
-_MOST_STRIKES: Final = 8
 
 
 class ClientQuota:
@@ -185,30 +233,6 @@ def client_key(host: str, identity: str = "") -> str:
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return str(ipaddress.IPv6Network((int(address) >> _SHARED_BITS << _SHARED_BITS, 128 - _SHARED_BITS)))
-
-
-_OWN: Final = 64 * KIB
-_UNAUTHENTICATED_OWN: Final = 16 * KIB
-"""Bytes that a connection may hold regardless of all limits; the smaller one until a request of it is admitted."""
-_LEAST_READ: Final = 4 * KIB
-"""Bytes that are read at once in any case."""
-_MUCH: Final = 64 * KIB
-_REST_SECONDS: Final = 0.002
-_SHORT_REST_SECONDS: Final = 0.001
-"""Seconds to pause after a turn. Requests of others take some 20 passes of the scheduler, and would otherwise wait for
-as many turns of 0.25 ms. After turns in which much was read the pause is short: bodies still arrive at more than 100
-MB/s."""
-_SLOW_READ: Final = 8
-"""Bytes below which a read counts as slow: in no protocol is a whole message shorter."""
-_SLOW_READS: Final = 8
-_SLOW_PAUSE: Final = 0.1, 0.3
-"""Seconds (at least, at most) for which a connection is not read after _DRIPS slow reads in a row while other clients
-are served. 200 slow senders at the same time take 6 ms of one pass; the random pause spreads them."""
-_MORE_SLOW_READS: Final = 12
-_MORE_SLOW_PAUSE: Final = 0.5, 1.0
-_SLOW_RATE: Final = 100
-"""Bytes a second below which a paused connection still counts as slow; after _MORE_DRIPS slow reads it is paused for
-longer. 200 slow senders took 14 % of a core when each was read after 0.2 s on average."""
 
 
 def too_many(seconds: float) -> OperationFailed:
@@ -452,16 +476,6 @@ class HeldBytes:
         self.set(0)
 
 
-UNAUTHENTICATED_IDLE_SECONDS: Final = 1.0
-"""Seconds that a connection must have been idle to be evicted before any request of it was admitted: it may be about to
-send one."""
-AUTHENTICATED_IDLE_SECONDS: Final = 5.0
-"""The same for other connections, which clients keep for later requests."""
-LOOKS: Final = 64
-"""Connections that are compared to find an idle one, about 10 us: the result has been idle for nearly the longest
-time."""
-
-
 class EvictionPool:
     """Connections that share a limit. Those without an admitted request are evicted first.
 
@@ -510,24 +524,6 @@ def _longest_at_rest(queue: OrderedDict[ConnectionQuota, float], now: float, sec
         queue[quota] = now
         queue.move_to_end(quota)  # so that others are compared next time
     return found
-
-
-log = structlog.get_logger()
-SPARE_DESCRIPTORS: Final = 1024
-"""File descriptors kept for the store, backs and refusals; a quarter of all if there are few."""
-REMEMBERED: Final = 10_000
-"""Clients without a connection whose accounts are kept, about 0.5 KiB each, so that reconnecting does not reset a
-client's rates."""
-THROTTLED_WAIT: Final = 1.0
-"""Seconds that connections of a slowed client may wait to begin; those that would wait longer are closed."""
-FAILED_PER_SECOND: Final = 50
-FAILED_SECONDS: Final = 5.0
-"""Rate and burst of failed connections above which a client is treated as an attacker. A probe that checks whether a
-port answers makes some in a second."""
-SERVED_SECONDS: Final = 0.05
-"""Seconds after data of another client during which other clients count as being served."""
-LOG_SECONDS: Final = 10.0
-"""Seconds between log lines about the same limit."""
 
 
 class Limiter:
@@ -799,10 +795,6 @@ class Limiter:
             return
         self._reported[listener, key] = now, 0
         log.warning("limit_reached", listener=listener, limit=key, more_since_last=times)
-
-
-CONNECTION_QUOTA: ContextVar[ConnectionQuota] = ContextVar("penstock.connection_quota")
-"""Set for each accepted connection, for all tasks that serve it."""
 
 
 def current_quota() -> ConnectionQuota:

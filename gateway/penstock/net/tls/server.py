@@ -17,6 +17,9 @@ __all__ = ["Pair", "ServerFiles", "ServerTls", "tls_context", "tls_stream"]
 
 HTTP_ALPN: Final = ("h2", "http/1.1")
 """Protocols that HTTP servers offer by ALPN."""
+_TLS_1_2_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""Ciphers with forward secrecy and authenticated encryption, as in Mozilla's profile `intermediate`; in TLS 1.3 all are
+like that."""
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -146,11 +149,6 @@ def _by_name(names: Mapping[str, ssl.SSLContext]) -> Callable[[ssl.SSLObject, st
             connection.context = found
 
     return choose
-
-
-_TLS_1_2_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Ciphers with forward secrecy and authenticated encryption, as in Mozilla's profile `intermediate`; in TLS 1.3 all are
-like that."""
 
 
 def tls_context(certificate: str, key: str | None = None, protocols: Sequence[str] = HTTP_ALPN) -> ssl.SSLContext:

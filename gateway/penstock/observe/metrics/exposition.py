@@ -19,6 +19,9 @@ from penstock.observe.metrics.state import State, current
 
 __all__ = ["StateCollector", "render", "render_parts"]
 
+_END: Final = b"# EOF\n"
+"""The end of an OpenMetrics answer, after all families."""
+
 
 class StateCollector(Collector):
     """A collector for one family of a state, with its meaning even if it has no series."""
@@ -49,10 +52,6 @@ def _histogram(bounds: Sequence[float], value: Sequence[float]) -> Iterable[tupl
         yield "_bucket", {"le": bound}, below
     yield "_count", {}, below
     yield "_sum", {}, total
-
-
-_END: Final = b"# EOF\n"
-"""The end of an OpenMetrics answer, after all families."""
 
 
 def render(accept: str = "") -> tuple[str, bytes]:

@@ -29,6 +29,7 @@ __all__ = ["PROTOCOL", "FlowMeters", "Meter", "current_client", "meter", "snake_
 
 PROTOCOL: ContextVar[str] = ContextVar("penstock.protocol", default="")
 """The protocol of the current request if it is more specific than its listener's kind: `s2s` or `sse`; otherwise ""."""
+_meters: Final[dict[tuple[str, str, str, str], Meter]] = {}
 
 
 class FlowMeters:
@@ -94,9 +95,6 @@ class Meter:
 def snake_case(name: str) -> str:
     """Return `CreateStream` as `create_stream`."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
-
-
-_meters: Final[dict[tuple[str, str, str, str], Meter]] = {}
 
 
 def meter(route: str, back: str) -> Meter:

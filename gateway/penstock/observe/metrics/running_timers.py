@@ -11,6 +11,8 @@ from penstock.observe.metrics.series import Count, Family, Sample
 
 __all__ = ["RunningTimer", "running_samples", "running_timer"]
 
+_known: Final[dict[tuple[str, tuple[str, ...]], tuple[Family[Count], RunningTimer]]] = {}
+
 
 class RunningTimer:
     """The timer of one series: seconds of any number of concurrent waits."""
@@ -39,9 +41,6 @@ class RunningTimer:
             self._count -= 1
             self._began -= began
             self._done.value += perf_counter() - began
-
-
-_known: Final[dict[tuple[str, tuple[str, ...]], tuple[Family[Count], RunningTimer]]] = {}
 
 
 def running_timer(family: Family[Count], *labels: str) -> RunningTimer:

@@ -14,6 +14,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 __all__ = ["Count", "Family", "Histogram", "MetricKind", "Sample", "Source", "looked_up", "sampling"]
 
+_sources: Final[list[Source]] = []
+
 
 class MetricKind(Enum):
     """The type of a metric, in the terms of Prometheus."""
@@ -113,8 +115,6 @@ class Sample(NamedTuple):
 
 Source = Callable[[], Iterable[Sample]]
 """Called at each scrape; must not wait, and must return within a millisecond."""
-
-_sources: Final[list[Source]] = []
 
 
 @contextmanager

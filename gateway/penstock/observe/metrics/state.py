@@ -27,6 +27,11 @@ from penstock.observe.metrics.series import Histogram, Sample, looked_up, sampli
 
 __all__ = ["State", "Value", "current", "process_samples"]
 
+Value = float | list[float]
+"""A number; for a histogram the count of values in each bucket, and at the end their sum."""
+State = dict[str, dict[tuple[str, ...], Value]]
+"""For each family its series, by the values of their labels."""
+
 
 @cache
 def _build() -> tuple[str, str]:
@@ -56,12 +61,6 @@ def _booted() -> int:
     """Return when the system was started, in seconds since the Unix epoch."""
     lines = Path("/proc/stat").read_bytes().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(b"btime "))
-
-
-Value = float | list[float]
-"""A number; for a histogram the count of values in each bucket, and at the end their sum."""
-State = dict[str, dict[tuple[str, ...], Value]]
-"""For each family its series, by the values of their labels."""
 
 
 def current() -> State:

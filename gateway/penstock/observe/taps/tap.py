@@ -32,6 +32,8 @@ MOST_USES: Final = 64
 _SMALL: Final = 32 * 1024
 """Parts of one write with fewer bytes than this are joined: to redact and write another event costs more than to copy
 that many bytes, and HTTP/2 sends frames of 16 KiB."""
+CONNECTION: ContextVar[Tap | None] = ContextVar("penstock.connection", default=None)
+"""The tap of the client's connection that the current task works for; None while the gateway works for itself."""
 
 
 class Use(NamedTuple):
@@ -350,10 +352,6 @@ def _kept(piece: Buffer) -> bytes | memoryview:
         return piece
     whole = piece.obj if isinstance(piece, memoryview) else None
     return memoryview(piece) if isinstance(whole, bytes) and len(whole) <= 2 * len(piece) else bytes(piece)
-
-
-CONNECTION: ContextVar[Tap | None] = ContextVar("penstock.connection", default=None)
-"""The tap of the client's connection that the current task works for; None while the gateway works for itself."""
 
 
 def note_use(route: str, stream: StreamRef | None, identity: str) -> None:

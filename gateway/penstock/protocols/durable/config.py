@@ -24,6 +24,11 @@ from penstock_codecs.media_types import DEFAULT_TYPE, essence
 
 __all__ = ["DurableBackTable", "DurableListener", "DurableListenerLimits", "DurableLoss"]
 
+_Word = Literal["refuse", "drop"]
+_Origin = Annotated[str, Meta(pattern=r"^([*]|https?://[^/?#@*\sA-Z]+)\Z")]
+_Host = Annotated[str, Meta(pattern=r"^([*]|([*][.])?[^/?#@:*\s]+)\Z")]
+_PREFIX: Final = re.compile("/([A-Za-z0-9._~-]+/)*")
+
 
 class DurableListenerLimits(ListenerLimits, frozen=True, kw_only=True):
     """Limits of one listener of Durable Streams."""
@@ -60,9 +65,6 @@ class DurableListenerLimits(ListenerLimits, frozen=True, kw_only=True):
     max_streams_before_auth: Annotated[int, STREAMS_BEFORE_AUTH] = 100
 
 
-_Word = Literal["refuse", "drop"]
-
-
 class DurableLoss(LossTable, frozen=True, kw_only=True):
     """Treatment of records that Durable Streams cannot carry, when clients read them. "refuse": the read fails with an
     error that names the record; "drop": the headers, or the whole record, are left out."""
@@ -72,11 +74,6 @@ class DurableLoss(LossTable, frozen=True, kw_only=True):
         "drop"
     )
     command_records: Annotated[_Word, key("Command records: fence and trim.")] = "drop"
-
-
-_Origin = Annotated[str, Meta(pattern=r"^([*]|https?://[^/?#@*\sA-Z]+)\Z")]
-_Host = Annotated[str, Meta(pattern=r"^([*]|([*][.])?[^/?#@:*\s]+)\Z")]
-_PREFIX: Final = re.compile("/([A-Za-z0-9._~-]+/)*")
 
 
 class DurableListener(ListenerTable, frozen=True, kw_only=True):

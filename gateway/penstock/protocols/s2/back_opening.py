@@ -22,6 +22,8 @@ from penstock_codecs.compression import Compression
 
 __all__ = ["credentials", "open_s2_back", "open_s2_sse_back", "s2_back_settings"]
 
+_COMPRESSION: Final = {"none": Compression.NONE, "zstd": Compression.ZSTD, "gzip": Compression.GZIP}
+
 
 @asynccontextmanager
 async def open_s2_back(context: BackContext, name: str, table: S2BackTable) -> AsyncIterator[Target]:
@@ -58,9 +60,6 @@ def credentials(name: str, table: S2BackTable | S2SseBackTable) -> Credentials:
     own = table.token if table.token_file is None else secret_in(f"backs.{name}.token_file", table.token_file)
     without_identity = {"": own} if own is not None and mode is CredentialsMode.SWAP else {}
     return Credentials(back=name, mode=mode, secret=own, by_identity={**table.tokens, **without_identity})
-
-
-_COMPRESSION: Final = {"none": Compression.NONE, "zstd": Compression.ZSTD, "gzip": Compression.GZIP}
 
 
 def s2_back_settings(table: S2BackTable | S2SseBackTable) -> S2BackSettings:

@@ -23,6 +23,31 @@ from penstock_codecs.s2.locations import DEFAULT_LOCATION, LOCATION_PATTERN
 
 __all__ = ["S2BackTable", "S2Listener", "S2ListenerLimits", "S2SseBackTable"]
 
+_HostSuffix = Annotated[str, Meta(pattern="^[.].")]
+_Origin = Annotated[str, Meta(pattern=r"^([*]|https?://[^/?#@*\sA-Z]+)\Z")]
+_Host = Annotated[str, Meta(pattern=r"^([*]|([*][.])?[^/?#@:*\s]+)\Z")]
+_Http = Annotated[
+    Literal["auto", "h1", "h2"],
+    key(
+        'Version of HTTP. "h1": HTTP/1.1; "h2": HTTP/2; "auto": the version that TLS negotiates, or HTTP/1.1 '
+        "without TLS."
+    ),
+]
+_BasinStyle = Annotated[
+    Literal["header", "host"],
+    key(
+        'Place of the basin\'s name in requests. "header": the header s2-basin; "host": also the first '
+        "label of the host name."
+    ),
+]
+_BasinAuthority = Annotated[
+    str | None,
+    key(
+        'With basin_style = "host": host name that follows the basin\'s label; absent: the address.', example="b.s2.dev"
+    ),
+]
+_AUTHORITY: Final = re.compile(r"[A-Za-z0-9._-]+(:[0-9]+)?")
+
 
 class S2ListenerLimits(ListenerLimits, frozen=True, kw_only=True):
     """Limits of one S2 listener. Sizes are per connection."""
@@ -64,11 +89,6 @@ class S2ListenerLimits(ListenerLimits, frozen=True, kw_only=True):
             least=1 * MIB,
         ),
     ] = 8 * MIB
-
-
-_HostSuffix = Annotated[str, Meta(pattern="^[.].")]
-_Origin = Annotated[str, Meta(pattern=r"^([*]|https?://[^/?#@*\sA-Z]+)\Z")]
-_Host = Annotated[str, Meta(pattern=r"^([*]|([*][.])?[^/?#@:*\s]+)\Z")]
 
 
 class S2Listener(ListenerTable, frozen=True, kw_only=True):
@@ -127,29 +147,6 @@ class S2Listener(ListenerTable, frozen=True, kw_only=True):
         if self.default_basin is not None:
             check_basin("default_basin", self.default_basin)
         self.check_tls()
-
-
-_Http = Annotated[
-    Literal["auto", "h1", "h2"],
-    key(
-        'Version of HTTP. "h1": HTTP/1.1; "h2": HTTP/2; "auto": the version that TLS negotiates, or HTTP/1.1 '
-        "without TLS."
-    ),
-]
-_BasinStyle = Annotated[
-    Literal["header", "host"],
-    key(
-        'Place of the basin\'s name in requests. "header": the header s2-basin; "host": also the first '
-        "label of the host name."
-    ),
-]
-_BasinAuthority = Annotated[
-    str | None,
-    key(
-        'With basin_style = "host": host name that follows the basin\'s label; absent: the address.', example="b.s2.dev"
-    ),
-]
-_AUTHORITY: Final = re.compile(r"[A-Za-z0-9._-]+(:[0-9]+)?")
 
 
 class _WithCredentials(BackTable, frozen=True, kw_only=True):

@@ -38,6 +38,7 @@ _PIECE_SECONDS: Final = 0.002
 """Pause behind a piece of a frame, so that it is sent alone."""
 _AT_ONCE: Final = 3.0
 """Seconds within which what need not wait is there."""
+M = TypeVar("M", bound=Message)
 
 
 class S2TestSession:
@@ -146,9 +147,6 @@ class S2TestSession:
             blocks = text.decode().split("\n\n")[:-1]
             return [dict(line.partition(": ")[::2] for line in block.split("\n")) for block in blocks][:count]
         raise Deviation(f"expected events, got {text!r:.200} within {self._patience:g} s")
-
-
-M = TypeVar("M", bound=Message)
 
 
 def _parsed(kind: type[M], data: bytes) -> M:

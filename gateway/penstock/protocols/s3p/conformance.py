@@ -40,6 +40,8 @@ _AT_ONCE_MS: Final = 2_000
 """An answer that is not awaited comes within this on any machine."""
 _UNRECOVERABLE: Final = ("ERR_BAD_FORMAT", "ERR_LIMITS")
 _ERROR: Final = re.compile(rb"-([A-Z_]+) [\x20-\x7e]+\r\n")
+_FOUR: Final = ((100, (b"a", b"b")), (101, (b"c",)), (200, (b"d",)))
+"""Appends of most cases about reading."""
 
 
 def _bulk(data: bytes | str) -> bytes:
@@ -183,8 +185,6 @@ def _session(server: TestedServer) -> AbstractAsyncContextManager[S3PTestSession
 
 
 _CASES: Final = Cases[S3PTestSession]()
-_FOUR: Final = ((100, (b"a", b"b")), (101, (b"c",)), (200, (b"d",)))
-"""Appends of most cases about reading."""
 
 
 @contextmanager

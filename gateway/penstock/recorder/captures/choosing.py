@@ -22,6 +22,8 @@ PROTOCOLS: Final = tuple(
     dict.fromkeys((*plugins(), *(layer for plugin in plugins().values() for layer in plugin.layers), _UNKNOWN))
 )
 """Accepted filter values: the protocol of a listener or a back, or the layer of a message."""
+FILTER_TERMS: Final = ("connection", "protocol", "stream", "kind", "exchange", "text")
+"""Names in a filter expression: those of the options of `penstock show`."""
 
 
 class CaptureFilter(msgspec.Struct, frozen=True):
@@ -116,10 +118,6 @@ def parse_terms(text: str, names: Collection[str], bare: str = "") -> dict[str, 
             raise ValueError(f"{term!r}: expected NAME=VALUE with one of {', '.join(names)}")
         found[name] = (*found.get(name, ()), value)
     return found
-
-
-FILTER_TERMS: Final = ("connection", "protocol", "stream", "kind", "exchange", "text")
-"""Names in a filter expression: those of the options of `penstock show`."""
 
 
 def parse_filter(text: str) -> CaptureFilter:

@@ -33,6 +33,13 @@ __all__ = [
 
 _STEPS: Final = 32
 """Classes per power of two: a percentile is at most 1/32 too large."""
+MAX_GROUPS: Final = 10_000
+"""Maximum number of groups; beyond it the rest is counted as one."""
+MAX_PERIODS: Final = 60
+"""Maximum number of periods; when exceeded, all periods become twice as long."""
+OTHERS: Final = "(others)"
+EVERYTHING: Final = CaptureFilter()
+PERCENTILES: Final = (50, 90, 99)
 
 
 class Percentiles:
@@ -78,15 +85,6 @@ def _largest(place: int) -> int:
         return place
     shift = place // _STEPS - 1
     return ((place - shift * _STEPS + 1) << shift) - 1
-
-
-MAX_GROUPS: Final = 10_000
-"""Maximum number of groups; beyond it the rest is counted as one."""
-MAX_PERIODS: Final = 60
-"""Maximum number of periods; when exceeded, all periods become twice as long."""
-OTHERS: Final = "(others)"
-EVERYTHING: Final = CaptureFilter()
-PERCENTILES: Final = (50, 90, 99)
 
 
 class CountKey(NamedTuple):

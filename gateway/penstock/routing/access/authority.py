@@ -26,6 +26,8 @@ R = TypeVar("R")
 CACHED: Final = 10_000
 """Grants cached until the file changes, about 1 KiB each. A look-up takes 50 us, or 7 us for a cached token, of which
 2 us check whether the file has changed."""
+UNKNOWN: Final = Failure(FailureCode.AUTHN, "a valid bearer token is required")
+"""The failure for a missing or unknown token; it does not say why."""
 
 
 class TokenPlace(ABC):
@@ -161,7 +163,3 @@ class Authority:
     async def revoke(self, token_id: str) -> None:
         """See `TokenPlace.revoke`."""
         await self._tokens.revoke(token_id)
-
-
-UNKNOWN: Final = Failure(FailureCode.AUTHN, "a valid bearer token is required")
-"""The failure for a missing or unknown token; it does not say why."""

@@ -89,6 +89,8 @@ stream if the basin creates streams on append, as its owner configured it. Readi
 `create-stream`, since a read must not change anything. S2 has no operation that ends a stream: its writers do."""
 _OPS_OF: Final = {READ: (Op.READ,), APPEND: (Op.APPEND,)}
 _COMMANDS: Final = {b"trim": Op.TRIM, b"fence": Op.FENCE}
+R = TypeVar("R")
+T = TypeVar("T", StreamInfo, BasinInfo)
 
 
 def ops_of_append(append: Any) -> tuple[Op, ...]:
@@ -98,9 +100,6 @@ def ops_of_append(append: Any) -> tuple[Op, ...]:
         return (Op.APPEND,)
     commands = {one[0].value for one in headers.values() if len(one) == 1 and not one[0].name}
     return (Op.APPEND, *(op for command, op in _COMMANDS.items() if command in commands))
-
-
-R = TypeVar("R")
 
 
 class GuardedBack(BackWrapper):
@@ -301,9 +300,6 @@ class _Reads(ReadSessionWrapper):
 
 def _shown(grant: Grant, info: StreamInfo) -> StreamInfo:
     return replace(info, name=grant.shown(info.name)) if grant.prefix else info
-
-
-T = TypeVar("T", StreamInfo, BasinInfo)
 
 
 def _within(page: Page[T], names: ResourceSet) -> Page[T]:

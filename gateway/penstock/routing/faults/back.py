@@ -40,6 +40,13 @@ from penstock_codecs.streams import StreamConfig
 __all__ = ["FaultyAppends", "FaultyBack", "FaultyReads"]
 
 _TERMINAL: Final = frozenset({Action.TERMINAL})
+R = TypeVar("R")
+_KINDS: Final[dict[type, MessageKind]] = {
+    Append: MessageKind.APPEND,
+    AppendAs: MessageKind.APPEND,
+    AppendBytes: MessageKind.APPEND,
+    ReadBytes: MessageKind.READ,
+}
 
 
 class _Terminals:
@@ -219,15 +226,6 @@ class FaultyAppends(AppendSessionWrapper):
     def _next_is_reportable(self) -> bool:
         """Return whether the next thing to report is something other than an acknowledgement."""
         return bool(self._order) and self._order[0] not in (_Sent.HANDED_ON, _Sent.DUPLICATE)
-
-
-R = TypeVar("R")
-_KINDS: Final[dict[type, MessageKind]] = {
-    Append: MessageKind.APPEND,
-    AppendAs: MessageKind.APPEND,
-    AppendBytes: MessageKind.APPEND,
-    ReadBytes: MessageKind.READ,
-}
 
 
 class FaultyBack(BackWrapper):

@@ -43,6 +43,8 @@ _WRITTEN_SECONDS: Final = 5.0
 """Longest wait before a cut for the client to read the bytes sent so far, in seconds."""
 _PIECES_PER_SECOND: Final = 20
 """Pieces per second in which a throttled message is sent."""
+DUE: ContextVar[DueMessages | None] = ContextVar("penstock.faults.due", default=None)
+"""The messages that the current task is about to send; None if there were no rules when its operation began."""
 
 
 class MessageFaults(msgspec.Struct, frozen=True):
@@ -135,10 +137,6 @@ class DueMessages:
         if (copies, cut_after, rate, added) == (1, None, None, None):
             return None
         return MessageFaults(copies, cut_after, place, rate, piece, added)
-
-
-DUE: ContextVar[DueMessages | None] = ContextVar("penstock.faults.due", default=None)
-"""The messages that the current task is about to send; None if there were no rules when its operation began."""
 
 
 def due_message(

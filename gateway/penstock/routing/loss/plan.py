@@ -20,6 +20,8 @@ from penstock_codecs.operations import Capability
 
 __all__ = ["EMBEDDED_SIDE", "BackSide", "Fate", "FrontSide", "Item", "LossPlan", "bodies", "carried", "plan_losses"]
 
+_COMMANDS: Final = "a trim is executed; a fence is stored as data and fences no writer"
+
 
 class Fate(Enum):
     """The fate of a feature; the value is its name for people."""
@@ -119,9 +121,6 @@ def plan_losses(front: FrontSide, back: BackSide) -> LossPlan:
 
 
 # ---- appends -------------------------------------------------------------------------------------------------
-
-
-_COMMANDS: Final = "a trim is executed; a fence is stored as data and fences no writer"
 
 
 def carried(back: BackSide) -> Iterator[Item]:

@@ -13,6 +13,8 @@ from penstock_codecs.model import Headers, Record
 
 __all__ = ["compare_records"]
 
+_Said = tuple[bytes, Headers, int]
+
 
 def compare_records(state: MirroredStream, primary: Sequence[Record], secondary: Sequence[Record]) -> MirroredStream:
     """Return the state after comparing these records, which follow the ones compared before. Both sequences have the
@@ -42,9 +44,6 @@ def compare_records(state: MirroredStream, primary: Sequence[Record], secondary:
         primary_last=alone(primary[-1], state.timestamps),
         secondary_last=alone(secondary[-1], state.timestamps),
     )
-
-
-_Said = tuple[bytes, Headers, int]
 
 
 def _said(record: Record, timestamps: bool) -> _Said:

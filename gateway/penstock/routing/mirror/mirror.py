@@ -29,6 +29,11 @@ from penstock_codecs.operations import Capability, ListBasins, ListStreams
 
 __all__ = ["Mirror", "Totals", "visit_streams"]
 
+log = structlog.get_logger()
+
+Visit = Callable[[StreamRef], Awaitable[None]]
+_DOUBLINGS: Final = 16
+
 
 class Totals:
     """Sums over the states of all streams of a mirror."""
@@ -63,9 +68,6 @@ def _counts(state: MirroredStream) -> Counter[str]:
     counts["stopped"] = int(bool(state.stopped))
     counts["differing"] = int(bool(state.faults))
     return counts
-
-
-Visit = Callable[[StreamRef], Awaitable[None]]
 
 
 async def visit_streams(primary: Back, states: StateTable, belongs: Callable[[StreamRef], bool], visit: Visit) -> None:
@@ -113,10 +115,6 @@ async def _visit_basin(back: Back, basin: str, visit: Visit) -> None:
             after = stream.name
             await visit(StreamRef(basin, stream.name))
         more = page.has_more and bool(page.items)
-
-
-log = structlog.get_logger()
-_DOUBLINGS: Final = 16
 
 
 class Mirror:

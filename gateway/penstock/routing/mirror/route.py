@@ -27,6 +27,14 @@ from penstock_codecs.model import StreamRef
 __all__ = ["CutOver", "MirroredRoute", "reasons_against"]
 
 _MOST_REASONS: Final = 20
+log = structlog.get_logger()
+
+_HOLD_SECONDS: Final = 10.0
+"""Part of a cut-over's time limit that is reserved for the phase in which appends wait; at most half of the limit."""
+_MOST_HELD_SECONDS: Final = 25.0
+"""Longest time that appends wait for a cut-over: `TargetHolder` gives up after 30 s, and so do clients."""
+_FORCED_SECONDS: Final = 5.0
+"""Longest wait of a forced cut-over for appends in flight to be acknowledged."""
 
 
 class CutOver(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,15 +66,6 @@ async def reasons_against(states: StateTable) -> list[str]:
 
     await states.visit(look)
     return [*found, f"and {more} streams more"] if more else found
-
-
-log = structlog.get_logger()
-_HOLD_SECONDS: Final = 10.0
-"""Part of a cut-over's time limit that is reserved for the phase in which appends wait; at most half of the limit."""
-_MOST_HELD_SECONDS: Final = 25.0
-"""Longest time that appends wait for a cut-over: `TargetHolder` gives up after 30 s, and so do clients."""
-_FORCED_SECONDS: Final = 5.0
-"""Longest wait of a forced cut-over for appends in flight to be acknowledged."""
 
 
 class _Kept(msgspec.Struct, frozen=True):

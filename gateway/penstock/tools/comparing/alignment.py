@@ -22,6 +22,11 @@ WINDOW: Final = 10_000
 """Records of each side to look ahead: the most that may have moved or been lost together. About 5 MiB."""
 _SURE: Final = 3
 """Records in a row that must agree for the two to count as aligned again: one record may equal another by chance."""
+_SMALL: Final = (64, 1024)
+_CANDIDATES: Final = 8
+"""Equal records of the other side that are tried."""
+_PENALTY: Final = 16
+"""Distance added to an agreement of single records."""
 
 
 class Same(msgspec.Struct):
@@ -173,15 +178,6 @@ def _nearest(a: list[RecordRow], b: list[RecordRow]) -> tuple[tuple[int, int], b
             if cost < least:
                 best, least, sure = (at, there), cost, here_sure
     return best, sure
-
-
-_SMALL: Final = (64, 1024)
-
-
-_CANDIDATES: Final = 8
-"""Equal records of the other side that are tried."""
-_PENALTY: Final = 16
-"""Distance added to an agreement of single records."""
 
 
 def _sure(a: list[RecordRow], at: int, b: list[RecordRow], there: int) -> bool:

@@ -22,6 +22,7 @@ MOST_SHOWN: Final = 100
 _COUNTED: Final = "id"
 """The kind of S3P's identifiers. They hold the server's time, so no other server assigns the same: records are counted
 instead."""
+_NO_STREAM: Final = ComparedStream((), Input.A, "", False, 0, frozenset())
 
 
 class NotComparable(Exception):
@@ -91,9 +92,6 @@ def compare_streams(
             found.streams.append(StreamComparison(None, one, counts=Counter({DiffKind.ADDED: one.records})))
     found.streams.sort(key=lambda one: (one.a or one.b or _NO_STREAM).name)
     return found
-
-
-_NO_STREAM: Final = ComparedStream((), Input.A, "", False, 0, frozenset())
 
 
 def _compare(table: RecordTable, a: ComparedStream, b: ComparedStream, by: str, most_shown: int) -> StreamComparison:

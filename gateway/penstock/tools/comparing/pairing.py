@@ -16,6 +16,8 @@ from penstock_analysis.plugin import plugins
 
 __all__ = ["Pairs", "called", "join_names", "pair_streams", "wanted"]
 
+_name: Final = attrgetter("name")
+
 
 class Pairs(msgspec.Struct):
     """Streams that belong together, and those without a partner."""
@@ -104,9 +106,6 @@ def pair_streams(a: Sequence[ComparedStream], b: Sequence[ComparedStream], named
     pairs.both.sort(key=lambda pair: pair[0].name)
     pairs.only_a, pairs.only_b = list(left.values()), list(right.values())
     return pairs
-
-
-_name: Final = attrgetter("name")
 
 
 def _last_part(stream: ComparedStream) -> str:

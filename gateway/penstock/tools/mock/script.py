@@ -36,6 +36,12 @@ CREATE INDEX unplayed ON part (played, speaks, id);
 CREATE TABLE entry (part INTEGER, place INTEGER, time_ns INTEGER, what TEXT, exchange INTEGER, text TEXT, data BLOB,
                     PRIMARY KEY (part, place)) WITHOUT ROWID;
 """
+_OPENINGS: Final = "SELECT DISTINCT opening FROM part WHERE NOT played AND speaks = ?"
+_NEXT: Final = "SELECT id, number, opening, kind, text FROM part WHERE NOT played AND speaks = ?{} ORDER BY id LIMIT 1"
+_ALIKE: Final = " AND text GLOB '*[*][*][*]*' AND alike(text, ?)"
+_ENTRIES: Final = (
+    "SELECT time_ns, what, exchange, text, data FROM entry WHERE part = ? AND place >= ? ORDER BY place LIMIT ?"
+)
 
 
 class ServerBytes(NamedTuple):
@@ -261,11 +267,3 @@ class Script:
                 else:
                     yield ServerEnd(time_ns, what == "reset")
             place += len(rows)
-
-
-_OPENINGS: Final = "SELECT DISTINCT opening FROM part WHERE NOT played AND speaks = ?"
-_NEXT: Final = "SELECT id, number, opening, kind, text FROM part WHERE NOT played AND speaks = ?{} ORDER BY id LIMIT 1"
-_ALIKE: Final = " AND text GLOB '*[*][*][*]*' AND alike(text, ?)"
-_ENTRIES: Final = (
-    "SELECT time_ns, what, exchange, text, data FROM entry WHERE part = ? AND place >= ? ORDER BY place LIMIT ?"
-)

@@ -47,6 +47,10 @@ _BASIN: Final = BasinConfig(
     create_stream_on_append=True,
     create_stream_on_read=True,
 )
+_BY_NUMBER: Final = 0
+_BY_ID: Final = 1
+_BY_OFFSET: Final = 2
+_BY_ARRIVAL: Final = 3
 
 
 class StreamFork(NamedTuple):
@@ -124,12 +128,6 @@ class ForkedRecords(msgspec.Struct):
         if missing < end:
             raise CannotStart(f"--fork: record {missing} of {fork.stream} is not in the recording")
         return first, [seed for _, seed in rows[: end - first]]
-
-
-_BY_NUMBER: Final = 0
-_BY_ID: Final = 1
-_BY_OFFSET: Final = 2
-_BY_ARRIVAL: Final = 3
 
 
 def stream_recorded_as(protocol: str, name: str) -> StreamRef | None:

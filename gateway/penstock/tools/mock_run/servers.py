@@ -30,6 +30,7 @@ __all__ = ["mocked", "open_mock_servers"]
 log = structlog.get_logger()
 
 _MOST_NAME_BYTES: Final = 16 * KIB
+Serve = Callable[[trio.SocketStream], Awaitable[None]]
 
 
 def mocked(kind: str) -> bool:
@@ -53,9 +54,6 @@ async def open_mock_servers(state: MockRunState) -> AsyncIterator[tuple[dict[str
         control = await nursery.start(_listen, _over_http(_control(state)))
         yield addresses, control
         nursery.cancel_scope.cancel()
-
-
-Serve = Callable[[trio.SocketStream], Awaitable[None]]
 
 
 async def _listen(serve: Serve, *, task_status: trio.TaskStatus[Address]) -> None:

@@ -55,6 +55,11 @@ __all__ = ["HttpClientConnection", "HttpStream"]
 _SENDS_PER_CHECKPOINT: Final = 8
 """Sends between checkpoints: a fast server must not let its sender starve the others, but a pass of the scheduler costs
 more than a send."""
+_TURN_SECONDS: Final = 0.002
+"""Seconds that one connection may process input before others have their turn."""
+_LAST_WORDS: Final = 1.0
+"""Seconds to wait for the response of a server that accepts no more: it may have said why before."""
+_TOO_MUCH: Final = "the server sent data after its answer"
 
 
 class HttpStream:
@@ -220,13 +225,6 @@ class HttpStream:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise OperationFailed(self._failure)
-
-
-_TURN_SECONDS: Final = 0.002
-"""Seconds that one connection may process input before others have their turn."""
-_LAST_WORDS: Final = 1.0
-"""Seconds to wait for the response of a server that accepts no more: it may have said why before."""
-_TOO_MUCH: Final = "the server sent data after its answer"
 
 
 class HttpClientConnection:

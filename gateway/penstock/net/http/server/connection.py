@@ -67,6 +67,7 @@ _SENDS_PER_CHECKPOINT: Final = 8
 """Sends between checkpoints: a fast client must not let its handler starve the others, but a pass of the scheduler
 costs more than a send."""
 _date: tuple[int, str] = (0, "")
+_log = structlog.get_logger()
 
 
 def _now() -> str:
@@ -257,9 +258,6 @@ class _Waiting:
         self.task = trio.lowlevel.current_task()
         self.scope = scope
         self.exchange: HttpExchange | None = None
-
-
-_log = structlog.get_logger()
 
 
 class HttpServerConnection:

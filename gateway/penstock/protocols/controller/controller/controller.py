@@ -38,6 +38,18 @@ from penstock_codecs.operations import DeleteBasin
 
 __all__ = ["Controller", "Deletion", "Queries"]
 
+log = structlog.get_logger()
+
+SWEEP_SECONDS: Final = 5.0
+"""Seconds between searches for transactions whose lease is over."""
+FORGET_SECONDS: Final = 3600.0
+"""Seconds between removals of the outcomes of old transactions."""
+FINISH_SECONDS: Final = 60.0
+"""Seconds between searches for changes that were begun and left, by a gateway that ended or that could not reach a
+server."""
+TURNS: Final = "#controller/turns"
+"""The table of the turns at streams and scopes."""
+
 
 class Queries:
     """Queries about one stream. All but `exists` raise STREAM_NOT_FOUND."""
@@ -211,18 +223,6 @@ class Deletion:
             await self._catalog.table.discard_all(left)
         await self._catalog.segments.delete_internal(scope)
         await self._catalog.numbers.forget(scope)
-
-
-SWEEP_SECONDS: Final = 5.0
-"""Seconds between searches for transactions whose lease is over."""
-FORGET_SECONDS: Final = 3600.0
-"""Seconds between removals of the outcomes of old transactions."""
-FINISH_SECONDS: Final = 60.0
-"""Seconds between searches for changes that were begun and left, by a gateway that ended or that could not reach a
-server."""
-TURNS: Final = "#controller/turns"
-"""The table of the turns at streams and scopes."""
-log = structlog.get_logger()
 
 
 class Controller:

@@ -60,6 +60,8 @@ _NEVER: Final = frozenset(
 """Failures of a commit that would occur again: if it were left to be retried, its stream could never be sealed."""
 
 log = structlog.get_logger()
+_ALL_OPEN: Final = Prefix("open/", Transaction)
+_ALL_DONE: Final = Prefix("done/", Completed)
 
 
 class TransactionId(NamedTuple):
@@ -386,10 +388,6 @@ class Transactions:
 
     async def _count(self, prefix: Prefix[Transaction]) -> int:
         return len([text async for text, _ in self._table.each(prefix)])
-
-
-_ALL_OPEN: Final = Prefix("open/", Transaction)
-_ALL_DONE: Final = Prefix("done/", Completed)
 
 
 def _open(scope: str, name: str) -> Prefix[Transaction]:

@@ -45,6 +45,14 @@ from penstock_codecs.kafka.schema import NO_UUID
 
 __all__ = ["GroupOffsets", "OffsetHandlers", "member_of"]
 
+_FINAL: Final = frozenset(
+    {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.INVALID_TOPIC_EXCEPTION, KafkaError.INVALID_REQUEST}
+)
+"""Errors of topics that a repetition does not mend."""
+_IDS: Final = 10
+"""The first version of OffsetCommit and OffsetFetch that names topics by their ids."""
+N = TypeVar("N", OffsetsToCommit, WantedOffsets)
+
 
 class _Committed(Protocol):
     """An offset in a request that commits offsets."""
@@ -182,23 +190,11 @@ class GroupOffsets:
         return call.refused(denied)
 
 
-_FINAL: Final = frozenset(
-    {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.INVALID_TOPIC_EXCEPTION, KafkaError.INVALID_REQUEST}
-)
-"""Errors of topics that a repetition does not mend."""
-
-
 def _of_topic(error: KafkaError) -> KafkaError:
     """Return the code for the error of a look for a topic. All that a repetition may mend are
     COORDINATOR_NOT_AVAILABLE: NOT_LEADER_OR_FOLLOWER and REQUEST_TIMED_OUT are unexpected here, and end consumers."""
     known = error in _FINAL or error is KafkaError.UNKNOWN_TOPIC_OR_PARTITION
     return error if known else KafkaError.COORDINATOR_NOT_AVAILABLE
-
-
-_IDS: Final = 10
-"""The first version of OffsetCommit and OffsetFetch that names topics by their ids."""
-
-N = TypeVar("N", OffsetsToCommit, WantedOffsets)
 
 
 class OffsetHandlers:

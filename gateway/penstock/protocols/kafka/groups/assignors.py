@@ -12,6 +12,9 @@ from typing import Final, NamedTuple
 
 __all__ = ["ASSIGNORS", "DEFAULT_ASSIGNOR", "Assignor", "GroupTopic", "OwnedPartition", "range_assignment", "uniform"]
 
+Members = Mapping[str, frozenset[str]]
+DEFAULT_ASSIGNOR: Final = "uniform"
+
 
 class OwnedPartition(NamedTuple):
     """A partition that is assigned to a member, by the id of its topic."""
@@ -27,7 +30,6 @@ class GroupTopic(NamedTuple):
     partitions: int
 
 
-Members = Mapping[str, frozenset[str]]
 Assignment = dict[str, frozenset[OwnedPartition]]
 Assignor = Callable[[Members, Mapping[str, GroupTopic], Mapping[str, frozenset[OwnedPartition]]], Assignment]
 """Arguments: the topics of each member, in the order that the assignor prefers; topics that exist, by name; the present
@@ -87,5 +89,4 @@ def uniform(
     return {member: frozenset(some) for member, some in kept.items()}
 
 
-DEFAULT_ASSIGNOR: Final = "uniform"
 ASSIGNORS: Final[Mapping[str, Assignor]] = {DEFAULT_ASSIGNOR: uniform, "range": range_assignment}

@@ -18,6 +18,9 @@ from penstock.tables.struct_table import Conflict, Key, Prefix, StructTable
 
 __all__ = ["CommittedOffset", "CommittedOffsets", "GroupPartition"]
 
+_END: Final = "\0"
+"""It is in no name of a group or a topic."""
+
 
 class GroupPartition(NamedTuple):
     """A partition of a topic."""
@@ -71,10 +74,6 @@ class CommittedOffsets:
         async for name, value in self._table.each(_prefix(group)):
             topic, _, partition = name.partition(_END)
             yield GroupPartition(topic, int(partition)), value
-
-
-_END: Final = "\0"
-"""It is in no name of a group or a topic."""
 
 
 def _prefix(group: str) -> Prefix[CommittedOffset]:

@@ -70,6 +70,11 @@ from penstock_codecs.streams import StreamConfig
 
 __all__ = ["S2Back", "S2SPassthrough", "Trimming", "open_s2"]
 
+_LOOKS: Final = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+"""Seconds to wait before each check whether the records are gone; s2-lite needed up to 0.3 s."""
+R = TypeVar("R")
+_CAPABILITIES: Final = frozenset(Capability) - {Capability.BYTES, Capability.TABLES, Capability.LARGE_BATCHES}
+
 
 class _Session:
     """A `RawSession`: the HTTP stream itself, but for the check of the head."""
@@ -101,10 +106,6 @@ class S2SPassthrough(Passthrough):
         path = records_path(self.stream)
         async with self.calls.open(method, path, self.stream.basin, headers, query) as stream:
             yield _Session(self.calls, stream)
-
-
-_LOOKS: Final = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
-"""Seconds to wait before each check whether the records are gone; s2-lite needed up to 0.3 s."""
 
 
 class Trimming:
@@ -144,10 +145,6 @@ class Trimming:
         if isinstance(start, FromTimestamp):
             return (await self._shared.unary.spot(stream, start)).position.seq_num
         return (await self._shared.locating.spot(stream, start.record_id)).position.seq_num
-
-
-R = TypeVar("R")
-_CAPABILITIES: Final = frozenset(Capability) - {Capability.BYTES, Capability.TABLES, Capability.LARGE_BATCHES}
 
 
 class S2Back(Back):

@@ -20,6 +20,8 @@ from penstock_codecs.sse.events import BatchEvent, Done, ErrorEvent, Ping
 
 __all__ = ["ReadRemainder", "ReadSource", "S2SSource", "SourceEvent", "SseSource"]
 
+_CODINGS = {Compression.ZSTD: "zstd", Compression.GZIP: "gzip"}
+
 
 class SourceEvent(Enum):
     """Event of a source other than records, tails and failures."""
@@ -59,9 +61,6 @@ class ReadSource(Protocol):
 
     def next_event(self) -> RecordBatch | StreamPosition | Failure | SourceEvent:
         """Return the next event. Raises RemoteProtocolError."""
-
-
-_CODINGS = {Compression.ZSTD: "zstd", Compression.GZIP: "gzip"}
 
 
 class S2SSource(ReadSource):

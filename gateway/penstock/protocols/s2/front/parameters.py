@@ -19,6 +19,15 @@ from penstock_codecs.streams import StreamConfig
 
 __all__ = ["accepted", "basin_of", "media_of", "number", "query_of", "read_of", "stream_of"]
 
+_PLAIN_QUERY: Final = re.compile(r"[\w.~-]+=[\w.~-]*(&[\w.~-]+=[\w.~-]*){0,9}", re.ASCII)
+"""Queries of a few pairs without escapes: the library takes 6 us for each."""
+_ONCE: Final = (
+    *("seq_num", "timestamp", "tail_offset", "clamp", "count", "bytes", "until", "wait"),
+    *("prefix", "start_after", "limit", "s2-basin", "set", "start", "end", "interval"),
+)
+_NUMBER: Final = re.compile(r"\+?0*[0-9]{1,20}")
+_MAX_WAIT: Final = (1 << 32) - 1
+
 
 def media_of(request: Request) -> Media:
     """Return the media type of the request's body; on a GET, S2S asks for a read session."""
@@ -50,22 +59,12 @@ def query_of(request: Request) -> dict[str, str]:
     return found
 
 
-_PLAIN_QUERY: Final = re.compile(r"[\w.~-]+=[\w.~-]*(&[\w.~-]+=[\w.~-]*){0,9}", re.ASCII)
-"""Queries of a few pairs without escapes: the library takes 6 us for each."""
-
-
 def _decoded(query: str) -> list[tuple[str, str]]:
     try:
         text = query.encode("latin-1").decode("utf-8", "replace")
         return parse_qsl(text, keep_blank_values=True, max_num_fields=100)
     except ValueError as error:
         raise fail(FailureCode.BAD_QUERY, f"Failed to deserialize query string: {error}") from None
-
-
-_ONCE: Final = (
-    *("seq_num", "timestamp", "tail_offset", "clamp", "count", "bytes", "until", "wait"),
-    *("prefix", "start_after", "limit", "s2-basin", "set", "start", "end", "interval"),
-)
 
 
 def basin_of(request: Request, parameters: Mapping[str, str], settings: S2Settings) -> str:
@@ -94,9 +93,6 @@ def stream_of(request: Request, parameters: Mapping[str, str], settings: S2Setti
     return StreamRef(basin, validate_stream_name(decode_path_segment(parameters["stream"]), FailureCode.BAD_PATH))
 
 
-_NUMBER: Final = re.compile(r"\+?0*[0-9]{1,20}")
-
-
 def number(query: Mapping[str, str], name: str, most: int = U64_MAX) -> int | None:
     """Return a number of the query, from 0 to `most`; None if it is absent. Raises BAD_QUERY."""
     text = query.get(name)
@@ -118,9 +114,6 @@ def _start(query: Mapping[str, str]) -> Start:
         message = "only one of seq_num, timestamp, or tail_offset can be provided"
         raise fail(FailureCode.INVALID, message)
     return given[0] if given else FromTailOffset(0)
-
-
-_MAX_WAIT: Final = (1 << 32) - 1
 
 
 def read_of(

@@ -30,6 +30,10 @@ from penstock_codecs.s3p import AppendedId, AppendRecords, ErrorReply
 
 __all__ = ["S3PAppendSession", "append_session", "split"]
 
+_TOGETHER: Final = 64 * KIB
+"""Approximate number of bytes up to which commands are sent together."""
+_PAUSES: Final = RetryPolicy()
+
 
 def split(bodies: list[bytes], settings: S3PBackSettings) -> list[list[bytes]]:
     """Split a batch's bodies into as many APPENDs as the server's limits require, mostly one.
@@ -62,11 +66,6 @@ def split(bodies: list[bytes], settings: S3PBackSettings) -> list[list[bytes]]:
         pieces[-1].append(body)
         room -= len(body)
     return pieces
-
-
-_TOGETHER: Final = 64 * KIB
-"""Approximate number of bytes up to which commands are sent together."""
-_PAUSES: Final = RetryPolicy()
 
 
 class _Part:

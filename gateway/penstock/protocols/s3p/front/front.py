@@ -56,6 +56,16 @@ from penstock_codecs.s3p.encoding import encode_reply
 
 __all__ = ["S3PFront", "WaitForNext", "append_some", "read_records", "refuse_s3p", "serve_s3p"]
 
+log = structlog.get_logger()
+
+WaitForNext = Callable[[ReadSession, float], Awaitable[RecordBatch | Following | None]]
+"""`session.next()` until a trio time. None at that time, at the end, or once the reply is no longer wanted."""
+MOST_AT_ONCE: Final = 1000
+_NOTHING_THERE = frozenset({FailureCode.RANGE_NOT_SATISFIABLE})
+_GONE = frozenset({FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NOT_FOUND, FailureCode.STREAM_DELETION_PENDING})
+MOST_APPENDS_AT_ONCE: Final = 1024
+"""Most pipelined APPENDs that are passed to the back together; their bytes are bounded by the size of one read."""
+
 
 async def append_some(back: Back, appends: Sequence[Append]) -> list[Appended | Failure]:
     """Perform appends to one stream; return the outcomes of the first ones, up to and including the first failure.
@@ -99,13 +109,6 @@ async def _send(session: AppendSession, appends: Sequence[Append]) -> None:
     for append in appends:
         await session.send(append)
     session.close()
-
-
-WaitForNext = Callable[[ReadSession, float], Awaitable[RecordBatch | Following | None]]
-"""`session.next()` until a trio time. None at that time, at the end, or once the reply is no longer wanted."""
-MOST_AT_ONCE: Final = 1000
-_NOTHING_THERE = frozenset({FailureCode.RANGE_NOT_SATISFIABLE})
-_GONE = frozenset({FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NOT_FOUND, FailureCode.STREAM_DELETION_PENDING})
 
 
 class _Found(msgspec.Struct):
@@ -196,11 +199,6 @@ def _after(record_id: RecordId) -> RecordId:
     if record_id.seq < U64_MAX:
         return RecordId(record_id.ms, record_id.seq + 1)
     return RecordId(record_id.ms + 1, 0)
-
-
-log = structlog.get_logger()
-MOST_APPENDS_AT_ONCE: Final = 1024
-"""Most pipelined APPENDs that are passed to the back together; their bytes are bounded by the size of one read."""
 
 
 class S3PFront:

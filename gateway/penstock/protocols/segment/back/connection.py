@@ -56,13 +56,6 @@ _ANSWERS: Final[Mapping[type, tuple[type, ...]]] = {
     draft.SetupAppend: (draft.AppendSetup,),
     draft.ReadSegment: (draft.SegmentRead,),
 }
-
-
-def answers(request: Any, reply: Any) -> bool:
-    """Return whether a reply may answer or refuse a request."""
-    return isinstance(reply, (*_ANSWERS[type(request)], *REFUSALS))
-
-
 READ_SIZE: Final = 1 * MIB
 """Most bytes read at a time; the buffer is shared by all connections."""
 UNSENT: Final = 1 * MIB
@@ -75,6 +68,11 @@ _LOST: Final = "the connection was lost"
 Key = int | UUID
 """A request id, or a writer's id for the one reply that may lack a request id."""
 SentMessage = SegmentMessage | BlockData
+
+
+def answers(request: Any, reply: Any) -> bool:
+    """Return whether a reply may answer or refuse a request."""
+    return isinstance(reply, (*_ANSWERS[type(request)], *REFUSALS))
 
 
 class ReplyReceiver(Protocol):

@@ -29,6 +29,8 @@ _FOREVER: Final = 365 * 24 * 3600.0
 _SHORTEST_PARK: Final = 1.0
 """Seconds within which an empty answer to a read at the tail means that the server does not park it: pause for as long
 before asking again."""
+_PAUSE: Final = 0.2
+"""Seconds between attempts of a parked read whose connection was lost."""
 
 
 class SegmentBytes(msgspec.Struct, frozen=True):
@@ -222,10 +224,6 @@ class StoreReader:
                 return None
             if trio.current_time() - asked < _SHORTEST_PARK:
                 await trio.sleep(_SHORTEST_PARK)
-
-
-_PAUSE: Final = 0.2
-"""Seconds between attempts of a parked read whose connection was lost."""
 
 
 def _request(is_draft: bool, segment: str, offset: int, size: int) -> Any:

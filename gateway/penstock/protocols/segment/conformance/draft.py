@@ -42,6 +42,8 @@ __all__ = ["DRAFT"]
 _CASES: Final = Cases[SegmentTestSession]()
 _BODIES: Final = (b"first", b"the second", b"3")
 _STORED: Final = join_events(_BODIES)
+_READ: Final = bytes_of(ReadSegment("scope/stream/0.#epoch.0", 0, 100))
+_PIECE: Final = Partial(PartialKind.BEGIN, _READ[:5])
 
 
 async def _set_up(line: SegmentTestLine, segment: str, connection: UUID, level: int = 0) -> None:
@@ -102,8 +104,6 @@ def _closes(name: str, clause: str, demand: str, data: bytes) -> None:
     _CASES.add(name, clause, demand, run)
 
 
-_READ: Final = bytes_of(ReadSegment("scope/stream/0.#epoch.0", 0, 100))
-_PIECE: Final = Partial(PartialKind.BEGIN, _READ[:5])
 _closes("length-of-2-24", "messages", "A message of 2^24 bytes ends the connection.", _READ[:4] + b"\x01\0\0\0")
 _closes("unknown-type", "messages", "An unknown type ends the connection.", b"\0\0\x7f\0" + bytes(4))
 _closes(

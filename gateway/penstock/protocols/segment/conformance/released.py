@@ -82,6 +82,8 @@ _LARGEST: Final = 8 * MIB
 
 _CASES: Final = Cases[SegmentTestSession]()
 _BODIES: Final = (b"first", b"the second", b"3")
+_SETUP: Final = bytes_of(SetupAppend(1, UUID(int=1), "scope/stream/0.#epoch.0"))
+_FULL: Final = len(join_events(_BODIES))
 
 
 def _entry(key: bytes, value: bytes, version: int = NO_EVENT) -> TableEntry:
@@ -102,7 +104,6 @@ def _closes(name: str, demand: str, data: bytes) -> None:
     _CASES.add(name, "1.1", demand, run)
 
 
-_SETUP: Final = bytes_of(SetupAppend(1, UUID(int=1), "scope/stream/0.#epoch.0"))
 _closes("unknown_type", "An unknown type ends the connection.", b"\x00\x00\x7f\x00" + bytes(4))
 _closes("negative_length", "A negative length ends the connection.", _SETUP[:4] + b"\xff" * 4 + _SETUP[8:])
 _closes("length_beyond_the_limit", "A length of 2^24 ends the connection.", _SETUP[:4] + b"\x01\x00\x00\x00")
@@ -425,7 +426,6 @@ def _stored(name: str, demand: str, **form: Any) -> None:
     _CASES.add(name, "1.4", demand, run)
 
 
-_FULL: Final = len(join_events(_BODIES))
 _stored("block_that_is_full", "A block may be filled exactly.", block_size=_FULL, room=False)
 _stored("block_with_padding", "A block that was announced too long ends in Padding.", block_size=_FULL + 20)
 _stored("block_with_a_partial_event", "An event may be split between block and end.", block_size=_FULL - 5)

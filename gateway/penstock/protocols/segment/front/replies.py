@@ -19,6 +19,17 @@ NO_REQUEST_ID: Final = -1
 """Request id in the draft, which has none."""
 NO_OFFSET: Final = -1
 """Offset of an error reply whose request had none (1.3)."""
+LOST: Final = frozenset({FailureCode.HOT_SERVER, FailureCode.UNAVAILABLE, FailureCode.UPSTREAM_TIMEOUT})
+"""Failures of reaching the server behind the gateway. There is no reply for them, so the connection ends, as if it were
+the server's own: real clients then reconnect and continue, which none does after an ErrorMessage."""
+_DRAFT_REFUSALS: Final[Mapping[FailureCode, Callable[[Any], SegmentMessage]]] = {
+    FailureCode.STREAM_NOT_FOUND: lambda asked: draft.NoSuchSegment(asked.segment),
+    FailureCode.BASIN_NOT_FOUND: lambda asked: draft.NoSuchSegment(asked.segment),
+    FailureCode.STREAM_DELETION_PENDING: lambda asked: draft.NoSuchSegment(asked.segment),
+    FailureCode.BASIN_DELETION_PENDING: lambda asked: draft.NoSuchSegment(asked.segment),
+    FailureCode.STREAM_SEALED: lambda asked: draft.SegmentIsSealed(asked.segment),
+    FailureCode.RESOURCE_ALREADY_EXISTS: lambda asked: released.SegmentAlreadyExists(asked.request_id, asked.segment),
+}
 
 
 class RequestFields(NamedTuple):
@@ -152,11 +163,6 @@ _REFUSALS: Final[Mapping[FailureCode, Callable[[Failure, RequestFields], Segment
 }
 
 
-LOST: Final = frozenset({FailureCode.HOT_SERVER, FailureCode.UNAVAILABLE, FailureCode.UPSTREAM_TIMEOUT})
-"""Failures of reaching the server behind the gateway. There is no reply for them, so the connection ends, as if it were
-the server's own: real clients then reconnect and continue, which none does after an ErrorMessage."""
-
-
 class _Released:
     """See `Replies`."""
 
@@ -190,15 +196,6 @@ class _Released:
 
 
 # ---- draft ---------------------------------------------------------------------------------------------------------
-
-_DRAFT_REFUSALS: Final[Mapping[FailureCode, Callable[[Any], SegmentMessage]]] = {
-    FailureCode.STREAM_NOT_FOUND: lambda asked: draft.NoSuchSegment(asked.segment),
-    FailureCode.BASIN_NOT_FOUND: lambda asked: draft.NoSuchSegment(asked.segment),
-    FailureCode.STREAM_DELETION_PENDING: lambda asked: draft.NoSuchSegment(asked.segment),
-    FailureCode.BASIN_DELETION_PENDING: lambda asked: draft.NoSuchSegment(asked.segment),
-    FailureCode.STREAM_SEALED: lambda asked: draft.SegmentIsSealed(asked.segment),
-    FailureCode.RESOURCE_ALREADY_EXISTS: lambda asked: released.SegmentAlreadyExists(asked.request_id, asked.segment),
-}
 
 
 class _Draft:
