@@ -19,7 +19,7 @@ from support.real_backs import KafkaBroker
 
 from penstock_codecs.kafka.cluster_messages import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
 ROUNDS = [(1, False), (3, True), (2, False), (1, True), (4, False), (2, False), (5, True), (0, True), (1, False)]
 """Transactions: their number of records, and whether they are committed. Those without records leave no marker."""

@@ -118,7 +118,7 @@ async def test_appends_that_are_not_acknowledged_are_told(tmp_path: Path) -> Non
             return near
 
         target = parse_target("segment://127.0.0.1:12345")
-        summary = await Replay(target, again, ReplaySettings(speed=math.inf), dial).run()
+        summary = await Replay(target, again, ReplaySettings(speed=math.inf, patience=0.5), dial).run()
     [report] = summary.conversations
     assert not summary.same
     assert "2 of 4 records did not come: the server closed the connection" in report.waits, list(summary.lines())
