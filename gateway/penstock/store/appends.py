@@ -95,15 +95,15 @@ class StoreAppend:
 
     def start(self) -> bool:
         """Sequence the append; see `Applicant.start`."""
-        append, runs = self._append, self._runs
-        self._append, self._runs = None, ()  # an acknowledgement may wait long to be received
+        append, runs, key = self._append, self._runs, self._key
+        self._append, self._runs, self._key = None, (), None  # an acknowledgement may wait long to be received
         if self._start is not None:
             self._start.set()
         if self._chain.broken or append is None:
             return False
         try:
             if isinstance(append, Append):
-                self._appends.decide_records(self, append, self._target, self._key)
+                self._appends.decide_records(self, append, self._target, key)
             else:
                 self._appends.decide_bytes(self, append, runs, self._target)
         except OperationFailed as error:
