@@ -78,7 +78,7 @@ def batches(job: dict[str, Any]) -> Iterator[pa.RecordBatch]:
     client = open_client(endpoint(job))
     try:
         rows = client.read(job["stream"], client.first(job["stream"]), client.tail(job["stream"]))
-        yield from to_batches(job["stream"], (one.columns for one in rows), SCHEMA)
+        yield from to_batches(job["stream"], (row.columns for row in rows), SCHEMA)
     finally:
         client.close()
 

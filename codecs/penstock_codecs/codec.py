@@ -136,4 +136,4 @@ def installed_encoding(name: str) -> RecordEncoding | None:
     """Return the encoding of this name; None if no installed codec has it. Other codecs are not loaded."""
     plugin = name.partition(".")[0]
     found = installed(ENTRY_POINT_GROUP, CodecPlugin, only=plugin).get(plugin)
-    return None if found is None else next((one for one in found.encodings if one.name == name), None)
+    return None if found is None else next((encoding for encoding in found.encodings if encoding.name == name), None)

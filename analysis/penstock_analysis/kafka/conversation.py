@@ -195,9 +195,9 @@ class KafkaDialogue(TwoSided):
             names = [name for name, _ in self._produced(message)]
         elif isinstance(message, FetchRequest):
             names = [
-                self._stream(one.topic, one.topic_id, each.partition)
-                for one in message.topics
-                for each in one.partitions
+                self._stream(topic.topic, topic.topic_id, each.partition)
+                for topic in message.topics
+                for each in topic.partitions
             ]
         else:
             return ""

@@ -89,7 +89,7 @@ def _body(flow: Flow, secrets: Secrets, fields: Fields, content: Content | None,
 
 def _plain(flow: Flow, fields: Fields, content: Content | None, otherwise: int | None) -> Parser:
     lengths = {one.strip() for value in fields.get(b"content-length", ()) for one in value.split(b",")}
-    if len(lengths) > 1 or not all(one.isdigit() and len(one) < 19 for one in lengths):
+    if len(lengths) > 1 or not all(length.isdigit() and len(length) < 19 for length in lengths):
         raise NotUnderstood
     size = int(lengths.pop()) if lengths else otherwise
     if size is not None:

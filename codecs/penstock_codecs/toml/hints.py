@@ -39,7 +39,7 @@ def tables_in(hint: Any) -> Tables | None:
         return Tables(inner, many=True, one_or_more=bool(extra.get("one_or_more")))
     if get_origin(bare) is dict and all(_is_struct(one) for one in get_args(get_args(bare)[1])):
         structs = get_args(get_args(bare)[1])
-        kinds = {one.__struct_config__.tag: one for one in structs}
+        kinds = {struct.__struct_config__.tag: struct for struct in structs}
         return Tables(None, tag=structs[0].__struct_config__.tag_field, kinds=kinds) if kinds else None
     return Tables(bare) if _is_struct(bare) else None
 

@@ -175,7 +175,7 @@ class GroupingWriter(ABC, Generic[P, R]):
         once from now on."""
         failure = await self._stored(appends)
         if failure is not None and failure.code is FailureCode.LIMIT_EXCEEDED and len(appends) > 1:
-            self._together = sum(one.size for one in appends) // 2
+            self._together = sum(append.size for append in appends) // 2
             self._queue.extendleft(reversed(appends))
         else:
             self._end(appends, failure)

@@ -179,7 +179,7 @@ def _put_live(table: RecordTable, url: str, streams: dict[str, StreamRef], said:
 def _check_names(side: str, names: Iterable[str], streams: list[ComparedStream]) -> None:
     for name in names:
         if called(streams, name) is None:
-            there = ", ".join(one.name for one in streams[:_MOST_NAMED]) or "none"
+            there = ", ".join(stream.name for stream in streams[:_MOST_NAMED]) or "none"
             more = ", ..." if len(streams) > _MOST_NAMED else ""
             raise NotComparable(f"--map: {side} has no stream {name!r}; its streams are {there}{more}")
 
@@ -194,7 +194,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         more = one.different - len(one.shown)
         if more and one.a is not None and one.b is not None:
             yield f"  and {more} more"
-    different = sum(not one.equal for one in comparison.streams)
+    different = sum(not stream.equal for stream in comparison.streams)
     some = counted(len(comparison.streams), "stream")
     yield f"different: {different} of {some}" if different else f"equal: {some}"
 
@@ -236,7 +236,7 @@ def _body(row: RecordRow) -> str:
 
 
 def _as_json(comparison: Comparison) -> dict[str, Any]:
-    return {"equal": comparison.equal, "streams": [_stream_json(one) for one in comparison.streams]}
+    return {"equal": comparison.equal, "streams": [_stream_json(stream) for stream in comparison.streams]}
 
 
 def _stream_json(one: StreamComparison) -> dict[str, Any]:

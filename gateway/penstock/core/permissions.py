@@ -79,4 +79,4 @@ def has_trim(append: Any) -> bool:
     headers = getattr(append, "headers", None)
     if not headers:
         return False
-    return any(len(one) == 1 and not one[0].name and one[0].value == b"trim" for one in headers.values())
+    return any(len(pairs) == 1 and not pairs[0].name and pairs[0].value == b"trim" for pairs in headers.values())

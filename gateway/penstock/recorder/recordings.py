@@ -94,8 +94,8 @@ class Recordings:
         """Yield the metrics of all recordings. See `penstock.observe.metrics.series.Source`."""
         statuses = [running.status for running in self.running]
         yield Sample(RECORDINGS, (), len(statuses))
-        yield Sample(RECORDINGS_SUSPENDED, (), sum(one.state is RecordingState.SUSPENDED for one in statuses))
-        yield Sample(RECORDER_QUEUE_BYTES, (), sum(one.queue_bytes for one in statuses))
+        yield Sample(RECORDINGS_SUSPENDED, (), sum(status.state is RecordingState.SUSPENDED for status in statuses))
+        yield Sample(RECORDER_QUEUE_BYTES, (), sum(status.queue_bytes for status in statuses))
         for family, count in _COUNTS:
             yield Sample(family, (), sum(map(count, statuses)))
 

@@ -101,7 +101,7 @@ def _within(peer: SocketAddress, networks: Iterable[Network]) -> bool:
 
 
 def _any_name(globs: Iterable[str], name: str) -> bool:
-    return name != "" and any(_name(one).match(name) is not None for one in globs)
+    return name != "" and any(_name(glob).match(name) is not None for glob in globs)
 
 
 @lru_cache(maxsize=1000)

@@ -235,10 +235,10 @@ def _joined(columns: Sequence[Columns]) -> Columns:
     bodies: list[bytes] = []
     timestamps: list[int] = []
     headers: dict[int, Headers] = {}
-    for some in columns:
-        headers.update({len(bodies) + index: found for index, found in some.headers.items()})
-        timestamps += some.timestamps
-        bodies += some.bodies
+    for column in columns:
+        headers.update({len(bodies) + index: found for index, found in column.headers.items()})
+        timestamps += column.timestamps
+        bodies += column.bodies
     first = columns[0].seq_nums[0]
     return Columns(range(first, first + len(bodies)), timestamps, bodies, headers)
 

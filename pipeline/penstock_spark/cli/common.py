@@ -136,7 +136,7 @@ def running(job: Job, *reads: str) -> Iterator[SparkSession]:
 
 def _is_small(reads: Sequence[str]) -> bool:
     """Return whether all of `reads` are local files of at most `SMALL_BYTES`; False if there is none."""
-    places = [Path(found) for one in reads for found in glob(one)]  # noqa: PTH207 - as Spark takes them
+    places = [Path(path) for pattern in reads for path in glob(pattern)]  # noqa: PTH207 - as Spark takes them
     files = (file for place in places for file in (place.rglob("*") if place.is_dir() else [place]))
     left = SMALL_BYTES
     for file in files:

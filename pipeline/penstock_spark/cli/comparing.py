@@ -50,7 +50,7 @@ def audit_command(
 
     Exits with 0 if all streams are equal, and with 1 if any differs.
     """
-    renamed = dict(one.split("=", 1) for one in names if "=" in one)
+    renamed = dict(name.split("=", 1) for name in names if "=" in name)
     if len(renamed) != len(names):
         raise wrong("--name: expected LEFT=RIGHT, each stream once")
     with running(job) as session:

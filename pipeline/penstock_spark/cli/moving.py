@@ -103,7 +103,7 @@ def _outcome(query: StreamingQuery, target: str) -> str:
     batches = [one for one in query.recentProgress if one["numInputRows"]]
     if not batches:
         return f"Nothing new for {query.name} in {target}."
-    return f"Ingested {sum(one['numInputRows'] for one in batches):,} rows of {query.name} into {target}."
+    return f"Ingested {sum(batch['numInputRows'] for batch in batches):,} rows of {query.name} into {target}."
 
 
 def _follow(queries: list[StreamingQuery]) -> None:

@@ -145,7 +145,7 @@ def _times(column: pa.Array, rows: Sequence[int]) -> list[int | None]:
     if (pc.min(column.cast(pa.int64())).as_py() or 0) < 0:
         row = next(row for row, one in zip(rows, micros, strict=True) if one is not None and one < 0)
         raise SinkFailed(f"row {row} has a timestamp before 1970, which records cannot have")
-    return [None if one is None else one // 1000 for one in micros]
+    return [None if micro is None else micro // 1000 for micro in micros]
 
 
 def _headers(column: pa.Array, rows: Sequence[int]) -> dict[int, Headers]:

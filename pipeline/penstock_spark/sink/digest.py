@@ -59,7 +59,7 @@ class RowDigest:
         self._bodies.update(b"".join(piece.bodies))
         sizes.update(_numbers(list(map(len, piece.bodies))))
         if piece.timestamps is not None:
-            times.update(_numbers([-1 if one is None else one for one in piece.timestamps]))
+            times.update(_numbers([-1 if timestamp is None else timestamp for timestamp in piece.timestamps]))
         for index in sorted(piece.headers):
             found = piece.headers[index]
             lengths = [length for name, value in found for length in (len(name), len(value))]

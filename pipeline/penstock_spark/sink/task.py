@@ -212,7 +212,7 @@ class Task:
         return tally
 
     def _writers(self) -> Iterator[StreamWriter]:
-        return (one.writer for one in self._streams.values() if one.writer is not None)
+        return (stream.writer for stream in self._streams.values() if stream.writer is not None)
 
 
 def _digest(cutters: dict[str, Cutter]) -> str:

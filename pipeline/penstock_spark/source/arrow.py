@@ -91,7 +91,7 @@ def _stream(stream: str, records: _Gathered, kind: pa.DataType) -> pa.Array:
 
 
 def _numbers(stream: str, records: _Gathered, kind: pa.DataType) -> pa.Array:
-    parts = [_number_part(stream, one) for one in records.seq_nums]
+    parts = [_number_part(stream, seq_num) for seq_num in records.seq_nums]
     return pa.array(np.concatenate(parts), kind)
 
 

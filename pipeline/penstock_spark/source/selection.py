@@ -43,7 +43,7 @@ class StreamSelection(NamedTuple):
 
     def includes(self, name: str) -> bool:
         """Return whether a stream of this name is read."""
-        return name in self.names or any(_matches(one, name) for one in self.patterns)
+        return name in self.names or any(_matches(pattern, name) for pattern in self.patterns)
 
     def __str__(self) -> str:
         return ", ".join((*self.names, *self.patterns))

@@ -59,7 +59,9 @@ class SeenExchanges:
         exchange.request_over = end
         exchange.asked_ns = span.end_ns
         protocols = http_protocols(self._collector.conversation.protocol)
-        exchange.protocol = next((one for one in protocols if one.claims(exchange, head, self.noted_streams)), None)
+        exchange.protocol = next(
+            (protocol for protocol in protocols if protocol.claims(exchange, head, self.noted_streams)), None
+        )
         exchange.appends.stream = exchange.stream
         exchange.session = _session_of(exchange)
         fields = {"target": head.target, "authority": head.authority, "version": head.version}

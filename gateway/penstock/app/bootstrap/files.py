@@ -65,7 +65,10 @@ def tls_of(name: str, listener: TlsListener, *, over_http: bool) -> ServerTls | 
         return None
     files = ServerFiles(
         pair=Pair(listener.tls_certificate, listener.tls_key),
-        others=tuple(Pair(one.certificate, one.key, one.names) for one in listener.tls_certificates),
+        others=tuple(
+            Pair(tls_certificate.certificate, tls_certificate.key, tls_certificate.names)
+            for tls_certificate in listener.tls_certificates
+        ),
         client_ca=listener.tls_client_ca,
         client_crl=listener.tls_client_crl,
         required=listener.tls_client_auth == "required",

@@ -46,13 +46,13 @@ class AboutRoutes:
         return 200, await self._positions.find(exchange.request.query)
 
     async def _backs(self, _exchange: Exchange, _name: str) -> Answer:
-        return 200, {"backs": [_back(one) for one in self._overview.backs]}
+        return 200, {"backs": [_back(back) for back in self._overview.backs]}
 
     async def _routes(self, _exchange: Exchange, _name: str) -> Answer:
-        return 200, {"routes": [self._route(one) for one in self._overview.routes.values()]}
+        return 200, {"routes": [self._route(route) for route in self._overview.routes.values()]}
 
     def _route(self, route: RouteView) -> dict[str, Any]:
-        circuit = next((one.circuit().state for one in self._overview.backs if one.name == route.leads_to), None)
+        circuit = next((back.circuit().state for back in self._overview.backs if back.name == route.leads_to), None)
         return {
             "name": route.name,
             "match": route.match,

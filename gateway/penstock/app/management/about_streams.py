@@ -105,8 +105,8 @@ async def _in_basin(
                 return found
             raise
         failed |= page.failed
-        for one in page.items:
-            start = one.name
-            found.append({"stream": f"{basin}/{start}", "created_at": one.created_at, "deleted_at": one.deleted_at})
+        for item in page.items:
+            start = item.name
+            found.append({"stream": f"{basin}/{start}", "created_at": item.created_at, "deleted_at": item.deleted_at})
         more = page.has_more and bool(page.items)
     return found

@@ -188,7 +188,7 @@ def open_connections(state: State) -> float:
 
 def _totals(state: State) -> _Totals:
     bytes_, records, ways = clients_total(state, NETWORK_BYTES.name), clients_total(state, RECORDS.name), _ways(state)
-    errors = sum(one.errors for one in ways.values())
+    errors = sum(way.errors for way in ways.values())
     return _Totals(bytes_["in"], bytes_["out"], records["in"], records["out"], errors, ways)
 
 

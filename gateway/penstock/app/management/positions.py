@@ -117,7 +117,7 @@ class Positions:
 
     def _fitting(self, asked: Mapping[str, str]) -> list[ListenerView]:
         kind = next((name for name in _OWN_NAMES if name in asked), None)
-        of_kind = [one for one in self._overview.listeners if kind in (None, one.kind)]
+        of_kind = [listener for listener in self._overview.listeners if kind in (None, listener.kind)]
         if not of_kind:
             raise fail(_BAD, f"{kind}: this gateway has no listener for this protocol; give stream=BASIN/STREAM")
         if _GROUP in asked:
@@ -153,7 +153,7 @@ def _place(back: Back, stream: StreamRef) -> tuple[str, StreamRef] | None:
 async def _counted(listeners: Sequence[ListenerView], back: Back, stream: StreamRef) -> bool:
     """Give a stream's records stable byte offsets, if it never had a byte operation. Return whether they have them now;
     not tried if no client could use them."""
-    if not any(one.terms.reads_bytes and one.terms.can_name(stream) for one in listeners):
+    if not any(listener.terms.reads_bytes and listener.terms.can_name(stream) for listener in listeners):
         return False
     try:
         await back.perform(GetSegmentInfo(stream))

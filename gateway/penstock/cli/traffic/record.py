@@ -57,8 +57,8 @@ def _stop(number: int | None, management: str, token: str | None, as_json: bool)
 def recordings_command(management: str, token: str | None, as_lines: bool) -> None:
     """List the running recordings of a gateway, including live ones (`penstock tail`)."""
     recordings = answered(management, token, "/recordings")["recordings"]
-    for one in recordings:
-        print_result(one, _in_words(one), as_lines)
+    for recording in recordings:
+        print_result(recording, _in_words(recording), as_lines)
     if not recordings and not as_lines:
         print_lines("no recordings are running")
 

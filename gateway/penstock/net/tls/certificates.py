@@ -190,12 +190,12 @@ class Certificates:
     @staticmethod
     def _remind(expiries: Sequence[Expiry]) -> None:
         now = time.time()
-        for one in expiries:
-            left = one.until - now
-            if left < one.soon:
+        for expiry in expiries:
+            left = expiry.until - now
+            if left < expiry.soon:
                 days = round(left / 86_400, 1)
                 event = "certificate_expires" if left > 0 else "certificate_expired"
-                log.warning(event, owner=one.owner, file=one.file, subject=one.subject, days_left=days)
+                log.warning(event, owner=expiry.owner, file=expiry.file, subject=expiry.subject, days_left=days)
 
 
 CERTIFICATES: Final = Certificates()

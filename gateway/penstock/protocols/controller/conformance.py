@@ -361,7 +361,7 @@ async def split_with_a_gap(session: ControllerTestSession) -> None:
 async def _begun(session: ControllerTestSession) -> pb.TxnId:
     await session.created()
     answer = await session.call("createTransaction", pb.CreateTxnRequest(streamInfo=session.info(), lease=_LEASE_MS))
-    require_equal([one.segmentId.segmentId for one in answer.activeSegments], [0])
+    require_equal([segment.segmentId.segmentId for segment in answer.activeSegments], [0])
     await _reaches(session, answer.txnId, pb.TxnState.OPEN)
     found: pb.TxnId = answer.txnId
     return found

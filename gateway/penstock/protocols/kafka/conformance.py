@@ -139,7 +139,7 @@ class KafkaTestLine:
     async def begin(self) -> None:
         """Ask for the versions of the server."""
         offered = await self.call(ApiVersionsRequest(), ApiVersionsResponse, version=0)
-        self._offered = {one.api_key: (one.min_version, one.max_version) for one in offered.api_keys}
+        self._offered = {api_key.api_key: (api_key.min_version, api_key.max_version) for api_key in offered.api_keys}
 
     def versions(self, api: KafkaApi) -> range:
         """Return the versions that both sides know. Raises NotApplicable if there are none."""
@@ -459,11 +459,15 @@ async def versions_of_all_apis(session: KafkaTestSession) -> None:
     found = [await line.call(asked, ApiVersionsResponse, version) for version in line.versions(API_VERSIONS)]
     for answer in found:
         require_equal(answer.error_code, Code.NONE)
-        keys = [one.api_key for one in answer.api_keys]
+        keys = [api_key.api_key for api_key in answer.api_keys]
         require(len(set(keys)) == len(keys), "each API once", keys)
         require({0, 1, 2, 3, 18} <= set(keys), "the APIs that all clients need", keys)
-        require(all(0 <= one.min_version <= one.max_version for one in answer.api_keys), "ranges", answer.api_keys)
-        require_equal(sorted(keys), sorted(one.api_key for one in found[0].api_keys))
+        require(
+            all(0 <= api_key.min_version <= api_key.max_version for api_key in answer.api_keys),
+            "ranges",
+            answer.api_keys,
+        )
+        require_equal(sorted(keys), sorted(api_key.api_key for api_key in found[0].api_keys))
 
 
 @_CASES.case("ApiVersions")
@@ -478,7 +482,7 @@ async def versions_in_an_unknown_version(session: KafkaTestSession) -> None:
     answer = await line.answer(replace(request, version=0))
     assert isinstance(answer, ApiVersionsResponse)
     require_equal(answer.error_code, Code.UNSUPPORTED_VERSION)
-    require(API_VERSIONS.key in [one.api_key for one in answer.api_keys], "the versions of ApiVersions", answer)
+    require(API_VERSIONS.key in [api_key.api_key for api_key in answer.api_keys], "the versions of ApiVersions", answer)
     await line.begin()
 
 
@@ -489,11 +493,13 @@ async def metadata_of_a_topic(session: KafkaTestSession) -> None:
     for version in line.versions(API_OF[MetadataRequest]):
         asked = MetadataRequest(topics=[MetadataRequestTopic(name=session.topic)])
         answer = await line.call(asked, MetadataResponse, version)
-        brokers = {one.node_id for one in answer.brokers}
+        brokers = {broker.node_id for broker in answer.brokers}
         for topic in answer.topics:
             require_equal((topic.name, topic.error_code), (session.topic, Code.NONE))
-            require_equal(sorted(one.partition_index for one in topic.partitions), [0, 1])
-            require({one.leader_id for one in topic.partitions} <= brokers, f"leaders among {brokers}", topic)
+            require_equal(sorted(partition.partition_index for partition in topic.partitions), [0, 1])
+            require(
+                {partition.leader_id for partition in topic.partitions} <= brokers, f"leaders among {brokers}", topic
+            )
         require_equal(len(answer.topics), 1)
 
 
@@ -507,7 +513,7 @@ async def metadata_by_the_id(session: KafkaTestSession) -> None:
     require(found.topic_id != NO_UUID, "the id of the topic", found)
     asked = MetadataRequest(topics=[MetadataRequestTopic(topic_id=found.topic_id)], allow_auto_topic_creation=False)
     answer = await line.call(asked, MetadataResponse)
-    require_equal([(one.error_code, one.name) for one in answer.topics], [(Code.NONE, session.topic)])
+    require_equal([(topic.error_code, topic.name) for topic in answer.topics], [(Code.NONE, session.topic)])
 
 
 @_CASES.case("Metadata")
@@ -515,7 +521,7 @@ async def metadata_of_all_topics(session: KafkaTestSession) -> None:
     """Null asks for all topics, and an empty list for none."""
     line = await session.created()
     everything = await line.call(MetadataRequest(topics=None), MetadataResponse)
-    require(session.topic in [one.name for one in everything.topics], session.topic, everything.topics)
+    require(session.topic in [topic.name for topic in everything.topics], session.topic, everything.topics)
     require_equal((await line.call(MetadataRequest(topics=[]), MetadataResponse)).topics, [])
 
 
@@ -763,7 +769,7 @@ async def ends_of_a_partition(session: KafkaTestSession) -> None:
     line = await session.created(b"a", b"b")
     for version in line.versions(API_OF[ListOffsetsRequest]):
         ends = [await session.position(line, time, version=version) for time in (_ALL, _EARLIEST)]
-        require_equal([(one.error_code, one.offset) for one in ends], [(Code.NONE, 2), (Code.NONE, 0)])
+        require_equal([(end.error_code, end.offset) for end in ends], [(Code.NONE, 2), (Code.NONE, 0)])
 
 
 @_CASES.case("ListOffsets")

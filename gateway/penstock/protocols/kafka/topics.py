@@ -221,7 +221,9 @@ class KafkaTopics:
         names = await self._listed(f"{topic}/")
         if names is not None:
             members = [StreamRef(self._names.basin, name) for name in names]
-            return {self._names.from_stream(one).partition for one in members if self._names.is_member(one, topic)}
+            return {
+                self._names.from_stream(member).partition for member in members if self._names.is_member(member, topic)
+            }
         count = 0
         while await self._exists(self._names.member(topic, count)):
             count += 1

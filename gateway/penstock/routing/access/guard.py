@@ -98,7 +98,7 @@ def ops_of_append(append: Any) -> tuple[Op, ...]:
     headers = getattr(append, "headers", None)
     if not headers:
         return (Op.APPEND,)
-    commands = {one[0].value for one in headers.values() if len(one) == 1 and not one[0].name}
+    commands = {pairs[0].value for pairs in headers.values() if len(pairs) == 1 and not pairs[0].name}
     return (Op.APPEND, *(op for command, op in _COMMANDS.items() if command in commands))
 
 

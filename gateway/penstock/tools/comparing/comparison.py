@@ -60,7 +60,7 @@ class Comparison(msgspec.Struct):
     @property
     def equal(self) -> bool:
         """True if all streams are equal."""
-        return all(one.equal for one in self.streams)
+        return all(stream.equal for stream in self.streams)
 
 
 def compare_streams(

@@ -46,12 +46,12 @@ def join_names(streams: Sequence[ComparedStream]) -> list[ComparedStream]:
     If any of its clients appended, its records are all that were appended. Otherwise they are those of the name with
     the most records: each record has one position per protocol, by which copies cannot be recognised.
     """
-    bare = [one for one in streams if "/" not in one.name]
+    bare = [stream for stream in streams if "/" not in stream.name]
     full: dict[str, list[ComparedStream]] = {}
     for one in streams:
         if "/" in one.name:
             full.setdefault(_last_part(one), []).append(one)
-    found = {one.name: one for one in streams}
+    found = {stream.name: stream for stream in streams}
     for one in bare:
         same = full.get(one.name, [])
         if len({_whole(other) for other in same}) == 1:
@@ -64,10 +64,10 @@ def join_names(streams: Sequence[ComparedStream]) -> list[ComparedStream]:
 
 def _together(streams: list[ComparedStream]) -> ComparedStream:
     full = max(streams, key=lambda one: len(one.name))
-    appended = [one for one in streams if one.appended]
+    appended = [stream for stream in streams if stream.appended]
     used = appended or [max(streams, key=lambda one: one.records)]
     return full._replace(
-        others=tuple(one.name for one in streams if one is not full),
+        others=tuple(stream.name for stream in streams if stream is not full),
         numbers=tuple(number for one in used for number in one.numbers),
         appended=bool(appended),
         records=sum(one.records for one in used),
@@ -77,7 +77,7 @@ def _together(streams: list[ComparedStream]) -> ComparedStream:
 
 def called(streams: Iterable[ComparedStream], name: str) -> ComparedStream | None:
     """Return the stream with this name, or with this alternative name; None if there is none."""
-    return next((one for one in streams if name == one.name or name in one.others), None)
+    return next((stream for stream in streams if name == stream.name or name in stream.others), None)
 
 
 def wanted(stream: ComparedStream, globs: Sequence[str]) -> bool:

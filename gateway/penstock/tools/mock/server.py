@@ -75,7 +75,7 @@ async def serve_mock(
             if settings.once and not open_connections and not report.left:
                 nursery.cancel_scope.cancel()
 
-        listening([Address(*one.socket.getsockname()[:2]) for one in sockets])
+        listening([Address(*socket.socket.getsockname()[:2]) for socket in sockets])
         report.left = script.left
         await trio.serve_listeners(serve, sockets)
 

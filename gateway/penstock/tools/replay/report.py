@@ -84,9 +84,9 @@ class Report(msgspec.Struct):
     def differs(self, exchange: int | None, recorded: str, live: str) -> None:
         """Record an answer that differs."""
         self.different += 1
-        for one in self.differences:
-            if (one.recorded, one.live) == (recorded, live):
-                one.times += 1
+        for difference in self.differences:
+            if (difference.recorded, difference.live) == (recorded, live):
+                difference.times += 1
                 return
         if len(self.differences) < MOST_SHOWN:
             self.differences.append(AnswerDifference(exchange, recorded, live))
@@ -118,8 +118,13 @@ class Report(msgspec.Struct):
             "way": self.way,
             **{name: getattr(self, name) for name in _COUNTS},
             "differences": [
-                {"exchange": one.exchange, "recorded": one.recorded, "live": one.live, "times": one.times}
-                for one in self.differences
+                {
+                    "exchange": difference.exchange,
+                    "recorded": difference.recorded,
+                    "live": difference.live,
+                    "times": difference.times,
+                }
+                for difference in self.differences
             ],
             "waits": self.waits,
             "not_carried": self.not_carried,
@@ -216,12 +221,15 @@ class ReplaySummary(msgspec.Struct):
 def _table(reports: Sequence[Report], count: int) -> Iterator[str]:
     rows = [
         (
-            str(one.conversation.number),
-            one.protocol,
-            one.way,
-            *(str(getattr(one, name)) for name in ("said", "answers", "appended", "delivered", "different", "ran_out")),
+            str(report.conversation.number),
+            report.protocol,
+            report.way,
+            *(
+                str(getattr(report, name))
+                for name in ("said", "answers", "appended", "delivered", "different", "ran_out")
+            ),
         )
-        for one in reports[:MOST_ROWS]
+        for report in reports[:MOST_ROWS]
     ]
     widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
     for row in (_COLUMNS, *rows):

@@ -57,7 +57,7 @@ class BlockingControllerClient:
             page = self._call("listStreamsInScope", request)
             if page.status == pb.StreamsInScopeResponse.SCOPE_NOT_FOUND:
                 return []
-            found += [one.stream for one in page.streams]
+            found += [stream.stream for stream in page.streams]
             if not page.streams or self._is_last(page.continuationToken, token, found):
                 return found
             token = page.continuationToken

@@ -185,7 +185,7 @@ class StreamRetention:
         ]
         if not cuts or cuts[-1].cut != tail:
             cuts.append(RecordedCut(self._clock(), tail))
-        while len(cuts) > MOST_CUTS or sum(len(one.cut) for one in cuts) > max(MOST_OFFSETS, len(tail)):
+        while len(cuts) > MOST_CUTS or sum(len(cut.cut) for cut in cuts) > max(MOST_OFFSETS, len(tail)):
             cuts = cuts[::-2][::-1]  # the newest stays
         if tuple(cuts) != known:
             await self._table.put(key, RecordedCuts(tuple(cuts)), NOT_EXISTS if entry is None else entry.version)

@@ -147,7 +147,7 @@ def history(segments: Segments, epochs: int) -> Iterator[Epoch]:
 def _dividing(segments: Iterable[Segment], others: Sequence[Segment]) -> int:
     """Return how many of the segments have keys in common with several of the others, which do not overlap."""
     lows, highs = sorted(one.low for one in others), sorted(one.high for one in others)
-    return sum(bisect_left(lows, one.high) - bisect_right(highs, one.low) > 1 for one in segments)
+    return sum(bisect_left(lows, segment.high) - bisect_right(highs, segment.low) > 1 for segment in segments)
 
 
 def followers(segments: Segments, segment: Segment) -> list[tuple[Segment, list[Segment]]]:

@@ -241,7 +241,7 @@ class Transactions:
         entry = await self._table.get(_open(stream.scope, stream.name).key(str(transaction)))
         if entry is None or entry.value.state is not TransactionState.COMMITTING:
             return False
-        of_before = [one for one in stream.record.segments if one.id in entry.value.segments]
+        of_before = [segment for segment in stream.record.segments if segment.id in entry.value.segments]
         if all(covering(stream.current, one.keys) for one in of_before):
             return False
         return any(
@@ -288,7 +288,7 @@ class Transactions:
                 entry = await self._begin(key, entry, TransactionState.ABORTING)
         if entry.value.state is TransactionState.ABORTING:
             first = FirstSegment(entry.value.first)
-            names = [first.stored(SegmentName.of_id(scope, name, one)) for one in entry.value.segments]
+            names = [first.stored(SegmentName.of_id(scope, name, segment)) for segment in entry.value.segments]
             ours = [replace(one, suffix=_suffix(transaction)) for one in names]
             await at_once(self._catalog.segments.delete, ours)
         end = _ENDS[entry.value.state]
@@ -368,7 +368,7 @@ class Transactions:
         self, stream: CatalogStream, transaction: TransactionId, record: Transaction
     ) -> dict[Segment, int]:
         """Return the stream's segments beside which a transaction has events, and their number of bytes."""
-        parents = [stream.segment(one) for one in record.segments]
+        parents = [stream.segment(segment) for segment in record.segments]
         sizes = {parent: await self._events_in(stream, parent, transaction) for parent in parents}
         return {parent: size for parent, size in sizes.items() if size}
 

@@ -151,7 +151,9 @@ def spell_group(scope: str, name: str, group: ReaderGroup) -> pb.ReaderGroupConf
 
 
 def _cuts_of(messages: Iterable[pb.StreamCut]) -> tuple[GroupCut, ...]:
-    return tuple(GroupCut(one.streamInfo.scope, one.streamInfo.stream, dict(one.cut)) for one in messages)
+    return tuple(
+        GroupCut(message.streamInfo.scope, message.streamInfo.stream, dict(message.cut)) for message in messages
+    )
 
 
 def _spell_cut(cut: GroupCut) -> pb.StreamCut:

@@ -68,7 +68,7 @@ class DurableWriter(GroupingWriter[bytes, NativeAck]):
         An acknowledgement does not tell where the records are: the protocol has no positions that can be computed with,
         and other clients may append before and after.
         """
-        body = self._content.join([one.part for one in appends])
+        body = self._content.join([append.part for append in appends])
         producer = None if self._settings.delivery is Delivery.AT_LEAST_ONCE else self._producer
         await self._requests.append(self._stream, AppendRequest(self._content_type, False, producer, None), body)
         self._producer = replace(self._producer, seq=self._producer.seq + 1)

@@ -191,7 +191,7 @@ class Brokers:
                             found = (await connection.call(request, MetadataResponse, self.request_seconds)).topics[0]
                     except OperationFailed:
                         break
-                    told = {found.error_code, *(one.error_code for one in found.partitions)}
+                    told = {found.error_code, *(partition.error_code for partition in found.partitions)}
                     if told == ({0} if exists else {_MISSING}):
                         break
                     await trio.sleep(_LOOKS)

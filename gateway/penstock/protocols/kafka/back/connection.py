@@ -70,7 +70,7 @@ class KafkaConnection(CodecConnection):
                 raise OperationFailed(
                     broker_failure(offered.error_code, f"{self.upstream.settings.where}, ApiVersions")
                 )
-            self._offered = {one.api_key: one for one in offered.api_keys}
+            self._offered = {api_key.api_key: api_key for api_key in offered.api_keys}
             if self._login is not None:
                 try:
                     await self._log_in(self._login)

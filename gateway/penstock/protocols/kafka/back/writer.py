@@ -161,7 +161,7 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
         """Return the timestamps of all records in the stream, which never fall."""
         now = self._clock()
         if self._by_arrival:
-            return [now] * sum(len(one.append.bodies) for one in appends)
+            return [now] * sum(len(append.append.bodies) for append in appends)
         if self._last is None:
             self._last = await self._positions.newest(self.partition)
         last, stamps = self._last, []
@@ -230,10 +230,10 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
             why = f"{self._brokers.where}: the batch was stored before, and its offsets are not known"
             raise fail(FailureCode.UNAVAILABLE, why)
         index, tail = 0, StreamPosition(offset + len(timestamps), timestamps[-1])
-        for one in appends:
-            last = index + len(one.append.bodies)
+        for append in appends:
+            last = index + len(append.append.bodies)
             start = StreamPosition(offset + index, timestamps[index])
             end = StreamPosition(offset + last, timestamps[last - 1])
-            restamped = 0 if one.append.event_times and not self._by_arrival else None
-            one.result = Appended(start, end, tail, restamped=restamped)
+            restamped = 0 if append.append.event_times and not self._by_arrival else None
+            append.result = Appended(start, end, tail, restamped=restamped)
             index = last

@@ -138,11 +138,13 @@ class KafkaAccess:
         if not record.partitions:
             has_scope = client.grant is not None and client.grant.info.scope.transactional_ids is not None
             return has_scope or record.owner in ("", client.principal)
-        for one in record.partitions:
-            named = [self._names.member(one.topic, one.partition)]
-            if one.partition == 0:
-                named.append(self._names.to_stream(one.topic))
-            if not any(client.place(stream) == one.ref and self._may(stream, APPEND, record.owner) for stream in named):
+        for partition in record.partitions:
+            named = [self._names.member(partition.topic, partition.partition)]
+            if partition.partition == 0:
+                named.append(self._names.to_stream(partition.topic))
+            if not any(
+                client.place(stream) == partition.ref and self._may(stream, APPEND, record.owner) for stream in named
+            ):
                 return False
         return True
 

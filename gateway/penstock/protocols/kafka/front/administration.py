@@ -133,12 +133,12 @@ class AdministrationHandlers:
         if topic.assignments:
             count, numbers = len(topic.assignments), set[int]()
             nodes = [broker.node_id for broker in call.list_brokers()]
-            async for one in call.each(topic.assignments):
-                if len(one.broker_ids) != 1 or one.broker_ids[0] not in nodes:
+            async for assignment in call.each(topic.assignments):
+                if len(assignment.broker_ids) != 1 or assignment.broker_ids[0] not in nodes:
                     raise KafkaRefusal(
                         KafkaError.INVALID_REPLICA_ASSIGNMENT, f"each has one replica, on one of {nodes}"
                     )
-                numbers.add(one.partition_index)
+                numbers.add(assignment.partition_index)
             if len(numbers) < count or not 0 <= min(numbers) <= max(numbers) < count:
                 raise KafkaRefusal(
                     KafkaError.INVALID_REPLICA_ASSIGNMENT, "partitions are numbered from 0 without a gap"
@@ -182,7 +182,7 @@ class AdministrationHandlers:
             raise KafkaRefusal(KafkaError.INVALID_PARTITIONS, reason)
         if topic.assignments is not None:
             nodes = [broker.node_id for broker in call.list_brokers()]
-            brokers = [one.broker_ids async for one in call.each(topic.assignments)]
+            brokers = [assignment.broker_ids async for assignment in call.each(topic.assignments)]
             if len(brokers) != topic.count - count or any(len(one) != 1 or one[0] not in nodes for one in brokers):
                 reason = f"each new partition has one replica, on one of {nodes}"
                 raise KafkaRefusal(KafkaError.INVALID_REPLICA_ASSIGNMENT, reason)
@@ -219,7 +219,7 @@ class AdministrationHandlers:
     # ---- settings ----------------------------------------------------------------------------------------------------
 
     async def _describe(self, request: DescribeConfigsRequest, call: KafkaCall) -> DescribeConfigsResponse:
-        results = [await self._described(one, call) async for one in call.each(request.resources)]
+        results = [await self._described(resource, call) async for resource in call.each(request.resources)]
         return DescribeConfigsResponse(results=results)
 
     async def _described(self, resource: ConfigResource, call: KafkaCall) -> DescribedConfigs:
@@ -232,7 +232,7 @@ class AdministrationHandlers:
         names = resource.configuration_keys
         if names is not None:
             keys = {name async for name in call.each(names)}
-            settings = [one for one in settings if one.name in keys]
+            settings = [setting for setting in settings if setting.name in keys]
         found.configs = settings
         return found
 

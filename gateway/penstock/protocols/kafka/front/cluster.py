@@ -80,7 +80,7 @@ class ClusterHandlers:
             topics = [_topic(name, count, of, leader) async for name, (count, of) in call.each(every)]
         else:
             creates = request.allow_auto_topic_creation
-            topics = [await self._asked(one, call, creates=creates) async for one in call.each(request.topics)]
+            topics = [await self._asked(topic, call, creates=creates) async for topic in call.each(request.topics)]
         brokers = [MetadataBroker(node_id=node, host=one.host, port=one.port) for node, one in call.list_brokers()]
         return MetadataResponse(brokers=brokers, cluster_id=CLUSTER_ID, controller_id=call.leader_id, topics=topics)
 
@@ -114,7 +114,7 @@ class ClusterHandlers:
         """Describe partitions, at most so many, from the cursor on."""
         start, limit = request.cursor, min(max(request.response_partition_limit, 1), _MOST_PARTITIONS)
         every = None if request.topics else await self._ids.all()
-        names = sorted({one.name for one in request.topics} if every is None else every)
+        names = sorted({topic.name for topic in request.topics} if every is None else every)
         response = DescribeTopicPartitionsResponse(topics=[])
         async for name in call.each(names):
             if start is not None and name < start.topic_name:
@@ -152,16 +152,16 @@ def _described_partitions(topic: MetadataTopic, partitions: list[MetadataPartiti
         topic_id=topic.topic_id,
         partitions=[
             DescribedPartition(
-                error_code=one.error_code,
-                partition_index=one.partition_index,
-                leader_id=one.leader_id,
-                leader_epoch=one.leader_epoch,
-                replica_nodes=one.replica_nodes,
-                isr_nodes=one.isr_nodes,
+                error_code=partition.error_code,
+                partition_index=partition.partition_index,
+                leader_id=partition.leader_id,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=partition.replica_nodes,
+                isr_nodes=partition.isr_nodes,
                 eligible_leader_replicas=[],
                 last_known_elr=[],
             )
-            for one in partitions
+            for partition in partitions
         ],
     )
 

@@ -286,8 +286,8 @@ async def _heartbeat_of(
 def _numbers(partitions: Iterable[OwnedPartition]) -> dict[bytes, list[int]]:
     """Return the numbers of partitions by the id of their topic, in order."""
     found: dict[bytes, list[int]] = {}
-    for one in sorted(partitions):
-        found.setdefault(one.topic, []).append(one.number)
+    for partition in sorted(partitions):
+        found.setdefault(partition.topic, []).append(partition.number)
     return found
 
 

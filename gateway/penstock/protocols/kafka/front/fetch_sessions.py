@@ -86,8 +86,8 @@ class FetchedTopics:
         """Return the topics of a request."""
         topics = cls(request, by_id=by_id)
         async for topic in call.each(request.topics):
-            async for one in call.each(topic.partitions):
-                topics.wanted[topic.topic_id if by_id else topic.topic, one.partition] = FetchMember(one)
+            async for partition in call.each(topic.partitions):
+                topics.wanted[topic.topic_id if by_id else topic.topic, partition.partition] = FetchMember(partition)
         async for forgotten in call.each(request.forgotten_topics):
             name = forgotten.topic_id if by_id else forgotten.topic
             topics.forgotten += [(name, number) for number in forgotten.partitions]

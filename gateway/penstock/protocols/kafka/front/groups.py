@@ -118,7 +118,7 @@ class GroupHandlers:
             client_id=call.request.client_id or "",
             client_host=client_host(),
             protocol_type=request.protocol_type,
-            protocols=tuple((one.name, one.metadata) for one in request.protocols),
+            protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
             session_timeout=session / 1000,
             rebalance_timeout=(session if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms) / 1000,
             needs_id=call.version >= _ID_FIRST,
@@ -139,8 +139,10 @@ class GroupHandlers:
             skip_assignment=answer.skip_assignment,
             member_id=answer.member,
             members=[
-                JoinGroupMember(member_id=one.member, group_instance_id=one.instance, metadata=one.subscription)
-                for one in answer.members
+                JoinGroupMember(
+                    member_id=member.member, group_instance_id=member.instance, metadata=member.subscription
+                )
+                for member in answer.members
             ],
         )
 
@@ -152,7 +154,7 @@ class GroupHandlers:
             generation=request.generation_id,
             protocol_type=request.protocol_type,
             protocol=request.protocol_name,
-            assignments={one.member_id: one.assignment for one in request.assignments},
+            assignments={assignment.member_id: assignment.assignment for assignment in request.assignments},
         )
         answer: SyncAnswer | None
         if error := self._access.of_member(request.group_id, call):
@@ -184,7 +186,7 @@ class GroupHandlers:
         if call.version < 3:
             [error] = self._groups.leave(key_of(request.group_id), [LeavingMember(request.member_id)])
             return LeaveGroupResponse(error_code=error)
-        leaving = [LeavingMember(one.member_id, one.group_instance_id) for one in request.members]
+        leaving = [LeavingMember(member.member_id, member.group_instance_id) for member in request.members]
         members: list[LeftMember] = []
         async for start in call.each(range(0, len(leaving), _LEAVING_AT_ONCE)):
             together = leaving[start : start + _LEAVING_AT_ONCE]
@@ -250,14 +252,14 @@ class GroupHandlers:
 
 
 def _members(record: GroupRecord, *, settled: bool) -> Iterator[DescribedMember]:
-    for one in record.members:
+    for member in record.members:
         yield DescribedMember(
-            member_id=one.member,
-            group_instance_id=one.instance,
-            client_id=one.client_id,
-            client_host=one.client_host,
-            member_metadata=dict(one.protocols).get(record.protocol, b"") if settled else b"",
-            member_assignment=one.assignment if settled else b"",
+            member_id=member.member,
+            group_instance_id=member.instance,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=dict(member.protocols).get(record.protocol, b"") if settled else b"",
+            member_assignment=member.assignment if settled else b"",
         )
 
 

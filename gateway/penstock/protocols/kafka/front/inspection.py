@@ -76,7 +76,9 @@ class InspectionHandlers:
         async for name, partitions in call.each(numbers.items()):
             count = counts.get(name, 0)
             described = [
-                LogDirPartition(partition_index=one) async for one in call.each(partitions) if 0 <= one < count
+                LogDirPartition(partition_index=partition)
+                async for partition in call.each(partitions)
+                if 0 <= partition < count
             ]
             if described:
                 topics.append(LogDirTopic(name=name, partitions=described))

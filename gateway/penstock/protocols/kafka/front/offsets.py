@@ -125,9 +125,11 @@ class GroupOffsets:
         """Return the errors in the order of the request."""
         outcomes = [CommittedTopic(name=topic.name, partitions=[]) async for topic in call.each(topics)]
         for topic, outcome in zip(topics, outcomes, strict=True):
-            async for one in call.each(topic.partitions):
-                error = errors[GroupPartition(topic.name, one.partition_index)]
-                outcome.partitions.append(CommittedPartition(partition_index=one.partition_index, error_code=error))
+            async for partition in call.each(topic.partitions):
+                error = errors[GroupPartition(topic.name, partition.partition_index)]
+                outcome.partitions.append(
+                    CommittedPartition(partition_index=partition.partition_index, error_code=error)
+                )
         return outcomes
 
     async def partitions(self, topic: str, call: KafkaCall) -> _Partitions:
@@ -233,7 +235,8 @@ class OffsetHandlers:
             outcome.topic_id = topic.topic_id
         for topic, error in unknown:
             partitions = [
-                CommittedPartition(partition_index=one.partition_index, error_code=error) for one in topic.partitions
+                CommittedPartition(partition_index=partition.partition_index, error_code=error)
+                for partition in topic.partitions
             ]
             topics.append(CommittedTopic(topic_id=topic.topic_id, partitions=partitions))
         return OffsetCommitResponse(topics=topics)
@@ -260,10 +263,10 @@ class OffsetHandlers:
         if call.version >= 8:
             stable = request.require_stable
             groups = [
-                FetchedOffsets(group_id=one.group_id, error_code=error)
-                if (error := self._refused_member(one))
-                else await self._fetched_by_key(one.group_id, one.topics, call, stable=stable)
-                async for one in call.each(request.groups)
+                FetchedOffsets(group_id=group.group_id, error_code=error)
+                if (error := self._refused_member(group))
+                else await self._fetched_by_key(group.group_id, group.topics, call, stable=stable)
+                async for group in call.each(request.groups)
             ]
             return OffsetFetchResponse(groups=groups)
         found = await self._fetched(request.group_id, request.topics, call, stable=request.require_stable)
@@ -343,7 +346,11 @@ class OffsetHandlers:
     ) -> dict[GroupPartition, CommittedOffset | None]:
         if wanted is None:
             return dict(await self._groups.all_offsets(group))
-        partitions = [GroupPartition(topic.name, one) for topic in wanted for one in topic.partition_indexes]
+        partitions = [
+            GroupPartition(topic.name, partition_index)
+            for topic in wanted
+            for partition_index in topic.partition_indexes
+        ]
         return dict(zip(partitions, await self._groups.offsets(group, partitions), strict=True))
 
     async def _delete(self, request: OffsetDeleteRequest, call: KafkaCall) -> OffsetDeleteResponse:

@@ -61,7 +61,9 @@ class PositionHandlers:
     async def _list(self, request: ListOffsetsRequest, call: KafkaCall) -> ListOffsetsResponse:
         topics = []
         async for topic in call.each(request.topics):
-            partitions = [await self._listed(topic.name, one, call) async for one in call.each(topic.partitions)]
+            partitions = [
+                await self._listed(topic.name, partition, call) async for partition in call.each(topic.partitions)
+            ]
             topics.append(ListOffsetsTopicResult(name=topic.name, partitions=partitions))
         return ListOffsetsResponse(topics=topics)
 
@@ -100,7 +102,9 @@ class PositionHandlers:
     async def _epochs(self, request: OffsetForLeaderEpochRequest, call: KafkaCall) -> OffsetForLeaderEpochResponse:
         topics = []
         async for topic in call.each(request.topics):
-            partitions = [await self._end_of(topic.topic, one, call) async for one in call.each(topic.partitions)]
+            partitions = [
+                await self._end_of(topic.topic, partition, call) async for partition in call.each(topic.partitions)
+            ]
             topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
         return OffsetForLeaderEpochResponse(topics=topics)
 
@@ -122,7 +126,9 @@ class PositionHandlers:
     async def _delete(self, request: DeleteRecordsRequest, call: KafkaCall) -> DeleteRecordsResponse:
         topics = []
         async for topic in call.each(request.topics):
-            partitions = [await self._deleted(topic.name, one, call) async for one in call.each(topic.partitions)]
+            partitions = [
+                await self._deleted(topic.name, partition, call) async for partition in call.each(topic.partitions)
+            ]
             topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
         return DeleteRecordsResponse(topics=topics)
 

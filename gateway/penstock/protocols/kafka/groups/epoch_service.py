@@ -116,7 +116,7 @@ class EpochService:
         group = self.group(group_id)
         if group is None:
             return False
-        missing = sum(len(one.target) - len(one.owned) for one in group.members.values())
+        missing = sum(len(member.target) - len(member.owned) for member in group.members.values())
         size = len(msgspec.json.encode(group.record())) + _PARTITION_BYTES * max(0, missing)
         if size > _MOST_BYTES:
             log.warning("group_too_large", group=group_id, bytes=size, most=_MOST_BYTES)

@@ -123,12 +123,12 @@ class EpochGroup(msgspec.Struct):
     @property
     def state(self) -> str:
         """The name of the group's state in answers to clients."""
-        settled = all(one.epoch == self.epoch and one.owned == one.target for one in self.members.values())
+        settled = all(member.epoch == self.epoch and member.owned == member.target for member in self.members.values())
         return "Stable" if settled else "Reconciling"
 
     def of_instance(self, instance: str | None) -> EpochMember | None:
         """Return the static member with this instance."""
-        found = (one for one in self.members.values() if instance is not None and one.instance == instance)
+        found = (member for member in self.members.values() if instance is not None and member.instance == instance)
         return next(found, None)
 
     def begin_epoch(self) -> None:

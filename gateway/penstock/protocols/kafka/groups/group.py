@@ -245,17 +245,17 @@ class ConsumerGroup(msgspec.Struct):
         group = cls(
             group_id, owner=record.owner, generation=record.generation, protocol_type=record.protocol_type, stored=True
         )
-        for one in record.members:
+        for member in record.members:
             group.add(
                 GroupMember(
-                    id=one.member,
-                    instance=one.instance,
-                    client_id=one.client_id,
-                    client_host=one.client_host,
-                    session_timeout=one.session_timeout,
-                    rebalance_timeout=one.rebalance_timeout,
-                    protocols=one.protocols,
-                    assignment=one.assignment,
+                    id=member.member,
+                    instance=member.instance,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    session_timeout=member.session_timeout,
+                    rebalance_timeout=member.rebalance_timeout,
+                    protocols=member.protocols,
+                    assignment=member.assignment,
                     is_new=False,
                 )
             )

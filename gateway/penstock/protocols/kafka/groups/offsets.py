@@ -53,12 +53,12 @@ class CommittedOffsets:
 
     def remove(self, group: str, partitions: list[GroupPartition]) -> JournalEntry:
         """Remove offsets."""
-        return self._journal.change({self.key(group, one): None for one in partitions})
+        return self._journal.change({self.key(group, partition): None for partition in partitions})
 
     async def expire(self, group: str, partitions: list[GroupPartition], before: int) -> None:
         """Remove offsets that were not committed after `before`, in Unix ms. Raises OperationFailed."""
-        for one in partitions:
-            key = self.key(group, one)
+        for partition in partitions:
+            key = self.key(group, partition)
             entry = await self._table.get(key)
             if entry is not None and entry.value.committed_at <= before:
                 with suppress(Conflict):  # it has just been committed
@@ -66,7 +66,7 @@ class CommittedOffsets:
 
     async def get(self, group: str, partitions: list[GroupPartition]) -> list[CommittedOffset | None]:
         """Return the offsets of these partitions, in order; None where there is none."""
-        keys = [self.key(group, one) async for one in in_turns(partitions)]
+        keys = [self.key(group, partition) async for partition in in_turns(partitions)]
         return [None if entry is None else entry.value for entry in await self._table.get_all(keys)]
 
     async def all(self, group: str) -> AsyncIterator[tuple[GroupPartition, CommittedOffset]]:

@@ -291,11 +291,13 @@ class GroupService:
         if (consumers := self.consumers.group(group)) is not None:
             subscribed |= consumers.subscribed
         errors = {
-            one: KafkaError.GROUP_SUBSCRIBED_TO_TOPIC if one.topic in subscribed else KafkaError.NONE
-            for one in partitions
+            partition: KafkaError.GROUP_SUBSCRIBED_TO_TOPIC if partition.topic in subscribed else KafkaError.NONE
+            for partition in partitions
         }
         try:
-            await self._offsets.remove(group, [one for one in partitions if not errors[one]]).durable()
+            await self._offsets.remove(
+                group, [partition for partition in partitions if not errors[partition]]
+            ).durable()
         except OperationFailed:
             return KafkaError.COORDINATOR_NOT_AVAILABLE
         self._forget_topics(group)
@@ -362,7 +364,7 @@ class GroupService:
         offsets = await self.all_offsets(group)
         if offsets and group in self._expiring:
             raise fail(FailureCode.TRANSACTION_CONFLICT, f"group {group!r:.80} is in use again")
-        changes: dict[Key[Any], None] = {self._offsets.key(group, one): None for one in offsets}
+        changes: dict[Key[Any], None] = {self._offsets.key(group, offset): None for offset in offsets}
         await self._journal.change({**changes, _GROUPS.key(group): None}).durable()
         self._forget_topics(group)
 

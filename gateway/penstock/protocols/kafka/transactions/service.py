@@ -111,9 +111,9 @@ class TransactionService:
 
     async def _restore(self, producer: ProducerState) -> None:
         """Learn from its pending batches how far an open transaction has come."""
-        for one in producer.record.partitions:
-            place = producer.places[GroupPartition(one.topic, one.partition)] = PendingPlace()
-            async for data in self._pending.each(producer.transaction, one.topic, one.partition):
+        for partition in producer.record.partitions:
+            place = producer.places[GroupPartition(partition.topic, partition.partition)] = PendingPlace()
+            async for data in self._pending.each(producer.transaction, partition.topic, partition.partition):
                 producer.size += len(data)
                 for batch in read_batches(data, max_bytes=MOST_BATCH):
                     spot = place.sequence.place(batch)
@@ -295,11 +295,11 @@ class TransactionService:
     def unstable(self, group: str) -> set[GroupPartition]:
         """Return the partitions for which open transactions commit offsets of a group."""
         return {
-            one.of
+            offset.of
             for producer in self._producers.values()
             if producer.record.state is _S.ONGOING or producer.record.state.prepared
-            for one in producer.record.offsets
-            if one.group == group
+            for offset in producer.record.offsets
+            if offset.group == group
         }
 
     def _refused(self, who: TransactionalProducer) -> KafkaError:
@@ -364,9 +364,9 @@ class TransactionService:
         """Return whether a stream of the open transaction takes no records any more."""
         client = CLIENT.set(Client(identity=producer.record.identity, gateway=True))
         try:
-            for one in producer.record.partitions:
+            for partition in producer.record.partitions:
                 with trio.move_on_after(self._limits().patience):
-                    await check_takes_records(self._back, one.ref)
+                    await check_takes_records(self._back, partition.ref)
         except OperationFailed as error:
             return is_final(error.failure)
         finally:
@@ -385,8 +385,8 @@ class TransactionService:
             try:
                 lost = False
                 if producer.record.state is _S.PREPARE_COMMIT:
-                    for one in producer.record.partitions:
-                        lost |= not await deliver(self._back, self._pending, producer, one)
+                    for partition in producer.record.partitions:
+                        lost |= not await deliver(self._back, self._pending, producer, partition)
                 await self._complete(name, producer, lost=lost)
                 await self._pending.forget(producer.transaction)
                 break
@@ -403,8 +403,8 @@ class TransactionService:
             return
         changes: dict[Any, msgspec.Struct | None] = {}
         if record.state is _S.PREPARE_COMMIT and not lost:
-            for one in record.offsets:
-                changes |= self._groups.offset_changes(one.group, {one.of: one.offset})
+            for offset in record.offsets:
+                changes |= self._groups.offset_changes(offset.group, {offset.of: offset.offset})
         state = _S.COMPLETE_ABORT if lost else TRANSACTION_TRANSITIONS[record.state]
         done = self._changed(producer, state=state, lost=lost)
         await self._groups.journal.change({**changes, _TRANSACTIONS.key(name): done}).durable()

@@ -116,7 +116,7 @@ class S3PAppendSession(NativeAppendSession):
         """
         bodies = to_bodies(append, self._settings.loss)
         batches = split(bodies, self._settings)
-        parts = [_Part(AppendRecords(self._name, some, append.exact_timestamp), False) for some in batches]
+        parts = [_Part(AppendRecords(self._name, batch, append.exact_timestamp), False) for batch in batches]
         parts[-1].last = True
         size = sum(part.size for part in parts)
         async with self._turn:

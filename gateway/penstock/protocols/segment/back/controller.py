@@ -108,7 +108,7 @@ class ControllerClient:
                 raise fail(FailureCode.BASIN_NOT_FOUND, f"{self._upstream.where}: there is no scope {scope}")
             if not page.streams:
                 break
-            found += [one.stream for one in page.streams]
+            found += [stream.stream for stream in page.streams]
             if self._is_last(page.continuationToken, token, found):
                 break
             token = page.continuationToken

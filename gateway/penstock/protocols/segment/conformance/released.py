@@ -304,7 +304,7 @@ async def merge_segments(session: SegmentTestSession) -> None:
 
 async def _rows(line: SegmentTestLine, table: str, *keys: bytes) -> list[tuple[bytes, bytes, int]]:
     message = ReadTable(line.request, table, "", tuple(map(TableKey, keys)))
-    return [(one.key.key, one.value, one.key.version) for one in (await line.ask(TableRead, message)).entries]
+    return [(entry.key.key, entry.value, entry.key.version) for entry in (await line.ask(TableRead, message)).entries]
 
 
 @_CASES.case("1.3")
@@ -373,7 +373,7 @@ async def changes_of_a_table(session: SegmentTestSession) -> None:
     update = UpdateTableEntries(line.request, table, "", (_entry(b"a", b"3"),))
     (later,) = (await line.ask(TableEntriesUpdated, update)).versions
     delta = await line.ask(TableEntriesDeltaRead, ReadTableEntriesDelta(line.request, table, "", 0, 100))
-    found = sorted((one.key.key, one.value, one.key.version) for one in delta.entries)
+    found = sorted((entry.key.key, entry.value, entry.key.version) for entry in delta.entries)
     require_equal(found, [(b"a", b"3", later), (b"b", b"2", versions[1])])
     after = ReadTableEntriesDelta(line.request, table, "", delta.last_position, 100)
     require_equal((await line.ask(TableEntriesDeltaRead, after)).entries, ())

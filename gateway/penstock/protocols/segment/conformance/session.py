@@ -103,7 +103,7 @@ class SegmentTestLine:
 
     async def send(self, *messages: SegmentMessage | bytes) -> None:
         """Send messages, or bytes as they are, in one write."""
-        pieces = [one if isinstance(one, bytes) else bytes_of(one) for one in messages]
+        pieces = [message if isinstance(message, bytes) else bytes_of(message) for message in messages]
         await self._stream.send_all(b"".join(pieces))
 
     async def next(self) -> Any:

@@ -54,7 +54,7 @@ async def _info(desk: RequestContext, request: released.GetTableSegmentInfo) -> 
 
 
 async def _update(desk: RequestContext, request: released.UpdateTableEntries) -> SegmentMessage:
-    items = [TableItem(one.key.key, one.value, one.key.version) async for one in in_turns(request.entries)]
+    items = [TableItem(entry.key.key, entry.value, entry.key.version) async for entry in in_turns(request.entries)]
     update = UpdateTable(request.segment, tuple(items), _length(request.table_segment_offset))
     return released.TableEntriesUpdated(request.request_id, await desk.back.perform(update))
 
