@@ -73,11 +73,11 @@ def compile_expression(pattern: AnyStr) -> re.Pattern[AnyStr]:
             translated = _translated(text, unicode=False, ends=not flags & re.MULTILINE).encode("latin-1")
         return cast("re.Pattern[AnyStr]", re2.compile(translated, options))
     except _Lacking as lacking:
-        why = f"{lacking} cannot be matched in linear time"
+        reason = f"{lacking} cannot be matched in linear time"
     except re2.error as error:
         said = error.args[0] if error.args else ""
-        why = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
-    raise ValueError(f"{shown} is a regular expression that this gateway does not accept: {why}")
+        reason = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+    raise ValueError(f"{shown} is a regular expression that this gateway does not accept: {reason}")
 
 
 class _Lacking(Exception):

@@ -76,10 +76,10 @@ class CallMessage(BodyReader):
         """Name of the message, once it has begun."""
         return "a message" if self._message.held else ""
 
-    def _undecodable(self, content: bytes, why: str) -> HttpFault:
+    def _undecodable(self, content: bytes, reason: str) -> HttpFault:
         found = first_fault(content, self._kind)
         at = _PREFIX_BYTES + (found.at if found is not None and self._plain else 0)
-        rule = f"not a valid {self._kind.name}: {why}" if found is None else found.rule
+        rule = f"not a valid {self._kind.name}: {reason}" if found is None else found.rule
         return HttpFault(self._places.offset(at), rule, GRPC)
 
     def _refusal(self, message: Message) -> str:

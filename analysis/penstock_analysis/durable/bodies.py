@@ -37,8 +37,8 @@ class _Body(WholeBody):
     ) -> None:
         super().__init__(collector, exchange, sender, coding, _LIMIT, BODIES)
 
-    def _undecodable(self, content: bytes, span: TimedRange, why: str) -> HttpFault:
-        return self._fault_in(content, span, place_of(content, why), why, JSON_MODE)
+    def _undecodable(self, content: bytes, span: TimedRange, reason: str) -> HttpFault:
+        return self._fault_in(content, span, place_of(content, reason), reason, JSON_MODE)
 
 
 class AppendBody(_Body):

@@ -171,8 +171,8 @@ class KafkaDialogue(TwoSided):
             for partition in topic.partitions:
                 ticket = asked.tickets.get(self._stream(topic.name, topic.topic_id, partition.index), 0)
                 if partition.error_code:
-                    why = f"{_error_name(partition.error_code)}: {partition.error_message or ''}"
-                    yield from self._waiting.refuse(ticket, why)
+                    reason = f"{_error_name(partition.error_code)}: {partition.error_message or ''}"
+                    yield from self._waiting.refuse(ticket, reason)
                     continue
                 for index, record in enumerate(self._waiting.take(ticket)):
                     record.seq_num = partition.base_offset + index if partition.base_offset >= 0 else None

@@ -100,10 +100,10 @@ class _Frames(BodyReader):
                 return
             raise self._undecodable(frame, span, error.failure.message) from None
 
-    def _undecodable(self, frame: Frame, span: TimedRange, why: str) -> HttpFault:
+    def _undecodable(self, frame: Frame, span: TimedRange, reason: str) -> HttpFault:
         """Return the fault of a message that does not decode, as exactly as possible inside a frame in one piece."""
         found = first_fault(frame.payload, self.kind)
-        rule = why if found is None else found.rule
+        rule = reason if found is None else found.rule
         at = _HEAD_BYTES
         plain = frame.compression is Compression.NONE and span.end - span.start == _HEAD_BYTES + len(frame.payload)
         if found is not None and plain:

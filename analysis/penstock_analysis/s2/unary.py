@@ -72,12 +72,12 @@ class UnaryBody(WholeBody):
     def _format(self) -> BytesFormat:
         return parse_format(header(self._exchange.headers, "s2-format"))
 
-    def _undecodable(self, content: bytes, span: TimedRange, why: str) -> HttpFault:
+    def _undecodable(self, content: bytes, span: TimedRange, reason: str) -> HttpFault:
         """Return the fault of the content, as exactly as possible."""
         if self._media is Media.PROTOBUF and self.kind is not None:
             found = first_fault(content, self.kind)
-            return self._fault_in(content, span, *((0, why) if found is None else found), S2_MESSAGES)
-        return self._fault_in(content, span, place_of(content, why), why, S2_UNARY)
+            return self._fault_in(content, span, *((0, reason) if found is None else found), S2_MESSAGES)
+        return self._fault_in(content, span, place_of(content, reason), reason, S2_UNARY)
 
 
 class UnaryAppendInput(UnaryBody):
@@ -157,8 +157,8 @@ class ControlMessage(UnaryBody):
         try:
             value = _ANY.decode(content)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-            raise self._undecodable(content, span, why) from None
+            reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+            raise self._undecodable(content, span, reason) from None
         endpoint = self._exchange.subject
         client, server = ("", "") if endpoint is None else _CONTROL.get(endpoint, ("", ""))
         kind = client if self._sender is Sender.CLIENT else server

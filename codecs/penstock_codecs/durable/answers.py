@@ -114,20 +114,20 @@ def failure_of_answer(status: int, header: Header, body: bytes) -> Failure:
     else by the status.
     """
     said = printable(body)
-    why = f"status {status}: {said}" if said else f"status {status}"
+    reason = f"status {status}: {said}" if said else f"status {status}"
     if status == 403 and header("producer-epoch") is not None:
-        return Failure(FailureCode.STALE_WRITER_POSITION, why)
+        return Failure(FailureCode.STALE_WRITER_POSITION, reason)
     if status == 409:
         if is_true(header(CLOSED)):
             return Failure(FailureCode.STREAM_SEALED, "the stream is closed")
         expected = header("producer-expected-seq")
         if expected is not None:
             known = {"position": int(expected) - 1} if re.fullmatch("[0-9]{1,16}", expected) else {}
-            return Failure(FailureCode.STALE_WRITER_POSITION, why, known)
-        return Failure(FailureCode.RESOURCE_ALREADY_EXISTS, why)
+            return Failure(FailureCode.STALE_WRITER_POSITION, reason, known)
+        return Failure(FailureCode.RESOURCE_ALREADY_EXISTS, reason)
     seconds = header("retry-after") or ""
     later = {"retry_after": float(min(int(seconds), 60))} if re.fullmatch("[0-9]{1,9}", seconds) else {}
-    return Failure(_CODES.get(status, FailureCode.UPSTREAM_FAULT), why, later)
+    return Failure(_CODES.get(status, FailureCode.UPSTREAM_FAULT), reason, later)
 
 
 def _offset(header: Header) -> str | None:

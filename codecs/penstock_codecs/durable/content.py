@@ -64,6 +64,6 @@ class ContentReader(Protocol):
         """Bytes received that no `take` has returned."""
 
 
-def broken(why: str) -> RemoteProtocolError:
+def broken(reason: str) -> RemoteProtocolError:
     """Return the error for content that breaks the protocol."""
-    return RemoteProtocolError(Failure(FailureCode.BAD_FORMAT, why))
+    return RemoteProtocolError(Failure(FailureCode.BAD_FORMAT, reason))

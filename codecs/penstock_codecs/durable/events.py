@@ -213,5 +213,5 @@ def _decode_control(data: bytes) -> Control:
     return Control(shape.stream_next_offset, cursor, shape.up_to_date, shape.stream_closed)
 
 
-def _remote(why: str) -> RemoteProtocolError:
-    return RemoteProtocolError(Failure(FailureCode.BAD_FORMAT, why))
+def _remote(reason: str) -> RemoteProtocolError:
+    return RemoteProtocolError(Failure(FailureCode.BAD_FORMAT, reason))

@@ -54,8 +54,8 @@ class MessageContent:
         return json.dumps(json.loads(body, parse_int=float), sort_keys=True).encode()
 
 
-def _refused(index: int, why: str) -> OperationFailed:
-    return fail(FailureCode.NOT_REPRESENTABLE, f"record {index + 1} of the batch {why}; the stream consists of JSON")
+def _refused(index: int, reason: str) -> OperationFailed:
+    return fail(FailureCode.NOT_REPRESENTABLE, f"record {index + 1} of the batch {reason}; the stream consists of JSON")
 
 
 class JsonMessageReader:

@@ -216,8 +216,8 @@ def read_request(query: Sequence[tuple[str, str]]) -> ReadRequest:
         try:
             live = LiveMode(values["live"])
         except ValueError:
-            why = f"live: {values['live']!r:.80} is neither long-poll nor sse"
-            raise fail(FailureCode.BAD_QUERY, why) from None
+            reason = f"live: {values['live']!r:.80} is neither long-poll nor sse"
+            raise fail(FailureCode.BAD_QUERY, reason) from None
         if start is None:
             raise fail(FailureCode.BAD_QUERY, f"offset: live={live.value} needs one; -1 is the beginning")
     return ReadRequest(start, live, parse_cursor(values.get("cursor")))
@@ -251,5 +251,5 @@ def _check_text(name: str, text: str) -> None:
         raise _bad(name, f"expected 1 to {_MOST_TEXT} ASCII characters, got {text!r:.80}")
 
 
-def _bad(name: str, why: str) -> OperationFailed:
-    return fail(FailureCode.BAD_HEADER, f"{name}: {why}")
+def _bad(name: str, reason: str) -> OperationFailed:
+    return fail(FailureCode.BAD_HEADER, f"{name}: {reason}")

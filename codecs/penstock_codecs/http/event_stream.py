@@ -103,8 +103,8 @@ class EventParser:
         end = lf if cr < 0 else cr
         self._scanned = len(buffer) if end < 0 else end
         if self._scanned - self._start + self._held > self._limit:
-            why = f"an event is larger than {self._limit} bytes"
-            raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, why))
+            reason = f"an event is larger than {self._limit} bytes"
+            raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, reason))
         return end
 
     def _field(self, start: int, end: int) -> None:

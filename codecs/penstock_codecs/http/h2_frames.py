@@ -310,10 +310,10 @@ def failure_of(error: h2.exceptions.ProtocolError) -> Failure:
     """Return the failure for the peer's error, without its own bytes."""
     flooding = isinstance(error, h2.exceptions.DenialOfServiceError)
     code = FailureCode.LIMIT_EXCEEDED if flooding else FailureCode.BAD_FORMAT
-    why = without_quotes(str(error))
+    reason = without_quotes(str(error))
     if isinstance(error, h2.exceptions.NoSuchStreamError):  # its message is only the number
-        why = f"a frame of stream {error.stream_id}, which is not open"
-    return Failure(code, f"HTTP/2: {why}")
+        reason = f"a frame of stream {error.stream_id}, which is not open"
+    return Failure(code, f"HTTP/2: {reason}")
 
 
 def start(role: Role, limits: HttpLimits, frames: OneFrame) -> H2:

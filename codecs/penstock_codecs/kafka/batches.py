@@ -352,8 +352,8 @@ def _name(reader: KafkaReader) -> bytes:
     return name
 
 
-def _damaged(why: str, at: int) -> OperationFailed:
-    return fail(FailureCode.BAD_FORMAT, f"the batch at byte {at}: {why}")
+def _damaged(reason: str, at: int) -> OperationFailed:
+    return fail(FailureCode.BAD_FORMAT, f"the batch at byte {at}: {reason}")
 
 
 # ---- headers ---------------------------------------------------------------------------------------------------------

@@ -98,8 +98,8 @@ def _carried(batch: KafkaBatch, skip: int) -> RecordsPart:
             elif key is not None or value is None or given:
                 headers[index] = some = to_headers(skip + index, key, value, given)
                 if len(some) > S2_MAX_RECORD_HEADERS:
-                    why = f"record {skip + index} has {len(some)} headers"
-                    raise fail(FailureCode.LIMIT_EXCEEDED, why, index=skip + index)
+                    reason = f"record {skip + index} has {len(some)} headers"
+                    raise fail(FailureCode.LIMIT_EXCEEDED, reason, index=skip + index)
     metered = metered_size(bodies, headers)
     if metered > S2_MAX_RECORD:
         _check_sizes(bodies, headers, skip)
@@ -114,8 +114,8 @@ def _check_sizes(bodies: Sequence[bytes], headers: Mapping[int, Headers], skip: 
         if len(body) + 8 > S2_MAX_RECORD or index in headers:
             size = metered_size((body,), {0: headers.get(index, ())})
             if size > S2_MAX_RECORD:
-                why = f"record {skip + index} has {size} bytes with its headers, at most {S2_MAX_RECORD} are allowed"
-                raise fail(FailureCode.LIMIT_EXCEEDED, why, index=skip + index)
+                reason = f"record {skip + index} has {size} bytes with its headers, at most {S2_MAX_RECORD} are allowed"
+                raise fail(FailureCode.LIMIT_EXCEEDED, reason, index=skip + index)
 
 
 def _part(records: RecordsPart, first: int, stop: int, metered: int) -> RecordsPart:
@@ -150,8 +150,8 @@ def _nulls(value: bytes | None, headers: KafkaHeaders) -> bytes:
     return b",".join([_VALUE, *nulls] if value is None else nulls)
 
 
-def _refusal(index: int, why: str) -> OperationFailed:
-    return fail(FailureCode.NOT_REPRESENTABLE, f"record {index} {why}", index=index)
+def _refusal(index: int, reason: str) -> OperationFailed:
+    return fail(FailureCode.NOT_REPRESENTABLE, f"record {index} {reason}", index=index)
 
 
 # ---- kept ------------------------------------------------------------------------------------------------------------
@@ -198,8 +198,8 @@ def _encode(batch: RecordBatch) -> bytes:
     columns = batch.columns
     if columns.timestamps[-1] > LARGEST:  # they never fall
         number = columns.seq_nums[bisect_right(columns.timestamps, LARGEST)]
-        why = f"record {number} has a timestamp of more than 63 bits, which Kafka cannot carry"
-        raise fail(FailureCode.NOT_REPRESENTABLE, why, seq_num=number)
+        reason = f"record {number} has a timestamp of more than 63 bits, which Kafka cannot carry"
+        raise fail(FailureCode.NOT_REPRESENTABLE, reason, seq_num=number)
     if not columns.headers:
         return encode_batch(
             KafkaBatch(
@@ -261,8 +261,8 @@ def from_headers(
     if event_time is not None:
         _take(given, EVENT_TIME)
     if not _are_text(given):
-        why = f"record {number} has a header whose name is not UTF-8, which Kafka cannot carry"
-        raise fail(FailureCode.NOT_REPRESENTABLE, why, seq_num=number)
+        reason = f"record {number} has a header whose name is not UTF-8, which Kafka cannot carry"
+        raise fail(FailureCode.NOT_REPRESENTABLE, reason, seq_num=number)
     others = list(given)
     if not (named := _take(others, NULL)):
         return key, body, tuple(given), event_time

@@ -99,8 +99,8 @@ def read_fetched(
         end = min(batch.next_offset, LARGEST)
         dense = batch.dense and end == batch.next_offset
         if not dense and not all(map(lt, batch.offsets, [*batch.offsets[1:], end])):
-            why = f"the offsets of the batch at {batch.base_offset} do not rise up to its end, {batch.next_offset}"
-            raise fail(FailureCode.BAD_FORMAT, why)
+            reason = f"the offsets of the batch at {batch.base_offset} do not rise up to its end, {batch.next_offset}"
+            raise fail(FailureCode.BAD_FORMAT, reason)
         while pending and pending[-1].first_offset < batch.next_offset:
             skipped.add(pending.pop().producer_id)
         if batch.control:
@@ -156,6 +156,6 @@ def _headers(batch: KafkaBatch) -> dict[int, Headers]:
             continue
         if metered_size((value,), {0: some}) > S2_MAX_RECORD:
             offset = batch.offsets[index]
-            why = f"record {offset} has more than {S2_MAX_RECORD} bytes with its headers, which no stream carries"
-            raise fail(FailureCode.NOT_REPRESENTABLE, why, seq_num=offset)
+            reason = f"record {offset} has more than {S2_MAX_RECORD} bytes with its headers, which no stream carries"
+            raise fail(FailureCode.NOT_REPRESENTABLE, reason, seq_num=offset)
     return headers

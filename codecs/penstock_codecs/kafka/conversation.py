@@ -133,11 +133,11 @@ class _Frames:
             start = self._at + _LENGTH
             length = int.from_bytes(self._data[self._at : start], "big", signed=True)
             if length < self._least:
-                why = f"length {length} of {self._name()} is less than {self._least}, that of its header"
-                raise self.broken(FailureCode.BAD_FRAME, why)
+                reason = f"length {length} of {self._name()} is less than {self._least}, that of its header"
+                raise self.broken(FailureCode.BAD_FRAME, reason)
             if length > self._most:
-                why = f"length {length} of {self._name()} exceeds the limit of {self._most} bytes"
-                raise self.broken(FailureCode.LIMIT_EXCEEDED, why)
+                reason = f"length {length} of {self._name()} exceeds the limit of {self._most} bytes"
+                raise self.broken(FailureCode.LIMIT_EXCEEDED, reason)
             if len(self._data) - start >= length:
                 frame = bytes(memoryview(self._data)[start : start + length])
                 self._at = start + length
@@ -270,8 +270,8 @@ class KafkaClient:
         frame = self._frames.next()
         if isinstance(frame, Pull):
             if frame is PAUSED and self._expected:
-                why = f"the connection ended with {len(self._expected)} responses outstanding"
-                raise self._frames.broken(FailureCode.UNAVAILABLE, why)
+                reason = f"the connection ended with {len(self._expected)} responses outstanding"
+                raise self._frames.broken(FailureCode.UNAVAILABLE, reason)
             return frame
         if self._observer:
             return RawResponse(int.from_bytes(frame[:4], "big", signed=True), frame[4:])

@@ -172,5 +172,5 @@ def _fields(message: bytes) -> dict[str, str]:
     return {part[0]: part[2:] for part in parts if part[1:2] == "="}
 
 
-def _refused(why: str) -> OperationFailed:
-    return fail(FailureCode.AUTHN, why)
+def _refused(reason: str) -> OperationFailed:
+    return fail(FailureCode.AUTHN, reason)

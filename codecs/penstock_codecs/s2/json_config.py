@@ -103,8 +103,8 @@ def decode_stream_config_header(value: str) -> StreamConfig:
     try:
         return to_stream_config(decode_request(stream_config_decoder, value.encode("latin-1", "replace")))
     except OperationFailed as error:
-        why = error.failure.message.replace(IN_BODY, "invalid JSON")
-        raise invalid_header("s2-stream-config", why) from None
+        reason = error.failure.message.replace(IN_BODY, "invalid JSON")
+        raise invalid_header("s2-stream-config", reason) from None
 
 
 # ---- answers, as a server gives them -----------------------------------------------------------------------------

@@ -114,9 +114,9 @@ def check_u64(value: int | None, where: str) -> None:
         raise bad_json(f"Expected `int` <= {U64_MAX} - at `$.{where}`")
 
 
-def bad_json(why: str) -> OperationFailed:
+def bad_json(reason: str) -> OperationFailed:
     """Return BAD_JSON: the request body is not JSON, or not of the right shape (S2 fact sheet, section 6)."""
-    return fail(FailureCode.BAD_JSON, f"{IN_BODY}: {why}")
+    return fail(FailureCode.BAD_JSON, f"{IN_BODY}: {reason}")
 
 
 def remote_error(code: FailureCode, message: str) -> RemoteProtocolError:

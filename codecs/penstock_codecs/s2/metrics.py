@@ -113,12 +113,12 @@ def _time(query: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def _bad(why: str) -> Exception:
-    return fail(FailureCode.BAD_QUERY, f"Failed to deserialize query string: {why}")
+def _bad(reason: str) -> Exception:
+    return fail(FailureCode.BAD_QUERY, f"Failed to deserialize query string: {reason}")
 
 
-def _invalid(why: str) -> Exception:
-    return fail(FailureCode.INVALID, why)
+def _invalid(reason: str) -> Exception:
+    return fail(FailureCode.INVALID, reason)
 
 
 def encode_accumulations(series: Series, unit: str, interval: str) -> bytes:

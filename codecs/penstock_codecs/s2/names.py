@@ -33,36 +33,36 @@ _BASIN: Final = re.compile(r"[a-z0-9][a-z0-9-]*[a-z0-9]")
 _RESERVED_STREAM_NAMES: Final = {".", ".."}
 
 
-def invalid_header(name: str, why: str) -> OperationFailed:
+def invalid_header(name: str, reason: str) -> OperationFailed:
     """Return BAD_HEADER in the S2 API's words (fact sheet, section 6)."""
-    return fail(FailureCode.BAD_HEADER, f"Invalid header `{name}`: {why}")
+    return fail(FailureCode.BAD_HEADER, f"Invalid header `{name}`: {reason}")
 
 
 def validate_basin_name(name: str, where: FailureCode) -> str:
     """Return `name` if it is a valid basin name: 8 to 48 characters of `a-z 0-9 -`, first and last not a hyphen."""
     if not S2_MIN_BASIN_NAME <= len(name) <= S2_MAX_BASIN_NAME:
-        why = f"basin name must be {S2_MIN_BASIN_NAME} to {S2_MAX_BASIN_NAME} characters, not {len(name)}"
+        reason = f"basin name must be {S2_MIN_BASIN_NAME} to {S2_MAX_BASIN_NAME} characters, not {len(name)}"
     elif not _BASIN.fullmatch(name):
-        why = "basin name must comprise lowercase letters, numbers and hyphens, and not begin or end with a hyphen"
+        reason = "basin name must comprise lowercase letters, numbers and hyphens, and not begin or end with a hyphen"
     else:
         return name
-    raise _refusal(where, "s2-basin", why)
+    raise _refusal(where, "s2-basin", reason)
 
 
 def validate_stream_name(name: str, where: FailureCode) -> str:
     """Return `name` if it is a valid stream name: 1 to 512 bytes of UTF-8, no NUL, not `.` or `..`."""
     size = _utf8_length(name)
     if size is None:
-        why = "stream name must be valid Unicode"
+        reason = "stream name must be valid Unicode"
     elif not 1 <= size <= S2_MAX_STREAM_NAME:
-        why = f"stream name must be 1 to {S2_MAX_STREAM_NAME} bytes, not {size}"
+        reason = f"stream name must be 1 to {S2_MAX_STREAM_NAME} bytes, not {size}"
     elif "\0" in name:
-        why = "stream name must not contain NUL"
+        reason = "stream name must not contain NUL"
     elif name in _RESERVED_STREAM_NAMES:
-        why = f"stream name must not be `{name}`"
+        reason = f"stream name must not be `{name}`"
     else:
         return name
-    raise _refusal(where, "s2-stream", why)
+    raise _refusal(where, "s2-stream", reason)
 
 
 def validate_fencing_token(token: str, where: FailureCode) -> str:
@@ -84,8 +84,8 @@ def _validate_token(token: str, what: str, limit: int, where: FailureCode, heade
     return token
 
 
-def _refusal(where: FailureCode, header: str, why: str) -> OperationFailed:
-    return invalid_header(header, why) if where is FailureCode.BAD_HEADER else fail(where, why)
+def _refusal(where: FailureCode, header: str, reason: str) -> OperationFailed:
+    return invalid_header(header, reason) if where is FailureCode.BAD_HEADER else fail(where, reason)
 
 
 def _utf8_length(text: str) -> int | None:

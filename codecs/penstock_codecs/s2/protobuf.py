@@ -329,5 +329,5 @@ def _parse(message: type[M], payload: Payload) -> M:
 
 def _undecodable(message: type[Message], error: DecodeError) -> OperationFailed:
     # The library's message names the type by its package, which is one of Penstock's.
-    why = str(error).replace(message.DESCRIPTOR.full_name, f"s2.v1.{message.DESCRIPTOR.name}")
-    return fail(FailureCode.BAD_PROTO, f"not a valid {message.DESCRIPTOR.name}: {why}")
+    reason = str(error).replace(message.DESCRIPTOR.full_name, f"s2.v1.{message.DESCRIPTOR.name}")
+    return fail(FailureCode.BAD_PROTO, f"not a valid {message.DESCRIPTOR.name}: {reason}")

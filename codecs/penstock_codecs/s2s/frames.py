@@ -184,8 +184,8 @@ class FrameReader:
         at = self._at
         length = int.from_bytes(self._buffer[at : at + _LENGTH_BYTES], "big")
         if not 0 < length <= S2S_MAX_FRAME_LENGTH:
-            why = "frame exceeds decode limit" if length else "empty frame payload"
-            raise FrameError(why, 0, memoryview(self._buffer)[at:])
+            reason = "frame exceeds decode limit" if length else "empty frame payload"
+            raise FrameError(reason, 0, memoryview(self._buffer)[at:])
         if held < _LENGTH_BYTES + length:
             self._wait_for(_LENGTH_BYTES + length)
             return None

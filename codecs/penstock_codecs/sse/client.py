@@ -128,8 +128,8 @@ class EventStreamClient:
         if event_id is None:
             raise remote_error(FailureCode.BAD_HEADER, f"malformed event id {raw.last_event_id[:100]!r}")
         if event_id.seq_num != batch.next_seq_num - 1:
-            why = f"event id has {event_id.seq_num}, but the batch's last record is {batch.next_seq_num - 1}"
-            raise remote_error(FailureCode.INVALID, why)
+            reason = f"event id has {event_id.seq_num}, but the batch's last record is {batch.next_seq_num - 1}"
+            raise remote_error(FailureCode.INVALID, reason)
         return BatchEvent(batch, event_id)
 
     def _ping(self, raw: RawEvent) -> Ping:

@@ -68,8 +68,10 @@ def _listener(name: str, listener: TlsListener) -> Iterator[str]:
     if listener.tls_certificate is None:
         return
     parts = [f"{name}: TLS 1.2 or newer, with {_shown(listener.tls_certificate)}"]
-    for one in listener.tls_certificates:
-        parts.append(f"for {', '.join(one.names) or 'the names in it'}: {_shown(one.certificate)}")
+    for tls_certificate in listener.tls_certificates:
+        parts.append(
+            f"for {', '.join(tls_certificate.names) or 'the names in it'}: {_shown(tls_certificate.certificate)}"
+        )
     parts.append(_asked(listener))
     yield "; ".join(parts)
 
@@ -189,8 +191,8 @@ def _about(config: Config, route: RouteTable) -> Iterator[str]:
             listener_kinds()[listener_kind_of(label)] for label, _ in config.listeners.labelled() if route.serves(label)
         )
         if titles := sorted({kind.title for kind in kinds if kind.shows_partitions}):
-            why = "the gateway looks for the other before it creates one, which is not atomic (docs/names.md)"
-            yield f"{' and '.join(titles)}: a stream and its partitions exclude each other; {why}"
+            reason = "the gateway looks for the other before it creates one, which is not atomic (docs/names.md)"
+            yield f"{' and '.join(titles)}: a stream and its partitions exclude each other; {reason}"
     if isinstance(table, NumberedBackTable) and not table.create_streams:
         yield f"an append does not create a missing stream (backs.{route.back}.create_streams)"
 

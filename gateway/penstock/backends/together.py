@@ -127,8 +127,8 @@ class GroupingWriter(ABC, Generic[P, R]):
         """
         for index, headers in append.headers.items():
             if feature_of(headers, append.bodies[index]) is Feature.COMMAND:
-                why = f"record {index + 1} of the batch is a command, which the server would store and not execute"
-                raise fail(FailureCode.NOT_REPRESENTABLE, f"{self._where}: {why}")
+                reason = f"record {index + 1} of the batch is a command, which the server would store and not execute"
+                raise fail(FailureCode.NOT_REPRESENTABLE, f"{self._where}: {reason}")
         queued: QueuedAppend[P, R] = QueuedAppend(append, *self.encode(append), owner)
         await trio.lowlevel.checkpoint_if_cancelled()
         while self._size and self._size + queued.size > self._most:

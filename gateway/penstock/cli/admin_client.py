@@ -177,13 +177,13 @@ def _tls() -> ssl.SSLContext:
 
 
 def _no_answer(management: str, error: Exception) -> click.ClickException:
-    why = isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.strerror
+    reason = isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.strerror
     hint = (
         ". Is the gateway running, with its management listener at this address?"
         if isinstance(error, ConnectionRefusedError)
         else ""
     )
-    return click.ClickException(f"no answer from {management}: {why or error or type(error).__name__}{hint}")
+    return click.ClickException(f"no answer from {management}: {reason or error or type(error).__name__}{hint}")
 
 
 def _no_json(management: str) -> click.ClickException:

@@ -102,8 +102,8 @@ def _play(captures: tuple[Path, ...], listen: str, as_json: bool, **said: Any) -
 def _load(captures: tuple[Path, ...], script: Script) -> None:
     with opened_captures(captures, "reading", prints=False) as events:
         script.load(events)
-    for why, count in script.left_out.items():
-        click.echo(f"not played: {count} {'conversation' if count == 1 else 'conversations'}: {why}", err=True)
+    for reason, count in script.left_out.items():
+        click.echo(f"not played: {count} {'conversation' if count == 1 else 'conversations'}: {reason}", err=True)
     if not script.left:
         raise CannotStart("the capture has no conversation that can be played")
 

@@ -207,8 +207,8 @@ def _moment(text: str, now_ms: int) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        why = f"--expires: {text!r} is neither a lifetime such as 30d or 12h nor a time such as 2030-01-31T12:00Z"
-        raise click.UsageError(why) from None
+        reason = f"--expires: {text!r} is neither a lifetime such as 30d or 12h nor a time such as 2030-01-31T12:00Z"
+        raise click.UsageError(reason) from None
     if moment.tzinfo is None:
         raise click.UsageError(f"--expires: {text!r} has no time zone: add Z for UTC")
     return moment.astimezone(UTC)

@@ -49,5 +49,5 @@ def missing_key(cipher: Cipher, stream: StreamRef) -> OperationFailed:
     return _refused(f"missing encryption key for stream cipher '{cipher.value}': {stream} is encrypted")
 
 
-def _refused(why: str) -> OperationFailed:
-    return fail(FailureCode.ENCRYPTION_KEY, why)
+def _refused(reason: str) -> OperationFailed:
+    return fail(FailureCode.ENCRYPTION_KEY, reason)

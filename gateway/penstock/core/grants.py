@@ -77,6 +77,6 @@ class Grant:
         """Return a stream's name as the client knows it, without the prefix."""
         return name.removeprefix(self.prefix)
 
-    def denied(self, why: str) -> OperationFailed:
+    def denied(self, reason: str) -> OperationFailed:
         """Return a PERMISSION_DENIED failure for this reason, which names the token."""
-        return fail(FailureCode.PERMISSION_DENIED, f"access token {self.info.id}: {why}")
+        return fail(FailureCode.PERMISSION_DENIED, f"access token {self.info.id}: {reason}")

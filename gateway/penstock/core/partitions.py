@@ -55,7 +55,7 @@ def shape_conflict(stream: StreamRef, existing: str) -> str:
     """Return the message of the error that refuses to create `stream` beside its other shape, stream `existing`. It has
     no other name than that of `stream`, which routes replace by the client's."""
     if existing.startswith(stream.stream):
-        why = f"it is divided into partitions, and partition {existing.rpartition('/')[2]} exists"
+        reason = f"it is divided into partitions, and partition {existing.rpartition('/')[2]} exists"
     else:
-        why = "it is a partition's name, and the stream before the number exists without partitions"
-    return f"stream {stream.stream!r} in basin {stream.basin!r} cannot be created: {why}"
+        reason = "it is a partition's name, and the stream before the number exists without partitions"
+    return f"stream {stream.stream!r} in basin {stream.basin!r} cannot be created: {reason}"

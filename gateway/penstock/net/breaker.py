@@ -66,8 +66,8 @@ class Breaker:
             if self.state is BreakerState.OPEN:
                 self._change(BreakerState.HALF_OPEN, self.reason)
             return
-        why = f"the circuit is {self.state.value}: {self.reason}"
-        raise refused(self._settings, why, self.state.value, min(wait, self._settings.breaker_open_seconds))
+        reason = f"the circuit is {self.state.value}: {self.reason}"
+        raise refused(self._settings, reason, self.state.value, min(wait, self._settings.breaker_open_seconds))
 
     def _free_at(self) -> float:
         """Return when the next connection may be tried, on trio's clock.

@@ -85,10 +85,10 @@ class CodecConnection:
                 await self._receive()
         except RemoteProtocolError as error:
             self.broken = True
-            settings, why = self.upstream.settings, error.failure.message
+            settings, reason = self.upstream.settings, error.failure.message
             if error.failure.code is FailureCode.UNAVAILABLE:
-                raise lost(settings, why) from error
-            raise self.refused(broke(settings, why), error.failure.code) from error
+                raise lost(settings, reason) from error
+            raise self.refused(broke(settings, reason), error.failure.code) from error
         self.upstream.breaker.succeeded()
         return event
 
@@ -102,9 +102,9 @@ class CodecConnection:
         except _LOST as error:
             raise self._lost(reason_of(error)) from error
 
-    def _lost(self, why: str) -> OperationFailed:
+    def _lost(self, reason: str) -> OperationFailed:
         self.broken = True
-        return lost(self.upstream.settings, why)
+        return lost(self.upstream.settings, reason)
 
     @asynccontextmanager
     async def within(self, seconds: float, what: str) -> AsyncIterator[None]:

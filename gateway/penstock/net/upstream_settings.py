@@ -45,18 +45,18 @@ class UpstreamSettings(msgspec.Struct, frozen=True, kw_only=True):
         return f"back {self.name} at {host}:{self.port}"
 
 
-def unreachable(back: UpstreamSettings, why: str) -> OperationFailed:
+def unreachable(back: UpstreamSettings, reason: str) -> OperationFailed:
     """Return the failure for a server to which nothing was sent, or that processed none of it: HOT_SERVER, always safe
     to retry."""
-    return fail(FailureCode.HOT_SERVER, f"{back.where}: {why}")
+    return fail(FailureCode.HOT_SERVER, f"{back.where}: {reason}")
 
 
-def refused(back: UpstreamSettings, why: str, state: str, retry_after: float) -> OperationFailed:
+def refused(back: UpstreamSettings, reason: str, state: str, retry_after: float) -> OperationFailed:
     """Return the failure for a circuit that is not closed, so that nothing was sent: HOT_SERVER.
 
     Details: `circuit`, its state, and `retry_after`, the seconds during which a retry is futile.
     """
-    return fail(FailureCode.HOT_SERVER, f"{back.where}: {why}", circuit=state, retry_after=retry_after)
+    return fail(FailureCode.HOT_SERVER, f"{back.where}: {reason}", circuit=state, retry_after=retry_after)
 
 
 def is_refused(failure: Failure) -> bool:
@@ -64,15 +64,15 @@ def is_refused(failure: Failure) -> bool:
     return "circuit" in failure.details
 
 
-def lost(back: UpstreamSettings, why: str) -> OperationFailed:
+def lost(back: UpstreamSettings, reason: str) -> OperationFailed:
     """Return the failure for a server that was lost after something was sent: UNAVAILABLE, a side effect is
     possible."""
-    return fail(FailureCode.UNAVAILABLE, f"{back.where}: {why}")
+    return fail(FailureCode.UNAVAILABLE, f"{back.where}: {reason}")
 
 
-def broke(back: UpstreamSettings, why: str) -> OperationFailed:
+def broke(back: UpstreamSettings, reason: str) -> OperationFailed:
     """Return the failure for a server that breaks its protocol: UPSTREAM_FAULT, a side effect is possible."""
-    return fail(FailureCode.UPSTREAM_FAULT, f"{back.where}: {why}")
+    return fail(FailureCode.UPSTREAM_FAULT, f"{back.where}: {reason}")
 
 
 def doubtful(failure: Failure) -> Failure:

@@ -120,8 +120,8 @@ class Rewriting(msgspec.Struct, frozen=True):
             made = basin if basin == stream.basin else validate_basin_name(basin, code)
             return StreamRef(made, name if name == stream.stream else validate_stream_name(name, code))
         except OperationFailed as error:
-            why = f"stream {stream} would be {basin}/{name} behind the gateway: {error.failure.message}"
-            raise fail(code, why) from None
+            reason = f"stream {stream} would be {basin}/{name} behind the gateway: {error.failure.message}"
+            raise fail(code, reason) from None
 
     def basin_forward(self, basin: str) -> str | None:
         """Return the back's name of a client's basin, or None if the pattern does not match it, the name depends on the

@@ -124,8 +124,8 @@ class _Place(msgspec.Struct, frozen=True):
             )
         other = self._barred(view)
         if other is not None:
-            why = f"route {other.name} has streams of it that this client may not change"
-            raise fail(FailureCode.PERMISSION_DENIED, f"basin {basin} is not changed: {why}")
+            reason = f"route {other.name} has streams of it that this client may not change"
+            raise fail(FailureCode.PERMISSION_DENIED, f"basin {basin} is not changed: {reason}")
 
     def _barred(self, view: View) -> Route | None:
         """Return a route with streams in the same basin of the same back that the client may not change itself, or
@@ -157,8 +157,8 @@ def _basin(view: View, basin: str, changes: bool = False) -> _Place:
         managing = [route for route in taking if route.manages]
         if not managing:
             allowed = "are read-only" if all(route.read_only for route in taking) else "do not permit managing it"
-            why = f"all routes to streams of basin {basin} {allowed}"
-            raise fail(FailureCode.PERMISSION_DENIED, why)
+            reason = f"all routes to streams of basin {basin} {allowed}"
+            raise fail(FailureCode.PERMISSION_DENIED, reason)
         taking = managing
     whole = [route for route in taking if route.rewriting.pattern.stream.everything]
     for route in (*whole, *taking):
@@ -502,8 +502,8 @@ class View(Back):
             refused = route not in admitted or needs.isdisjoint(route.allow)
             if refused and route.rewriting.pattern.may_begin(basin, prefix):
                 may = "delete" if needs == MANAGE else " or ".join(sorted(need.value for need in needs))
-                why = f"route {route.name} may have streams of it that this client may not {may}"
-                raise fail(FailureCode.PERMISSION_DENIED, f"{prefix or basin} is not changed: {why}")
+                reason = f"route {route.name} may have streams of it that this client may not {may}"
+                raise fail(FailureCode.PERMISSION_DENIED, f"{prefix or basin} is not changed: {reason}")
 
     def destination(self, stream: StreamRef) -> Destination:
         decision = self.decide(stream)
@@ -579,8 +579,8 @@ class View(Back):
         segment is on its target, or in the embedded store if that target does not support internal segments."""
         owned = owner_of(asked.stream, self.names)
         if owned is None:
-            why = f"no route of listener {self.label} takes {asked.stream!r:.80}, which is not a segment's name"
-            raise fail(FailureCode.STREAM_NOT_FOUND, why)
+            reason = f"no route of listener {self.label} takes {asked.stream!r:.80}, which is not a segment's name"
+            raise fail(FailureCode.STREAM_NOT_FOUND, reason)
         client = CLIENT.get()
         decision = self._public(owned[1], client)
         _note(decision, client)

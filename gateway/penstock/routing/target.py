@@ -158,5 +158,5 @@ class TargetHolder:
 
     def moved(self) -> OperationFailed:
         """Return the failure that sessions of the old target end with."""
-        why = f"the stream is now on another server, {self._target.name}: try again"
-        return OperationFailed(Failure(FailureCode.HOT_SERVER, why))
+        reason = f"the stream is now on another server, {self._target.name}: try again"
+        return OperationFailed(Failure(FailureCode.HOT_SERVER, reason))

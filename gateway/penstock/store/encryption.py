@@ -126,8 +126,8 @@ class RecordCipher:
         """
         last = next_seq + len(append.bodies) - 1
         if last > self._suite.last_seq:
-            why = f"max assignable sequence number is {self._suite.last_seq}; attempted {last}"
-            raise fail(FailureCode.INVALID, why)
+            reason = f"max assignable sequence number is {self._suite.last_seq}; attempted {last}"
+            raise fail(FailureCode.INVALID, reason)
         commands = {index: some for index, some in append.headers.items() if is_command(some)}
         bodies = [
             body if index in commands else self._sealed(body, append.headers.get(index, ()), next_seq + index)

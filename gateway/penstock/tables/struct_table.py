@@ -175,8 +175,8 @@ def batched(items: Iterable[V], measure: Callable[[V], tuple[int, int]]) -> Iter
 
 
 def _conflict(key: Key[Any]) -> Conflict:
-    why = f"another operation changed {key.path!r} at the same time"
-    return Conflict(fail(FailureCode.TRANSACTION_CONFLICT, why).failure)
+    reason = f"another operation changed {key.path!r} at the same time"
+    return Conflict(fail(FailureCode.TRANSACTION_CONFLICT, reason).failure)
 
 
 def _decode(value: bytes, kind: type[T]) -> T:

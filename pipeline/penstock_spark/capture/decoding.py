@@ -184,8 +184,8 @@ class ConnectionRows:
 
     def unreadable(self, files: Iterable[tuple[FileInfo, str]]) -> None:
         """Add rows for files that were skipped: `file` and `damage`, and nothing else."""
-        for place, why in files:
-            said = {"file": plain_name(str(place)), "damage": why}
+        for place, reason in files:
+            said = {"file": plain_name(str(place)), "damage": reason}
             for name, values in self._columns.items():
                 values.append(said.get(name))
             self._rows += 1

@@ -82,8 +82,8 @@ def _address(text: str, protocol: str | None, faults: list[str]) -> dict[str, An
         parts = urlsplit(named)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        why = "" if "@" in text else f": {error}"  # the error may quote the text before "@", which is a secret
-        faults.append(f"endpoint: {_shown(text)!r} is no address{why}")
+        reason = "" if "@" in text else f": {error}"  # the error may quote the text before "@", which is a secret
+        faults.append(f"endpoint: {_shown(text)!r} is no address{reason}")
         return {}
     found = schemes().get(parts.scheme)
     if found is None:

@@ -25,10 +25,10 @@ _REASONS: Final = (
 """Messages by a part of OpenSSL's reason. Retrying helps with none of them."""
 
 
-def lost(endpoint: Endpoint, why: str) -> OperationFailed:
+def lost(endpoint: Endpoint, reason: str) -> OperationFailed:
     """Return UNAVAILABLE: the server went away or broke the protocol; a request in flight may or may not be carried
     out."""
-    return fail(FailureCode.UNAVAILABLE, f"{endpoint}: {why}")
+    return fail(FailureCode.UNAVAILABLE, f"{endpoint}: {reason}")
 
 
 def late(endpoint: Endpoint, seconds: float) -> OperationFailed:
@@ -40,8 +40,8 @@ def unreachable(endpoint: Endpoint, error: OSError) -> OperationFailed:
     """Return the failure of a connection attempt: UNAVAILABLE, or, where a retry cannot help, AUTHN if either side does
     not trust the other and INVALID if the server does not speak TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        why = f"TLS: the server's certificate is not trusted: {error.verify_message.rstrip('.')}"
-        return fail(FailureCode.AUTHN, f"{endpoint}: {why}")
+        reason = f"TLS: the server's certificate is not trusted: {error.verify_message.rstrip('.')}"
+        return fail(FailureCode.AUTHN, f"{endpoint}: {reason}")
     if isinstance(error, ssl.SSLError) and (said := tls_reason(error)) is not None:
         code = FailureCode.INVALID if "speak" in said else FailureCode.AUTHN
         return fail(code, f"{endpoint}: TLS: {said}")

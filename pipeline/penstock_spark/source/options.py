@@ -96,7 +96,7 @@ def source_options(given: Mapping[str, str], *, refused: Mapping[str, str] | Non
     Raises WrongOptions with all faults.
     """
     given = {name.lower(): value for name, value in given.items()}
-    faults = [f"{name}: {why}" for name, why in (refused or {}).items() if name in given]
+    faults = [f"{name}: {reason}" for name, reason in (refused or {}).items() if name in given]
     values = read_options(SOURCE_OPTIONS, given, faults)
     endpoint = endpoint_of(given, faults)
     if not given.keys() & {"stream", "streams", "stream_pattern"}:

@@ -140,8 +140,8 @@ class HttpDialogue:
         self._report_skipped()
         if self._decoder is not None:
             self._decoder.end(self._time_ns)
-        why = {"why": "the connection ended before"} if self._finished else {}
-        self._exchanges.abandon(_CLIENT, self._here(_CLIENT), "end", **why)
+        reason = {"reason": "the connection ended before"} if self._finished else {}
+        self._exchanges.abandon(_CLIENT, self._here(_CLIENT), "end", **reason)
         return iter(self._collector.take())
 
     # ---- what happens ------------------------------------------------------------------------------------------------

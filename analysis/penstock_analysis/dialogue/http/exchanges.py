@@ -196,13 +196,13 @@ class SeenExchanges:
         return self.client_left and (exchange.session != "" or not exchange.request_over)
 
     # ---- the end -----------------------------------------------------------------------------------------------------
-    def abandon(self, sender: Sender, span: TimedRange, kind: str, why: str = "the rest was not recorded") -> None:
+    def abandon(self, sender: Sender, span: TimedRange, kind: str, reason: str = "the rest was not recorded") -> None:
         """End all exchanges: bytes of `sender` were lost, or the recording or the connection has ended. Unacknowledged
         appends come in messages of this kind, one for each exchange."""
         for (number, side), reader in self._readers.items():
             reader.abandon()
             if reader.half and not self.left_alone(number, side):
-                rule = f"{reader.half} is not whole: {why}"
+                rule = f"{reader.half} is not whole: {reason}"
                 self._collector.fault(
                     side, span.end_ns, HttpFault(reader.offset, rule, ""), exchange=number, fatal=False
                 )

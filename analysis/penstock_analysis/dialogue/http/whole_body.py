@@ -70,13 +70,13 @@ class WholeBody(BodyReader):
     def _size(self) -> dict[str, Any]:
         return {"bytes": len(self._held)}
 
-    def _undecodable(self, content: bytes, span: TimedRange, why: str) -> HttpFault:
+    def _undecodable(self, content: bytes, span: TimedRange, reason: str) -> HttpFault:
         """Return the fault of content that is not the JSON that it must be."""
-        return self._fault_in(content, span, place_of(content, why), why, self._clause)
+        return self._fault_in(content, span, place_of(content, reason), reason, self._clause)
 
-    def _fault_in(self, content: bytes, span: TimedRange, at: int, why: str, clause: str) -> HttpFault:
+    def _fault_in(self, content: bytes, span: TimedRange, at: int, reason: str, clause: str) -> HttpFault:
         """Return the fault at a byte of the content; for compressed content at its start."""
         if self._coding is not Compression.NONE:
-            return HttpFault(span.start, why, clause)
+            return HttpFault(span.start, reason, clause)
         whole = span.end - span.start == len(self._held)
-        return HttpFault(self._places.offset(at), why, clause, BytesAt(span.start, content) if whole else None)
+        return HttpFault(self._places.offset(at), reason, clause, BytesAt(span.start, content) if whole else None)

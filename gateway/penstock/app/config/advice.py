@@ -82,8 +82,10 @@ def _about_recorder(recorder: RecorderTable) -> Iterator[Advice]:
     directory = Path(recorder.directory)
     with contextlib.suppress(OSError):
         if directory.stat().st_mode & stat.S_IRWXO:
-            why = "and other users of this machine may enter the directory. Restrict it to its owner (chmod 700)"
-            yield Advice(True, f"recorder: secrets are written to {directory}, since redaction is switched off, {why}.")
+            reason = "and other users of this machine may enter the directory. Restrict it to its owner (chmod 700)"
+            yield Advice(
+                True, f"recorder: secrets are written to {directory}, since redaction is switched off, {reason}."
+            )
             return
     yield Advice(False, f"recorder: secrets are written to {directory}, since redaction is switched off in part.")
 

@@ -33,8 +33,8 @@ class _Listeners(Table, frozen=True, kw_only=True):
             tables = getattr(self, kind)
             for needed in listener_kind.needs if tables else ():
                 if not getattr(self, needed):
-                    why = "to which it sends its clients"
-                    raise ValueError(f"[listeners.{kind}] needs [listeners.{needed}], {why}")
+                    reason = "to which it sends its clients"
+                    raise ValueError(f"[listeners.{kind}] needs [listeners.{needed}], {reason}")
             for table in tables:
                 table.check_proxies(over_http=listener_kind.over_http)
                 listener_kind.check(table, ConfigView(listeners=tuple(self.labelled())))

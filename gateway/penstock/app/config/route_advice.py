@@ -54,8 +54,8 @@ def _about_mirrors(config: Config) -> Iterator[Advice]:
         for name in (route.back, route.mirror) if route.mirror is not None else ():
             back = config.backs.get(name)
             if back is not None and back_kinds()[kind_of_back(back)].needs_client(back):
-                why = f"its mirror copies without an identity, for which back {name} has no token"
-                yield Advice(False, f"route {route.name}: {why}.")
+                reason = f"its mirror copies without an identity, for which back {name} has no token"
+                yield Advice(False, f"route {route.name}: {reason}.")
 
 
 def _about_listings(config: Config) -> Iterator[Advice]:
@@ -67,11 +67,11 @@ def _about_listings(config: Config) -> Iterator[Advice]:
         if not rewriting.injective:
             yield Advice(False, f"route {route.name}: several streams of clients may become {there}.")
         if not rewriting.shows_streams:
-            why = f"clients' names cannot be told from {there}, so listings leave its streams out"
-            yield Advice(False, f"route {route.name}: {why}.")
+            reason = f"clients' names cannot be told from {there}, so listings leave its streams out"
+            yield Advice(False, f"route {route.name}: {reason}.")
         elif not rewriting.shows_basins:
-            why = f"clients' basins cannot be told from {route.to_basin}, so listings of basins leave them out"
-            yield Advice(False, f"route {route.name}: {why}.")
+            reason = f"clients' basins cannot be told from {route.to_basin}, so listings of basins leave them out"
+            yield Advice(False, f"route {route.name}: {reason}.")
 
 
 def _covers(earlier: RouteTable, later: RouteTable) -> bool:

@@ -106,8 +106,8 @@ def _file(about: str, path: Path, now: datetime.datetime) -> Finding:
     try:
         found = x509.load_pem_x509_certificates(path.read_bytes())
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it contains no PEM certificate"
-        return wrong(about, f"{path}: {why}", "Put a certificate at this path.")
+        reason = error.strerror if isinstance(error, OSError) else "it contains no PEM certificate"
+        return wrong(about, f"{path}: {reason}", "Put a certificate at this path.")
     first = min(found, key=lambda one: one.not_valid_after_utc)
     until = first.not_valid_after_utc
     said = f"{path} is valid until {until:%Y-%m-%d}"
@@ -289,9 +289,9 @@ def _server(name: str, text: str) -> Finding:
         with socket.create_connection((address.host, address.port), timeout=CONNECT_SECONDS):
             return fine(name, f"{address} accepts connections")
     except OSError as error:
-        why = "does not answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        reason = "does not answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
         return wrong(
-            name, f"{address}: {why}", "Start the server, or correct the address; the gateway retries by itself."
+            name, f"{address}: {reason}", "Start the server, or correct the address; the gateway retries by itself."
         )
 
 

@@ -20,10 +20,10 @@ def admit(exchange: Exchange, settings: ManagementSettings) -> None:
     """Admit the request. Raises RequestRefused for pages of other origins and for host names that are not this
     machine's (see `penstock.net.http.browsers`), and OperationFailed(AUTHN) if a token is missing."""
     request, tokens = exchange.request, settings.bearer_tokens | settings.read_tokens
-    if (why := foreign_page(request)) is not None:
-        raise RequestRefused(403, "foreign_page", why)
-    if settings.loopback and not tokens and (why := foreign_host(request)) is not None:
-        raise RequestRefused(403, "foreign_name", why)
+    if (reason := foreign_page(request)) is not None:
+        raise RequestRefused(403, "foreign_page", reason)
+    if settings.loopback and not tokens and (reason := foreign_host(request)) is not None:
+        raise RequestRefused(403, "foreign_name", reason)
     if tokens and not _has_one_of(request, tokens):
         raise fail(FailureCode.AUTHN, "a valid bearer token is required")
 

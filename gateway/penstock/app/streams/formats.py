@@ -82,8 +82,8 @@ class RecordParser(ABC):
     def _parse(self, text: bytes) -> Iterator[NewRecord]:
         yield NewRecord(text)
 
-    def _bad(self, why: str) -> BadInput:
-        return BadInput(f"{self._unit} {self._count} {why}")
+    def _bad(self, reason: str) -> BadInput:
+        return BadInput(f"{self._unit} {self._count} {reason}")
 
 
 class _Lines(RecordParser):

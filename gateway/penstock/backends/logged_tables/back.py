@@ -62,9 +62,9 @@ class LogNews(NamedTuple):
 class LogLost(OperationFailed):
     """The log is missing, or is another one than was read: what it had is in the memory of the gateways alone."""
 
-    def __init__(self, where: str, why: str) -> None:
+    def __init__(self, where: str, reason: str) -> None:
         word = "the gateway keeps the state that it has read, and neither shows nor changes it until it is restarted"
-        super().__init__(Failure(FailureCode.HOT_SERVER, f"{where}: {why}; {word}"))
+        super().__init__(Failure(FailureCode.HOT_SERVER, f"{where}: {reason}; {word}"))
 
 
 class ChangeLog(ABC):
@@ -290,9 +290,9 @@ class LoggedTables(Back):
         raise self._no_streams(f"read {read.stream}")
 
     def _no_streams(self, what: str) -> OperationFailed:
-        why = "the gateway has no embedded store, since its state is there"
+        reason = "the gateway has no embedded store, since its state is there"
         return fail(
-            FailureCode.NOT_IMPLEMENTED, f"{self._log.where} has tables and no streams, and cannot {what}: {why}"
+            FailureCode.NOT_IMPLEMENTED, f"{self._log.where} has tables and no streams, and cannot {what}: {reason}"
         )
 
     # ---- following ---------------------------------------------------------------------------------------------------
@@ -364,12 +364,12 @@ class LoggedTables(Back):
                 await self._news.park()
             if not self._lost:
                 return
-        why = (
+        reason = (
             _unread(self._failing[1])
             if self._failing
             else f"it was read up to {self._end} of {end} in {self._log.recover_seconds:g} s"
         )
-        raise fail(FailureCode.HOT_SERVER, f"{self._log.where}: {why}")
+        raise fail(FailureCode.HOT_SERVER, f"{self._log.where}: {reason}")
 
     async def _look_for_end(self) -> None:
         while True:

@@ -181,11 +181,11 @@ class ByteLog(ChangeLog):
             at = end
 
     def _damaged(self, offset: int) -> OperationFailed:
-        why = f"at offset {offset} is no state of a gateway"
+        reason = f"at offset {offset} is no state of a gateway"
         if self._end:
-            return self._loss(why)
+            return self._loss(reason)
         self._next = None
-        return fail(FailureCode.STORAGE, f"{self.where}: {why}")
+        return fail(FailureCode.STORAGE, f"{self.where}: {reason}")
 
     async def end(self) -> int:
         info = await self._ask(GetSegmentInfo(self._stream))
@@ -200,14 +200,14 @@ class ByteLog(ChangeLog):
         except OperationFailed as error:
             if error.failure.code is FailureCode.OFFSET_TRUNCATED:
                 self._next = None
-                why = f"{self.where} is read again from its beginning: {error.failure.message}"
-                raise fail(FailureCode.HOT_SERVER, why) from None
+                reason = f"{self.where} is read again from its beginning: {error.failure.message}"
+                raise fail(FailureCode.HOT_SERVER, reason) from None
             if error.failure.code is FailureCode.STREAM_NOT_FOUND and self._end:
                 raise self._loss("it was deleted") from None
             raise
 
-    def _loss(self, why: str) -> LogLost:
-        self._lost = LogLost(self.where, why)
+    def _loss(self, reason: str) -> LogLost:
+        self._lost = LogLost(self.where, reason)
         return self._lost
 
     # ---- writing -----------------------------------------------------------------------------------------------------

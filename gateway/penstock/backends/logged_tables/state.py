@@ -297,8 +297,8 @@ class TableState:
 
     def _check_room(self, more: int) -> None:
         if more > 0 and self.size + more > self._max_bytes:
-            why = f"the gateway's state has {self.size} bytes, at most {self._max_bytes} are allowed"
-            raise fail(FailureCode.LIMIT_EXCEEDED, why)
+            reason = f"the gateway's state has {self.size} bytes, at most {self._max_bytes} are allowed"
+            raise fail(FailureCode.LIMIT_EXCEEDED, reason)
 
     # ---- reads -------------------------------------------------------------------------------------------------------
 

@@ -164,8 +164,8 @@ class NumberAssigner:
             return [await self._told(one, end_by) for one in work]
         except OperationFailed as error:
             self._queue = [one for one in self._queue if one not in work]
-            why = error.failure.message
-            message = f"the batch was appended to stream {stream.ref}, but its position is unknown: {why}"
+            reason = error.failure.message
+            message = f"the batch was appended to stream {stream.ref}, but its position is unknown: {reason}"
             raise fail(FailureCode.UNAVAILABLE, message) from None
         finally:
             self._end(work)

@@ -49,6 +49,6 @@ async def carry_out_commands(stream: IndexedStream, append: Append, appended: Ap
             try:
                 await _trim_to(stream, await cursor_at(stream, kept))  # the record has a number, so no scan is needed
             except OperationFailed as error:
-                why = error.failure.message
-                message = f"a trim command was appended to stream {stream.ref}, but could not be executed: {why}"
+                reason = error.failure.message
+                message = f"a trim command was appended to stream {stream.ref}, but could not be executed: {reason}"
                 raise fail(FailureCode.UNAVAILABLE, message) from None

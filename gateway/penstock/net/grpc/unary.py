@@ -34,10 +34,10 @@ async def unary(http: HttpClient, method: MethodDescriptor, request: Message, au
         raise broke(upstream, f"it answers {name} with HTTP status {answer.status}")
     said = answer.trailers or answer.headers
     if (refusal := error_in(said)) is not None:
-        why = f"{name}: {refusal.message or refusal.code.name}"
+        reason = f"{name}: {refusal.message or refusal.code.name}"
         if not any(field == "grpc-status" for field, _ in said):
-            raise broke(upstream, why)
-        raise fail(failure_code(refusal.code), f"{upstream.where}: {why}")
+            raise broke(upstream, reason)
+        raise fail(failure_code(refusal.code), f"{upstream.where}: {reason}")
     try:
         reader = MessageReader(answer.header("grpc-encoding"))
         reader.receive(answer.body)

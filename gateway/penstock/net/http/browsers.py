@@ -66,10 +66,10 @@ def foreign_host(request: Request, hosts: Collection[str] = ()) -> str | None:
 def browser_refusal(request: Request, hosts: Collection[str] | None, origins: Collection[str]) -> str | None:
     """Return why a browser may not make this request of a listener with the keys `hosts` and `cors_origins`; None if it
     may, or if no browser makes it. `hosts` None: all are allowed."""
-    if hosts is not None and (why := foreign_host(request, hosts)) is not None:
-        return f"{why}, or add its name to `hosts` of the listener"
-    if (why := foreign_page(request, origins)) is not None:
-        return f"{why}: add its origin to `cors_origins` of the listener to allow it"
+    if hosts is not None and (reason := foreign_host(request, hosts)) is not None:
+        return f"{reason}, or add its name to `hosts` of the listener"
+    if (reason := foreign_page(request, origins)) is not None:
+        return f"{reason}: add its origin to `cors_origins` of the listener to allow it"
     return None
 
 

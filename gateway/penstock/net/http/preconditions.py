@@ -22,5 +22,5 @@ def check_preconditions(request: Request, *evaluated: str) -> None:
     for name in ("if-match", "if-none-match", "if-unmodified-since"):
         saves_transfer = name == "if-none-match" and request.method in _SAFE
         if request.header(name) is not None and name not in evaluated and not saves_transfer:
-            why = f"{name}: {request.method[:20]} has no such condition here, so nothing was done; leave it out"
-            raise fail(FailureCode.BAD_HEADER, why)
+            reason = f"{name}: {request.method[:20]} has no such condition here, so nothing was done; leave it out"
+            raise fail(FailureCode.BAD_HEADER, reason)

@@ -40,8 +40,8 @@ class ClientTls(Reloaded):
                 context.load_cert_chain(self._certificate, self._key, password=no_password)
             except OSError as error:  # ssl.SSLError is one
                 files = self._certificate if self._key is None else f"{self._certificate} with key {self._key}"
-                why = text_of(error, files=(self._certificate, self._key) if self._key is not None else ())
-                raise CannotStart(f"tls: cannot use the certificate {files}: {why}") from error
+                reason = text_of(error, files=(self._certificate, self._key) if self._key is not None else ())
+                raise CannotStart(f"tls: cannot use the certificate {files}: {reason}") from error
             shown = certificates_in(self._certificate)
         self._context, self._shown = context, shown
 

@@ -106,7 +106,9 @@ def text_of(error: OSError, otherwise: str | None = None, files: Sequence[str | 
     """Return why a file cannot be used. `otherwise`: the text for errors of OpenSSL that users would not understand;
     `files`: the candidates, if the error does not name the file."""
     if not isinstance(error, ssl.SSLError):
-        why = error.strerror or str(error)
-        return next((f"{path}: {why}" for path in files if path is not None and not os.access(path, os.R_OK)), why)
+        reason = error.strerror or str(error)
+        return next(
+            (f"{path}: {reason}" for path in files if path is not None and not os.access(path, os.R_OK)), reason
+        )
     told = f"{error.reason or ''} {error}"
     return next((text for key, text in _REASONS if key in told), otherwise or error.reason or str(error))

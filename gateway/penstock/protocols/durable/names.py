@@ -54,8 +54,8 @@ class DurableNames(msgspec.Struct, frozen=True):
         """Return the path of a stream. Raises NOT_REPRESENTABLE for one of another basin than the listener's, and for a
         reserved path."""
         if self.basin not in (None, stream.basin):
-            why = f"stream {stream} is not in basin {self.basin}, the only basin of this listener"
-            raise fail(FailureCode.NOT_REPRESENTABLE, why)
+            reason = f"stream {stream} is not in basin {self.basin}, the only basin of this listener"
+            raise fail(FailureCode.NOT_REPRESENTABLE, reason)
         name = stream.stream if self.basin is not None else f"{stream.basin}/{stream.stream}"
         if name.split("/", 1)[0] == _CONTROL:
             raise fail(FailureCode.NOT_REPRESENTABLE, f"stream {stream}: Durable Streams reserves {_CONTROL}/")

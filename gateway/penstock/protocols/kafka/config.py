@@ -141,8 +141,8 @@ class KafkaListener(ListenerTable, frozen=True, kw_only=True):
             raise ValueError(f"partitions: {self.partitions} is more than limits.max_partitions, {most}")
         if self.consumer_heartbeat_seconds >= self.consumer_session_seconds:
             session = self.consumer_session_seconds
-            why = f"{self.consumer_heartbeat_seconds:g} is not less than consumer_session_seconds, {session:g}"
-            raise ValueError(f"consumer_heartbeat_seconds: {why}")
+            reason = f"{self.consumer_heartbeat_seconds:g} is not less than consumer_session_seconds, {session:g}"
+            raise ValueError(f"consumer_heartbeat_seconds: {reason}")
         self.check_tls()
 
 

@@ -59,8 +59,8 @@ class KafkaNames(msgspec.Struct, frozen=True):
     def to_stream(self, topic: str) -> StreamRef:
         """Return the stream of a topic with one partition. Raises BAD_PATH for a name that no topic can have."""
         if not is_topic(topic):
-            why = "a topic is named by 1 to 249 letters, digits, dots, hyphens and underscores"
-            raise fail(FailureCode.BAD_PATH, f"{topic!r:.80}: {why}, and not . or ..")
+            reason = "a topic is named by 1 to 249 letters, digits, dots, hyphens and underscores"
+            raise fail(FailureCode.BAD_PATH, f"{topic!r:.80}: {reason}, and not . or ..")
         return StreamRef(self.basin, topic)
 
     def member(self, topic: str, partition: int) -> StreamRef:
@@ -87,14 +87,16 @@ class KafkaNames(msgspec.Struct, frozen=True):
                 return TopicPartition(found[1], int(found[2]), whole=False)
             if is_topic(stream.stream):
                 return TopicPartition(stream.stream, 0, whole=True)
-        why = f"stream {stream} is no topic: those are in basin {self.basin}, named by letters, digits, dots, - and _"
-        raise fail(FailureCode.NOT_REPRESENTABLE, why)
+        reason = (
+            f"stream {stream} is no topic: those are in basin {self.basin}, named by letters, digits, dots, - and _"
+        )
+        raise fail(FailureCode.NOT_REPRESENTABLE, reason)
 
     def _internal_topic(self, name: str) -> str:
         topic = self.internal + "".join(_ESCAPES.get(letter, letter) for letter in name)
         if not is_topic(topic):
-            why = f"the name of its topic would be {topic!r}, with more than {_LONGEST} letters"
-            raise fail(FailureCode.NOT_REPRESENTABLE, f"internal stream {name!r}: {why}")
+            reason = f"the name of its topic would be {topic!r}, with more than {_LONGEST} letters"
+            raise fail(FailureCode.NOT_REPRESENTABLE, f"internal stream {name!r}: {reason}")
         return topic
 
     def internal_stream(self, topic: str) -> str | None:

@@ -80,15 +80,15 @@ class ProducerSequence(msgspec.Struct):
         if self.position == NO_ATTRIBUTE:
             # A batch behind one that failed must fail as well: the client would take the repeated one for a duplicate.
             if self.first is not None and self.first[0] == epoch and first > self.first[1]:
-                why = f"producer {batch.producer_id} must begin with sequence number {self.first[1]}, not {first}"
-                raise KafkaRefusal(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, why)
+                reason = f"producer {batch.producer_id} must begin with sequence number {self.first[1]}, not {first}"
+                raise KafkaRefusal(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, reason)
             self.first = epoch, first
             return epoch << _EPOCH_SHIFT | first, 0
         last_epoch, last = self.position >> _EPOCH_SHIFT, self.position & _COUNT
         who = f"producer {batch.producer_id}"
         if epoch < last_epoch:
-            why = f"{who} is at epoch {last_epoch}, so epoch {epoch} is over"
-            raise KafkaRefusal(KafkaError.INVALID_PRODUCER_EPOCH, why)
+            reason = f"{who} is at epoch {last_epoch}, so epoch {epoch} is over"
+            raise KafkaRefusal(KafkaError.INVALID_PRODUCER_EPOCH, reason)
         expected = 0 if epoch > last_epoch else (last + 1) % _WRAP
         if first == expected:
             return epoch << _EPOCH_SHIFT | (0 if epoch > last_epoch else last + 1), 0
@@ -97,11 +97,11 @@ class ProducerSequence(msgspec.Struct):
                 return stored.place
         behind = (expected - first) % _WRAP
         if epoch > last_epoch or behind > min(last + 1, _WRAP // 2):
-            why = f"{who} must go on with sequence number {expected}, not {first}"
-            raise KafkaRefusal(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, why)
+            reason = f"{who} must go on with sequence number {expected}, not {first}"
+            raise KafkaRefusal(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, reason)
         if behind >= count:
-            why = f"{who} has sent sequence number {first} before: its records are stored"
-            raise KafkaRefusal(KafkaError.DUPLICATE_SEQUENCE_NUMBER, why)
+            reason = f"{who} has sent sequence number {first} before: its records are stored"
+            raise KafkaRefusal(KafkaError.DUPLICATE_SEQUENCE_NUMBER, reason)
         return self.position + 1, behind  # the gateway stopped between two parts of the batch
 
     def continues(self, batch: KafkaBatch) -> bool:

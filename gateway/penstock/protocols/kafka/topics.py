@@ -177,8 +177,8 @@ class KafkaTopics:
         if await self._exists(self._names.to_stream(topic)):
             raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, f"topic {topic} exists")
         if numbers := await self._numbers(topic):
-            why = f"topic {topic} exists in part: stream {self._names.member(topic, min(numbers))}"
-            raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, why)
+            reason = f"topic {topic} exists in part: stream {self._names.member(topic, min(numbers))}"
+            raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, reason)
 
     async def delete(self, topic: str) -> None:
         """Delete a topic in both shapes, or what an interrupted deletion has left of it. Partition 0 goes first:
@@ -254,8 +254,8 @@ class KafkaTopics:
             if not page.has_more or most < MOST_STREAMS:
                 return found
             if len(found) >= MOST_STREAMS:
-                why = f"basin {self._names.basin} has more than {MOST_STREAMS} streams"
-                raise fail(FailureCode.LIMIT_EXCEEDED, why)
+                reason = f"basin {self._names.basin} has more than {MOST_STREAMS} streams"
+                raise fail(FailureCode.LIMIT_EXCEEDED, reason)
 
     def _unknown(self, topic: str) -> OperationFailed:
         return fail(FailureCode.STREAM_NOT_FOUND, f"topic {topic!r:.80} has no such partition, or does not exist")

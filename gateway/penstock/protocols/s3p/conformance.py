@@ -135,8 +135,8 @@ class S3PTestLine:
             with suppress(trio.BrokenResourceError):
                 data = bytes(await self._stream.receive_some())
         if not data:
-            why = f"nothing within {self._patience:g} s" if waiting.cancelled_caught else "the end of the connection"
-            raise Deviation(f"expected {expected}, got {why} after {self._received!r:.200}")
+            reason = f"nothing within {self._patience:g} s" if waiting.cancelled_caught else "the end of the connection"
+            raise Deviation(f"expected {expected}, got {reason} after {self._received!r:.200}")
         self._received += data
 
 

@@ -91,8 +91,8 @@ def _escaped(name: bytes) -> str:
     escaped = _TO_ESCAPE.sub(_escape, name.decode("utf-8", "surrogateescape"))
     size = len(escaped.encode())
     if size > max(len(name), S2_MAX_STREAM_NAME):
-        why = f"the stream name of {len(name)} bytes has bytes that are escaped (%XX): it becomes {size} bytes long"
-        raise fail(NO_COUNTERPART, f"{why}, at most {S2_MAX_STREAM_NAME} are allowed")
+        reason = f"the stream name of {len(name)} bytes has bytes that are escaped (%XX): it becomes {size} bytes long"
+        raise fail(NO_COUNTERPART, f"{reason}, at most {S2_MAX_STREAM_NAME} are allowed")
     return validate_stream_name(escaped, NO_COUNTERPART)
 
 

@@ -40,8 +40,8 @@ _REMEMBERED: Final = 1000
 class TokenRejected(Exception):
     """An invalid token. `expired`: it was valid until it expired, so the client can retry with a new one."""
 
-    def __init__(self, why: str, *, expired: bool = False) -> None:
-        super().__init__(why)
+    def __init__(self, reason: str, *, expired: bool = False) -> None:
+        super().__init__(reason)
         self.expired = expired
 
 

@@ -155,8 +155,8 @@ class TokenFile:
                     (info.id, key, digest, encode_info(info).decode(), info.expires_ms, now_ms),
                 )
             except sqlite3.IntegrityError:
-                why = f"there is an access token {info.id} already"
-                raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, why) from None
+                reason = f"there is an access token {info.id} already"
+                raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, reason) from None
         return f"pst_{key}_{secret}"
 
     def page(self, prefix: str = "", start_after: str = "", limit: int = 1000) -> TokenPage:

@@ -62,8 +62,8 @@ class TableOfTokens(TokenPlace):
             if item is not None:
                 ends = _info(item.value).expires_ms
                 if ends is None or ends > now_ms:
-                    why = f"there is an access token {info.id} already"
-                    raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, why)
+                    reason = f"there is an access token {info.id} already"
+                    raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, reason)
             version = NOT_EXISTS if item is None else item.version
             said = encode_info(info)
             listed = _BY_ID + info.id.encode(), said

@@ -120,8 +120,8 @@ class Sides(msgspec.Struct, frozen=True):
         )
         done = await self.secondary.perform(append)
         if done.start.seq_num != expected:
-            why = f"the secondary gave record {expected} number {done.start.seq_num}: another client appends there"
-            raise fail(FailureCode.SEQ_NUM_MISMATCH, why, seq_num_mismatch=done.end.seq_num)
+            reason = f"the secondary gave record {expected} number {done.start.seq_num}: another client appends there"
+            raise fail(FailureCode.SEQ_NUM_MISMATCH, reason, seq_num_mismatch=done.end.seq_num)
         return done.end.seq_num
 
     async def _create(self) -> None:
@@ -203,8 +203,8 @@ class MirrorReader:
                 if not isinstance(event, Following):
                     return event
             await self.close()
-        why = f"record {seq_num} of stream {self._stream} was acknowledged and cannot be read back"
-        raise fail(FailureCode.UPSTREAM_TIMEOUT, f"{why} after {self._patience:g} s")
+        reason = f"record {seq_num} of stream {self._stream} was acknowledged and cannot be read back"
+        raise fail(FailureCode.UPSTREAM_TIMEOUT, f"{reason} after {self._patience:g} s")
 
     async def close(self) -> None:
         """End the read."""

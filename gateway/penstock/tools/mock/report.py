@@ -25,11 +25,11 @@ class MockReport(msgspec.Struct):
     left: int = 0
     """Recorded conversations that were not played."""
 
-    def differs(self, why: str) -> None:
+    def differs(self, reason: str) -> None:
         """Count a message that differs from the recorded one."""
         self.different += 1
         if len(self.differences) < MOST_SHOWN:
-            self.differences.append(why)
+            self.differences.append(reason)
 
     @property
     def same(self) -> bool:

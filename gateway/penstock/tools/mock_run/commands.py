@@ -121,10 +121,10 @@ class CommandMock:
         await self._reply(reply)
         return True
 
-    async def _refuse(self, miss: str, why: str = "") -> bool:
+    async def _refuse(self, miss: str, reason: str = "") -> bool:
         """Answer with an error. Return whether the connection goes on."""
         self._state.report.miss(self._state.test, miss)
-        reply = listener_kinds()[self._protocol].mock_refusal(f"penstock mock: {miss}{why}")
+        reply = listener_kinds()[self._protocol].mock_refusal(f"penstock mock: {miss}{reason}")
         if reply:
             await self._reply(reply)
         return bool(reply)

@@ -275,11 +275,11 @@ class Player:
         self._tally.forget(exchange)
         self._live.forget(exchange)
 
-    def _stop(self, why: str) -> None:
+    def _stop(self, reason: str) -> None:
         """Stop playing this conversation."""
-        self._given_up = why or "the recorded client left"
-        if why:
-            self._report.leave_out(f"the rest was not said: {why}")
+        self._given_up = reason or "the recorded client left"
+        if reason:
+            self._report.leave_out(f"the rest was not said: {reason}")
 
     async def _in_time(self, action: Callable[[], Awaitable[None]]) -> bool:
         with trio.move_on_after(self._stage.patience):
@@ -307,12 +307,12 @@ class Player:
                 self._tally.forgive(exchange)
             return
         missing = self._tally.missing(exchange) or "the end of the answer"
-        why = f"{where}{missing} did not come in {self._stage.patience:g} s"
-        self._report.waited(why)
+        reason = f"{where}{missing} did not come in {self._stage.patience:g} s"
+        self._report.waited(reason)
         self._tally.forgive(exchange)
         if self._stage.gives_up:
             await self._live.close(at_once=True)
-            self._stop(why)
+            self._stop(reason)
 
     def _compare_ends(self, item: Over) -> None:
         broken = self._live.broken(item.exchange)

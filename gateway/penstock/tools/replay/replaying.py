@@ -294,11 +294,13 @@ class _Run:
         whole = protocol in listener_kinds() and listener_kinds()[protocol].from_its_beginning
         if whole and self._parts.since_ns is not None and self._now < self._parts.since_ns:
             unwanted = unwanted or "they began before the time that was asked for (--from)"
-        why = unwanted
+        reason = unwanted
         if protocol not in listener_kinds():
-            why = why or (f"nothing plays what they speak ({protocol})" if protocol else "what they speak is not known")
-        if why:
-            self._summary.count_left_out(why, wanted=not unwanted)
+            reason = reason or (
+                f"nothing plays what they speak ({protocol})" if protocol else "what they speak is not known"
+            )
+        if reason:
+            self._summary.count_left_out(reason, wanted=not unwanted)
             playing.left_out = True
             playing.held.clear()
             return
@@ -364,8 +366,8 @@ class _Run:
             return
         if playing.recorded is None:
             said = any(isinstance(event, Chunk) and event.sender is Sender.CLIENT for event in playing.held)
-            why = "their clients said too little to tell what they speak" if said else "their clients said nothing"
-            self._summary.count_left_out(why, wanted=said)
+            reason = "their clients said too little to tell what they speak" if said else "their clients said nothing"
+            self._summary.count_left_out(reason, wanted=said)
             return
         await self._put(playing, playing.recorded.end())
         assert playing.player is not None and playing.report is not None

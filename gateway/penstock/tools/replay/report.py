@@ -91,17 +91,17 @@ class Report(msgspec.Struct):
         if len(self.differences) < MOST_SHOWN:
             self.differences.append(AnswerDifference(exchange, recorded, live))
 
-    def waited(self, why: str) -> None:
+    def waited(self, reason: str) -> None:
         """Record a wait that ran out."""
         self.ran_out += 1
         if len(self.waits) < MOST_SHOWN:
-            self.waits.append(why)
+            self.waits.append(reason)
 
-    def leave_out(self, why: str) -> None:
+    def leave_out(self, reason: str) -> None:
         """Record something that could not be played."""
-        if why in self.not_carried:
+        if reason in self.not_carried:
             return
-        self.not_carried.append(why if len(self.not_carried) < MOST_SHOWN else _MORE)
+        self.not_carried.append(reason if len(self.not_carried) < MOST_SHOWN else _MORE)
         del self.not_carried[MOST_SHOWN + 1 :]
 
     @property
@@ -159,10 +159,10 @@ class ReplaySummary(msgspec.Struct):
             return False
         return True if self.reached and any(self.totals[name] for name in _COMPARED) else None
 
-    def count_left_out(self, why: str, *, wanted: bool) -> None:
+    def count_left_out(self, reason: str, *, wanted: bool) -> None:
         """Count a conversation that is not played. `wanted`: although it was selected."""
         self.missed = self.missed or wanted
-        self.left_out[why] = self.left_out.get(why, 0) + 1
+        self.left_out[reason] = self.left_out.get(reason, 0) + 1
 
     def add(self, report: Report) -> None:
         """Add the report of a conversation that is done."""
@@ -206,8 +206,8 @@ class ReplaySummary(msgspec.Struct):
         yield from _table(reports, self.count)
         for report in reports:
             yield from _remarks(report)
-        for why, count in self.left_out.items():
-            yield f"not played: {count} {'conversation' if count == 1 else 'conversations'}: {why}"
+        for reason, count in self.left_out.items():
+            yield f"not played: {count} {'conversation' if count == 1 else 'conversations'}: {reason}"
         if self.damage is not None:
             yield f"the capture is damaged: {self.damage}"
         if self.late_seconds >= _WORTH_SAYING:
@@ -249,12 +249,12 @@ def _remarks(report: Report) -> Iterator[str]:
     rest = report.different - sum(one.times for one in report.differences)
     if rest:
         yield f"{name}: and {rest} more answers were different"
-    for why in report.waits:
-        yield f"{name}: {why}"
+    for reason in report.waits:
+        yield f"{name}: {reason}"
     if report.ran_out > len(report.waits):
         yield f"{name}: and {report.ran_out - len(report.waits)} more waits ran out"
-    for why in report.not_carried:
-        yield f"{name}: {why}"
+    for reason in report.not_carried:
+        yield f"{name}: {reason}"
 
 
 class ReplayTally:
@@ -351,9 +351,9 @@ class ReplayTally:
             else:
                 report.refused += count
 
-    def end(self, why: str) -> None:
+    def end(self, reason: str) -> None:
         """Record why nothing more will be received."""
-        self.over = self.over or why
+        self.over = self.over or reason
         self.changed.unpark_all()
 
     # ---- the recorded server ---------------------------------------------------------------------------------------

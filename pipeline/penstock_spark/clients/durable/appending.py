@@ -79,8 +79,8 @@ class DurableAppender(NumberedAppender):
         kind = self._connection.head(self._stream).content_type or ""
         content = content_of(kind) if kind else None
         if content is None:
-            why = f"{self._endpoint}: stream {self._stream} has content type {kind}, which is not one of records"
-            raise fail(FailureCode.NOT_REPRESENTABLE, why)
+            reason = f"{self._endpoint}: stream {self._stream} has content type {kind}, which is not one of records"
+            raise fail(FailureCode.NOT_REPRESENTABLE, reason)
         return kind, content
 
     def _find_last(self) -> int | None:

@@ -85,13 +85,13 @@ class DurableStreamClient(StreamClient):
         except BeginningLost:
             raise self._gone(stream, at, end) from None
         if at.seq_num < end.seq_num:
-            why = f"{self._endpoint}: stream {stream} ends {end.seq_num - at.seq_num} records before {end}"
-            raise fail(FailureCode.RANGE_NOT_SATISFIABLE, why, tail=at)
+            reason = f"{self._endpoint}: stream {stream} ends {end.seq_num - at.seq_num} records before {end}"
+            raise fail(FailureCode.RANGE_NOT_SATISFIABLE, reason, tail=at)
 
     def appender(self, stream: str) -> Appender:
         """See `StreamClient`: NOT_IMPLEMENTED."""
-        why = f"{self._endpoint}: Durable Streams has no appends on condition of a number, as to stream {stream}"
-        raise fail(FailureCode.NOT_IMPLEMENTED, why)
+        reason = f"{self._endpoint}: Durable Streams has no appends on condition of a number, as to stream {stream}"
+        raise fail(FailureCode.NOT_IMPLEMENTED, reason)
 
     def numbered_appender(self, stream: str, writer: UUID) -> NumberedAppender:
         return DurableAppender(self._pool, self._endpoint, stream, writer)
@@ -143,8 +143,8 @@ class DurableStreamClient(StreamClient):
         left = 0 if end is None or not end.place else self._left(stream, end)
         number = at.seq_num + 1 if end is None else max(end.seq_num - left, at.seq_num + 1)
         first = self.first(stream)._replace(seq_num=number)
-        why = f"{self._endpoint}: records of stream {stream} from {at} on are gone, {first.place} is first"
-        return fail(FailureCode.RANGE_NOT_SATISFIABLE, why, first=first)
+        reason = f"{self._endpoint}: records of stream {stream} from {at} on are gone, {first.place} is first"
+        return fail(FailureCode.RANGE_NOT_SATISFIABLE, reason, first=first)
 
     def _left(self, stream: str, end: ReadPosition) -> int:
         """Return the number of records that are left before `end`. Both ways to the tail are counted until they meet,

@@ -125,8 +125,8 @@ class DurableWalk:
             if not wanted:
                 return
         if skip:
-            why = f"{self._endpoint}: stream {self._stream} ends {skip} records before {start.place}"
-            raise fail(FailureCode.RANGE_NOT_SATISFIABLE, why)
+            reason = f"{self._endpoint}: stream {self._stream} ends {skip} records before {start.place}"
+            raise fail(FailureCode.RANGE_NOT_SATISFIABLE, reason)
 
     def first_place(self) -> ReadPosition:
         """Return the place of the first record, or of the tail if there is none."""
@@ -152,16 +152,16 @@ class DurableWalk:
     def _check_order(self, offset: str, answer: PositionAnswer) -> None:
         """Raise RANGE_NOT_SATISFIABLE if an answer's offset is before the one that was asked for."""
         if offset != BEGINNING and answer.next_offset < offset:
-            why = f"{self._endpoint}: stream {self._stream} ends at {answer.next_offset}, before offset {offset}"
-            raise fail(FailureCode.RANGE_NOT_SATISFIABLE, why)
+            reason = f"{self._endpoint}: stream {self._stream} ends at {answer.next_offset}, before offset {offset}"
+            raise fail(FailureCode.RANGE_NOT_SATISFIABLE, reason)
 
     def _reader(self, content_type: str | None) -> ContentReader:
         content = None if content_type is None else content_of(content_type)
         if content is None:
-            why = f"stream {self._stream} has content type {content_type}: bytes without boundaries of records"
+            reason = f"stream {self._stream} has content type {content_type}: bytes without boundaries of records"
             raise fail(
                 FailureCode.NOT_REPRESENTABLE,
-                f"{self._endpoint}: {why}; Spark reads streams of JSON, and those of records (docs/pipeline.md)",
+                f"{self._endpoint}: {reason}; Spark reads streams of JSON, and those of records (docs/pipeline.md)",
             )
         return content.reader()
 

@@ -422,8 +422,8 @@ class HttpClientConnection:
             self._codec.send(head)
         except LocalProtocolError:
             self.rest()
-            why = f"{self.upstream.settings.where}: the request has a target or headers that HTTP cannot carry"
-            raise fail(FailureCode.INVALID, why) from None
+            reason = f"{self.upstream.settings.where}: the request has a target or headers that HTTP cannot carry"
+            raise fail(FailureCode.INVALID, reason) from None
         stream = self._streams[head.stream_id] = HttpStream(self, head.stream_id)
         self._reading.deadline = math.inf
         return stream
@@ -498,16 +498,16 @@ class HttpClientConnection:
         else:
             self._reading.deadline = trio.current_time() + self.upstream.settings.idle_seconds
 
-    def _end(self, why: str) -> None:
+    def _end(self, reason: str) -> None:
         self._retired = True
-        self._why = why
+        self._why = reason
         self._reading.cancel()
 
     def _fail_all(self) -> None:
-        why = self._why if self._over else "the gateway closed the connection"
+        reason = self._why if self._over else "the gateway closed the connection"
         unanswered = [stream for stream in self._streams.values() if not stream.over]
         if unanswered and self._over and not self.used:
-            self.upstream.breaker.lost(why)
-        failure: Failure = (broke if self._fault else lost)(self.upstream.settings, why).failure
+            self.upstream.breaker.lost(reason)
+        failure: Failure = (broke if self._fault else lost)(self.upstream.settings, reason).failure
         for stream in self._streams.values():
             stream.fail(failure)

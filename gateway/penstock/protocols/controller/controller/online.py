@@ -47,8 +47,8 @@ class OnlineReaders:
             for event in split_events(data[:end]):
                 self._apply(event)
         except (error, ValueError, IndexError) as problem:
-            why = f"the reader group's internal stream does not hold the state of its readers: {problem}"
-            raise fail(FailureCode.STORAGE, why) from None
+            reason = f"the reader group's internal stream does not hold the state of its readers: {problem}"
+            raise fail(FailureCode.STORAGE, reason) from None
         self._rest = data[end:]
 
     def _apply(self, event: bytes) -> None:

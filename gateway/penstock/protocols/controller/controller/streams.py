@@ -233,8 +233,8 @@ class StreamOperations:
         for segment, offset in cut.items():
             info = await self._catalog.segments.info(stream.name_of(stream.segment(segment)))
             if info is not None and offset > info.length:
-                why = f"segment {segment} of {stream} has {info.length} bytes, so not offset {offset}"
-                raise ControllerRefusal(ControllerProblem.INVALID_CUT, why)
+                reason = f"segment {segment} of {stream} has {info.length} bytes, so not offset {offset}"
+                raise ControllerRefusal(ControllerProblem.INVALID_CUT, reason)
 
     def _count(self, config: Configuration) -> int:
         """Return the number of segments that a stream gets. Raises INVALID_CONFIG."""

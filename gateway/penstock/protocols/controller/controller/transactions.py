@@ -282,9 +282,11 @@ class Transactions:
             except Conflict:  # it was extended, or marked for commit: that needs no turn
                 return await self._finish(scope, name, transaction, how)
         if entry.value.state is TransactionState.COMMITTING:
-            why = await self._commit(scope, name, transaction, entry.value)
-            if why is not None:
-                log.warning("transaction_aborted", stream=f"{scope}/{name}", transaction=str(transaction), reason=why)
+            reason = await self._commit(scope, name, transaction, entry.value)
+            if reason is not None:
+                log.warning(
+                    "transaction_aborted", stream=f"{scope}/{name}", transaction=str(transaction), reason=reason
+                )
                 entry = await self._begin(key, entry, TransactionState.ABORTING)
         if entry.value.state is TransactionState.ABORTING:
             first = FirstSegment(entry.value.first)

@@ -396,10 +396,10 @@ class RestFront:
 
     async def _admit(self, request: Request, handler: Handler) -> None:
         """Raise the reason for which the request may not be made."""
-        why = foreign_host(request) if self._settings.local else None
-        why = why or foreign_page(request)
-        if why is not None:
-            raise fail(FailureCode.PERMISSION_DENIED, why)
+        reason = foreign_host(request) if self._settings.local else None
+        reason = reason or foreign_page(request)
+        if reason is not None:
+            raise fail(FailureCode.PERMISSION_DENIED, reason)
         if wait := current_quota().request():
             raise too_many(wait)
         check_preconditions(request)

@@ -173,8 +173,10 @@ class ContentCursor:
             self._reader.end_response()
         await self.close()
         if answer.next_offset == self.offset and not answer.up_to_date:
-            why = f"its answer neither goes beyond offset {self.offset} of stream {self.stream.ref} nor is up to date"
-            raise broke(self._requests.upstream, why)
+            reason = (
+                f"its answer neither goes beyond offset {self.offset} of stream {self.stream.ref} nor is up to date"
+            )
+            raise broke(self._requests.upstream, reason)
         self.offset, self._cursor = answer.next_offset, answer.cursor
         self.at_tail, self.closed = answer.up_to_date, answer.closed
         await self._note()
@@ -190,10 +192,10 @@ class ContentCursor:
         """Bytes received that no `take` has returned; of a record that the answer began, after `skip_answer`."""
         return self._reader.buffered
 
-    def is_another(self, why: str) -> OperationFailed:
+    def is_another(self, reason: str) -> OperationFailed:
         """Return the error for a stream that cannot be the one that was read before."""
         where = self._requests.upstream.where
-        return fail(FailureCode.STREAM_NOT_FOUND, f"{where}: stream {self.stream.ref} {why}: it is another stream")
+        return fail(FailureCode.STREAM_NOT_FOUND, f"{where}: stream {self.stream.ref} {reason}: it is another stream")
 
     @property
     def _is_read(self) -> bool:

@@ -161,12 +161,12 @@ class DurableNative(Native):
         except OperationFailed as error:
             if error.failure.code is not FailureCode.OFFSET_TRUNCATED:
                 raise
-            why = f"{self._requests.upstream.where}: the beginning of stream {stream.ref} is being removed"
-            raise fail(FailureCode.UNAVAILABLE, why) from None  # so it is read again
+            reason = f"{self._requests.upstream.where}: the beginning of stream {stream.ref} is being removed"
+            raise fail(FailureCode.UNAVAILABLE, reason) from None  # so it is read again
         first = known[0].position if left is None else left.position
         if left is None or start < first:
-            why = f"stream {stream.ref} was cut by its server; position {first} is left"
-            raise fail(FailureCode.OFFSET_TRUNCATED, why, offset=first)
+            reason = f"stream {stream.ref} was cut by its server; position {first} is left"
+            raise fail(FailureCode.OFFSET_TRUNCATED, reason, offset=first)
         with self._requests.checked():
             return left.take(stream.content, start, max_records, max_bytes)
 

@@ -50,8 +50,8 @@ class AppendOutcome(NamedTuple):
 class AppendRefused(OperationFailed):
     """An append that the protocol answers with headers. `status`: that of the answer."""
 
-    def __init__(self, status: int, why: str, headers: list[tuple[str, str]]) -> None:
-        super().__init__(fail(FailureCode.STALE_WRITER_POSITION, why).failure)
+    def __init__(self, status: int, reason: str, headers: list[tuple[str, str]]) -> None:
+        super().__init__(fail(FailureCode.STALE_WRITER_POSITION, reason).failure)
         self.status = status
         self.headers = headers
 
@@ -224,15 +224,15 @@ def _needs_order(request: AppendRequest) -> bool:
 
 def _check_fence(producer: Producer, epoch: int | None) -> None:
     if epoch is not None and producer.epoch < epoch:
-        why = f"producer {producer.id!r:.80} is at epoch {epoch}, so epoch {producer.epoch} is over"
-        raise AppendRefused(403, why, [("producer-epoch", str(epoch))])
+        reason = f"producer {producer.id!r:.80} is at epoch {epoch}, so epoch {producer.epoch} is over"
+        raise AppendRefused(403, reason, [("producer-epoch", str(epoch))])
 
 
 def _check_gap(producer: Producer, last: int) -> None:
     if producer.seq > last + 1:
-        why = f"producer {producer.id!r:.80} is at {last}, so {last + 1} must come next, not {producer.seq}"
+        reason = f"producer {producer.id!r:.80} is at {last}, so {last + 1} must come next, not {producer.seq}"
         headers = [("producer-expected-seq", str(last + 1)), ("producer-received-seq", str(producer.seq))]
-        raise AppendRefused(409, why, headers)
+        raise AppendRefused(409, reason, headers)
 
 
 def _number(value: object) -> int:
@@ -252,8 +252,8 @@ def _bodies(stream: KnownStream, request: AppendRequest, body: bytes) -> list[by
     if request.content_type is None:
         raise fail(FailureCode.BAD_HEADER, "content-type: an append must name that of the stream")
     if essence(request.content_type) != essence(stream.meta.content_type):
-        why = f"stream {stream.ref} has content type {stream.meta.content_type}, not {request.content_type}"
-        raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, why)
+        reason = f"stream {stream.ref} has content type {stream.meta.content_type}, not {request.content_type}"
+        raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, reason)
     if not is_json(stream.meta.content_type):
         return [body]
     if not (messages := split_messages(body)):

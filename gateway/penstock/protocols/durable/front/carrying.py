@@ -66,5 +66,5 @@ def _carried(batch: RecordBatch, policy: LossPolicy, dropped: Counter[Feature]) 
         elif policy.about(feature) is Loss.DROP:
             dropped[feature] += 1
         else:
-            why = f"record {record.seq_num} {feature.value}, which Durable Streams cannot carry (loss)"
-            raise fail(FailureCode.NOT_REPRESENTABLE, why, seq_num=record.seq_num)
+            reason = f"record {record.seq_num} {feature.value}, which Durable Streams cannot carry (loss)"
+            raise fail(FailureCode.NOT_REPRESENTABLE, reason, seq_num=record.seq_num)

@@ -133,8 +133,8 @@ class StreamCreation:
         ttl, expires_at, origin = request.ttl, request.expires_at, source.meta if source is not None else None
         kind = request.content_type
         if origin is not None and kind is not None and essence(kind) != essence(origin.content_type):
-            why = f"a fork has the content type of its source, which is {origin.content_type}"
-            raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, why)
+            reason = f"a fork has the content type of its source, which is {origin.content_type}"
+            raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, reason)
         if origin is not None and ttl is None and expires_at is None:
             ttl, expires_at, expires_text = origin.ttl, origin.expires_at, origin.expires_text
         fork = request.fork
@@ -179,8 +179,8 @@ class StreamCreation:
             batch = await session.next()
         body = batch.columns.bodies[0] if isinstance(batch, RecordBatch) else b""
         if len(body) < length:
-            why = f"stream-fork-sub-offset: the append at that offset has {len(body)} bytes, not {length}"
-            raise fail(FailureCode.INVALID, why)
+            reason = f"stream-fork-sub-offset: the append at that offset has {len(body)} bytes, not {length}"
+            raise fail(FailureCode.INVALID, reason)
         return body[:length]
 
     async def _copy(self, source: KnownStream, fork: Fork, end: int, ref: StreamRef) -> None:

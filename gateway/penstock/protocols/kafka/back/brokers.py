@@ -214,8 +214,8 @@ class Brokers:
         count = len(topic.partitions)
         if partition.partition >= count or (count == 1) is not partition.whole:
             self.forget(partition.topic)
-            why = f"stream {stream} does not exist: topic {partition.topic} has {count} partitions"
-            raise fail(FailureCode.STREAM_NOT_FOUND, why)
+            reason = f"stream {stream} does not exist: topic {partition.topic} has {count} partitions"
+            raise fail(FailureCode.STREAM_NOT_FOUND, reason)
         return partition
 
     async def leader(self, partition: TopicPartition) -> KafkaPool:
@@ -225,8 +225,8 @@ class Brokers:
         pool = self._nodes.get(leaders[0]) if leaders else None
         if pool is None:
             self.forget(partition.topic)
-            why = f"{self.where}: partition {partition.partition} of topic {partition.topic} has no leader"
-            raise fail(FailureCode.HOT_SERVER, why)
+            reason = f"{self.where}: partition {partition.partition} of topic {partition.topic} has no leader"
+            raise fail(FailureCode.HOT_SERVER, reason)
         return pool
 
     async def ask_leader(self, partition: TopicPartition, message: KafkaMessage, kind: type[M]) -> M:

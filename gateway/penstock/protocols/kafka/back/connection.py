@@ -121,8 +121,8 @@ class KafkaConnection(CodecConnection):
         version = min(api.newest, offered.max_version)
         if version < max(api.oldest, offered.min_version):
             theirs = f"{offered.min_version} to {offered.max_version}"
-            why = f"the broker has {api.name} in versions {theirs}, the gateway in {api.oldest} to {api.newest}"
-            raise fail(FailureCode.NOT_IMPLEMENTED, f"{where}: {why}")
+            reason = f"the broker has {api.name} in versions {theirs}, the gateway in {api.oldest} to {api.newest}"
+            raise fail(FailureCode.NOT_IMPLEMENTED, f"{where}: {reason}")
         return version
 
     async def response(self, kind: type[M]) -> M:

@@ -114,8 +114,8 @@ class KafkaReadSession(ReadSession):
                 past = False
         if not read.exhausted and ((past and not read.clamp) or not read.may_follow):
             tail = StreamPosition(spot.offset, await self._positions.newest(self._partition))
-            why = f"the read starts at or after the tail {tail.seq_num}"
-            raise fail(FailureCode.RANGE_NOT_SATISFIABLE, why, tail=tail._asdict())
+            reason = f"the read starts at or after the tail {tail.seq_num}"
+            raise fail(FailureCode.RANGE_NOT_SATISFIABLE, reason, tail=tail._asdict())
 
     # ---- the interface -----------------------------------------------------------------------------------------------
 
@@ -214,8 +214,8 @@ class KafkaReadSession(ReadSession):
         first = await self._positions.beginning(self._partition)
         if first <= self._asked_from:
             name = f"{self._partition.topic}, partition {self._partition.partition}"
-            why = f"topic {name}, ends before offset {self._asked_from}: it was created again, or has lost records"
-            raise fail(FailureCode.STREAM_NOT_FOUND, f"{self._brokers.where}: {why}")
+            reason = f"topic {name}, ends before offset {self._asked_from}: it was created again, or has lost records"
+            raise fail(FailureCode.STREAM_NOT_FOUND, f"{self._brokers.where}: {reason}")
         self._position = self._asked_from = first
         self._end = max(self._end, first + 1)  # the next answer tells
 

@@ -142,8 +142,8 @@ class StateTopic(ChangeLog):
         if not first <= offset <= end:
             raise self._loss(f"it has records from {first} to {end}, and was read up to {offset}")
 
-    def _loss(self, why: str, *, final: bool = True) -> LogLost:
-        lost = LogLost(self.where, why)
+    def _loss(self, reason: str, *, final: bool = True) -> LogLost:
+        lost = LogLost(self.where, reason)
         if final:
             self._lost = lost
         return lost

@@ -107,8 +107,8 @@ class ClusterTopics:
         """Delete a topic. Raises STREAM_NOT_FOUND, NOT_IMPLEMENTED for one of several partitions."""
         partition = await self._brokers.find(stream)
         if not partition.whole:
-            why = f"stream {stream} is a partition of topic {partition.topic}, and partitions cannot be deleted"
-            raise fail(FailureCode.NOT_IMPLEMENTED, f"{self._brokers.where}: {why}")
+            reason = f"stream {stream} is a partition of topic {partition.topic}, and partitions cannot be deleted"
+            raise fail(FailureCode.NOT_IMPLEMENTED, f"{self._brokers.where}: {reason}")
         seconds = int(self._brokers.request_seconds * 1000)
         request = DeleteTopicsRequest(
             topics=[DeleteTopicState(name=partition.topic)], topic_names=[partition.topic], timeout_ms=seconds
@@ -132,8 +132,8 @@ class ClusterTopics:
     def _whole(self, stream: StreamRef, what: str) -> TopicPartition:
         partition = self._brokers.settings.names.from_stream(stream)
         if not partition.whole:
-            why = f"stream {stream} is a partition of topic {partition.topic}, and topics of several are not {what}"
-            raise fail(FailureCode.NOT_IMPLEMENTED, f"{self._brokers.where}: {why} by the gateway")
+            reason = f"stream {stream} is a partition of topic {partition.topic}, and topics of several are not {what}"
+            raise fail(FailureCode.NOT_IMPLEMENTED, f"{self._brokers.where}: {reason} by the gateway")
         return partition
 
     # ---- listing -----------------------------------------------------------------------------------------------------

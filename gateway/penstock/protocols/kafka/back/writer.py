@@ -227,8 +227,8 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
     def _acknowledge(self, appends: Sequence[_Queued], timestamps: list[int], offset: int) -> None:
         """Set the results. A duplicate of a batch that the leader has forgotten the place of has none."""
         if offset < 0:
-            why = f"{self._brokers.where}: the batch was stored before, and its offsets are not known"
-            raise fail(FailureCode.UNAVAILABLE, why)
+            reason = f"{self._brokers.where}: the batch was stored before, and its offsets are not known"
+            raise fail(FailureCode.UNAVAILABLE, reason)
         index, tail = 0, StreamPosition(offset + len(timestamps), timestamps[-1])
         for append in appends:
             last = index + len(append.append.bodies)

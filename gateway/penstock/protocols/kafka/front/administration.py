@@ -146,11 +146,11 @@ class AdministrationHandlers:
         else:
             count = self._settings.partitions if topic.num_partitions == -1 else topic.num_partitions
             if topic.replication_factor not in (-1, 1):
-                why = f"replication factor {topic.replication_factor}: the gateway is the only broker"
-                raise KafkaRefusal(KafkaError.INVALID_REPLICATION_FACTOR, why)
+                reason = f"replication factor {topic.replication_factor}: the gateway is the only broker"
+                raise KafkaRefusal(KafkaError.INVALID_REPLICATION_FACTOR, reason)
         if not 0 < count <= self._settings.max_partitions:
-            why = f"{count} partitions, where 1 to {self._settings.max_partitions} are allowed (max_partitions)"
-            raise KafkaRefusal(KafkaError.INVALID_PARTITIONS, why)
+            reason = f"{count} partitions, where 1 to {self._settings.max_partitions} are allowed (max_partitions)"
+            raise KafkaRefusal(KafkaError.INVALID_PARTITIONS, reason)
         return count
 
     async def _create_partitions(self, request: CreatePartitionsRequest, call: KafkaCall) -> CreatePartitionsResponse:

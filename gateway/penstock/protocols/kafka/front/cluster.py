@@ -137,9 +137,9 @@ class ClusterHandlers:
 
     async def _cluster(self, request: DescribeClusterRequest, call: KafkaCall) -> DescribeClusterResponse:
         if request.endpoint_type != 1:
-            why = f"endpoint type {request.endpoint_type}: only brokers (1) can be described"
+            reason = f"endpoint type {request.endpoint_type}: only brokers (1) can be described"
             return DescribeClusterResponse(
-                error_code=KafkaError.INVALID_REQUEST, error_message=why, cluster_id=CLUSTER_ID, brokers=[]
+                error_code=KafkaError.INVALID_REQUEST, error_message=reason, cluster_id=CLUSTER_ID, brokers=[]
             )
         brokers = [ClusterBroker(broker_id=node, host=one.host, port=one.port) for node, one in call.list_brokers()]
         return DescribeClusterResponse(cluster_id=CLUSTER_ID, controller_id=call.leader_id, brokers=brokers)

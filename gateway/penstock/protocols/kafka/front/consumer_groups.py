@@ -105,8 +105,10 @@ class ConsumerGroupHandlers:
             return ConsumerGroupHeartbeatResponse(error_code=error)
         subscribed = frozenset(request.subscribed_topic_names or ())
         if denied := [name async for name in call.each(sorted(subscribed)) if not self._may_read(name, call)]:
-            why = f"topic {denied[0]} may not be read"
-            return ConsumerGroupHeartbeatResponse(error_code=KafkaError.TOPIC_AUTHORIZATION_FAILED, error_message=why)
+            reason = f"topic {denied[0]} may not be read"
+            return ConsumerGroupHeartbeatResponse(
+                error_code=KafkaError.TOPIC_AUTHORIZATION_FAILED, error_message=reason
+            )
         group_id = key_of(request.group_id)
         group = self._groups.consumers.group(group_id)
         try:
@@ -241,9 +243,9 @@ class ConsumerGroupHandlers:
             return DescribedConsumerGroup(error_code=error, group_id=group_id)
         group = self._groups.consumers.group(key_of(group_id))
         if group is None:
-            why = f"group {group_id} has no members of the consumer protocol"
+            reason = f"group {group_id} has no members of the consumer protocol"
             return DescribedConsumerGroup(
-                error_code=KafkaError.GROUP_ID_NOT_FOUND, error_message=why, group_id=group_id
+                error_code=KafkaError.GROUP_ID_NOT_FOUND, error_message=reason, group_id=group_id
             )
         return DescribedConsumerGroup(
             group_id=group_id,

@@ -142,11 +142,11 @@ class FetchSessions:
         if session is None:
             raise KafkaRefusal(KafkaError.FETCH_SESSION_ID_NOT_FOUND, f"there is no session {request.session_id}")
         if request.session_epoch != session.epoch:
-            why = f"the next request of session {session.id} is {session.epoch}, not {request.session_epoch}"
-            raise KafkaRefusal(KafkaError.INVALID_FETCH_SESSION_EPOCH, why)
+            reason = f"the next request of session {session.id} is {session.epoch}, not {request.session_epoch}"
+            raise KafkaRefusal(KafkaError.INVALID_FETCH_SESSION_EPOCH, reason)
         if request.by_id is not session.by_id:
-            why = f"session {session.id} does not name its topics as the request does"
-            raise KafkaRefusal(KafkaError.FETCH_SESSION_TOPIC_ID_ERROR, why)
+            reason = f"session {session.id} does not name its topics as the request does"
+            raise KafkaRefusal(KafkaError.FETCH_SESSION_TOPIC_ID_ERROR, reason)
         session.epoch = session.epoch + 1 if session.epoch < _LAST_EPOCH else 1
         self._size -= len(session.partitions)
         for partition in request.forgotten:

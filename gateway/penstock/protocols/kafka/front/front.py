@@ -229,8 +229,8 @@ class KafkaFront:
                 await link.send(request, nothing, link.work)
                 continue
             if leader != own and not _of_any_broker(request.message):
-                why = "another gateway serves this listener's clients, or none does yet"
-                raise RemoteProtocolError(Failure(FailureCode.HOT_SERVER, why))
+                reason = "another gateway serves this listener's clients, or none does yet"
+                raise RemoteProtocolError(Failure(FailureCode.HOT_SERVER, reason))
             work = link.work if is_alone else Work(link.quota)
             call = KafkaCall(request, link, leader, partial(self._brokers, own, leader), work)
             if is_alone:

@@ -101,11 +101,11 @@ class GroupHandlers:
 
     def _found(self, key: str, kind: int, call: KafkaCall) -> CoordinatorAddress:
         if kind not in (_GROUP, _TRANSACTION):
-            why = f"coordinators are of groups ({_GROUP}) and of transactions ({_TRANSACTION})"
-            return CoordinatorAddress(key=key, error_code=KafkaError.INVALID_REQUEST, error_message=why)
+            reason = f"coordinators are of groups ({_GROUP}) and of transactions ({_TRANSACTION})"
+            return CoordinatorAddress(key=key, error_code=KafkaError.INVALID_REQUEST, error_message=reason)
         if call.leader is None:
-            why = "no gateway serves this listener's clients yet"
-            return CoordinatorAddress(key=key, error_code=KafkaError.COORDINATOR_NOT_AVAILABLE, error_message=why)
+            reason = "no gateway serves this listener's clients yet"
+            return CoordinatorAddress(key=key, error_code=KafkaError.COORDINATOR_NOT_AVAILABLE, error_message=reason)
         node, address = call.leader
         return CoordinatorAddress(key=key, node_id=node, host=address.host, port=address.port)
 

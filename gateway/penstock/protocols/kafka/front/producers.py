@@ -88,8 +88,8 @@ class Producers:
         if batch.producer_id == NO_PRODUCER:
             return await self._append_plain(stream, parts_of(batch, whole=self._whole), hand_over)
         if batch.base_sequence < 0 or batch.producer_epoch < 0:
-            why = f"producer {batch.producer_id} has epoch {batch.producer_epoch}, sequence {batch.base_sequence}"
-            raise KafkaRefusal(KafkaError.INVALID_RECORD, why)
+            reason = f"producer {batch.producer_id} has epoch {batch.producer_epoch}, sequence {batch.base_sequence}"
+            raise KafkaRefusal(KafkaError.INVALID_RECORD, reason)
         return await self._append_once(stream, batch, self._remembered(stream, batch.producer_id), hand_over)
 
     def _remembered(self, stream: StreamRef, producer_id: int) -> _Producer:

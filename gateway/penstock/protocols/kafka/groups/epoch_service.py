@@ -97,8 +97,8 @@ class EpochService:
             self._coordinator.take_back(request.group, self._records.get(request.group), status.member, now)
             if not was_changed:
                 self._coordinator.changed.discard(request.group)
-            why = f"a group with its topics and assignments has at most {_MOST_BYTES} bytes"
-            status = EpochStatus(KafkaError.GROUP_MAX_SIZE_REACHED, why)
+            reason = f"a group with its topics and assignments has at most {_MOST_BYTES} bytes"
+            status = EpochStatus(KafkaError.GROUP_MAX_SIZE_REACHED, reason)
         self._write()
         batch = self._writes.get(request.group)
         if batch is not None:

@@ -227,25 +227,25 @@ class EpochCoordinator:
         """Return the error of a heartbeat of a member that joins or lives, None if it can be served."""
         member = None if group is None else group.members.get(request.member)
         if request.assignor is not None and request.assignor not in ASSIGNORS:
-            why = f"assignor {request.assignor!r:.80}: {', '.join(ASSIGNORS)} are known"
-            return EpochStatus(KafkaError.UNSUPPORTED_ASSIGNOR, why)
+            reason = f"assignor {request.assignor!r:.80}: {', '.join(ASSIGNORS)} are known"
+            return EpochStatus(KafkaError.UNSUPPORTED_ASSIGNOR, reason)
         if self._too_large(group, request):
-            why = f"a group has at most {self._limits().max_group_bytes} bytes of topics"
-            return EpochStatus(KafkaError.GROUP_MAX_SIZE_REACHED, why)
+            reason = f"a group has at most {self._limits().max_group_bytes} bytes of topics"
+            return EpochStatus(KafkaError.GROUP_MAX_SIZE_REACHED, reason)
         if request.epoch != JOINS:
             if member is None:
                 return EpochStatus(KafkaError.UNKNOWN_MEMBER_ID, f"member {request.member!r:.80} is not in the group")
             lost = request.epoch == member.previous and request.owned is not None and request.owned <= member.assigned
             if request.epoch != member.epoch and not lost:
-                why = f"member {member.id:.80} is in epoch {member.epoch}, not {request.epoch}"
-                return EpochStatus(KafkaError.FENCED_MEMBER_EPOCH, why)
+                reason = f"member {member.id:.80} is in epoch {member.epoch}, not {request.epoch}"
+                return EpochStatus(KafkaError.FENCED_MEMBER_EPOCH, reason)
             return None
         if not request.member and request.makes_id:
             return EpochStatus(KafkaError.INVALID_REQUEST, "a new member brings its id")
         subscribes = request.topics is not None or request.expression
         if not subscribes or request.rebalance_timeout is None or request.owned:
-            why = "a member that joins says its topics and its rebalance time-out, and has no partitions"
-            return EpochStatus(KafkaError.INVALID_REQUEST, why)
+            reason = "a member that joins says its topics and its rebalance time-out, and has no partitions"
+            return EpochStatus(KafkaError.INVALID_REQUEST, reason)
         earlier = None if group is None else group.of_instance(request.instance)
         if earlier is not None and earlier.id != request.member and not earlier.paused:
             return EpochStatus(KafkaError.UNRELEASED_INSTANCE_ID, f"member {earlier.id} is instance {request.instance}")

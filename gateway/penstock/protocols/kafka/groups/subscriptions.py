@@ -33,8 +33,8 @@ def topic_expression(expression: str) -> Any:
         return re2.compile(expression, options)
     except re2.error as error:
         said = error.args[0] if error.args else ""
-        why = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
-        raise ValueError(f"{expression!r:.80} is not a regular expression: {why}") from None
+        reason = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+        raise ValueError(f"{expression!r:.80} is not a regular expression: {reason}") from None
 
 
 def subscribed_topics(group: GroupRecord) -> set[str] | None:

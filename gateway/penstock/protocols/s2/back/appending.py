@@ -83,12 +83,14 @@ class S2Appends:
         if exact is None:
             return self.stamped(append, config)
         if config.timestamping_mode is TimestampingMode.ARRIVAL:
-            why = "the server stamps its records itself (timestamping mode arrival)"
+            reason = "the server stamps its records itself (timestamping mode arrival)"
         elif exact > self._clock() and not config.timestamping_uncapped:
-            why = "it is in the future, and the server would cap it (timestamping is not uncapped)"
+            reason = "it is in the future, and the server would cap it (timestamping is not uncapped)"
         else:
             return append
-        raise fail(FailureCode.NOT_REPRESENTABLE, f"timestamp {exact} is impossible in stream {append.stream}: {why}")
+        raise fail(
+            FailureCode.NOT_REPRESENTABLE, f"timestamp {exact} is impossible in stream {append.stream}: {reason}"
+        )
 
     def stamped(self, append: Append, config: StreamConfig) -> Append:
         """Return the append with the gateway's clock as its timestamps if it has none and the stream requires them."""

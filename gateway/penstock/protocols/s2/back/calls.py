@@ -145,13 +145,13 @@ class S2Requests:
     def _said(self, path: str) -> Attributes:
         return {"penstock.back": self.back, "url.path": path[:200]}
 
-    def lost(self, why: str) -> Failure:
+    def lost(self, reason: str) -> Failure:
         """Return the failure for a server that closed the connection early."""
-        return Failure(FailureCode.UNAVAILABLE, f"{self.where}: {why}")
+        return Failure(FailureCode.UNAVAILABLE, f"{self.where}: {reason}")
 
-    def broke(self, why: str) -> Failure:
+    def broke(self, reason: str) -> Failure:
         """Return the failure for a server that violates the protocol."""
-        return _broke(self.where, why)
+        return _broke(self.where, reason)
 
     def check_media(self, head: ResponseHead, media: str) -> None:
         """Raise OperationFailed(UPSTREAM_FAULT) if a session's answer has another media type; it may have none."""
@@ -214,5 +214,5 @@ def failure_of(where: str, status: int, body: bytes, retry_after_ms: str | None 
     return Failure(failure.code, failure.message, details)
 
 
-def _broke(where: str, why: str) -> Failure:
-    return Failure(FailureCode.UPSTREAM_FAULT, f"{where}: {why}")
+def _broke(where: str, reason: str) -> Failure:
+    return Failure(FailureCode.UPSTREAM_FAULT, f"{where}: {reason}")

@@ -65,8 +65,8 @@ class RequestAdmission:
 
     def refusal(self, request: Request) -> Failure | None:
         """Return why a browser may not make this request; None if it may, or if no browser makes it."""
-        why = browser_refusal(request, self._settings.hosts, self._settings.cors_origins)
-        return None if why is None else Failure(FailureCode.PERMISSION_DENIED, why)
+        reason = browser_refusal(request, self._settings.hosts, self._settings.cors_origins)
+        return None if reason is None else Failure(FailureCode.PERMISSION_DENIED, reason)
 
     def admit(self, call: S2Call, endpoint: S2Endpoint) -> None:
         """Authenticate and authorize the client, and set it in `CLIENT`.

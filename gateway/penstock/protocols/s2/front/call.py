@@ -84,8 +84,8 @@ class S2Call:
         if value is not None:
             text = value.strip()
             if not 0 < len(text) <= S2_MAX_ENCRYPTION_KEY:
-                why = f"invalid encryption key: key material length {len(text)} is out of range"
-                raise invalid_header("s2-encryption-key", why)
+                reason = f"invalid encryption key: key material length {len(text)} is out of range"
+                raise invalid_header("s2-encryption-key", reason)
             CLIENT.set(replace(CLIENT.get(), encryption_key=EncryptionKey(text)))
 
     def data_format(self, dialect: SseDialect = S2) -> BytesFormat:

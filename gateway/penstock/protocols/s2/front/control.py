@@ -189,12 +189,12 @@ def listing(query: Mapping[str, str], *, of_basins: bool = False) -> tuple[str, 
     longest = S2_MAX_BASIN_NAME if of_basins else S2_MAX_STREAM_NAME
     for name in ("prefix", "start_after"):
         value = query.get(name, "")
-        why = ""
+        reason = ""
         if len(value.encode()) > longest or "\0" in value:
-            why = f"must have at most {longest} bytes, and no NUL"
+            reason = f"must have at most {longest} bytes, and no NUL"
         elif of_basins and not _BASIN_PREFIX.fullmatch(value):
-            why = "must comprise lowercase letters, numbers and hyphens, and not begin with a hyphen"
-        if why:
-            raise fail(FailureCode.BAD_QUERY, f"Failed to deserialize query string: {name}: {why}")
+            reason = "must comprise lowercase letters, numbers and hyphens, and not begin with a hyphen"
+        if reason:
+            raise fail(FailureCode.BAD_QUERY, f"Failed to deserialize query string: {name}: {reason}")
     limit = number(query, "limit") or S2_MAX_LIST
     return query.get("prefix", ""), query.get("start_after", ""), min(limit, S2_MAX_LIST)

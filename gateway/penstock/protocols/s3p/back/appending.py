@@ -265,8 +265,8 @@ class S3PAppendSession(NativeAppendSession):
     def _acknowledge(self, reply: AppendedId) -> None:
         """Raises UPSTREAM_FAULT for a reply that came twice: nothing but its identifier tells."""
         if self._newest_id is not None and reply.record_id <= self._newest_id:
-            why = f"it answered an APPEND with {reply.record_id} after {self._newest_id}"
-            raise broke(self._pool.upstream.settings, why)
+            reason = f"it answered an APPEND with {reply.record_id} after {self._newest_id}"
+            raise broke(self._pool.upstream.settings, reason)
         self._newest_id = reply.record_id
         part = self._sent.popleft()
         self._bytes -= part.size

@@ -363,6 +363,6 @@ def _append_reply(outcome: Appended | Failure) -> Reply:
         return _refusal(outcome)
     if outcome.last_id is None:
         what = f"records {outcome.start.seq_num} to {outcome.end.seq_num - 1}"
-        why = f"{what} are stored, but the server was lost before it told their identifiers"
-        return _refusal(Failure(FailureCode.UNAVAILABLE, why))
+        reason = f"{what} are stored, but the server was lost before it told their identifiers"
+        return _refusal(Failure(FailureCode.UNAVAILABLE, reason))
     return AppendedId(outcome.last_id)

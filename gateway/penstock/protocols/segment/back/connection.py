@@ -187,21 +187,21 @@ class StoreConnection:
             raise OperationFailed(call.failure)
         if call.reply is None:
             if self._heard <= asked:
-                why = f"it sent nothing for {seconds:g} s"
-                self._upstream.breaker.lost(why)
-                self.give_up(why)
+                reason = f"it sent nothing for {seconds:g} s"
+                self._upstream.breaker.lost(reason)
+                self.give_up(reason)
             raise too_late(self._upstream.settings, "answer", seconds)
         if not answers(request, call.reply):
-            why = f"it answered {type(request).__name__} with {type(call.reply).__name__}"
-            self.give_up(why)
-            raise broke(self._upstream.settings, why)
+            reason = f"it answered {type(request).__name__} with {type(call.reply).__name__}"
+            self.give_up(reason)
+            raise broke(self._upstream.settings, reason)
         return call.reply
 
     # ---- the connection ----------------------------------------------------------------------------------------------
 
-    def give_up(self, why: str) -> None:
+    def give_up(self, reason: str) -> None:
         """Close the connection and tell its listeners."""
-        self._end(lost(self._upstream.settings, why).failure)
+        self._end(lost(self._upstream.settings, reason).failure)
 
     def _end(self, failure: Failure) -> None:
         if self.failure is not None:
