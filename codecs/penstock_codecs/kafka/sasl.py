@@ -65,9 +65,9 @@ class ScramClient:
         """Return the first message."""
         return b"n,," + self._bare
 
-    def final(self, answer: bytes) -> bytes:
+    def final(self, response: bytes) -> bytes:
         """Return the second message, for the server's answer to the first. Raises AUTHN."""
-        fields = _fields(answer)
+        fields = _fields(response)
         nonce, count = fields.get("r", ""), fields.get("i", "")
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise _refused("the server's first message is not of this exchange")
@@ -80,16 +80,16 @@ class ScramClient:
             raise _refused("the salt is not Base64") from None
         salted = _salted(self._hash, self._secret, salt, iterations)
         without_proof = f"c=biws,r={nonce}".encode()
-        signed = b",".join((self._bare, answer, without_proof))
+        signed = b",".join((self._bare, response, without_proof))
         client_key = hmac.digest(salted, b"Client Key", self._hash)
         signature = hmac.digest(hashlib.new(self._hash, client_key).digest(), signed, self._hash)
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
         self._expected = hmac.digest(hmac.digest(salted, b"Server Key", self._hash), signed, self._hash)
         return without_proof + b",p=" + base64.b64encode(proof)
 
-    def check(self, answer: bytes) -> None:
+    def check(self, response: bytes) -> None:
         """Check that the server knows the secret, by its answer to the second message. Raises AUTHN."""
-        if not hmac.compare_digest(b"v=" + base64.b64encode(self._expected), answer):
+        if not hmac.compare_digest(b"v=" + base64.b64encode(self._expected), response):
             raise _refused("the server has not proven that it knows the secret")
 
 
@@ -128,10 +128,10 @@ class ScramServer:
             raise _refused("a client cannot act for another one")
         self._nonce = nonce + self._nonce
         salt = base64.b64encode(self._salt_of(self.name)).decode()
-        answer = f"r={self._nonce},s={salt},i={_ITERATIONS}".encode()
+        response = f"r={self._nonce},s={salt},i={_ITERATIONS}".encode()
         self._binding = base64.b64encode(flag + b"," + acts_for + b",").decode()
-        self._said = bare + b"," + answer
-        return answer
+        self._said = bare + b"," + response
+        return response
 
     def final(self, message: bytes) -> tuple[str, bytes]:
         """Check the client's second message. Return the secret that it has proven, and the answer. Raises AUTHN."""

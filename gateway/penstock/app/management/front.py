@@ -147,8 +147,8 @@ class ManagementFront:
             answered = await self._answer(exchange)
             if answered is None:  # the endpoint has responded itself
                 return
-            status, answer = answered
-            body = msgspec.json.format(msgspec.json.encode(answer))
+            status, response = answered
+            body = msgspec.json.format(msgspec.json.encode(response))
         except RequestRefused as refusal:
             status, body = refusal.status, msgspec.json.encode(refusal.answer)
         except OperationFailed as error:

@@ -63,8 +63,8 @@ async def perform(path: str, method: Method[Any], message: bytes, context: GrpcC
     handler are logged."""
     request = _parse(method.request, message)
     with _failures(path):
-        answer = await method.handler(request, context)
-        return answer.SerializeToString()
+        response = await method.handler(request, context)
+        return response.SerializeToString()
 
 
 async def stream(
@@ -74,8 +74,8 @@ async def stream(
     request = _parse(method.request, message)
     with _failures(path):
         async with aclosing(method.handler(request, context)) as answers:
-            async for answer in answers:
-                yield answer.SerializeToString()
+            async for response in answers:
+                yield response.SerializeToString()
 
 
 def _parse(kind: type[Q], message: bytes) -> Q:

@@ -77,15 +77,15 @@ class GrpcService:
             await exchange.respond(status, [("content-type", "text/plain"), *headers], text)
             return
         try:
-            answer = await self._call(exchange)
+            response = await self._call(exchange)
         except GrpcError as error:
             count_error(error.code.name.lower())
             await exchange.respond(200, [*_HEAD, *status_fields(error.code, error.message)], trailers=())
         else:
-            if isinstance(answer, bytes):
-                await exchange.respond(200, _HEAD, frame(answer), status_fields(Code.OK))
+            if isinstance(response, bytes):
+                await exchange.respond(200, _HEAD, frame(response), status_fields(Code.OK))
             else:
-                await _send_all(exchange, answer)
+                await _send_all(exchange, response)
 
     async def _call(self, exchange: Exchange) -> bytes | _Streamed:
         """Return the response to one call, or where its responses come from. Raises GrpcError."""
@@ -110,10 +110,10 @@ class GrpcService:
                 await _room(exchange)
                 if isinstance(method, StreamingMethod):
                     return _Streamed(context.deadline, stream(request.path, method, message, context))
-                answer = await perform(request.path, method, message, context)
+                response = await perform(request.path, method, message, context)
                 if self._admits:
                     quota.admit()
-                return answer
+                return response
         finally:
             self._held -= reader.held
         raise GrpcError(Code.DEADLINE_EXCEEDED, f"not done within {seconds:g} seconds, the client's deadline")
@@ -138,13 +138,13 @@ class _Streamed(NamedTuple):
     messages: AsyncGenerator[bytes, None]
 
 
-async def _send_all(exchange: Exchange, answer: _Streamed) -> None:
+async def _send_all(exchange: Exchange, response: _Streamed) -> None:
     """Send responses as they come, and the status in which they end."""
     status, reason = Code.OK, ""
     await exchange.start(200, _HEAD)
     try:
-        with trio.move_on_at(answer.deadline) as deadline:
-            async with aclosing(answer.messages) as messages:
+        with trio.move_on_at(response.deadline) as deadline:
+            async with aclosing(response.messages) as messages:
                 async for message in messages:
                     await exchange.send([frame(message)])
         if deadline.cancelled_caught:

@@ -23,24 +23,24 @@ async def unary(http: HttpClient, method: MethodDescriptor, request: Message, au
     protocol, or what `HttpClient.request` raises.
     """
     upstream, name = http.upstream.settings, method.name
-    answer = await http.request(
+    response = await http.request(
         "POST",
         f"/{method.containing_service.full_name}/{name}",
         call_headers(upstream.request_seconds, authorization),
         frame(request.SerializeToString()),
         max_body=MAX_MESSAGE + 5,
     )
-    if answer.header("grpc-status") is None and answer.status != 200:
-        raise broke(upstream, f"it answers {name} with HTTP status {answer.status}")
-    said = answer.trailers or answer.headers
+    if response.header("grpc-status") is None and response.status != 200:
+        raise broke(upstream, f"it answers {name} with HTTP status {response.status}")
+    said = response.trailers or response.headers
     if (refusal := error_in(said)) is not None:
         reason = f"{name}: {refusal.message or refusal.code.name}"
         if not any(field == "grpc-status" for field, _ in said):
             raise broke(upstream, reason)
         raise fail(failure_code(refusal.code), f"{upstream.where}: {reason}")
     try:
-        reader = MessageReader(answer.header("grpc-encoding"))
-        reader.receive(answer.body)
+        reader = MessageReader(response.header("grpc-encoding"))
+        reader.receive(response.body)
         return GetMessageClass(method.output_type).FromString(reader.finish())
     except GrpcError as error:
         raise broke(upstream, f"{name}: {error.message}") from None

@@ -57,8 +57,8 @@ class ControllerTestSession:
 
     async def status(self, name: str, request: Message) -> str:
         """Make a call; return the name of the status in its answer."""
-        answer = await self.call(name, request)
-        return str(answer.DESCRIPTOR.fields_by_name["status"].enum_type.values_by_number[answer.status].name)
+        response = await self.call(name, request)
+        return str(response.DESCRIPTOR.fields_by_name["status"].enum_type.values_by_number[response.status].name)
 
     def info(self, **other: str) -> pb.StreamInfo:
         """Return the stream's name."""
@@ -97,11 +97,11 @@ class ControllerTestSession:
         found: list[Any] = []
         token = pb.ContinuationToken()
         for _ in range(_MOST_PAGES):
-            answer = await self.call(name, page(token))
-            if not getattr(answer, field) or answer.continuationToken == token:
-                return found + [one for one in getattr(answer, field) if one not in found]
-            found += getattr(answer, field)
-            token = answer.continuationToken
+            response = await self.call(name, page(token))
+            if not getattr(response, field) or response.continuationToken == token:
+                return found + [one for one in getattr(response, field) if one not in found]
+            found += getattr(response, field)
+            token = response.continuationToken
         raise Deviation(f"expected the end of the listing, got {_MOST_PAGES} pages")
 
     async def clean(self) -> None:
@@ -326,11 +326,11 @@ async def split_a_segment(session: ControllerTestSession) -> None:
     """A split replaces the segment by others of the next epoch, which succeed it and have its keys."""
     await session.created()
     [old] = await session.segments()
-    answer = await session.call("scale", _scaling(session, old.segmentId.segmentId, 0.0, 0.5, 1.0))
-    require_equal(answer.status, pb.ScaleResponse.STARTED)
+    response = await session.call("scale", _scaling(session, old.segmentId.segmentId, 0.0, 0.5, 1.0))
+    require_equal(response.status, pb.ScaleResponse.STARTED)
 
     async def scaled() -> bool:
-        asked = pb.ScaleStatusRequest(streamInfo=session.info(), epoch=answer.epoch)
+        asked = pb.ScaleStatusRequest(streamInfo=session.info(), epoch=response.epoch)
         status = (await session.call("checkScale", asked)).status
         require(status <= pb.ScaleStatusResponse.SUCCESS, "SUCCESS", status)
         return bool(status == pb.ScaleStatusResponse.SUCCESS)
@@ -360,10 +360,10 @@ async def split_with_a_gap(session: ControllerTestSession) -> None:
 
 async def _begun(session: ControllerTestSession) -> pb.TxnId:
     await session.created()
-    answer = await session.call("createTransaction", pb.CreateTxnRequest(streamInfo=session.info(), lease=_LEASE_MS))
-    require_equal([segment.segmentId.segmentId for segment in answer.activeSegments], [0])
-    await _reaches(session, answer.txnId, pb.TxnState.OPEN)
-    found: pb.TxnId = answer.txnId
+    response = await session.call("createTransaction", pb.CreateTxnRequest(streamInfo=session.info(), lease=_LEASE_MS))
+    require_equal([segment.segmentId.segmentId for segment in response.activeSegments], [0])
+    await _reaches(session, response.txnId, pb.TxnState.OPEN)
+    found: pb.TxnId = response.txnId
     return found
 
 

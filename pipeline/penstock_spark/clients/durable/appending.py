@@ -55,9 +55,9 @@ class DurableAppender(NumberedAppender):
         epoch, end = last >> ROW_BITS, last & ((1 << ROW_BITS) - 1)
         try:
             for seq, row in enumerate(rows, end - len(rows)):
-                answer = self._post(Producer(self._id, epoch, seq), row)
-                if not 200 <= answer.status < 300:
-                    raise self._connection.failed(answer)
+                response = self._post(Producer(self._id, epoch, seq), row)
+                if not 200 <= response.status < 300:
+                    raise self._connection.failed(response)
         except OperationFailed as error:
             self._failure = error
             raise
@@ -88,18 +88,18 @@ class DurableAppender(NumberedAppender):
         and its epoch by refusing an earlier one."""
         epoch = 0
         while True:
-            answer = self._post(Producer(self._id, epoch, MOST_INTEGER), self._content.join([self._probe()]))
-            if 200 <= answer.status < 300:
+            response = self._post(Producer(self._id, epoch, MOST_INTEGER), self._content.join([self._probe()]))
+            if 200 <= response.status < 300:
                 raise lost(self._endpoint, f"stream {self._stream}: the server accepts any producer-seq")
-            if answer.status == 400:  # a new epoch begins at 0
+            if response.status == 400:  # a new epoch begins at 0
                 return None
-            newest = _number(answer, "producer-epoch")
-            if answer.status == 403 and newest is not None and newest > epoch:
+            newest = _number(response, "producer-epoch")
+            if response.status == 403 and newest is not None and newest > epoch:
                 epoch = newest
                 continue
-            expected = _number(answer, "producer-expected-seq")
-            if answer.status != 409 or expected is None:
-                raise self._connection.failed(answer)
+            expected = _number(response, "producer-expected-seq")
+            if response.status != 409 or expected is None:
+                raise self._connection.failed(response)
             return (epoch << ROW_BITS) + expected if epoch or expected else None
 
     def _probe(self) -> bytes:
@@ -110,6 +110,6 @@ class DurableAppender(NumberedAppender):
         return self._connection.try_to("POST", self._stream, headers, body)
 
 
-def _number(answer: DurableAnswer, name: str) -> int | None:
-    value = answer.header(name) or ""
+def _number(response: DurableAnswer, name: str) -> int | None:
+    value = response.header(name) or ""
     return int(value) if _INTEGER.fullmatch(value) else None

@@ -50,10 +50,10 @@ class DurableConnection(PooledConnection):
     def head(self, stream: str) -> PositionAnswer:
         """Return the stream's tail and content type."""
         try:
-            answer = self.ask("HEAD", stream)
+            response = self.ask("HEAD", stream)
         except OperationFailed as error:
             raise _missing(error) from None
-        return self._position(answer.header)
+        return self._position(response.header)
 
     def read(self, stream: str, offset: str) -> PositionAnswer:
         """Ask for the content from an offset on; `receive` returns it."""
@@ -69,20 +69,20 @@ class DurableConnection(PooledConnection):
 
     def ask(self, method: str, stream: str, headers: HeaderList = (), body: bytes = b"") -> DurableAnswer:
         """Return the answer to another request, if it succeeded."""
-        answer = self.try_to(method, stream, headers, body)
-        if not 200 <= answer.status < 300:
-            raise self.failed(answer)
-        return answer
+        response = self.try_to(method, stream, headers, body)
+        if not 200 <= response.status < 300:
+            raise self.failed(response)
+        return response
 
     def try_to(self, method: str, stream: str, headers: HeaderList = (), body: bytes = b"") -> DurableAnswer:
         """Return the answer to another request, whatever its status."""
         head = self._send(method, _path(stream), headers, body)
         return DurableAnswer(head.status, dict(reversed(head.headers)).get, self._body())
 
-    def failed(self, answer: DurableAnswer) -> OperationFailed:
+    def failed(self, response: DurableAnswer) -> OperationFailed:
         """Return the failure that an answer means."""
-        failure = failure_of_answer(answer.status, answer.header, answer.body)
-        refused = failure.code is FailureCode.UPSTREAM_FAULT and 400 <= answer.status < 500
+        failure = failure_of_answer(response.status, response.header, response.body)
+        refused = failure.code is FailureCode.UPSTREAM_FAULT and 400 <= response.status < 500
         code = FailureCode.INVALID if refused else failure.code
         return OperationFailed(Failure(code, f"{self._endpoint}: {failure.message}", failure.details))
 

@@ -91,10 +91,10 @@ class DurableWalk:
         held: ReadResult | None = None
         caught_up = False
         while not caught_up:
-            answer = self._ask(connection, offset)
-            self._check_order(offset, answer)
-            reader = reader or self._reader(answer.content_type)
-            offset, caught_up = answer.next_offset, answer.up_to_date
+            response = self._ask(connection, offset)
+            self._check_order(offset, response)
+            reader = reader or self._reader(response.content_type)
+            offset, caught_up = response.next_offset, response.up_to_date
             ended = False
             while not ended:
                 ended = not self._receive(connection, reader)
@@ -149,10 +149,10 @@ class DurableWalk:
                 self._check_order(offset, connection.head(self._stream))  # some refuse offsets behind the tail
             raise
 
-    def _check_order(self, offset: str, answer: PositionAnswer) -> None:
+    def _check_order(self, offset: str, response: PositionAnswer) -> None:
         """Raise RANGE_NOT_SATISFIABLE if an answer's offset is before the one that was asked for."""
-        if offset != BEGINNING and answer.next_offset < offset:
-            reason = f"{self._endpoint}: stream {self._stream} ends at {answer.next_offset}, before offset {offset}"
+        if offset != BEGINNING and response.next_offset < offset:
+            reason = f"{self._endpoint}: stream {self._stream} ends at {response.next_offset}, before offset {offset}"
             raise fail(FailureCode.RANGE_NOT_SATISFIABLE, reason)
 
     def _reader(self, content_type: str | None) -> ContentReader:

@@ -167,8 +167,10 @@ class S2StreamClient(StreamClient):
 
     def _page(self, stream: StreamRef, start: Query) -> RecordBatch | None:
         query = {**start, "count": 1}
-        answer = self._calls.ask("GET", records_path(stream), stream.basin, query=query, headers=[("accept", PROTOBUF)])
-        found = answer.read(decode_read_batch) if answer.body else None
+        response = self._calls.ask(
+            "GET", records_path(stream), stream.basin, query=query, headers=[("accept", PROTOBUF)]
+        )
+        found = response.read(decode_read_batch) if response.body else None
         return found if isinstance(found, RecordBatch) else None
 
     # ---- records -------------------------------------------------------------------------------------------------

@@ -43,34 +43,34 @@ _NOT_ACKNOWLEDGED: Final = {
 
 
 async def _create(call: CallContext, request: pb.ReaderGroupConfiguration) -> pb.CreateReaderGroupResponse:
-    answer = pb.CreateReaderGroupResponse(status=pb.CreateReaderGroupResponse.SUCCESS)
+    response = pb.CreateReaderGroupResponse(status=pb.CreateReaderGroupResponse.SUCCESS)
 
     async def work() -> None:
         group = await call.controller.groups.create(request.scope, request.readerGroupName, reader_group_of(request))
-        answer.config.CopyFrom(spell_group(request.scope, request.readerGroupName, group))
+        response.config.CopyFrom(spell_group(request.scope, request.readerGroupName, group))
 
-    return await status_of(work(), answer, _NOT_CREATED)
+    return await status_of(work(), response, _NOT_CREATED)
 
 
 async def _get(call: CallContext, request: pb.ReaderGroupInfo) -> pb.ReaderGroupConfigResponse:
-    answer = pb.ReaderGroupConfigResponse(status=pb.ReaderGroupConfigResponse.SUCCESS)
+    response = pb.ReaderGroupConfigResponse(status=pb.ReaderGroupConfigResponse.SUCCESS)
 
     async def work() -> None:
         group = await call.controller.groups.get(request.scope, request.readerGroup)
-        answer.config.CopyFrom(spell_group(request.scope, request.readerGroup, group))
+        response.config.CopyFrom(spell_group(request.scope, request.readerGroup, group))
 
-    return await status_of(work(), answer, _NOT_FOUND)
+    return await status_of(work(), response, _NOT_FOUND)
 
 
 async def _update(call: CallContext, request: pb.ReaderGroupConfiguration) -> pb.UpdateReaderGroupResponse:
-    answer = pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.SUCCESS)
+    response = pb.UpdateReaderGroupResponse(status=pb.UpdateReaderGroupResponse.SUCCESS)
 
     async def work() -> None:
-        answer.generation = await call.controller.groups.update(
+        response.generation = await call.controller.groups.update(
             request.scope, request.readerGroupName, reader_group_of(request)
         )
 
-    return await status_of(work(), answer, _NOT_UPDATED)
+    return await status_of(work(), response, _NOT_UPDATED)
 
 
 async def _delete(call: CallContext, request: pb.ReaderGroupInfo) -> pb.DeleteReaderGroupStatus:
@@ -79,12 +79,12 @@ async def _delete(call: CallContext, request: pb.ReaderGroupInfo) -> pb.DeleteRe
 
 
 async def _subscribers(call: CallContext, request: pb.StreamInfo) -> pb.SubscribersResponse:
-    answer = pb.SubscribersResponse(status=pb.SubscribersResponse.SUCCESS)
+    response = pb.SubscribersResponse(status=pb.SubscribersResponse.SUCCESS)
 
     async def work() -> None:
-        answer.subscribers.extend(await call.controller.groups.subscribers(request.scope, request.stream))
+        response.subscribers.extend(await call.controller.groups.subscribers(request.scope, request.stream))
 
-    return await status_of(work(), answer, _NO_SUBSCRIBERS)
+    return await status_of(work(), response, _NO_SUBSCRIBERS)
 
 
 async def _acknowledge(call: CallContext, request: pb.SubscriberStreamCut) -> pb.UpdateSubscriberStatus:

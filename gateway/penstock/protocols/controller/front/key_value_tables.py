@@ -49,17 +49,17 @@ async def _create(call: CallContext, request: pb.KeyValueTableConfig) -> pb.Crea
 
 
 async def _config(call: CallContext, request: pb.KeyValueTableInfo) -> pb.KeyValueTableConfigResponse:
-    answer = pb.KeyValueTableConfigResponse(status=pb.KeyValueTableConfigResponse.SUCCESS)
+    response = pb.KeyValueTableConfigResponse(status=pb.KeyValueTableConfigResponse.SUCCESS)
 
     async def work() -> None:
         table = await call.controller.tables.get(request.scope, request.kvtName)
-        answer.config.scope, answer.config.kvtName = request.scope, request.kvtName
-        answer.config.partitionCount = table.partitions
-        answer.config.primaryKeyLength = table.primary_key_length
-        answer.config.secondaryKeyLength = table.secondary_key_length
-        answer.config.rolloverSizeBytes = table.rollover_size_bytes
+        response.config.scope, response.config.kvtName = request.scope, request.kvtName
+        response.config.partitionCount = table.partitions
+        response.config.primaryKeyLength = table.primary_key_length
+        response.config.secondaryKeyLength = table.secondary_key_length
+        response.config.rolloverSizeBytes = table.rollover_size_bytes
 
-    return await status_of(work(), answer, _NO_CONFIG)
+    return await status_of(work(), response, _NO_CONFIG)
 
 
 async def _segments(call: CallContext, request: pb.KeyValueTableInfo) -> pb.SegmentRanges:

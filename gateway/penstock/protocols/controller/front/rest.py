@@ -113,13 +113,13 @@ class RestCall(msgspec.Struct):
 
         `page` returns the first names after the given one, none at the end; `spell` the item for a name, or None.
         """
-        answer, after = ListAnswer(self, f'{{"{key}":['.encode(), b"]}"), ""
+        response, after = ListAnswer(self, f'{{"{key}":['.encode(), b"]}"), ""
         while names := await page(after):
             for name in names:
                 if (item := await spell(name)) is not None:
-                    await answer.add(item)
+                    await response.add(item)
             after = names[-1]
-        await answer.finish(if_empty)
+        await response.finish(if_empty)
 
 
 class ListAnswer:
@@ -259,13 +259,13 @@ async def _scaling_events(call: RestCall) -> None:
     reference = max(earlier, key=lambda number: (began[number], number), default=None)
     wanted = [first <= at <= last or number == reference for number, at in enumerate(began)]
 
-    answer = ListAnswer(call, b"[", b"]")
+    response = ListAnswer(call, b"[", b"]")
     for number, epoch in enumerate(history(segments, len(began))):
         await trio.lowlevel.checkpoint()
         if wanted[number]:
             epoch = epoch._replace(splits=0, merges=0) if number == reference else epoch
-            await answer.add(spell_event(epoch, began, number))
-    await answer.finish()
+            await response.add(spell_event(epoch, began, number))
+    await response.finish()
 
 
 # ---- reader groups ----
@@ -301,7 +301,7 @@ async def _ping(_call: RestCall) -> Answer:
 
 
 async def _health(call: RestCall) -> Answer:
-    answer = {
+    response = {
         "name": "",
         "status": _status(call),
         "readiness": call.ready,
@@ -309,7 +309,7 @@ async def _health(call: RestCall) -> Answer:
         "details": {},
         "children": {},
     }
-    return 200, msgspec.json.encode(answer)
+    return 200, msgspec.json.encode(response)
 
 
 async def _health_part(call: RestCall) -> Answer:
@@ -377,10 +377,10 @@ class RestFront:
                 await _respond(exchange, 415, Failure(FailureCode.INVALID, "the content-type is application/json"))
             else:
                 await self._admit(request, handler)
-                answer = await handler(call)
-                if answer is not None:
+                response = await handler(call)
+                if response is not None:
                     await exchange.room()
-                    status, body = answer
+                    status, body = response
                     await exchange.respond(status, _JSON if body else (), body)
                 current_quota().admit()
         except OperationFailed as error:

@@ -168,8 +168,8 @@ def spell_stream(scope: str, name: str, config: Configuration) -> bytes:
 def spell_group(scope: str, name: str, group: ReaderGroup, online: Sequence[str]) -> bytes:
     """Return a reader group with its streams and its readers."""
     streams = dict.fromkeys(f"{cut.scope}/{cut.stream}" for cut in group.start)
-    answer = {"scopeName": scope, "readerGroupName": name, "streamList": [*streams], "onlineReaderIds": online}
-    return msgspec.json.encode(answer)
+    response = {"scopeName": scope, "readerGroupName": name, "streamList": [*streams], "onlineReaderIds": online}
+    return msgspec.json.encode(response)
 
 
 def spell_event(epoch: Epoch, began: Sequence[int], number: int) -> bytes:

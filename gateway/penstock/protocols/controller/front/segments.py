@@ -91,28 +91,28 @@ async def _is_cut(call: CallContext, request: pb.StreamCut) -> pb.StreamCutValid
 async def _scale(call: CallContext, request: pb.ScaleRequest) -> pb.ScaleResponse:
     """Scale the stream. It is done when this returns; clients poll for the end nevertheless."""
     stream = request.streamInfo
-    answer = pb.ScaleResponse(status=pb.ScaleResponse.STARTED)
+    response = pb.ScaleResponse(status=pb.ScaleResponse.STARTED)
     ranges = [KeyRange(each.start, each.end) async for each in in_turns(request.newKeyRanges)]
 
     async def work() -> None:
         epoch, segments = await call.controller.scaling.scale(
             stream.scope, stream.stream, request.sealedSegments, ranges
         )
-        answer.epoch = epoch
-        answer.segments.extend(segment_range(stream, segment) for segment in segments)
+        response.epoch = epoch
+        response.segments.extend(segment_range(stream, segment) for segment in segments)
 
-    return await status_of(work(), answer, _NOT_SCALED)
+    return await status_of(work(), response, _NOT_SCALED)
 
 
 async def _check_scale(call: CallContext, request: pb.ScaleStatusRequest) -> pb.ScaleStatusResponse:
     stream = request.streamInfo
-    answer = pb.ScaleStatusResponse(status=pb.ScaleStatusResponse.SUCCESS)
+    response = pb.ScaleStatusResponse(status=pb.ScaleStatusResponse.SUCCESS)
 
     async def work() -> None:
         if not await call.controller.scaling.is_done(stream.scope, stream.stream, request.epoch):
-            answer.status = pb.ScaleStatusResponse.IN_PROGRESS
+            response.status = pb.ScaleStatusResponse.IN_PROGRESS
 
-    return await status_of(work(), answer, {ControllerProblem.SCALE_REFUSED: _NO_SUCH_EPOCH})
+    return await status_of(work(), response, {ControllerProblem.SCALE_REFUSED: _NO_SUCH_EPOCH})
 
 
 async def _delegation_token(call: CallContext, request: pb.StreamInfo) -> pb.DelegationToken:

@@ -80,14 +80,14 @@ async def _abort(call: CallContext, request: pb.TxnRequest) -> pb.TxnStatus:
 
 
 async def _ping(call: CallContext, request: pb.PingTxnRequest) -> pb.PingTxnStatus:
-    stream, answer = request.streamInfo, pb.PingTxnStatus()
+    stream, response = request.streamInfo, pb.PingTxnStatus()
 
     async def work() -> None:
         transaction = transaction_of(request.txnId)
         state = await call.controller.transactions.ping(stream.scope, stream.stream, transaction, request.lease)
-        answer.status = _PINGED[state]
+        response.status = _PINGED[state]
 
-    return await status_of(work(), answer, _NOT_PINGED)
+    return await status_of(work(), response, _NOT_PINGED)
 
 
 async def _state(call: CallContext, request: pb.TxnRequest) -> pb.TxnState:

@@ -42,10 +42,10 @@ async def status_of(work: Awaitable[object], done: M, refusals: Mapping[Controll
     try:
         await work
     except ControllerRefusal as refused:
-        answer = refusals.get(refused.problem)
-        if answer is None:
+        response = refusals.get(refused.problem)
+        if response is None:
             raise
-        return answer
+        return response
     return done
 
 

@@ -63,12 +63,12 @@ async def find_beginning(
         for _ in range(_MOST_ANSWERS):
             behind = left if other is None or left.offset < other.offset else other  # offsets are ordered as text
             earlier = behind.offset
-            answer = await behind.skip_answer(room)
-            if answer is None or behind.offset == earlier:  # too much; or no more, though there was
+            response = await behind.skip_answer(room)
+            if response is None or behind.offset == earlier:  # too much; or no more, though there was
                 break
-            room -= sum(map(len, answer))
+            room -= sum(map(len, response))
             if behind is left:
-                answers.append(answer)
+                answers.append(response)
             if other is None and left.offset >= known[0].offset:
                 other = cursor_at(known[bisect_right(known, left.offset, key=attrgetter("offset")) - 1])
             if other is not None and left.offset == other.offset:

@@ -160,25 +160,25 @@ class ContentCursor:
 
     async def _accept(self, head: ResponseHead) -> None:
         assert self._opened is not None, "asked"
-        answer = await self._requests.answer_of(self._opened, head)
-        if answer.content_type not in (None, self.stream.content_type):
-            raise self.is_another(f"had content type {self.stream.content_type}, and now has {answer.content_type}")
-        self._answer = answer
+        response = await self._requests.answer_of(self._opened, head)
+        if response.content_type not in (None, self.stream.content_type):
+            raise self.is_another(f"had content type {self.stream.content_type}, and now has {response.content_type}")
+        self._answer = response
 
     async def _end_answer(self) -> bool:
         """Take the position behind an answer that was read. Returns whether it is the tail."""
-        answer = self._answer
-        assert answer is not None, "read"
+        response = self._answer
+        assert response is not None, "read"
         with self._requests.checked():
             self._reader.end_response()
         await self.close()
-        if answer.next_offset == self.offset and not answer.up_to_date:
+        if response.next_offset == self.offset and not response.up_to_date:
             reason = (
                 f"its answer neither goes beyond offset {self.offset} of stream {self.stream.ref} nor is up to date"
             )
             raise broke(self._requests.upstream, reason)
-        self.offset, self._cursor = answer.next_offset, answer.cursor
-        self.at_tail, self.closed = answer.up_to_date, answer.closed
+        self.offset, self._cursor = response.next_offset, response.cursor
+        self.at_tail, self.closed = response.up_to_date, response.closed
         await self._note()
         return self.at_tail
 

@@ -68,12 +68,12 @@ class DurableNative(Native):
     async def bounds(self, stream: StreamRef) -> Bounds:
         """Return the end of a stream, if its position is known; see `Native.bounds`."""
         look = partial(self._streams.look, stream)
-        found, answer = await retrying(
+        found, response = await retrying(
             look, RetryPolicy(attempts=2), idempotent=True, back=self._requests.upstream.name
         )
         newest = found.offsets.newest
-        end = newest.position if newest.offset == answer.next_offset else None
-        return Bounds(end_offset=end, sealed=answer.closed)
+        end = newest.position if newest.offset == response.next_offset else None
+        return Bounds(end_offset=end, sealed=response.closed)
 
     async def scan(self, stream: StreamRef, start: Mark, *, max_records: int, max_bytes: int, wait: float) -> Scanned:
         """Read records; see `Native.scan`.
@@ -211,14 +211,14 @@ class DurableNative(Native):
         """Create a stream of `create_type`; see `Native.create`."""
         try:
             create = partial(self._requests.create, stream, self._settings.create_type)
-            answer = await retrying(create, self._patient, back=self._back)
+            response = await retrying(create, self._patient, back=self._back)
         except OperationFailed as error:
             if error.failure.code is not FailureCode.RESOURCE_ALREADY_EXISTS:
                 raise
             return False
-        if answer is None:
+        if response is None:
             return False
-        await self._streams.created(stream, answer.next_offset)
+        await self._streams.created(stream, response.next_offset)
         return True
 
     async def delete(self, stream: StreamRef) -> None:

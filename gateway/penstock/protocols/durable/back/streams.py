@@ -67,23 +67,23 @@ class ServerStreams:
         found = self._used.get(ref)
         newest = None if found is None else found.offsets.newest  # others may note more meanwhile
         try:
-            answer = await self._requests.head(ref)
+            response = await self._requests.head(ref)
         except OperationFailed as error:
             if error.failure.code in _GONE:
                 await self.forget(ref)
                 raise fail(FailureCode.STREAM_NOT_FOUND, f"stream {ref} does not exist") from None
             raise
-        if answer.content_type is None:
+        if response.content_type is None:
             raise broke(self._requests.upstream, f"stream {ref} has no content type")
         if found is None:
-            found = await self._open(ref, answer.content_type)
+            found = await self._open(ref, response.content_type)
         newest = newest or found.offsets.newest
-        went_back = newest.position and answer.next_offset < newest.offset  # offsets are ordered as text
-        if went_back or found.content_type != answer.content_type:
+        went_back = newest.position and response.next_offset < newest.offset  # offsets are ordered as text
+        if went_back or found.content_type != response.content_type:
             await self.forget(ref)
-            found = await self._open(ref, answer.content_type)
+            found = await self._open(ref, response.content_type)
         self._keep(found)
-        return found, answer
+        return found, response
 
     async def _open(self, ref: StreamRef, content_type: str) -> ServerStream:
         if (content := content_of(content_type)) is None:

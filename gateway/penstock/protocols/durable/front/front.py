@@ -97,13 +97,13 @@ class DurableFront:
         """ReadAnswer one exchange. Never raises for errors of a client."""
         request = exchange.request
         refusal = browser_refusal(request, self._settings.hosts, self._settings.cors_origins)
-        answer = self._answers.get(request.method)
+        handler = self._answers.get(request.method)
         try:
             if refusal is not None:
                 raise fail(FailureCode.PERMISSION_DENIED, refusal)
             if request.method == "OPTIONS" and request.header("origin"):
                 await self._respond(exchange, 204, preflight_headers(request))
-            elif answer is None:
+            elif handler is None:
                 await self._respond(exchange, 405, [("allow", _METHODS)])
             else:
                 if self._draining.begun and request.http_version == "2":
@@ -111,7 +111,7 @@ class DurableFront:
                 admit(request, self._settings.clients)
                 check_preconditions(request, *_PRECONDITIONS.get(request.method, ()))
                 check_conditions(request.method, (name for name, _ in request.headers), _parameters(request))
-                await answer(exchange, self._settings.names.to_stream(request.path))
+                await handler(exchange, self._settings.names.to_stream(request.path))
         except AppendRefused as error:
             await self._fail(exchange, error.failure, error.headers, status=error.status)
         except PreconditionFailed as error:

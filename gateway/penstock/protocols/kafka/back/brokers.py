@@ -261,8 +261,8 @@ class Brokers:
             partitions=[ProducePartition(index=partition.partition, records=batch)],
         )
         request = ProduceRequest(acks=_ALL, timeout_ms=int(self.request_seconds * 1000), topics=[topic])
-        answer = await self.ask_leader(partition, request, ProduceResponse)
-        return answer.topics[0].partitions[0]
+        response = await self.ask_leader(partition, request, ProduceResponse)
+        return response.topics[0].partitions[0]
 
     @contextmanager
     def looking_again(self, partition: TopicPartition) -> Iterator[None]:

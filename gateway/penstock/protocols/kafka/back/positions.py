@@ -68,8 +68,8 @@ class KafkaPositions:
         request = ListOffsetsRequest(isolation_level=COMMITTED, topics=[topic])
 
         async def attempt() -> PartitionSpot:
-            answer = await self._brokers.ask_leader(partition, request, ListOffsetsResponse)
-            found = answer.topics[0].partitions[0]
+            response = await self._brokers.ask_leader(partition, request, ListOffsetsResponse)
+            found = response.topics[0].partitions[0]
             self._brokers.check(partition, found.error_code)
             return PartitionSpot(found.offset, found.timestamp)
 

@@ -170,8 +170,8 @@ class KafkaReadSession(ReadSession):
         """Ask for records, unless an answer is still to come, and hold those of the answer."""
         try:
             with self._brokers.looking_again(self._partition):
-                answer = await self._answer()
-                found = answer.topics[0].partitions[0]
+                response = await self._answer()
+                found = response.topics[0].partitions[0]
                 if found.error_code == 1:
                     await self._out_of_range()
                     return
@@ -197,11 +197,11 @@ class KafkaReadSession(ReadSession):
                 await connection.send(await self._request(wait))
             self._due = trio.current_time() + wait + self._brokers.request_seconds
         with trio.CancelScope(deadline=self._due) as scope:
-            answer = await connection.response(FetchResponse)
+            response = await connection.response(FetchResponse)
         if scope.cancelled_caught:
             raise connection.late("answer", self._brokers.request_seconds)
         self._due = None
-        return answer
+        return response
 
     async def _request(self, wait: float) -> FetchRequest:
         """Return the next request. Raises STREAM_NOT_FOUND if the topic was created again since the read has begun."""

@@ -154,8 +154,8 @@ class StateTopic(ChangeLog):
             request = await self._brokers.fetch_request(self._partition, self._topic_id, offset, wait, _UNCOMMITTED)
             pool = await self._brokers.leader(self._partition)
             async with pool.use() as connection:
-                answer = await connection.call(request, FetchResponse, wait + self._brokers.request_seconds)
-            found = answer.topics[0].partitions[0]
+                response = await connection.call(request, FetchResponse, wait + self._brokers.request_seconds)
+            found = response.topics[0].partitions[0]
             self._brokers.check(self._partition, found.error_code)
         batches = read_batches(found.records or b"", max_bytes=2 * MAX_BATCH_BYTES, max_records=_MOST_RECORDS)
         return [batch for batch in batches if batch.next_offset > offset]

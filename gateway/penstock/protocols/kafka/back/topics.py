@@ -227,8 +227,8 @@ class ClusterTopics:
         )
 
         async def attempt() -> int:
-            answer = await self._brokers.ask_leader(partition, request, DeleteRecordsResponse)
-            found = answer.topics[0].partitions[0]
+            response = await self._brokers.ask_leader(partition, request, DeleteRecordsResponse)
+            found = response.topics[0].partitions[0]
             self._brokers.check(partition, found.error_code)
             return found.low_watermark
 

@@ -148,14 +148,14 @@ class KafkaWriter(GroupingWriter[ProducedRecords | None, Appended]):
     async def _new_producer(self) -> tuple[int, int]:
         """Ask any broker for a producer id. Raises HOT_SERVER if there is none: nothing was appended."""
         try:
-            answer = await self._brokers.ask_controller(
+            response = await self._brokers.ask_controller(
                 InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), InitProducerIdResponse
             )
         except OperationFailed as error:
             failure = error.failure
             raise fail(FailureCode.HOT_SERVER if failure.retryable else failure.code, failure.message) from error
-        self._brokers.check(self.partition, answer.error_code)
-        return answer.producer_id, answer.producer_epoch
+        self._brokers.check(self.partition, response.error_code)
+        return response.producer_id, response.producer_epoch
 
     async def _stamps(self, appends: Sequence[_Queued]) -> list[int]:
         """Return the timestamps of all records in the stream, which never fall."""

@@ -78,10 +78,10 @@ class SaslHandlers:
                 login.scram = ScramServer(login.mechanism, self._secrets_of, self._salt_of, secrets.token_hex(18))
                 return SaslAuthenticateResponse(auth_bytes=login.scram.first(request.auth_bytes))
             else:
-                secret, answer = login.scram.final(request.auth_bytes)
+                secret, response = login.scram.final(request.auth_bytes)
                 admit_token(secret, self._settings.clients.rules)
                 login.done = True
-                return SaslAuthenticateResponse(auth_bytes=answer)
+                return SaslAuthenticateResponse(auth_bytes=response)
         except OperationFailed as error:
             call.refused(error.failure)
             call.link.quota.login_failed()

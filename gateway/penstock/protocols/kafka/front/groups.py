@@ -124,25 +124,25 @@ class GroupHandlers:
             needs_id=call.version >= _ID_FIRST,
             skips_assignment=call.version >= _SKIPS,
         )
-        answer: JoinAnswer | None
+        response: JoinAnswer | None
         if error := await self._access.of(request.group_id, call, recently=True):
-            answer = JoinAnswer(error=error, member=request.member_id)
+            response = JoinAnswer(error=error, member=request.member_id)
         else:
-            answer = await call.link.while_connected(lambda: self._groups.join(join), math.inf)
-        answer = answer or JoinAnswer(error=KafkaError.COORDINATOR_NOT_AVAILABLE, member=request.member_id)
+            response = await call.link.while_connected(lambda: self._groups.join(join), math.inf)
+        response = response or JoinAnswer(error=KafkaError.COORDINATOR_NOT_AVAILABLE, member=request.member_id)
         return JoinGroupResponse(
-            error_code=answer.error,
-            generation_id=answer.generation,
-            protocol_type=answer.protocol_type,
-            protocol_name=answer.protocol if call.version >= 7 else answer.protocol or "",
-            leader=answer.leader,
-            skip_assignment=answer.skip_assignment,
-            member_id=answer.member,
+            error_code=response.error,
+            generation_id=response.generation,
+            protocol_type=response.protocol_type,
+            protocol_name=response.protocol if call.version >= 7 else response.protocol or "",
+            leader=response.leader,
+            skip_assignment=response.skip_assignment,
+            member_id=response.member,
             members=[
                 JoinGroupMember(
                     member_id=member.member, group_instance_id=member.instance, metadata=member.subscription
                 )
-                for member in answer.members
+                for member in response.members
             ],
         )
 
@@ -156,17 +156,17 @@ class GroupHandlers:
             protocol=request.protocol_name,
             assignments={assignment.member_id: assignment.assignment for assignment in request.assignments},
         )
-        answer: SyncAnswer | None
+        response: SyncAnswer | None
         if error := self._access.of_member(request.group_id, call):
-            answer = SyncAnswer(error=error)
+            response = SyncAnswer(error=error)
         else:
-            answer = await call.link.while_connected(lambda: self._groups.sync(sync), math.inf)
-        answer = answer or SyncAnswer(error=KafkaError.COORDINATOR_NOT_AVAILABLE)
+            response = await call.link.while_connected(lambda: self._groups.sync(sync), math.inf)
+        response = response or SyncAnswer(error=KafkaError.COORDINATOR_NOT_AVAILABLE)
         return SyncGroupResponse(
-            error_code=answer.error,
-            protocol_type=answer.protocol_type,
-            protocol_name=answer.protocol,
-            assignment=answer.assignment,
+            error_code=response.error,
+            protocol_type=response.protocol_type,
+            protocol_name=response.protocol,
+            assignment=response.assignment,
         )
 
     async def _heartbeat(self, request: HeartbeatRequest, call: KafkaCall) -> HeartbeatResponse:

@@ -344,15 +344,15 @@ class GroupCoordinator:
             self._rebalance(group, now)
             return
         self._beat(group, member, now)
-        answer = _generation(group, new_id)
+        response = _generation(group, new_id)
         if request.skips_assignment:
-            answer = replace(answer, skip_assignment=group.is_leader(new_id))
+            response = replace(response, skip_assignment=group.is_leader(new_id))
         else:  # it must not assign again: the others would not hear of it
-            answer = replace(answer, leader=old_leader, members=())
+            response = replace(response, leader=old_leader, members=())
 
         def replaced(ok: bool, _now: float) -> None:
             lost = JoinAnswer(error=KafkaError.COORDINATOR_NOT_AVAILABLE, member="")
-            self._answer(ticket, answer if ok else lost)
+            self._answer(ticket, response if ok else lost)
 
         self._save(group.id, group.record(), replaced)
 
@@ -498,8 +498,8 @@ class GroupCoordinator:
             self._answer(old, busy)
         waiting[member_id] = ticket
 
-    def _answer(self, ticket: int, answer: JoinAnswer | SyncAnswer | KafkaError) -> None:
-        self.events.append(RequestAnswered(ticket, answer))
+    def _answer(self, ticket: int, response: JoinAnswer | SyncAnswer | KafkaError) -> None:
+        self.events.append(RequestAnswered(ticket, response))
 
     def _save(self, group_id: str, record: GroupRecord | None, then: _Saved) -> None:
         serial = next(self._serials)

@@ -127,13 +127,13 @@ class GroupService:
         """Join a group; wait for its next generation."""
         if self.consumers.group(request.group) is not None:
             return JoinAnswer(error=KafkaError.INCONSISTENT_GROUP_PROTOCOL, member=request.member)
-        answer: JoinAnswer = await self._answer(lambda ticket, now: self._coordinator.join(request, ticket, now))
-        return answer
+        response: JoinAnswer = await self._answer(lambda ticket, now: self._coordinator.join(request, ticket, now))
+        return response
 
     async def sync(self, request: SyncRequest) -> SyncAnswer:
         """Wait for the assignment of a member."""
-        answer: SyncAnswer = await self._answer(lambda ticket, now: self._coordinator.sync(request, ticket, now))
-        return answer
+        response: SyncAnswer = await self._answer(lambda ticket, now: self._coordinator.sync(request, ticket, now))
+        return response
 
     async def consumer_heartbeat(self, request: EpochHeartbeat, topics: Mapping[str, GroupTopic]) -> EpochStatus:
         """Return the answer to a heartbeat of the consumer protocol. A group is of the protocol of its members."""
@@ -217,8 +217,8 @@ class GroupService:
         """Delete a group without members, and its offsets."""
         if self.consumers.group(group) is not None:
             return KafkaError.NON_EMPTY_GROUP
-        answer: KafkaError = await self._answer(lambda ticket, _: self._coordinator.delete(group, ticket))
-        return answer
+        response: KafkaError = await self._answer(lambda ticket, _: self._coordinator.delete(group, ticket))
+        return response
 
     # ---- offsets -----------------------------------------------------------------------------------------------------
 
@@ -317,9 +317,9 @@ class GroupService:
             del self._waiting[ticket]
         return waiting.answer
 
-    def _at_once(self, answer: A) -> A:
+    def _at_once(self, response: A) -> A:
         self._work()
-        return answer
+        return response
 
     def _work(self) -> None:
         """Carry out the coordinator's events, and watch its new deadline."""

@@ -33,8 +33,8 @@ class Configs:
         """Request a stream's configuration. Raises OperationFailed, STREAM_NOT_FOUND if there is no such stream."""
         self._known.pop(stream, None)
         path = f"/v1/streams/{encode_path_segment(stream.stream)}"
-        answer = await self._calls.json("GET", path, stream.basin)
-        config = answer.read(decode_remote_stream_config).resolve()
+        response = await self._calls.json("GET", path, stream.basin)
+        config = response.read(decode_remote_stream_config).resolve()
         self._known[stream] = trio.current_time() + self._seconds, config
         if len(self._known) > _MOST_CACHED:
             self._known.popitem(last=False)

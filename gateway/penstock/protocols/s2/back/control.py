@@ -49,26 +49,26 @@ class ControlPlane:
     async def create_basin(self, operation: CreateBasin) -> Provisioned[BasinInfo]:
         """Create a basin (POST on basins)."""
         body = json_config_client.encode_create_basin(operation.basin, operation.config)
-        answer = await self._calls.json("POST", _BASINS, None, body, _request_token(operation.request_token))
-        return Provisioned(answer.read(json_config_client.decode_remote_basin_info), _result(answer))
+        response = await self._calls.json("POST", _BASINS, None, body, _request_token(operation.request_token))
+        return Provisioned(response.read(json_config_client.decode_remote_basin_info), _result(response))
 
     async def ensure_basin(self, operation: EnsureBasin) -> Provisioned[BasinInfo]:
         """Create a basin or change its configuration (PUT on a basin)."""
         body = b'{"config":%b}' % json_config.encode_basin_config(operation.config)
-        answer = await self._calls.json("PUT", _basin_path(operation.basin), None, body)
-        return Provisioned(answer.read(json_config_client.decode_remote_basin_info), _result(answer))
+        response = await self._calls.json("PUT", _basin_path(operation.basin), None, body)
+        return Provisioned(response.read(json_config_client.decode_remote_basin_info), _result(response))
 
     async def get_basin_config(self, operation: GetBasinConfig) -> BasinConfig:
         """Return a basin's configuration (GET on a basin)."""
-        answer = await self._calls.json("GET", _basin_path(operation.basin), None)
-        return answer.read(json_config_client.decode_remote_basin_config)
+        response = await self._calls.json("GET", _basin_path(operation.basin), None)
+        return response.read(json_config_client.decode_remote_basin_config)
 
     async def reconfigure_basin(self, operation: ReconfigureBasin) -> BasinConfig:
         """Change a basin's configuration (PATCH on a basin)."""
         body = json_config_client.encode_basin_patch(operation.patch)
-        answer = await self._calls.json("PATCH", _basin_path(operation.basin), None, body)
+        response = await self._calls.json("PATCH", _basin_path(operation.basin), None, body)
         self._configs.forget_all()
-        return answer.read(json_config_client.decode_remote_basin_config)
+        return response.read(json_config_client.decode_remote_basin_config)
 
     async def delete_basin(self, operation: DeleteBasin) -> None:
         """Delete a basin (DELETE on a basin)."""
@@ -78,26 +78,26 @@ class ControlPlane:
     async def list_basins(self, operation: ListBasins) -> Page[BasinInfo]:
         """List basins (GET on basins), of a gateway also a part of them."""
         headers = [(PARTIAL_LISTING, "true")] if operation.partial else []
-        answer = await self._calls.json("GET", _BASINS, None, headers=headers, query=_listing(operation))
-        return answer.read(json_config_client.decode_remote_basin_page)
+        response = await self._calls.json("GET", _BASINS, None, headers=headers, query=_listing(operation))
+        return response.read(json_config_client.decode_remote_basin_page)
 
     async def create_stream(self, operation: CreateStream) -> Provisioned[StreamInfo]:
         """Create a stream (POST on streams)."""
         stream = operation.stream
         _refuse_size(stream, operation.config.retention_bytes)
         body = json_config_client.encode_create_stream(stream.stream, operation.config)
-        answer = await self._calls.json("POST", _STREAMS, stream.basin, body, _request_token(operation.request_token))
+        response = await self._calls.json("POST", _STREAMS, stream.basin, body, _request_token(operation.request_token))
         self._configs.forget(stream)
-        return Provisioned(answer.read(json_config_client.decode_remote_stream_info), _result(answer))
+        return Provisioned(response.read(json_config_client.decode_remote_stream_info), _result(response))
 
     async def ensure_stream(self, operation: EnsureStream) -> Provisioned[StreamInfo]:
         """Create a stream or change its configuration (PUT on a stream)."""
         stream = operation.stream
         _refuse_size(stream, operation.config.retention_bytes)
         body = json_config.encode_stream_config(operation.config)
-        answer = await self._calls.json("PUT", _stream_path(stream.stream), stream.basin, body)
+        response = await self._calls.json("PUT", _stream_path(stream.stream), stream.basin, body)
         self._configs.forget(stream)
-        return Provisioned(answer.read(json_config_client.decode_remote_stream_info), _result(answer))
+        return Provisioned(response.read(json_config_client.decode_remote_stream_info), _result(response))
 
     async def get_stream_config(self, operation: GetStreamConfig) -> StreamConfig:
         """Return a stream's configuration (GET on a stream), never from the cache."""
@@ -108,9 +108,9 @@ class ControlPlane:
         stream = operation.stream
         _refuse_size(stream, operation.patch.retention_bytes)
         body = json_config_client.encode_stream_patch(operation.patch)
-        answer = await self._calls.json("PATCH", _stream_path(stream.stream), stream.basin, body)
+        response = await self._calls.json("PATCH", _stream_path(stream.stream), stream.basin, body)
         self._configs.forget(stream)
-        return answer.read(json_config_client.decode_remote_stream_config)
+        return response.read(json_config_client.decode_remote_stream_config)
 
     async def delete_stream(self, operation: DeleteStream) -> None:
         """Delete a stream (DELETE on a stream).
@@ -123,8 +123,8 @@ class ControlPlane:
 
     async def list_streams(self, operation: ListStreams) -> Page[StreamInfo]:
         """List a basin's streams (GET on streams)."""
-        answer = await self._calls.json("GET", _STREAMS, operation.basin, query=_listing(operation))
-        return answer.read(json_config_client.decode_remote_stream_page)
+        response = await self._calls.json("GET", _STREAMS, operation.basin, query=_listing(operation))
+        return response.read(json_config_client.decode_remote_stream_page)
 
 
 def _basin_path(basin: str) -> str:
@@ -152,13 +152,13 @@ def _request_token(token: str | None) -> list[tuple[str, str]]:
     return [] if token is None else [("s2-request-token", token)]
 
 
-def _result(answer: S2Answer) -> ProvisionResult:
+def _result(response: S2Answer) -> ProvisionResult:
     """Return what the server did: from its header if present, else from the status (S2 fact sheet, 1.3)."""
-    said = answer.header("s2-provision-result")
+    said = response.header("s2-provision-result")
     if said is None:
-        return _BY_STATUS.get(answer.status, ProvisionResult.NOOP)
+        return _BY_STATUS.get(response.status, ProvisionResult.NOOP)
     try:
         return ProvisionResult(said)
     except ValueError:
-        message = f"{answer.where}: header s2-provision-result says {said[:50]!r}"
+        message = f"{response.where}: header s2-provision-result says {said[:50]!r}"
         raise OperationFailed(Failure(FailureCode.UPSTREAM_FAULT, message)) from None

@@ -54,8 +54,8 @@ class UnaryRequests:
         """Return the stream's tail, creating the stream if the basin creates them on reads. Raises OperationFailed."""
 
         async def ask() -> StreamPosition:
-            answer = await self._calls.json("GET", records_path(stream) + "/tail", stream.basin)
-            return answer.read(decode_tail)
+            response = await self._calls.json("GET", records_path(stream) + "/tail", stream.basin)
+            return response.read(decode_tail)
 
         return await retrying(ask, _RETRIES, idempotent=True, back=self._calls.back)
 
@@ -67,17 +67,17 @@ class UnaryRequests:
         query = {**start_query(start), "count": count}
 
         async def ask() -> RecordBatch | None:
-            answer = await self._calls.call(
+            response = await self._calls.call(
                 "GET",
                 records_path(stream),
                 stream.basin,
                 headers=[("accept", PROTOBUF), *encryption_key()],
                 query=query,
             )
-            if not answer.body:
+            if not response.body:
                 return None
             try:
-                found = decode_read_batch(answer.body)
+                found = decode_read_batch(response.body)
             except OperationFailed as error:
                 raise OperationFailed(self._calls.broke(error.failure.message)) from None
             return found if isinstance(found, RecordBatch) else None

@@ -72,9 +72,9 @@ class RecordEndpoints:
         async def reproduce() -> bytes:
             return encode(await read_again(self._back, read, extents))
 
-        answer = call.respond(200, encode(batches), content_type, reproduce=reproduce if batches else None)
+        response = call.respond(200, encode(batches), content_type, reproduce=reproduce if batches else None)
         del batches  # not to be kept while it waits for the client
-        await answer
+        await response
 
     async def _what_there_is(self, call: S2Call, session: ReadSession) -> list[RecordBatch]:
         """Return the records up to the tail or the bounds (fact sheet 5.4).
