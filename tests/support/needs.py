@@ -17,7 +17,7 @@ from support import real_peers
 
 __all__ = ["PACKAGES", "PROGRAMS", "Need", "missing"]
 
-_MINUTES = 7
+_MINUTES = 5
 """Duration of `make test` on two cores with nothing missing."""
 _NODE_CLIENTS = Path(__file__).parents[1] / "peers" / "node" / "node_modules" / "@s2-dev" / "streamstore"
 
