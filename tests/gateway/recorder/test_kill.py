@@ -88,12 +88,15 @@ def _once_each(paths: list[Path]) -> list[Path]:
 
 
 def compressed_at_the_next_start(directory: Path, paths: list[Path], told: list[int], cut: str) -> None:
-    """Check that the next start compresses all files that were left, without loss."""
+    """Check that the next start compresses all files that were left, without loss. It deletes one that is empty,
+    because the process was killed between the file's creation and its first block.
+    """
+    written = [path for path in _once_each(paths) if path.stat().st_size]
     recorded = FileRecording(FileSettings(directory=directory, compress=FileCompression.ZSTD, keep_bytes=None))
     recorded.start()
     assert recorded.settle(60) and recorded.close()
     found = capture_files(directory)
     assert {path.name for path in directory.iterdir()} == {path.name for path in found}
     assert all(path.suffix == ".zst" for path in found)
-    assert len(found) == len(_once_each(paths)) + 1
+    assert len(found) == len(written) + 1
     check_files(found, told, cut)
