@@ -81,10 +81,11 @@ class AnalysisPlugin(msgspec.Struct, frozen=True, kw_only=True):
     """One answer may settle several appends, each with as many records as it had."""
     numbered_requests: bool = False
     """Exchanges are single requests, numbered from 1 in the order in which a connection's client sends them."""
-    varying_fields: frozenset[str] = frozenset()
-    """Fields of messages that differ between two runs of the same client: `penstock mock` does not compare them."""
+    varying_requests: bool = False
+    """Requests hold identifiers that each client makes up, so that two runs of a client have no equal requests, and
+    `penstock mock` cannot answer them."""
     varying_headers: frozenset[str] = frozenset()
-    """Headers over HTTP that differ so, in lower case."""
+    """Headers over HTTP that differ between two runs of the same client, in lower case."""
 
     given_ids: Callable[[Message], Mapping[str, Hashable]] | None = None
     """Returns the ids that a server's message gives its client, by a name that the answer of another server to the

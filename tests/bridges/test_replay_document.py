@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -83,15 +84,14 @@ def check_copies(server: GatewayProcess, *streams: str) -> None:
 def serve_again(mock: str, client: str, directory: Path) -> None:
     port = str(free_ports(1)[0])
     arguments = ["bash", "-c", f"exec {mock.replace('7501', port)}"]
-    with subprocess.Popen(
-        arguments, cwd=directory, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None and process.stderr is not None
+    with subprocess.Popen(arguments, cwd=directory, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
         try:
-            assert f"1 conversation is played on 127.0.0.1:{port}" in process.stderr.readline()
+            assert process.stderr.readline() == f"penstock: s3p on 127.0.0.1:{port}\n"
             assert output(client.replace("7501", port), directory).startswith("+OK\n$1")
-            process.wait(30)
-            assert "1 connection, 1 conversation played" in process.stdout.read()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+            assert "2 requests answered from the recording, 0 not recorded, 0 never asked" in process.stderr.read()
         finally:
             process.kill()
 

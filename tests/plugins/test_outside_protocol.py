@@ -215,12 +215,12 @@ def test_recordings_are_shown_and_replayed(pair: Pair, played: str) -> None:
 def test_it_is_mocked(pair: Pair, played: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    words = ["mock", played, "--listen", f"127.0.0.1:{port}", "--protocol", "lines", "--repeat"]
+    words = ["mock", played, "--listen", f"lines=127.0.0.1:{port}"]
     log = tmp_path / "log"
     with log.open("wb") as output, subprocess.Popen([sys.executable, "-m", "penstock", *words], stderr=output) as mock:
         try:
             deadline = time.monotonic() + 60
-            while b" played on " not in log.read_bytes() and time.monotonic() < deadline:
+            while b"lines on " not in log.read_bytes() and time.monotonic() < deadline:
                 assert mock.poll() is None, log.read_text()
                 time.sleep(0.05)
             assert say(port, "PUT orders first", "PUT orders second") == ["OK 0", "OK 1"]

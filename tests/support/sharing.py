@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 SLOW = {
     f"tests/{folder}/test_{name}.py"
     for folder, names in {
-        "bridges": "back_pressure chaos clients examples matrix mirror mock_run positions real_backs "
+        "bridges": "back_pressure chaos clients examples matrix mirror mock positions real_backs "
         "recording_documents recording_faults replay replay_document restart server_faults",
         "conformance": "durability loss many_followers s2_timers segment_h_bytes segment_k_loss segment_l_kill",
         "gateway/app": "drain failed_syncs process",

@@ -32,7 +32,6 @@ PLUGIN: Final = AnalysisPlugin(
     unasked_layers=frozenset({"durable"}),
     heartbeats={"durable": "control"},
     format_headers=("stream-sse-data-encoding",),
-    varying_fields=frozenset({"producer_id"}),  # that of a bridge is made up at its start
     varying_headers=frozenset({"producer-id"}),
     http=_http,
     bodies=_bodies,

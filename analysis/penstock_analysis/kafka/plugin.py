@@ -60,7 +60,7 @@ PLUGIN: Final = AnalysisPlugin(
     reassigned=_reassigned,
     redaction=_redaction,
     hides=frozenset({Sender.CLIENT}),
-    varying_fields=frozenset({"correlation_id", "throttle_time_ms"}),
+    varying_requests=True,  # the ids of producers and members
     redacts={
         "tokens": "what clients send to SASL: passwords, SCRAM proofs, OAuth tokens",
         "record_headers": "values in record sets of every compression, and in envelopes",

@@ -95,7 +95,7 @@ def conform_command(
     """Run the conformance cases of a protocol against the server at URL, and print a table by clause of its
     specification. Or print the clauses that clients and servers broke in CAPTURE, a recording or another capture. Or
     run COMMAND before a gateway that misbehaves within its protocols, and print what its clients did; they find it in
-    the variables that `penstock mock run --help` lists. PROTOCOL, such as s2, is the only one to judge.
+    the variables that `penstock mock --help` lists. PROTOCOL, such as s2, is the only one to judge.
 
     The cases make streams with names of their own, beside which the server may hold others, and delete them. Exits with
     0 if nothing failed, with 1 if anything did, with 2 if the server cannot be tested. If no client of COMMAND broke a
@@ -256,7 +256,7 @@ def _run_client(
     from penstock.observe import configure_logging
     from penstock.protocols.plugin import listener_kinds
     from penstock.tools.conform_run import chosen_faults, run_before_faults
-    from penstock.tools.mock_run.run import CommandNotRun
+    from penstock.tools.mock.run import CommandNotRun
 
     if protocol is not None and protocol not in listener_kinds():
         raise click.UsageError(f"{protocol!r} is no protocol: choose from {', '.join(listener_kinds())}")
@@ -289,5 +289,5 @@ def _run_client(
         )
     _print_judgements(found, as_lines)
     if not found:
-        raise _CannotTest("COMMAND sent nothing; its clients must use the variables of penstock mock run --help")
+        raise _CannotTest("COMMAND sent nothing; its clients must use the variables of penstock mock --help")
     sys.exit(_FAILED if any(one.violations for one in found) else code)

@@ -39,7 +39,7 @@ COMMANDS: Final = {
     "extcap": ("penstock.cli.traffic.extcap:extcap_command", "Show a gateway as an interface of Wireshark."),
     "follow": ("penstock.cli.streams.read:follow_command", "Print records of any server as they are appended."),
     "log-level": ("penstock.cli.drain_and_reload:log_level_command", "Print or set the level of a gateway's log."),
-    "mock": ("penstock.cli.mock:mock_commands", "Answer clients as the recorded server did."),
+    "mock": ("penstock.cli.mock:mock_command", "Answer clients as the recorded server did."),
     "positions": ("penstock.cli.positions:positions_command", "Give a record's position in every protocol."),
     "read": ("penstock.cli.streams.read:read_command", "Print the records of a stream of any server."),
     "record": ("penstock.cli.traffic.record:record_commands", "Start, stop and list recordings of a gateway."),

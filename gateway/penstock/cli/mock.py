@@ -1,135 +1,165 @@
-"""`penstock mock`: answer clients as the recorded server did, until it is stopped or while a command runs."""
+"""`penstock mock`: answer clients as the recorded servers did, while a command runs or until it is stopped."""
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from penstock.cli.captures.opened import capture_argument, one_side, opened_captures, side_option
-from penstock.cli.mock_run import mock_run_command
-from penstock.cli.output import json_option, print_result
+from penstock.cli.captures.opened import side_option
 from penstock.core.errors import CannotStart
-from penstock.tools.mock.report import MockReport
-from penstock_analysis.plugin import plugins
+from penstock.protocols.environment import client_variables
+from penstock_analysis.capture import Side
+
+__all__ = ["mock_command"]
 
 if TYPE_CHECKING:
+    import ssl
+
     from penstock.core.address import Address
-    from penstock.tools.mock.script import Script
 
-__all__ = ["mock_commands"]
-
-
-class _MockCommands(click.Group):
-    """The group, whose command `play` need not be named."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in (*self.commands, *ctx.help_option_names):
-            args = [_play.name or "", *args]
-        return super().parse_args(ctx, args)
+_MISS: Final = ("fail", "passthrough", "record")
 
 
-@click.group("mock", cls=_MockCommands)
-def mock_commands() -> None:
-    """Answer clients as the recorded server did.
+def _variables() -> str:
+    """Return the environment variables that a command is given, for help."""
+    lines = (f"{kind}: {', '.join(names)}" for kind, names in client_variables().items())
+    return "\b\nThe command finds the mock servers in these environment variables:\n" + "\n".join(
+        f"  {line}" for line in lines
+    )
 
-    `penstock mock CAPTURE... --listen HOST:PORT` is short for `penstock mock play`.
-    """
 
-
-@mock_commands.command("play")
-@capture_argument
-@click.option("--listen", required=True, metavar="HOST:PORT", help="Address for clients; port 0 picks a free one.")
+@click.command("mock", epilog=_variables())
+@click.argument("recording", type=click.Path(path_type=Path))
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option(
-    "--protocol",
-    type=click.Choice(sorted(plugins())),
-    help="Play only conversations in this protocol (default: that of each client's first bytes).",
+    "--on-miss",
+    type=click.Choice(_MISS),
+    default="fail",
+    show_default=True,
+    help="Treatment of a request that was not recorded: an error; the answer of a server (--to); or that, recorded.",
 )
-@side_option("Play the gateway (front), or the servers behind it (back).", both=False)
+@click.option("--to", "urls", multiple=True, metavar="URL", help="A server that answers what was not recorded.")
 @click.option(
-    "--speed",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="N",
-    help="Keep the recorded delays, N times as fast.",
+    "--tls-ca",
+    type=click.Path(dir_okay=False, exists=True),
+    help="PEM file of authorities to trust for the server's certificate.",
 )
 @click.option(
-    "--strict", is_flag=True, help="Disconnect a client that deviates from the recording; exit with 1 if any did."
+    "--fork",
+    "forks",
+    multiple=True,
+    metavar="STREAM[@POSITION]",
+    help="Serve a recorded stream up to this sequence number from a store that the command may append to.",
 )
-@click.option("--repeat", is_flag=True, help="Start again from the first conversation when all were played.")
-@click.option("--once", is_flag=True, help="Exit when all conversations were played.")
+@click.option("--test", metavar="NAME", default="", help="The test that asks, until the command names another.")
 @click.option(
-    "--tls-certificate", type=click.Path(dir_okay=False, exists=True), help="PEM file with the certificate chain."
+    "--listen",
+    "listeners",
+    multiple=True,
+    metavar="KIND=HOST:PORT",
+    help="Address for one kind of clients, such as s3p=127.0.0.1:7500. Without COMMAND no other kind is served.",
+)
+@click.option(
+    "--tls-certificate", type=click.Path(dir_okay=False, exists=True), help="PEM file with a chain to serve TLS with."
 )
 @click.option(
     "--tls-key", type=click.Path(dir_okay=False, exists=True), help="PEM file with the certificate's private key."
 )
-@json_option
-def _play(captures: tuple[Path, ...], listen: str, as_json: bool, **said: Any) -> None:
-    """Play recorded servers to clients, byte for byte.
+@side_option("Play the gateway (front), or the servers behind it (back).", both=False)
+@click.option("--repeat", is_flag=True, help="Give the last of equal answers again when all were given.")
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the report as JSON.")
+def mock_command(
+    recording: Path,
+    command: tuple[str, ...],
+    on_miss: str,
+    urls: tuple[str, ...],
+    tls_ca: str | None,
+    forks: tuple[str, ...],
+    test: str,
+    listeners: tuple[str, ...],
+    tls_certificate: str | None,
+    tls_key: str | None,
+    side: str | None,
+    repeat: bool,
+    report: Path | None,
+) -> None:
+    """Answer clients as the servers of RECORDING did, whatever the order and the connection of the requests.
 
-    Each client is given the first unplayed conversation, in the order of the recording, that begins as the client does.
-    Each reply is sent once the client has sent as much as the recorded client had. Ends with SIGINT, or with --once,
-    and reports how clients deviated. Several CAPTUREs are parts of one recording.
+    Runs COMMAND, and exits as it does (128 + n for signal n), or with 1 if it passed but a request had no answer.
+    Without COMMAND, serves until SIGINT or SIGTERM. RECORDING is a capture or a directory; with --on-miss record it
+    may be a new one.
     """
-    from penstock.core.address import Address
-    from penstock.observe import configure_logging
-    from penstock.tools.mock.script import Script
-
-    try:
-        address = Address.parse(listen)
-    except ValueError as error:
-        raise click.UsageError(f"--listen: {error}") from error
-    if said["once"] and said["repeat"]:
-        raise click.UsageError("--once and --repeat cannot be combined")
-    if said["tls_key"] is not None and said["tls_certificate"] is None:
-        raise click.UsageError("--tls-key needs --tls-certificate")
-    configure_logging("warning", "auto")
-    report = MockReport()
-    try:
-        with Script(said["protocol"], one_side(captures, said["side"])) as script:
-            _load(captures, script)
-            _serve(address, script, said, report)
-    except CannotStart as error:
-        raise click.ClickException(str(error)) from error
-    print_result(report.as_json(), report.lines(), as_json)
-    if said["strict"] and not report.same:
-        sys.exit(1)
-
-
-def _load(captures: tuple[Path, ...], script: Script) -> None:
-    with opened_captures(captures, "reading", prints=False) as events:
-        script.load(events)
-    for reason, count in script.left_out.items():
-        click.echo(f"not played: {count} {'conversation' if count == 1 else 'conversations'}: {reason}", err=True)
-    if not script.left:
-        raise CannotStart("the capture has no conversation that can be played")
-
-
-def _serve(address: Address, script: Script, said: dict[str, Any], report: MockReport) -> None:
     import trio
 
-    from penstock.cli.signals import until_signalled
-    from penstock.tools.mock.server import MockSettings, mock_tls, serve_mock
+    from penstock.observe import configure_logging
+    from penstock.tools.mock.fork import parse_fork
+    from penstock.tools.mock.run import CommandNotRun, MockSettings, run_with_mocks
+    from penstock.tools.target.url import parse_target
 
-    certificate = said["tls_certificate"]
-    tls = None if certificate is None else mock_tls(certificate, said["tls_key"], script)
-    settings = MockSettings(
-        protocol=said["protocol"] or "",
-        strict=said["strict"],
-        speed=said["speed"],
-        repeat=said["repeat"],
-        once=said["once"],
-    )
+    if (on_miss == "fail") != (not urls):
+        raise click.UsageError(f"--on-miss {on_miss} {'takes no' if urls else 'needs'} --to URL")
+    if tls_key is not None and tls_certificate is None:
+        raise click.UsageError("--tls-key needs --tls-certificate")
+    if tls_certificate is not None and command:
+        raise click.UsageError("COMMAND is given addresses without TLS: --tls-certificate takes no COMMAND")
+    try:
+        settings = MockSettings(
+            recording=recording,
+            servers=[parse_target(url) for url in urls],
+            tls_ca=tls_ca,
+            records=on_miss == "record",
+            forks=tuple(map(parse_fork, forks)),
+            repeats=repeat,
+            test=test,
+            listeners=dict(map(_parse_listener, listeners)),
+            tls=None if tls_certificate is None else _tls(tls_certificate, tls_key),
+            side=None if side is None else Side(side),
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    configure_logging("error", "auto")
+    try:
+        code, outcome = trio.run(run_with_mocks, settings, command, _print_addresses)
+    except CommandNotRun as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(error.code)
+    except CannotStart as error:
+        raise click.ClickException(str(error)) from error
+    if report is not None:
+        report.write_text(json.dumps(outcome.as_json(), indent=2) + "\n", encoding="utf-8")
+    for line in outcome.lines():
+        click.echo(f"penstock: {line}", err=True)
+    sys.exit(code or (1 if outcome.missed_count else 0))
 
-    def listening(addresses: Sequence[Address]) -> None:
-        where = " and ".join(map(str, addresses))
-        what = "1 conversation is" if script.left == 1 else f"{script.left} conversations are"
-        click.echo(f"{what} played on {where}", err=True)
 
-    trio.run(until_signalled, lambda: serve_mock(address, script, settings, report, listening, tls))
+def _parse_listener(text: str) -> tuple[str, Address]:
+    """Return the kind and the address of KIND=HOST:PORT. Raises ValueError."""
+    from penstock.core.address import Address
+    from penstock.protocols.plugin import listener_kinds
+
+    kind, _, address = text.partition("=")
+    if kind not in listener_kinds():
+        raise ValueError(f"--listen {text}: expected KIND=HOST:PORT; kinds are {', '.join(listener_kinds())}")
+    try:
+        return kind, Address.parse(address)
+    except ValueError as error:
+        raise ValueError(f"--listen {text}: {error}") from error
 
 
-mock_commands.add_command(mock_run_command)
+def _tls(certificate: str, key: str | None) -> ssl.SSLContext:
+    from penstock.net.tls import tls_context
+
+    try:
+        return tls_context(certificate, key)
+    except OSError as error:  # ssl.SSLError is one
+        raise ValueError(f"cannot use {certificate} and {key or certificate} for TLS: {error}") from error
+
+
+def _print_addresses(addresses: Mapping[str, Address]) -> None:
+    for kind, address in addresses.items():
+        click.echo(f"penstock: {kind} on {address}", err=True)

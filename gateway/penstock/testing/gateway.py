@@ -118,7 +118,7 @@ class Gateway:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment variables by which known clients find the gateway, as for `penstock mock run`."""
+        """The environment variables by which known clients find the gateway, as for `penstock mock`."""
         from penstock.protocols.environment import client_environment
 
         clients = {kind: address for kind, address in self._addresses.items() if kind != _MANAGEMENT}

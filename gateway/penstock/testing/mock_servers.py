@@ -1,6 +1,6 @@
 """Mock servers for tests, in a process of their own.
 
-`penstock mock run` is given a command that prints its environment and waits until its input ends.
+`penstock mock` is given a command that prints its environment and waits until its input ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from penstock.tools.mock_run.naming import MOCK_URL
+from penstock.tools.mock.naming import MOCK_URL
 
 __all__ = ["MockServers", "RequestsMissed", "name_test"]
 
@@ -35,7 +35,7 @@ class MockServers:
     """The servers of a recording, on free ports of the loopback interface. Use it as a context manager; leaving it
     raises RequestsMissed if there were requests without an answer.
 
-    `recording`, `on_miss`, `to`, `forks` and `test` are as for `penstock mock run`.
+    `recording`, `on_miss`, `to`, `forks` and `test` are as for `penstock mock`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class MockServers:
         self.environment: dict[str, str] = {}
         """The environment variables by which known clients find the servers."""
         self.report: dict[str, Any] = {}
-        """The report of `penstock mock run`, once the servers were stopped."""
+        """The report of `penstock mock`, once the servers were stopped."""
         self._process: subprocess.Popen[str]
 
     def __enter__(self) -> Self:
@@ -60,7 +60,7 @@ class MockServers:
         with contextlib.ExitStack() as stack:
             self._home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-mock-")))
             self._report = self._home / "report.json"
-            command = [sys.executable, "-m", "penstock", "mock", "run", *self._arguments, f"--report={self._report}"]
+            command = [sys.executable, "-m", "penstock", "mock", *self._arguments, f"--report={self._report}"]
             with (self._home / "log").open("wb") as log:
                 self._process = subprocess.Popen(
                     [*command, "--", sys.executable, "-c", _HOLD],

@@ -1,5 +1,5 @@
 """The plug-in for pytest: fixtures with a gateway and with mock servers, and the names of tests under
-`penstock mock run`.
+`penstock mock`.
 
 pytest loads it by its entry point. It imports nothing of the gateway until a fixture is used.
 """
@@ -16,7 +16,7 @@ import pytest
 
 from penstock.testing.gateway import Gateway
 from penstock.testing.mock_servers import MockServers, name_test
-from penstock.tools.mock_run.naming import MOCK_URL
+from penstock.tools.mock.naming import MOCK_URL
 
 __all__ = ["penstock_gateway", "penstock_mock"]
 
@@ -52,7 +52,7 @@ def _set(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
         monkeypatch.setenv(name, value)
 
 
-# ---- under `penstock mock run` ---------------------------------------------------------------------------------------
+# ---- under `penstock mock` ---------------------------------------------------------------------------------------
 
 
 class _Naming:
@@ -99,6 +99,6 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if getattr(config.option, "numprocesses", None) or hasattr(config, "workerinput"):
         raise pytest.UsageError(
-            "penstock mock run answers one test at a time: run pytest without -n, or use the fixture penstock_mock"
+            "penstock mock answers one test at a time: run pytest without -n, or use the fixture penstock_mock"
         )
     config.pluginmanager.register(_Naming(url), "penstock-naming")

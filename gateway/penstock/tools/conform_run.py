@@ -15,8 +15,8 @@ import msgspec
 from penstock.app.config import BasinTable, FaultTable, RecorderTable, StoreTable
 from penstock.core.config_fields import DEFAULT_BASIN
 from penstock.core.errors import out_of_groups
-from penstock.tools.mock_run.gateway import open_gateway
-from penstock.tools.mock_run.run import run_command
+from penstock.tools.mock.gateway import open_gateway
+from penstock.tools.mock.run import run_command
 
 __all__ = ["FAULTS", "chosen_faults", "run_before_faults"]
 

@@ -126,7 +126,7 @@ WITHOUT = {
     "export": "has --format",
     "extcap install": "has no result",
     "follow": "has --format",
-    "mock run": "prints what the tests print; --report writes JSON",
+    "mock": "prints what the tests print; --report writes JSON",
     "pipeline": "a distribution of its own",
     "read": "has --format",
     "records": "prints nothing but JSON lines",

@@ -94,7 +94,7 @@ def test_a_mock_gives_each_test_its_own_answers(tmp_path: Path) -> None:
     assert "not recorded: POST /v1/streams/orders/records, by test_mocked.py/test_second" in done.stdout
 
 
-def test_mock_run_answers_one_test_at_a_time(tmp_path: Path) -> None:
+def test_mock_answers_one_test_at_a_time(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
     done = run(tmp_path, "-n", "2", PENSTOCK_MOCK_URL="http://127.0.0.1:1")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR

@@ -56,21 +56,25 @@ class LinesDialogue(TwoSided):
 
     def __init__(self, conversation: Conversation) -> None:
         super().__init__(conversation, *(side(conversation, sender) for sender in (Sender.CLIENT, Sender.SERVER)))
-        self._waiting: deque[tuple[str, int, SeenRecord | None]] = deque()  # stream, time, and what a PUT appends
+        self._commands = 0
+        self._waiting: deque[tuple[int, str, int, SeenRecord | None]] = deque()
+        """Number, stream and time of each command without its last answer, and the record that a PUT appends."""
 
     def _understood(self, sender: Sender, event: list[bytes], span: TimedSpan) -> Iterator[Message | Problem]:
         word, records, stream, answers, failure = event[0].decode(), [], "", None, ""
         carried: list[SeenRecord] = []
+        exchange = None
         if word in ("PUT", "GET"):
-            stream = event[1].decode()
+            self._commands += 1
+            exchange, stream = self._commands, event[1].decode()
             record = SeenRecord(APPENDED, stream, event[2], time_ns=span.end_ns) if word == "PUT" else None
-            self._waiting.append((stream, span.end_ns, record))
+            self._waiting.append((exchange, stream, span.end_ns, record))
             carried = [] if record is None else [record]
         elif word == "ROW" and self._waiting:
-            stream = self._waiting[0][0]
+            exchange, stream, _, _ = self._waiting[0]
             records = [SeenRecord(DELIVERED, stream, event[2], seq_num=int(event[1]), time_ns=span.end_ns)]
         elif word in ("OK", "END", "NO") and self._waiting:
-            stream, asked_ns, appended = self._waiting.popleft()
+            exchange, stream, asked_ns, appended = self._waiting.popleft()
             answers = span.end_ns - asked_ns
             failure = event[1].decode(errors="replace") if word == "NO" else ""
             if appended is not None:
@@ -78,6 +82,7 @@ class LinesDialogue(TwoSided):
                 records = [appended]
         yield self._message(
             *(sender, span, word),
+            exchange=exchange,
             stream=stream,
             records=records,
             event=event,
@@ -87,7 +92,7 @@ class LinesDialogue(TwoSided):
         )
 
     def _unanswered(self) -> list[SeenRecord]:
-        return [record for _, _, record in self._waiting if record is not None]
+        return [record for _, _, _, record in self._waiting if record is not None]
 
 
 def side(conversation: Conversation, sender: Sender) -> DialogueSide:
@@ -130,6 +135,7 @@ PLUGIN = AnalysisPlugin(
     dialogue=dialogue,
     layers=("lines",),
     begins=begins,
+    numbered_requests=True,
     redaction=lambda: Redaction(parse, lambda _sender, first, configured: configured and first in b"PLGOREN", joins),
     hides=frozenset({Sender.CLIENT}),
     packs=False,

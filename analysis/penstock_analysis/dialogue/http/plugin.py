@@ -75,6 +75,5 @@ PLUGIN: Final = AnalysisPlugin(
     dialogue=http_dialogue,
     layers=(HTTP,),
     begins=_begins,
-    varying_fields=frozenset({"authority", "frame_bytes", "bytes"}),  # the server's address, and the framing
     varying_headers=VARYING_HEADERS,
 )

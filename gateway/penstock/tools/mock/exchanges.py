@@ -87,7 +87,7 @@ def exchange_reader(conversation: Conversation, protocol: str) -> ExchangeReader
 def has_equal_requests(protocol: str) -> bool:
     """Return whether messages of a protocol without HTTP are single requests whose bytes are the same in every run."""
     plugin = plugins().get(protocol)
-    return plugin is not None and plugin.numbered_requests and not plugin.varying_fields
+    return plugin is not None and plugin.numbered_requests and not plugin.varying_requests
 
 
 def over_http(protocol: str) -> bool:

@@ -26,7 +26,7 @@ from penstock.net.listeners import MANAGEMENT
 from penstock.net.upstream import Watch
 from penstock.protocols.plugin import listener_kinds
 from penstock.tools.comparing.fields import unwrapped_record
-from penstock.tools.mock_run.gateway import open_gateway
+from penstock.tools.mock.gateway import open_gateway
 from penstock_analysis.capture import CaptureEvent
 from penstock_analysis.dialogue import Message, SeenRecord
 from penstock_analysis.dialogue.dialogues import Dialogues

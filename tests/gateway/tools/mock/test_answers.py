@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
 from support.captures.dialogues import CLIENT, SERVER, conversation, events
 
-from penstock.tools.mock_run.answers import AnswerBook, RecordedAnswer, Undecided, same_bytes
-from penstock.tools.mock_run.exchanges import PartKind, request_head
+from penstock.tools.mock.answers import AnswerBook, RecordedAnswer, Undecided, alike, same_bytes
+from penstock.tools.mock.exchanges import PartKind, request_head
 from penstock_analysis.capture import CaptureEvent, Lost, Sender
 
 BODY = b'{"records":[{"body":"first"}]}'
@@ -92,3 +93,18 @@ def test_exchanges_may_be_left_out() -> None:
     with AnswerBook(without=lambda protocol, stream: (protocol, stream) == ("s2", "penstock/orders")) as book:
         book.load(post(BODY), "")
         assert book.size == 0
+
+
+def test_stars_that_are_no_secrets() -> None:
+    assert alike('["accept", "*/*"]', '["accept", "*/*"]')
+    assert not alike('["accept", "*/*"]', '["accept", "text/plain"]')
+    assert alike('["key", "****"], ["a", "b"]', '["key", ""], ["a", "b"]')
+    assert not alike('["key", "****"], ["a", "b"]', '["key", "x"], ["more", "y"], ["a", "b"]')
+    assert alike('{"a": "x***y***", "b": "***"}', '{"a": "x1y\\"2", "b": "\udc80"}')
+
+
+def test_text_in_place_of_secrets_takes_no_time() -> None:
+    recorded = "a".join(["***"] * 12)
+    began = time.process_time()
+    assert not alike(f'["{recorded}"]', '["' + "a" * 2000 + 'b", "c"]')
+    assert time.process_time() - began < 1.0

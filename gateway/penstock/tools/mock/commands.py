@@ -8,9 +8,9 @@ import trio
 
 from penstock.net.upstream import Upstream
 from penstock.protocols.plugin import listener_kinds
-from penstock.tools.mock_run.answers import RecordedAnswer
-from penstock.tools.mock_run.exchanges import CommandExchanges, Part, PartKind
-from penstock.tools.mock_run.state import MockRunState
+from penstock.tools.mock.answers import RecordedAnswer
+from penstock.tools.mock.exchanges import CommandExchanges, Part, PartKind
+from penstock.tools.mock.state import MockState
 from penstock_analysis.capture import Chunk, Conversation, Opened, Sender, Side, SocketAddress
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.limits import KIB
@@ -61,7 +61,7 @@ class _Link:
 class CommandMock:
     """Answers the requests of one connection, one after the other."""
 
-    def __init__(self, state: MockRunState, protocol: str, stream: trio.SocketStream) -> None:
+    def __init__(self, state: MockState, protocol: str, stream: trio.abc.Stream) -> None:
         self._state = state
         self._protocol = protocol
         self._stream = stream

@@ -12,7 +12,7 @@ from support.captures.dialogues import conversation
 from penstock.core.errors import CannotStart
 from penstock.protocols.plugin import server_kinds
 from penstock.protocols.servers import Server
-from penstock.tools.mock_run.fork import ForkedRecords, StreamFork, open_fork, parse_fork, stream_recorded_as
+from penstock.tools.mock.fork import ForkedRecords, StreamFork, open_fork, parse_fork, stream_recorded_as
 from penstock.tools.target.back import TargetOptions, open_target_back
 from penstock_analysis.dialogue import DELIVERED, SeenRecord
 from penstock_codecs.model import Header, RecordBatch, StreamRef

@@ -1,11 +1,12 @@
-"""A command and its mock servers: from the recording to the exit code."""
+"""Mock servers from the recording to the report, while a command runs or until a signal."""
 
 from __future__ import annotations
 
 import math
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -17,17 +18,19 @@ from penstock.core.address import Address
 from penstock.core.errors import CannotStart, out_of_groups
 from penstock.net.upstream import Upstream, UpstreamSettings
 from penstock.protocols.environment import client_environment
+from penstock.protocols.plugin import listener_kinds
 from penstock.protocols.servers import Server
 from penstock.recorder.captures.opening import CaptureEvents, UnreadableCapture, recorded_side
-from penstock.tools.mock_run.answers import AnswerBook
-from penstock.tools.mock_run.fork import ForkedRecords, StreamFork, open_fork, stream_recorded_as
-from penstock.tools.mock_run.naming import MOCK_URL, directory_of, recordings_by_test
-from penstock.tools.mock_run.origins import Origins
-from penstock.tools.mock_run.report import MockRunReport
-from penstock.tools.mock_run.servers import open_mock_servers
-from penstock.tools.mock_run.state import MockRunState
+from penstock.tools.mock.answers import AnswerBook
+from penstock.tools.mock.fork import ForkedRecords, StreamFork, open_fork, stream_recorded_as
+from penstock.tools.mock.naming import MOCK_URL, directory_of, recordings_by_test
+from penstock.tools.mock.origins import Origins
+from penstock.tools.mock.report import MockReport
+from penstock.tools.mock.servers import LOOPBACK, open_mock_servers
+from penstock.tools.mock.state import MockState
+from penstock_analysis.capture import Side
 
-__all__ = ["CommandNotRun", "MockRunSettings", "run_command", "run_with_mocks"]
+__all__ = ["CommandNotRun", "MockSettings", "run_command", "run_with_mocks"]
 
 
 class CommandNotRun(CannotStart):
@@ -38,10 +41,12 @@ class CommandNotRun(CannotStart):
         self.code = 127 if isinstance(error, FileNotFoundError) else 126
 
 
-class MockRunSettings(msgspec.Struct, frozen=True, kw_only=True):
+class MockSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a run. `recording`: a capture, or a directory with captures and those of tests. `servers`: those that
     answer misses; none: misses are refused. `records`: what they answer is added to the recording. `forks`: streams
-    that an embedded store serves. `repeats`: see `AnswerBook`. `test`: the one that asks until another is named."""
+    that an embedded store serves. `repeats`: see `AnswerBook`. `test`: the one that asks until another is named.
+    `listeners`: addresses by kind of client; empty: a free port for each kind. `tls`: serve clients over TLS. `side`:
+    connections of clients or to servers; None: those of clients, or the others if only they were recorded."""
 
     recording: Path
     servers: Sequence[Server] = ()
@@ -50,12 +55,19 @@ class MockRunSettings(msgspec.Struct, frozen=True, kw_only=True):
     forks: tuple[StreamFork, ...] = ()
     repeats: bool = False
     test: str = ""
+    listeners: Mapping[str, Address] = msgspec.field(default_factory=dict)
+    tls: ssl.SSLContext | None = None
+    side: Side | None = None
 
 
-async def run_with_mocks(settings: MockRunSettings, command: Sequence[str]) -> tuple[int, MockRunReport]:
-    """Run a command with mock servers. Return its exit code, 128 + n for signal n, and the report.
+async def run_with_mocks(
+    settings: MockSettings, command: Sequence[str], listening: Callable[[Mapping[str, Address]], None]
+) -> tuple[int, MockReport]:
+    """Serve mocks while a command runs, or until SIGINT or SIGTERM if there is none. Return its exit code, 128 + n for
+    signal n, and the report.
 
-    SIGTERM is passed on to the command; SIGINT reaches it from the terminal. Raises CannotStart, CommandNotRun.
+    Without a command `listening` is called with the address of each kind of client. Otherwise SIGTERM is passed on to
+    the command; SIGINT reaches it from the terminal. Raises CannotStart, CommandNotRun.
     """
     streams = frozenset(fork.stream for fork in settings.forks)
 
@@ -65,19 +77,28 @@ async def run_with_mocks(settings: MockRunSettings, command: Sequence[str]) -> t
     with out_of_groups(), AnswerBook(repeats=settings.repeats, without=forked_too) as book:
         forked = _load(settings, book)
         async with AsyncExitStack() as stack:
-            state = MockRunState(book, MockRunReport(), origins=await _origins(settings, stack))
+            state = MockState(book, MockReport(), origins=await _origins(settings, stack))
             if settings.forks:
                 addresses = await stack.enter_async_context(open_fork(forked))
                 state.forked = streams
                 state.forks = {kind: _fork(address) for kind, address in addresses.items()}
             state.begin_test(settings.test)
-            clients, control = await stack.enter_async_context(open_mock_servers(state))
-            code = await run_command(command, clients, {MOCK_URL: f"http://{control}"})
+            listeners = dict(settings.listeners)
+            if command or not listeners:
+                listeners = dict.fromkeys(listener_kinds(), LOOPBACK) | listeners
+            clients, control = await stack.enter_async_context(open_mock_servers(state, listeners, settings.tls))
+            if command:
+                code = await run_command(command, clients, {MOCK_URL: f"http://{control}"})
+            else:
+                with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                    listening(clients)
+                    await anext(signals)
+                code = 0
             report = state.report_now()
         return code, report
 
 
-def _load(settings: MockRunSettings, book: AnswerBook) -> ForkedRecords:
+def _load(settings: MockSettings, book: AnswerBook) -> ForkedRecords:
     """Load the recording. Raises CannotStart."""
     recording, forked = settings.recording, ForkedRecords(settings.forks)
     if settings.records and recording.exists() and not recording.is_dir():
@@ -88,7 +109,7 @@ def _load(settings: MockRunSettings, book: AnswerBook) -> ForkedRecords:
         if settings.records:
             recording.mkdir(parents=True, exist_ok=True)
         for test, path in recordings_by_test(recording):
-            side = recorded_side([path])
+            side = settings.side or recorded_side([path])
             book.load(CaptureEvents([path], side=side), test)
             if settings.forks:
                 forked.load(CaptureEvents([path], side=side))
@@ -101,7 +122,7 @@ def _load(settings: MockRunSettings, book: AnswerBook) -> ForkedRecords:
     return forked
 
 
-async def _origins(settings: MockRunSettings, stack: AsyncExitStack) -> Origins | None:
+async def _origins(settings: MockSettings, stack: AsyncExitStack) -> Origins | None:
     if not settings.servers:
         return None
     directory = partial(directory_of, settings.recording) if settings.records else None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.tools.mock_run.naming import EVERY_TEST, directory_of, normalized_test, recordings_by_test
+from penstock.tools.mock.naming import EVERY_TEST, directory_of, normalized_test, recordings_by_test
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,15 +16,20 @@ from support.captures.dialogues import CLIENT, SERVER, conversation, events
 from support.captures.replay import ACK, Recording, append, create, two_clients
 from support.captures.replay import talk as s3p_talk
 from support.s2.whole_api import talk
+from support.tls.certificates import needs_openssl, self_signed
 
 from penstock.core.address import Address
-from penstock.tools.mock_run.answers import AnswerBook
-from penstock.tools.mock_run.origins import Origins
-from penstock.tools.mock_run.report import MockRunReport
-from penstock.tools.mock_run.servers import mocked, open_mock_servers
-from penstock.tools.mock_run.state import MockRunState
+from penstock.core.errors import CannotStart
+from penstock.net.tls import tls_context
+from penstock.protocols.plugin import listener_kinds
+from penstock.tools.mock.answers import AnswerBook
+from penstock.tools.mock.origins import Origins
+from penstock.tools.mock.report import MockReport
+from penstock.tools.mock.servers import LOOPBACK, mocked, open_mock_servers
+from penstock.tools.mock.state import MockState
 from penstock.tools.replay.replaying import Replay, ReplaySettings
 from penstock.tools.replay.report import ReplaySummary
+from penstock.tools.target.back import TargetOptions
 from penstock.tools.target.url import parse_target
 from penstock_analysis.capture import CaptureEvent
 from penstock_codecs.s3p import Command, ErrorReply, Ok
@@ -32,20 +39,20 @@ from penstock_codecs.s3p.encoding import encode_command
 class Served:
     """The servers, and their state."""
 
-    def __init__(self, state: MockRunState, addresses: dict[str, Address], control: Address) -> None:
+    def __init__(self, state: MockState, addresses: dict[str, Address], control: Address) -> None:
         self.state = state
         self.addresses = addresses
         self.control = control
 
-    async def play(self, recorded: Sequence[CaptureEvent], scheme: str) -> ReplaySummary:
-        """Play the clients of a recording to the server for a scheme."""
+    async def play(self, recorded: Sequence[CaptureEvent], scheme: str, tls_ca: str | None = None) -> ReplaySummary:
+        """Play the clients of a recording to the server for a scheme, over TLS if `tls_ca` is its authority."""
 
         async def again() -> AsyncGenerator[CaptureEvent, None]:
             for event in recorded:
                 yield event
 
-        target = parse_target(f"{scheme}://{self.addresses[scheme]}")
-        return await Replay(target, again, ReplaySettings(speed=math.inf)).run()
+        target = parse_target(f"{scheme}{'+tls' if tls_ca else ''}://{self.addresses[scheme]}")
+        return await Replay(target, again, ReplaySettings(speed=math.inf, options=TargetOptions(tls_ca=tls_ca))).run()
 
     async def s3p(self, *commands: Command) -> bytes:
         """Send commands on a connection of their own, without waiting; return all replies."""
@@ -66,13 +73,15 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(*recordings: tuple[str, Sequence[CaptureEvent]], **options: Any) -> AsyncIterator[Served]:
+async def serving(
+    *recordings: tuple[str, Sequence[CaptureEvent]], tls: ssl.SSLContext | None = None, **options: Any
+) -> AsyncIterator[Served]:
     """Mock servers of recordings, each of a test."""
     with AnswerBook(**options) as book:
         for test, recorded in recordings:
             book.load(recorded, test)
-        state = MockRunState(book, MockRunReport())
-        async with open_mock_servers(state) as (addresses, control):
+        state = MockState(book, MockReport())
+        async with open_mock_servers(state, dict.fromkeys(listener_kinds(), LOOPBACK), tls) as (addresses, control):
             yield Served(state, addresses, control)
 
 
@@ -89,6 +98,25 @@ async def test_all_of_s2(all_of_s2: list[CaptureEvent]) -> None:
         assert report.answered == served.state.book.size >= 15 and not report.missed_count, list(report.lines())
     assert summary.same, list(summary.lines())
     assert not report.never_asked, list(report.lines())
+
+
+@needs_openssl
+async def test_clients_over_tls(all_of_s2: list[CaptureEvent], tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path)
+    for recorded, scheme in ((all_of_s2, "s2"), (s3p_talk().events, "s3p")):
+        async with serving(("", recorded), tls=tls_context(certificate, key)) as served:
+            summary = await served.play(recorded, scheme, certificate)
+            report = served.state.report_now()
+        assert summary.same, list(summary.lines())
+        assert report.answered and not report.missed_count, list(report.lines())
+
+
+async def test_an_address_that_is_not_of_this_machine() -> None:
+    with AnswerBook() as book:
+        state = MockState(book, MockReport())
+        with pytest.RaisesGroup(pytest.RaisesExc(CannotStart, match=r"cannot listen on 192\.0\.2\.1:1")):
+            async with open_mock_servers(state, {"s3p": Address("192.0.2.1", 1)}):
+                pytest.fail("it listens")
 
 
 async def test_s3p() -> None:

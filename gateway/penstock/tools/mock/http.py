@@ -17,9 +17,9 @@ from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
 from penstock.net.http.client.connection import HttpStream
 from penstock.net.http.exchange import Exchange
 from penstock.net.upstream import Upstream
-from penstock.tools.mock_run.answers import RecordedAnswer, Undecided, same_bytes
-from penstock.tools.mock_run.exchanges import HOP_BY_HOP, PartKind, request_head
-from penstock.tools.mock_run.state import MockRunState
+from penstock.tools.mock.answers import RecordedAnswer, Undecided, same_bytes
+from penstock.tools.mock.exchanges import HOP_BY_HOP, PartKind, request_head
+from penstock.tools.mock.state import MockState
 from penstock_analysis.capture import Conversation, Side, SocketAddress
 from penstock_analysis.dialogue.http.exchanges import stream_asked_for
 from penstock_codecs.failures import LocalProtocolError, OperationFailed
@@ -103,7 +103,7 @@ class _LiveRequest:
 class HttpMock:
     """Answers requests over HTTP in one protocol."""
 
-    def __init__(self, state: MockRunState, protocol: str) -> None:
+    def __init__(self, state: MockState, protocol: str) -> None:
         self._state = state
         self._protocol = protocol
         self._conversation = Conversation(0, _NOWHERE, _NOWHERE, Side.FRONT, protocol=protocol)
@@ -126,7 +126,7 @@ class _Answering:
     """The answer to one request. `test`: the one that asks."""
 
     def __init__(
-        self, state: MockRunState, protocol: str, exchange: Exchange, live: _LiveRequest, head: RequestHead
+        self, state: MockState, protocol: str, exchange: Exchange, live: _LiveRequest, head: RequestHead
     ) -> None:
         self._state = state
         self._protocol = protocol

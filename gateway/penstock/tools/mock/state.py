@@ -7,22 +7,22 @@ from collections.abc import Mapping
 import msgspec
 
 from penstock.net.upstream import Upstream
-from penstock.tools.mock_run.answers import AnswerBook
-from penstock.tools.mock_run.fork import stream_recorded_as
-from penstock.tools.mock_run.naming import normalized_test
-from penstock.tools.mock_run.origins import Origins
-from penstock.tools.mock_run.report import MockRunReport
+from penstock.tools.mock.answers import AnswerBook
+from penstock.tools.mock.fork import stream_recorded_as
+from penstock.tools.mock.naming import normalized_test
+from penstock.tools.mock.origins import Origins
+from penstock.tools.mock.report import MockReport
 from penstock_codecs.model import StreamRef
 
-__all__ = ["MockRunState"]
+__all__ = ["MockState"]
 
 
-class MockRunState(msgspec.Struct):
+class MockState(msgspec.Struct):
     """The state of a run. `test`: the one that asks now, normalized, "" for none; `origins`: the servers that answer
     misses, None to refuse them; `forked`: the streams of the fork, and `forks`: its listeners by protocol."""
 
     book: AnswerBook
-    report: MockRunReport
+    report: MockReport
     origins: Origins | None = None
     forked: frozenset[StreamRef] = frozenset()
     forks: Mapping[str, Upstream] = msgspec.field(default_factory=dict)
@@ -35,7 +35,7 @@ class MockRunState(msgspec.Struct):
         self.test = normalized_test(name)
         self.tests.add(self.test)
 
-    def report_now(self) -> MockRunReport:
+    def report_now(self) -> MockReport:
         """Return the report, with what the tests so far have never asked and where misses were recorded."""
         self.report.never_asked = self.book.never_asked(self.tests)
         self.report.unplayable = self.book.unplayable

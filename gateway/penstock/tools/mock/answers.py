@@ -4,6 +4,7 @@ one."""
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -14,12 +15,12 @@ from typing import Final, NamedTuple, Self
 import msgspec
 
 from penstock.net.listeners import MANAGEMENT
-from penstock.tools.mock.client_messages import alike
-from penstock.tools.mock_run.exchanges import ExchangeReader, Part, PartKind, exchange_reader
+from penstock.tools.mock.exchanges import ExchangeReader, Part, PartKind, exchange_reader
 from penstock.tools.replay.recorded import protocol_of
 from penstock_analysis.capture import CaptureEvent, Closed, Conversation, Sender
+from penstock_codecs.expressions import compile_expression
 
-__all__ = ["AnswerBook", "RecordedAnswer", "Undecided", "same_bytes"]
+__all__ = ["AnswerBook", "RecordedAnswer", "Undecided", "alike", "same_bytes"]
 
 _SCHEMA: Final = """
 PRAGMA journal_mode = OFF;
@@ -37,6 +38,10 @@ WHERE {} AND given <= ? AND answered AND test IN (?, '') AND protocol IN (?, '')
 _EXACT: Final = "head = ?"
 _REDACTED: Final = "head GLOB '*[*][*][*]*' AND alike(head, ?)"
 _PARTS_AT_ONCE: Final = 32
+_BLANKED: Final = re.compile(r"\*{3,}")
+"""The recorder's replacement for a secret."""
+_ANYTHING: Final = rb'(?:[^"\\]|\\(?s:.))*'
+"""Pattern for any text in its place, within one string of JSON."""
 MOST_WAITING: Final = 1000
 """Events of a conversation after which its protocol is taken to be unknown."""
 
@@ -74,6 +79,18 @@ class _Loading(msgspec.Struct):
     reader: ExchangeReader | None = None
     exchanges: dict[int, _Open] = msgspec.field(default_factory=dict)
     closed: set[Sender] = msgspec.field(default_factory=set)
+
+
+def alike(recorded: str, live: str) -> bool:
+    """Return whether two texts are equal, apart from redacted parts of the recorded one."""
+    if recorded == live:
+        return True
+    first, *parts = (part.encode("utf-8", "surrogatepass") for part in _BLANKED.split(recorded))
+    text = live.encode("utf-8", "surrogatepass")
+    if not parts or not text.startswith(first) or not text[len(first) :].endswith(parts[-1]):
+        return False
+    between = _ANYTHING.join((b"", *map(re.escape, parts[:-1]), b""))
+    return compile_expression(between).fullmatch(text[len(first) : len(text) - len(parts[-1])]) is not None
 
 
 def same_bytes(recorded: bytes, live: bytes) -> bool:

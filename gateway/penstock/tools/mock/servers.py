@@ -7,7 +7,8 @@ on, and `GET /report` returns the report so far as JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -18,19 +19,22 @@ from penstock.core.address import Address
 from penstock.core.errors import CannotStart
 from penstock.net.http.exchange import Exchange, Handler
 from penstock.net.http.serving import serve_http
+from penstock.net.tls import tls_stream
 from penstock.protocols.plugin import listener_kinds
-from penstock.tools.mock_run.commands import CommandMock
-from penstock.tools.mock_run.exchanges import has_equal_requests, over_http
-from penstock.tools.mock_run.http import HttpMock
-from penstock.tools.mock_run.state import MockRunState
+from penstock.tools.mock.commands import CommandMock
+from penstock.tools.mock.exchanges import has_equal_requests, over_http
+from penstock.tools.mock.http import HttpMock
+from penstock.tools.mock.state import MockState
 from penstock_codecs.limits import KIB
 
-__all__ = ["mocked", "open_mock_servers"]
+__all__ = ["LOOPBACK", "mocked", "open_mock_servers"]
 
 log = structlog.get_logger()
 
 _MOST_NAME_BYTES: Final = 16 * KIB
-Serve = Callable[[trio.SocketStream], Awaitable[None]]
+LOOPBACK: Final = Address("127.0.0.1", 0)
+"""A free port of this machine."""
+Serve = Callable[[trio.abc.Stream], Awaitable[None]]
 
 
 def mocked(kind: str) -> bool:
@@ -40,39 +44,47 @@ def mocked(kind: str) -> bool:
 
 
 @asynccontextmanager
-async def open_mock_servers(state: MockRunState) -> AsyncIterator[tuple[dict[str, Address], Address]]:
+async def open_mock_servers(
+    state: MockState, listeners: Mapping[str, Address], tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[dict[str, Address], Address]]:
     """Serve until the block ends. Yields the address for each kind of client, and that of the listener for tests.
-    Raises CannotStart."""
+
+    `listeners`: the address to listen at for each kind of client. `tls`: serve clients over TLS. Raises CannotStart.
+    """
     async with trio.open_nursery() as nursery:
         addresses = {}
-        for kind in listener_kinds():
+        for kind, address in listeners.items():
             if not mocked(kind) and kind in state.forks:
+                if address != LOOPBACK:
+                    raise CannotStart(f"cannot serve {kind} on {address}: --fork serves it on a port of its own")
                 settings = state.forks[kind].settings
                 addresses[kind] = Address(settings.host, settings.port)
                 continue
-            addresses[kind] = await nursery.start(_listen, _served(state, kind))
-        control = await nursery.start(_listen, _over_http(_control(state)))
+            addresses[kind] = await nursery.start(_listen, address, _served(state, kind), tls)
+        control = await nursery.start(_listen, LOOPBACK, _over_http(_control(state)), None)
         yield addresses, control
         nursery.cancel_scope.cancel()
 
 
-async def _listen(serve: Serve, *, task_status: trio.TaskStatus[Address]) -> None:
+async def _listen(
+    address: Address, serve: Serve, tls: ssl.SSLContext | None, *, task_status: trio.TaskStatus[Address]
+) -> None:
     async def guarded(stream: trio.SocketStream) -> None:
         try:
-            await serve(stream)
+            await serve(stream if tls is None else tls_stream(stream, tls))
         except Exception:
             log.exception("connection_failed")
             await trio.aclose_forcefully(stream)
 
     try:
-        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        sockets = await trio.open_tcp_listeners(address.port, host=address.host)
     except OSError as error:
-        raise CannotStart(f"cannot listen on 127.0.0.1: {error.strerror or error}") from error
-    task_status.started(Address(*listener.socket.getsockname()[:2]))
-    await trio.serve_listeners(guarded, [listener])
+        raise CannotStart(f"cannot listen on {address}: {error.strerror or error}") from error
+    task_status.started(Address(*sockets[0].socket.getsockname()[:2]))
+    await trio.serve_listeners(guarded, sockets)
 
 
-def _served(state: MockRunState, kind: str) -> Serve:
+def _served(state: MockState, kind: str) -> Serve:
     """Return the function that serves connections of a kind of client."""
     if not mocked(kind):
         return lambda stream: _turned_away(state, kind, stream)
@@ -85,13 +97,13 @@ def _over_http(handler: Handler) -> Serve:
     return lambda stream: serve_http(stream, handler)
 
 
-async def _turned_away(state: MockRunState, kind: str, stream: trio.SocketStream) -> None:
+async def _turned_away(state: MockState, kind: str, stream: trio.abc.Stream) -> None:
     """Close a connection whose messages cannot be told apart as requests."""
     state.report.miss(state.test, f"a connection of {listener_kinds()[kind].title}, which only --fork serves")
     await trio.aclose_forcefully(stream)
 
 
-def _control(state: MockRunState) -> Handler:
+def _control(state: MockState) -> Handler:
     async def handle(exchange: Exchange) -> None:
         request = exchange.request
         match request.method, request.path:
