@@ -32,7 +32,6 @@ class Action(Enum):
     THROTTLE = "throttle"
     ERROR = "error"
     TERMINAL = "terminal"
-    UNKNOWN = "unknown"
 
 
 class FaultDirection(Enum):
