@@ -61,23 +61,23 @@ class MessageFaults(msgspec.Struct, frozen=True):
         """
         if self.cut_place is None:
             return self.cut_after
-        place, places = self.cut_place
+        number, places = self.cut_place
         places = min(places, size)
-        return place * size // places if place < places else None
+        return number * size // places if number < places else None
 
 
 class DueMessages:
     """The messages of one kind that the current task is about to send."""
 
-    def __init__(self, faults: Faults, about: MessageSubject) -> None:
+    def __init__(self, faults: Faults, subject: MessageSubject) -> None:
         self._faults = faults
-        self._about = about
+        self._subject = subject
         self._owed: deque[bool] = deque()
 
     @property
     def owes_records(self) -> bool:
         """True if the answer to an append or a read is still to be sent: a front may ask for more before that."""
-        return bool(self._owed) and self._about.kind is not MessageKind.CONTROL
+        return bool(self._owed) and self._subject.kind is not MessageKind.CONTROL
 
     def owe(self, *, dropped: bool = False) -> None:
         """Announce one more message. `dropped`: do not send it, whatever the rules say."""
@@ -98,18 +98,19 @@ class DueMessages:
                 return MessageFaults(dropped=True)
         elif not answer:
             return None
-        dropped, cut_after, place, rate, piece = False, None, None, None, 0
-        for rule in self._faults.firing(self._about, FaultDirection.OUT, actions):
+        dropped, cut_after, cut_place, rate, piece_bytes = False, None, None, None, 0
+        for rule in self._faults.firing(self._subject, FaultDirection.OUT, actions):
             fault = rule.fault
             if fault.action is Action.DROP:
                 dropped = True
             elif fault.action is Action.CUT:
-                cut_after, place = fault.cut_after, (rule.fired - 1, fault.cut_places) if fault.cut_places else None
+                cut_after = fault.cut_after
+                cut_place = (rule.fired - 1, fault.cut_places) if fault.cut_places else None
             else:
-                rate, piece = fault.bytes_per_second, fault.piece_bytes
+                rate, piece_bytes = fault.bytes_per_second, fault.piece_bytes
         if (dropped, cut_after, rate) == (False, None, None):
             return None
-        return MessageFaults(dropped, cut_after, place, rate, piece)
+        return MessageFaults(dropped, cut_after, cut_place, rate, piece_bytes)
 
 
 def due_message(actions: frozenset[Action] = ON_MESSAGES, *, answer: bool = False) -> MessageFaults | None:
