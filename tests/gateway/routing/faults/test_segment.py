@@ -57,6 +57,16 @@ def test_a_lost_append(faulty: GatewayProcess, client: ReleasedSocket) -> None:
     assert bodies(faulty, segment) == [b"1"]
 
 
+def test_an_append_that_comes_twice(faulty: GatewayProcess, client: ReleasedSocket) -> None:
+    """It is stored once, since its writer has numbered it."""
+    segment = begun(client, "twice-in")
+    writer = client.writer(segment)
+    assert client.append(writer, [b"1"], 1).event_number == 1
+    assert client.append(writer, [b"2"], 2).event_number == 2
+    assert injected(faulty, "twice-in") == ["duplicate"]
+    assert bodies(faulty, segment) == [b"1", b"2"]
+
+
 @pytest.mark.parametrize(("rule", "stored"), [("cut-ack", [b"1"]), ("cut-in", [])])
 def test_a_cut_instead_of_an_acknowledgement(
     faulty: GatewayProcess, client: ReleasedSocket, rule: str, stored: list[bytes]
